@@ -1,0 +1,122 @@
+# Needs make, a Python >= 3.11 with pip and venv, and (optional, for the C kernels) a C compiler. Everything else is installed into .venv.
+#
+#   make demo    real photographs through a training loop, before and after (at most three minutes with the set-up)
+#   make test    the core suite
+#   make check   what a change must pass: style, types, layers, guards, docs, slow tests, kernels under sanitizers, other Pythons
+#   make bench   the benchmarks behind the table in the README
+#   make clean   remove what these made
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+PYTHONS := 3.11 3.12 3.13
+PYTHON ?= $(shell tools/find_python $(PYTHONS) 3.14)
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+# What an installation depends on; the Python files are read from src, so a change there needs no new one.
+RECIPE := pyproject.toml $(wildcard setup.py src/penstock/kernels/*.[ch])
+GUARDS := sizes tests_mirror raises rooms
+
+.PHONY: help demo test check bench clean style types layers guards docs slow sanitize pythons
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+demo: .venv/.demo
+	@.venv/bin/penstock demo
+
+test: .venv/.test
+	@.venv/bin/python -m pytest -q -m "not slow"
+
+check: style types layers guards docs slow sanitize pythons
+	@echo "check: all passed"
+
+bench: .venv/.bench
+	@for script in benchmarks/w[0-9]*.py; do echo "== $$script"; .venv/bin/python "$$script"; done
+
+clean:
+	rm -rf .venv .venv-3.* build dist demo-out bench-data .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf src/*.egg-info src/penstock/kernels/*.so
+	find src tests tools benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
+
+# The parts of `make check`, quickest first.
+
+style: .venv/.check
+	@echo "== style (ruff)"
+	@.venv/bin/ruff check --quiet
+	@.venv/bin/ruff format --check --quiet || { echo "not formatted (run .venv/bin/ruff format):"; .venv/bin/ruff format --check; }
+
+types: .venv/.check
+	@echo "== types (mypy --strict)"
+	@.venv/bin/mypy
+
+layers: .venv/.check
+	@echo "== layers (import-linter)"
+	@.venv/bin/lint-imports --no-cache --no-logo
+
+guards: .venv/.check
+	@echo "== guards"
+	@status=0; for guard in $(GUARDS); do .venv/bin/python "tools/check_$$guard.py" || status=1; done; exit $$status
+
+docs: .venv/.check
+	@echo "== snippets of README.md and docs/"
+	@.venv/bin/python tools/check_docs.py
+
+slow: .venv/.check
+	@echo "== slow tests"
+	@.venv/bin/python -m pytest -q -m slow
+
+sanitize: .venv/.check
+	@echo "== C kernels under AddressSanitizer"
+	@.venv/bin/python tools/fuzz_kernels.py
+
+pythons: .venv/.check
+	@own=$$(.venv/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); missing=""; \
+	for version in $(PYTHONS); do \
+		if [ "$$version" = "$$own" ]; then echo "== Python $$version: that of .venv, run by make test"; \
+		elif tools/find_python "$$version" >/dev/null; then $(MAKE) --no-print-directory "test-$$version"; \
+		else missing="$$missing $$version"; fi; \
+	done; \
+	if [ -n "$$missing" ]; then echo "== NOT RUN, no such Python was found here:$$missing"; fi
+
+test-%: .venv-%/.test
+	@echo "== core suite on Python $*"
+	@.venv-$*/bin/python -m pytest -q -m "not slow" -p no:cacheprovider
+
+# Virtual environments. A stamp tells what is installed; .venv grows by what a target needs.
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "no Python among $(PYTHONS) with venv and pip was found; name one: make PYTHON=/path/to/python3"; exit 1; }
+	@echo "making .venv with $(PYTHON)"
+	@"$(PYTHON)" -m venv .venv
+
+.venv/.demo: $(RECIPE) | .venv/bin/python
+	@echo "installing Penstock and what the demo shows into .venv (the first time about half a minute)"
+	@.venv/bin/python $(PIP_INSTALL) -e '.[demo]'
+	@touch $@
+
+.venv/.test: $(RECIPE) | .venv/bin/python
+	@echo "installing Penstock and what its tests need into .venv (the first time about half a minute)"
+	@.venv/bin/python $(PIP_INSTALL) -e '.[test]'
+	@touch $@
+
+.venv/.check: $(RECIPE) | .venv/bin/python
+	@echo "installing Penstock and what its checks need into .venv (the first time about a minute)"
+	@.venv/bin/python $(PIP_INSTALL) -e '.[demo,test,lint]'
+	@touch $@
+
+.venv/.bench: $(RECIPE) | .venv/bin/python
+	@echo "installing Penstock and what the benchmarks compare it with into .venv (PyTorch: some minutes)"
+	@.venv/bin/python $(PIP_INSTALL) -e '.[bench]'
+	@touch $@
+
+.PRECIOUS: .venv-%/bin/python .venv-%/.test
+.venv-%/bin/python:
+	@echo "making .venv-$*"
+	@"$$(tools/find_python $*)" -m venv .venv-$*
+
+.venv-%/.test: $(RECIPE) | .venv-%/bin/python
+	@echo "installing Penstock and what its tests need into .venv-$*"
+	@.venv-$*/bin/python $(PIP_INSTALL) -e '.[test]'
+	@touch $@

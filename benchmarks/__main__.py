@@ -1,0 +1,38 @@
+"""Run every claim, one after the other, then print the table: `python benchmarks [options of the scripts]`, such as `--quick`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPTS = (
+    ("w1.py",),
+    ("w1.py", "--uint8"),
+    ("w3.py",),
+    ("w4.py",),
+    ("w7.py",),
+    ("w8.py",),
+    ("import_time.py",),
+    ("gather.py",),
+    ("engine_cost.py",),
+    ("state.py",),
+    ("shuffle_memory.py",),
+)
+
+
+def main() -> None:
+    """Run the scripts; exit with 1 when one of them had a contestant that failed."""
+    folder = Path(__file__).resolve().parent
+    failed = []
+    for script, *flags in SCRIPTS:
+        print(f"== {' '.join([script, *flags])}", flush=True)
+        if subprocess.run([sys.executable, str(folder / script), *flags, *sys.argv[1:]], check=False).returncode:
+            failed.append(script)
+    subprocess.run([sys.executable, str(folder / "report.py")], check=True)
+    if failed:
+        sys.exit(f"a contestant failed in: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

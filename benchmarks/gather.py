@@ -1,0 +1,96 @@
+"""`from_arrays(...).batch(256)` against one `np.take` per batch into a buffer that is reused, for records of 1 and 12 kB."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import drive
+import numpy as np
+import rounds
+from data import Size
+from numpy.typing import NDArray
+
+_BATCH_SIZE = 256
+_RECORD_BYTES = {"1kB": 1024, "12kB": 12_288}
+
+
+def _records(run: rounds.Run, record_bytes: int) -> NDArray[np.uint8]:
+    """Return records of a fifth of a gigabyte in the full size, of less in the others."""
+    num_records = max(2 * _BATCH_SIZE, 4 * run.size.num_small * 1024 // record_bytes)
+    records = np.empty((num_records, record_bytes), np.uint8)
+    records[:] = np.arange(num_records, dtype=np.uint64)[:, None] % 251
+    return records
+
+
+def _take(record_bytes: int, shuffled: bool) -> Callable[[rounds.Run], dict[str, Any]]:
+    def measure(run: rounds.Run) -> dict[str, Any]:
+        records = _records(run, record_bytes)
+        batch = np.zeros((_BATCH_SIZE, record_bytes), np.uint8)
+        generator = np.random.default_rng(7)
+
+        def epoch() -> Iterator[Any]:
+            order = generator.permutation(len(records)) if shuffled else np.arange(len(records))
+            for start in range(0, len(records) - _BATCH_SIZE + 1, _BATCH_SIZE):
+                np.take(records, order[start : start + _BATCH_SIZE], axis=0, out=batch, mode="clip")
+                yield batch
+
+        return drive.epochs(epoch, _BATCH_SIZE, run.size.min_seconds)
+
+    return measure
+
+
+def _penstock(record_bytes: int, shuffled: bool) -> Callable[[rounds.Run], dict[str, Any]]:
+    def measure(run: rounds.Run) -> dict[str, Any]:
+        import penstock as ps
+
+        dataset = ps.from_arrays(_records(run, record_bytes))
+        if shuffled:
+            dataset = dataset.shuffle(seed=7)
+        dataset = dataset.batch(_BATCH_SIZE, drop_remainder=True)
+        return drive.epochs(lambda: dataset, _BATCH_SIZE, run.size.min_seconds)
+
+    return measure
+
+
+def _dataloader(record_bytes: int) -> Callable[[rounds.Run], dict[str, Any]]:
+    def measure(run: rounds.Run) -> dict[str, Any]:
+        utils = rounds.torch().utils.data
+        loader = utils.DataLoader(_records(run, record_bytes), batch_size=_BATCH_SIZE, shuffle=True, drop_last=True)
+        return drive.epochs(lambda: loader, _BATCH_SIZE, run.size.min_seconds)
+
+    return measure
+
+
+def _nothing(size: Size, root: Path) -> None:
+    """The records are made in each process."""
+
+
+def _claim() -> rounds.Claim:
+    references = {}
+    for label in _RECORD_BYTES:
+        for order in ("shuffled", "ordered"):
+            references[f"penstock_{label}_{order}"] = f"take_{label}_{order}"
+        references[f"dataloader_{label}_shuffled"] = f"take_{label}_shuffled"
+    return rounds.Claim(
+        name="gather",
+        title="from_arrays(...).batch(256) against one np.take per batch",
+        unit="records/s",
+        prepare=_nothing,
+        reference="take_1kB_shuffled",
+        references=references | {f"take_{label}_{order}": "" for label in _RECORD_BYTES for order in ("shuffled", "ordered")},
+        targets=tuple(
+            rounds.Target(contestant=name, metric="ratio", sense=">=", bound=1.0) for name in references if name.startswith("penstock")
+        ),
+    )
+
+
+if __name__ == "__main__":
+    contestants: dict[str, Callable[[rounds.Run], dict[str, Any]]] = {}
+    for label, record_bytes in _RECORD_BYTES.items():
+        for order in ("shuffled", "ordered"):
+            contestants[f"take_{label}_{order}"] = _take(record_bytes, order == "shuffled")
+            contestants[f"penstock_{label}_{order}"] = _penstock(record_bytes, order == "shuffled")
+        contestants[f"dataloader_{label}_shuffled"] = _dataloader(record_bytes)
+    rounds.main(_claim(), contestants)

@@ -1,0 +1,108 @@
+"""Elements: trees of dict, tuple and list over arrays, scalars, bytes and str; their structure and their spec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["LEAF", "ArraySpec", "Structure", "flatten", "leaf_paths", "map_leaves", "spec_of", "structure_of", "unflatten"]
+
+LEAF = None
+"""The structure of a leaf."""
+
+Structure = Any
+"""None for a leaf, ('dict', keys, children), ('tuple', type, children) or ('list', children)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """Shape and dtype of one leaf. A Python scalar has shape () and the dtype it becomes in a batch; str and bytes have dtype object."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __repr__(self) -> str:
+        return f"{self.dtype.name}{list(self.shape)}"
+
+
+def structure_of(tree: Any) -> Structure:
+    """Return the nesting of `tree` without its leaves; two elements fit one batch when these are equal."""
+    kind = type(tree)
+    if kind is dict:
+        return ("dict", tuple(tree), tuple(structure_of(value) for value in tree.values()))
+    if kind is list:
+        return ("list", tuple(structure_of(value) for value in tree))
+    if isinstance(tree, tuple):
+        return ("tuple", kind, tuple(structure_of(value) for value in tree))
+    if isinstance(tree, dict):
+        return ("dict", tuple(tree), tuple(structure_of(value) for value in tree.values()))
+    return LEAF
+
+
+def flatten(tree: Any) -> list[Any]:
+    """List the leaves of `tree`, depth first, dict entries in their own order."""
+    if isinstance(tree, dict):
+        return [leaf for value in tree.values() for leaf in flatten(value)]
+    if isinstance(tree, (tuple, list)):
+        return [leaf for value in tree for leaf in flatten(value)]
+    return [tree]
+
+
+def unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
+    """Build the tree of `structure` from an iterator over its leaves."""
+    if structure is LEAF:
+        return next(leaves)
+    if structure[0] == "dict":
+        return {key: unflatten(child, leaves) for key, child in zip(structure[1], structure[2], strict=True)}
+    if structure[0] == "list":
+        return [unflatten(child, leaves) for child in structure[1]]
+    kind, children = structure[1], [unflatten(child, leaves) for child in structure[2]]
+    return tuple(children) if kind is tuple else kind(*children)
+
+
+def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Return `tree` with `function` applied to every leaf."""
+    return unflatten(structure_of(tree), iter([function(leaf) for leaf in flatten(tree)]))
+
+
+def leaf_paths(structure: Structure, prefix: str = "") -> list[str]:
+    """Name every leaf, such as "['image']" or "[0]['label']"; the empty string for a bare leaf."""
+    if structure is LEAF:
+        return [prefix]
+    if structure[0] == "dict":
+        return [
+            path
+            for key, child in zip(structure[1], structure[2], strict=True)
+            for path in leaf_paths(child, f"{prefix}[{key!r}]")
+        ]
+    children = structure[1] if structure[0] == "list" else structure[2]
+    return [path for index, child in enumerate(children) for path in leaf_paths(child, f"{prefix}[{index}]")]
+
+
+def spec_of(leaf: Any) -> ArraySpec:
+    """Return the spec of one leaf as it will stand in a batch.
+
+    str, bytes, arrays of them and what NumPy does not know have dtype object: nothing is ever cut to a common width. Tensors that offer
+    `__array__` count as the array they become.
+    """
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        return ArraySpec(leaf.shape, _OBJECT if leaf.dtype.kind in "US" else leaf.dtype)
+    kind = _SCALARS.get(type(leaf))
+    if kind is not None:
+        return ArraySpec((), kind)
+    if hasattr(leaf, "__array__"):
+        array = np.asarray(leaf)
+        return ArraySpec(array.shape, array.dtype)
+    return ArraySpec((), _OBJECT)
+
+
+_OBJECT = np.dtype(object)
+_SCALARS: dict[type, np.dtype[Any]] = {
+    bool: np.dtype(np.bool_),
+    int: np.dtype(np.int64),
+    float: np.dtype(np.float64),
+    complex: np.dtype(np.complex128),
+}

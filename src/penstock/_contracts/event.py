@@ -1,0 +1,40 @@
+"""What the engine announces: small records, one per block or batch, never per element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+__all__ = ["BatchDelivered", "BlockDone", "Event", "Listener", "Notice"]
+
+
+class BlockDone(NamedTuple):
+    """A worker finished one block of one stage. Times are `time.perf_counter_ns`, CPU time is the thread's own."""
+
+    stage: str
+    worker: int
+    start_ns: int
+    end_ns: int
+    cpu_ns: int
+    num_elements: int
+
+
+class BatchDelivered(NamedTuple):
+    """The consumer received one or more batches (or elements) in one hand-over."""
+
+    time_ns: int
+    wait_ns: int
+    num_ready: int
+    num_delivered: int
+
+
+class Notice(NamedTuple):
+    """A decision or an oddity, with its reason: a changed number of active workers, slots held by the consumer."""
+
+    time_ns: int
+    kind: str
+    text: str
+
+
+Event = BlockDone | BatchDelivered | Notice
+Listener = Callable[[Event], None]

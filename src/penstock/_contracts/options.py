@@ -1,0 +1,54 @@
+"""How a feed runs. Nothing in here changes what it delivers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from penstock.errors import PlanError
+
+__all__ = ["Options"]
+
+_EXECUTORS = ("auto", "inline", "threads")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Options of `Dataset.feed`; the elements and their order are the same for all of them.
+
+    Attributes:
+        num_workers: threads of the stages without a `concurrency=` of their own; "auto" is one per available CPU, 0 means inline.
+        executor: "threads", "inline" (everything in the consumer's thread) or "auto" (threads, or inline with num_workers=0).
+        memory_bytes: bound on the batch buffers and queued elements; "auto" is 256 MB. At least three batches are always
+            allowed, because fewer cannot overlap reading with training. Batches that the consumer keeps are its own.
+        grace_period_s: how long `close()` waits for running user functions before it raises StillRunning.
+    """
+
+    num_workers: int | Literal["auto"] = "auto"
+    executor: Literal["auto", "inline", "threads"] = "auto"
+    memory_bytes: int | Literal["auto"] = "auto"
+    grace_period_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.num_workers != "auto" and (not _is_int(self.num_workers) or self.num_workers < 0):
+            raise PlanError(
+                f"num_workers={self.num_workers!r} is not a number of workers",
+                where="feed options",
+                fix='give "auto", 0 (inline) or a positive number',
+            )
+        if self.executor not in _EXECUTORS:
+            raise PlanError(
+                f"executor={self.executor!r} is not known", where="feed options", fix=f"give one of {', '.join(_EXECUTORS)}"
+            )
+        if self.memory_bytes != "auto" and (not _is_int(self.memory_bytes) or self.memory_bytes <= 0):
+            raise PlanError(
+                f"memory_bytes={self.memory_bytes!r} is not a size", where="feed options", fix='give "auto" or a number of bytes'
+            )
+        if not self.grace_period_s >= 0:
+            raise PlanError(
+                f"grace_period_s={self.grace_period_s!r} is not a time", where="feed options", fix="give a number of seconds >= 0"
+            )
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

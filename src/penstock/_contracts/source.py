@@ -1,0 +1,74 @@
+"""What the engine asks of a source of elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["ColumnSource", "IndexedSource", "StreamSource"]
+
+
+@runtime_checkable
+class IndexedSource(Protocol):
+    """A source whose elements can be read in any order, from any thread, at the same time."""
+
+    def __len__(self) -> int:
+        """Count the elements; constant for the life of the source."""
+
+    def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
+        """Append one element per index to `rows`, in the order of `indices` (each in 0..len-1, plain ints).
+
+        When an element cannot be read, raise: `len(rows)` then tells the engine which one it was.
+        """
+
+    def describe(self, index: int) -> str:
+        """Say in a few words where element `index` comes from, such as 'line 8 of train.txt (cat/0007.jpg)'."""
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return a small JSON-able record that changes when the data change: names, sizes, counts, hashes.
+
+        Never `repr` of an object, never a time stamp. May read a bounded sample of the data; the caller caches it.
+        """
+
+    def label(self) -> str:
+        """Say in one line what this is, for `print(ds)`, such as "read_list('train.txt', 4000 elements)"."""
+
+
+@runtime_checkable
+class ColumnSource(IndexedSource, Protocol):
+    """An indexed source over arrays: whole blocks are gathered with one call per field."""
+
+    def leaves(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Return shape and dtype of one element's leaves, in the order of `element.flatten`."""
+
+    def structure(self) -> Any:
+        """Return the structure that `element.unflatten` needs (as `element.flatten` gave it)."""
+
+    def gather_columns(self, indices: NDArray[np.int64], out: list[NDArray[Any]] | None) -> list[NDArray[Any]]:
+        """Gather rows `indices` of every leaf: into `out` (arrays of shape (n, *leaf shape)) or into new arrays."""
+
+
+@runtime_checkable
+class StreamSource(Protocol):
+    """A source that can only be read from its beginning, one element after the other."""
+
+    def open(self) -> Iterator[Any]:
+        """Start a new pass. Raises SourceError when a second pass is not possible."""
+
+    def declared_length(self) -> int | None:
+        """Return the number of elements that a pass promises, or None when it promises nothing."""
+
+    def can_fast_forward(self) -> bool:
+        """Tell whether a resume may read and drop elements again to get to its position."""
+
+    def describe(self, index: int) -> str:
+        """Say where element `index` of a pass comes from."""
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what is known of the data without reading it."""
+
+    def label(self) -> str:
+        """Say in one line what this is."""

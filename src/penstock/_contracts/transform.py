@@ -1,0 +1,85 @@
+"""A map function that the engine may fuse with its neighbours and let write straight into a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["BlockTransform", "Scratch", "Transform"]
+
+
+class Scratch:
+    """Reusable working arrays of one worker thread. What is taken here must never leave the worker.
+
+    Not thread-safe: each worker owns one.
+    """
+
+    __slots__ = ("_buffers",)
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, NDArray[np.uint8]] = {}
+
+    def take(self, tag: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+        """Return an uninitialised C-contiguous array over the buffer named `tag`, grown when it is too small."""
+        kind = np.dtype(dtype)
+        num_bytes = kind.itemsize
+        for size in shape:
+            num_bytes *= size
+        buffer = self._buffers.get(tag)
+        if buffer is None or buffer.nbytes < num_bytes:
+            buffer = np.empty(max(num_bytes, 4096), np.uint8)
+            self._buffers[tag] = buffer
+        return buffer[:num_bytes].view(kind).reshape(shape)
+
+
+@runtime_checkable
+class Transform(Protocol):
+    """One step on one field of an element. Frozen; the same object serves all threads.
+
+    As a plain function (`transform(element)`, `transform(element, rng=generator)`) it returns a new element dict and leaves the
+    given one as it was. The engine calls `apply`, with `draws` = what `rng.random(num_draws)` would have given.
+    """
+
+    @property
+    def field(self) -> str:
+        """The field that it reads."""
+
+    @property
+    def out_field(self) -> str:
+        """The field that it writes (the same unless `out=` named another)."""
+
+    @property
+    def num_draws(self) -> int:
+        """How many uniform [0, 1) float64 numbers it uses per element; 0 when it is not random."""
+
+    def apply(
+        self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None
+    ) -> NDArray[Any]:
+        """Compute the field's new value.
+
+        Args:
+            value: the field's value (bytes for a decoder, an HWC array for the others). It may be a view or scratch: do not keep it,
+                do not write to it.
+            draws: `num_draws` numbers in [0, 1).
+            scratch: working memory, or None. The result may be a view of `value` or of scratch only when scratch was given and
+                `out` was not; with scratch None the result is a new array or a view of `value`.
+            out: where to write the result, a C-contiguous row of a batch. When its shape or dtype is not the result's, `out` is
+                left alone and a new array is returned; otherwise `out` itself is returned.
+        """
+
+
+@runtime_checkable
+class BlockTransform(Transform, Protocol):
+    """A transform that can also do a whole block of equally shaped values in one call."""
+
+    def apply_block(
+        self, values: NDArray[Any], draws: NDArray[np.float64], scratch: Scratch | None, out: NDArray[Any] | None
+    ) -> NDArray[Any] | None:
+        """Do `values[i]` with `draws[i]` for all i at once: the same bytes as `apply` on each.
+
+        Returns None when this block cannot be done so (the caller then goes value by value). `scratch` and `out` as in `apply`, with a
+        leading dimension of the block's length.
+        """

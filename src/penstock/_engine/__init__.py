@@ -1,0 +1,1 @@
+"""The engine: pure decisions (tune, segment), slots, and the one mutex around them."""

@@ -1,0 +1,45 @@
+"""What reaches the consumer when a user's function fails: its own exception, with where it happened."""
+
+from __future__ import annotations
+
+from penstock._engine.unit import Failure
+from penstock.errors import StopRaised
+
+__all__ = ["attach_others", "prepare"]
+
+_WOULD_END = (StopIteration, StopAsyncIteration, GeneratorExit, SystemExit, KeyboardInterrupt)
+
+
+def prepare(failure: Failure, words: str, key: tuple[int, int]) -> Failure:
+    """Return the failure with an exception fit for the consumer.
+
+    The user's exception keeps its type and traceback and gets a note. One that a loop or the interpreter would take for a normal end
+    (StopIteration, SystemExit, ...) becomes a StopRaised, with the original as its cause.
+    """
+    where = f"stage {failure.stage!r}, worker {failure.worker}, element epoch {key[0]} index {key[1]}" + (f" ({words})" if words else "")
+    error = failure.error
+    if isinstance(error, _WOULD_END):
+        stopped = StopRaised(
+            f"the function of stage {failure.stage!r} raised {type(error).__name__}{_argument(error)}",
+            where=where,
+            fix="raise another exception for an error; filter() or take() end or thin a dataset",
+        )
+        stopped.__cause__ = error
+        return failure._replace(error=stopped)
+    note = f"penstock: {where}"
+    if note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+    return failure
+
+
+def attach_others(first: Failure, failures: list[Failure]) -> BaseException:
+    """Return the first error, with a note for each of the others (two workers may fail together)."""
+    error = first.error
+    for other in failures:
+        if other.error is not error and other.error is not error.__cause__:
+            error.add_note(f"penstock: also failed: {type(other.error).__name__}: {other.error} (stage {other.stage!r})")
+    return error
+
+
+def _argument(error: BaseException) -> str:
+    return f"({error.args[0]!r})" if error.args else ""

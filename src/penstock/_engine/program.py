@@ -1,0 +1,81 @@
+"""What the engine runs: segments of stages, as values. Made by `lower`, read by everything else in this room."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from penstock._contracts.source import StreamSource
+from penstock._ops.block import Block, Ints
+from penstock._ops.operator import Leaf, Operator
+from penstock._order.arithmetic import Length
+from penstock._order.folds import Fold
+
+__all__ = ["BatchPlan", "Program", "SegmentPlan", "Sift", "StagePlan"]
+
+
+class Sift(Protocol):
+    """A step that keeps, drops or multiplies elements."""
+
+    @property
+    def name(self) -> str:
+        """The stage name."""
+
+    def sift(self, block: Block, origins: Ints) -> tuple[Block, Ints]:
+        """Return what is left and the input offset of each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePlan:
+    """Operators that one worker runs on one block. `concurrency` None means the shared workers."""
+
+    name: str
+    operators: tuple[Operator, ...] = ()
+    sifts: tuple[Sift | Operator, ...] = ()
+    concurrency: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPlan:
+    """How rows become batches. `length` is that of the elements below, for the last batch of a pass."""
+
+    batch_size: int
+    length: Length
+    padding: tuple[Any, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentPlan:
+    """Units of rows through stages, into batches, through the `top` operators, then to a sequencer or to the consumer.
+
+    Attributes:
+        leaf: computes rows at positions; None when the rows come from the segment before or from `stream`.
+        stream: the generator that this segment reads, or None.
+        length: items of one pass, for a segment with a leaf.
+        stages: of the rows.
+        batch: None when the rows are delivered as they are.
+        top: operators above the batch; sifts only at their end.
+        folds: the sequencer at the end, or None to deliver.
+        concurrency: of the whole segment; None means the shared workers.
+    """
+
+    leaf: Leaf | None = None
+    stream: StreamSource | None = None
+    length: Length = None
+    stages: tuple[StagePlan, ...] = ()
+    batch: BatchPlan | None = None
+    top: tuple[Operator | Sift, ...] = ()
+    folds: tuple[Fold, ...] | None = None
+
+    @property
+    def name(self) -> str:
+        """Name the segment by its stages."""
+        return "+".join(stage.name for stage in self.stages if stage.name) or "batch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """All segments, from the source to the consumer."""
+
+    segments: tuple[SegmentPlan, ...]
+    prefetch: int

@@ -1,0 +1,140 @@
+"""Reads a stream source, in one thread at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from penstock._contracts.source import StreamSource
+from penstock._engine.tune import BlockSize
+from penstock._engine.unit import Failure, Token, Unit
+from penstock._ops.block import Block
+from penstock.errors import LengthMismatch
+
+__all__ = ["Reader"]
+
+_SLICE_NS = 2_000_000  # a slow generator hands over what it has after this time
+
+
+class Reader:
+    """The passes of a generator, cut into units. `read` is called by one thread at a time; the flags are the engine's."""
+
+    def __init__(self, source: StreamSource, start: tuple[int, int], num_passes: float) -> None:
+        """Start at position start[1] of pass start[0]; elements before it are read and dropped."""
+        self.busy = False
+        self.done = False
+        self._source = source
+        self._pass_number, self._skip = start
+        self._position = 0
+        self._num_passes = num_passes
+        self._iterator: Iterator[Any] | None = None
+        self._cut_pass = -1
+        self._blocks = BlockSize()
+
+    def describe(self, index: int) -> str:
+        """Say where an element comes from."""
+        return self._source.describe(index)
+
+    def block_size(self) -> int:
+        """Return how many elements to read at once."""
+        return self._blocks.rows(1 << 40, 1)
+
+    def observe(self, num_rows: int, wall_ns: int) -> None:
+        """Learn what reading costs."""
+        if num_rows:
+            self._blocks.observe(num_rows, wall_ns)
+
+    def cut(self, pass_number: int) -> None:
+        """Ask for the end of a pass: what is left of it is not wanted. From any thread."""
+        self._cut_pass = max(self._cut_pass, pass_number)
+
+    def read(self, count: int) -> tuple[Unit, Failure | None]:
+        """Read up to `count` elements of the current pass; a failure's `at` is the position of the element that failed."""
+        rows: list[Any] = []
+        pass_number = self._pass_number
+        failure, ended = None, False
+        deadline_ns = time.perf_counter_ns() + _SLICE_NS
+        first = self._position
+        try:
+            first = self._begin()
+            assert self._iterator is not None
+            while len(rows) < count:
+                if self._cut_pass >= pass_number:
+                    ended = True
+                    break
+                try:
+                    rows.append(next(self._iterator))
+                except StopIteration:
+                    ended = True
+                    self._check_length(first + len(rows))
+                    break
+                if time.perf_counter_ns() > deadline_ns:
+                    break
+        except BaseException as error:
+            failure = Failure(first + len(rows), error, "read", 0)
+            ended = False
+            self.done = True
+        self._position = first + len(rows)
+        if ended:
+            self._next_pass()
+        return self._unit(pass_number, first, rows, ended), failure
+
+    def close(self) -> None:
+        """End the generator: its `finally` blocks run."""
+        iterator, self._iterator = self._iterator, None
+        close = getattr(iterator, "close", None)
+        if close is not None:
+            close()
+
+    def _begin(self) -> int:
+        if self._iterator is None:
+            self._iterator = iter(self._source.open())
+            self._position = 0
+            while self._position < self._skip and self._cut_pass < self._pass_number:
+                try:
+                    next(self._iterator)
+                except StopIteration:
+                    raise LengthMismatch(
+                        f"the generator ended after {self._position} elements, but the state was saved behind {self._skip}",
+                        where=self._source.label(),
+                        fix="resume with the data that the state was saved with",
+                    ) from None
+                self._position += 1
+            self._skip = 0
+        return self._position
+
+    def _next_pass(self) -> None:
+        self.close()
+        self._pass_number += 1
+        self._position = 0
+        self.done = self._pass_number >= self._num_passes
+
+    def _check_length(self, count: int) -> None:
+        declared = self._source.declared_length()
+        if declared is not None and declared != count:
+            raise LengthMismatch(
+                f"the generator declared {declared} elements and gave {count}",
+                where=self._source.label(),
+                fix="correct length=, or leave it out",
+            )
+
+    def _unit(self, pass_number: int, first: int, rows: list[Any], ended: bool) -> Unit:
+        count = len(rows)
+        positions = np.arange(first, first + count, dtype=np.int64)
+        block = Block(np.full(count, pass_number, np.int64), positions, np.zeros(count, np.uint64), rows=rows)
+        unit = Unit(
+            seq=-1,
+            pass_number=pass_number,
+            first=first,
+            sizes=None,
+            num_items=count,
+            num_rows=count,
+            given=block,
+            tokens=[Token((pass_number, first + number + 1)) for number in range(count)],
+            ends_pass=ended,
+        )
+        unit.pass_token = Token((pass_number + 1, 0))
+        return unit

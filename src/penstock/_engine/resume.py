@@ -1,0 +1,180 @@
+"""From a token to a saved state and back: pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock._engine.lower import lower
+from penstock._engine.unit import Token
+from penstock._order.arithmetic import INFINITE, shard_resume
+from penstock._plan.describe import lines, sources
+from penstock._plan.length import is_indexable, length_of, walk
+from penstock._plan.node import Batch, Node, PaddedBatch, ReadStream, Repeat, Shard, children_of
+from penstock._plan.progress import GlobalPosition, global_position, resharded, shard_of
+from penstock._plan.saved import FORMAT, checked, compare, sealed
+from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
+
+__all__ = ["restored", "saved"]
+
+Part = tuple[Node, Token]
+
+
+def saved(root: Node, part: Node, token: Token, step: int, dataset: list[dict[str, Any]], version: str) -> dict[str, Any]:
+    """Return the state that resumes right behind `token` of `part`, a part of the plan `root`.
+
+    Raises:
+        StateUnavailable: when the source is a generator that may not be read again.
+    """
+    for node in sources(root):
+        if isinstance(node, ReadStream) and not node.source.can_fast_forward():
+            raise StateUnavailable(
+                "a generator cannot say where it is, so this feed has no state to save",
+                where=node.source.label(),
+                fix="use from_source with __getitem__, or from_generator(fn, fast_forward=True) to read and drop what was delivered",
+            )
+    shard = _movable_shard(root)
+    shards = [node for node in walk(root) if isinstance(node, Shard)]
+    record: dict[str, Any] = {
+        "penstock_state": FORMAT,
+        "version": version,
+        "plan": lines(root, shard=False),
+        "dataset": dataset,
+        "shard": [[node.num_shards, node.index] for node in shards],
+        "step": step,
+        "position": None,
+        "global": None,
+    }
+    if shard is not None:
+        place = global_position(part, token.source[1])
+        record["global"] = {"epoch": place.epoch, "element": place.element}
+    else:
+        record["position"] = {
+            "source": list(token.source),
+            "sequencers": [[skip, ignoring, list(states)] for skip, ignoring, states in token.sequencers],
+        }
+    return sealed(record)
+
+
+def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: bool) -> tuple[list[Part], int]:
+    """Return the parts to run for a saved state, and its step.
+
+    Raises:
+        StateDamaged: when the state is cut, changed or out of bounds.
+        StateMismatch: when it belongs to another plan, dataset or number of shards that cannot be mapped.
+    """
+    record = checked(state)
+    step = _count(record["step"], "step")
+    if strict:
+        compare(record, lines(root, shard=False), dataset)
+    shards = [[node.num_shards, node.index] for node in walk(root) if isinstance(node, Shard)]
+    if record["global"] is not None and _movable_shard(root) is not None:
+        place = _global_place(root, record["global"])
+        return _parts(root, place), step
+    if strict and record["shard"] != shards:
+        raise StateMismatch(
+            f"the state was saved with shard{_words(record['shard'])} and this plan has shard{_words(shards)}; a state moves to another number of "
+            "shards only when nothing but map, batch, repeat and prefetch stands above the shard",
+            where="load_state_dict()",
+            fix="resume with the same shards, or put shard() above shuffle and filter",
+        )
+    return [(root, _token(root, record["position"]))], step
+
+
+def _movable_shard(root: Node) -> Shard | None:
+    return shard_of(root) if is_indexable(root) else None
+
+
+def _words(shards: Any) -> str:
+    return ", ".join(f"({number}, {index})" for number, index in shards) or "s: none"
+
+
+def _count(value: Any, name: str, most: float = INFINITE) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise StateDamaged(
+            f"the state's {name} is {value!r}, outside 0..{most}",
+            where="load_state_dict()",
+            fix="use an older checkpoint; this one would skip or repeat elements",
+        )
+    return value
+
+
+def _global_place(root: Node, record: Any) -> GlobalPosition:
+    shard = shard_of(root)
+    assert shard is not None
+    total = length_of(shard.child)
+    repeat = next((node for node in walk(root) if isinstance(node, Repeat) and _above(root, node, shard)), None)
+    most_epochs: float = 1 if repeat is None else (INFINITE if repeat.count is None else repeat.count)
+    if not isinstance(record, dict):
+        _count(record, "global position")
+    epoch = _count(record.get("epoch"), "epoch", most_epochs)
+    return GlobalPosition(epoch, _count(record.get("element"), "element", INFINITE if total is None else total))
+
+
+def _above(root: Node, node: Node, shard: Shard) -> bool:
+    here = root
+    while here is not shard:
+        if here is node:
+            return True
+        here = children_of(here)[0]
+    return False
+
+
+def _parts(root: Node, place: GlobalPosition) -> list[Part]:
+    position = _aligned(root, place)
+    if position is not None:
+        return [(root, Token((0, position)))]
+    return [(part, Token((0, 0))) for part in resharded(root, place)]
+
+
+def _aligned(root: Node, place: GlobalPosition) -> int | None:
+    """Return the root position of a place that falls on a batch border of this shard, or None."""
+    shard = shard_of(root)
+    assert shard is not None
+    total = length_of(shard.child)
+    epoch, offset = place.epoch, shard_resume(place.element, shard.num_shards, shard.index)
+    if total not in (None, INFINITE) and place.element >= int(total or 0):
+        epoch, offset = epoch + 1, 0
+    chain: list[Node] = []
+    node = root
+    while node is not shard:
+        chain.append(node)
+        node = children_of(node)[0]
+    position: int | None = offset
+    has_repeat = False
+    for node in reversed(chain):
+        if isinstance(node, (Batch, PaddedBatch)):
+            if position is None or position % node.batch_size:
+                return None
+            position //= node.batch_size
+        elif isinstance(node, Repeat):
+            has_repeat = True
+            position = (position or 0) + epoch * int(length_of(node.child) or 0)
+    if not has_repeat and epoch:
+        return int(length_of(root) or 0)
+    return position
+
+
+def _token(root: Node, record: Any) -> Token:
+    """Check a position against the plan's program."""
+    program = lower(root)
+    first = program.segments[0]
+    folds = [segment.folds for segment in program.segments if segment.folds is not None]
+    if not isinstance(record, dict) or not isinstance(record.get("source"), list) or len(record["source"]) != 2:
+        _count(None, "position")
+    length = first.length if first.leaf is not None else None
+    source = (_count(record["source"][0], "pass"), _count(record["source"][1], "position", INFINITE if length is None else length))
+    sequencers = record.get("sequencers")
+    if not isinstance(sequencers, list) or (sequencers and len(sequencers) != len(folds)):
+        _count(None, "fold states")
+    out = []
+    for saved_record, chain in zip(sequencers, folds, strict=False):
+        skip, ignoring, states = saved_record
+        if len(states) != len(chain) or not isinstance(ignoring, bool):
+            _count(None, "fold states")
+        for value in states:
+            if value != []:
+                _count(value, "fold state")
+        out.append((_count(skip, "sub-position"), ignoring, tuple(states)))
+    return Token(source, tuple(out))
+
+

@@ -1,0 +1,121 @@
+"""How much work to hand out at a time: pure decisions from measured costs."""
+
+from __future__ import annotations
+
+__all__ = ["ActiveWorkers", "BlockSize", "UnitSize"]
+
+_TARGET_NS = 3_000_000
+_GROWTH = 4
+_LARGEST_BLOCK = 4096
+_LARGEST_UNIT = 256
+_UNIT_BYTES = 4 << 20  # a unit of several tiny batches should stay in the second-level cache
+
+
+class BlockSize:
+    """Rows per task of one stage, so that a task costs about 3 ms; grows at most fourfold per measurement."""
+
+    __slots__ = ("_cost_ns", "_size")
+
+    def __init__(self) -> None:
+        self._cost_ns = 0.0
+        self._size = 1
+
+    @property
+    def cost_ns(self) -> float:
+        """The smoothed cost of one row."""
+        return self._cost_ns
+
+    def observe(self, num_rows: int, wall_ns: int) -> None:
+        """Learn from one finished task."""
+        cost = wall_ns / num_rows
+        if self._cost_ns == 0.0:
+            self._cost_ns = cost
+        else:
+            weight = 0.5 if cost < self._cost_ns else 0.2
+            self._cost_ns += weight * (cost - self._cost_ns)
+        wanted = int(_TARGET_NS / max(self._cost_ns, 1.0))
+        ceiling = self._size * _GROWTH if num_rows >= self._size else self._size
+        self._size = max(1, min(wanted, ceiling, _LARGEST_BLOCK))
+
+    def rows(self, remaining: int, num_workers: int) -> int:
+        """Return how many of the `remaining` rows of a unit the next task takes: less near its end, so that all finish together."""
+        if self._size >= remaining:
+            return remaining
+        return max(1, min(self._size, -(-remaining // max(1, num_workers))))
+
+
+class UnitSize:
+    """Items per unit: one batch when batches are dear, many when they are tiny."""
+
+    __slots__ = ("_size",)
+
+    def __init__(self) -> None:
+        self._size = 1
+
+    def observe(self, num_items: int, wall_ns: int, num_bytes: int) -> None:
+        """Learn from one finished unit: its cost over all tasks, and its size in memory."""
+        cost = max(1.0, wall_ns / max(1, num_items))
+        wanted = min(_TARGET_NS / cost, _LARGEST_UNIT, max(1.0, _UNIT_BYTES / max(1.0, num_bytes / max(1, num_items))))
+        ceiling = self._size * _GROWTH if num_items >= self._size else self._size
+        self._size = max(1, min(int(wanted), ceiling))
+
+    @property
+    def items(self) -> int:
+        """Items of the next unit."""
+        return self._size
+
+
+class ActiveWorkers:
+    """How many of the shared workers work: fewer when they only take the GIL from each other.
+
+    When workers are on a CPU less than three quarters of their time, one of them alone is tried for a few tasks. If it is not slower per
+    row than several were together, it stays alone.
+    """
+
+    __slots__ = ("_costs", "_limit", "_most", "_shares", "_state", "_together", "notice")
+
+    _NUM_PROBES = 8
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._limit = most
+        self._state = "watch" if most > 1 else "settled"
+        self._shares: list[float] = []
+        self._costs: list[float] = []
+        self._together = 0.0
+        self.notice = ""
+
+    @property
+    def limit(self) -> int:
+        """The number of workers that may claim."""
+        return self._limit
+
+    def observe(self, num_rows: int, wall_ns: int, cpu_ns: int) -> None:
+        """Learn from one finished task of at least 0.2 ms."""
+        if self._state == "settled" or wall_ns < 200_000:
+            return
+        self._shares.append(cpu_ns / max(1, wall_ns))
+        self._costs.append(wall_ns / num_rows)
+        if len(self._costs) < self._NUM_PROBES * (2 if self._state == "watch" else 1):
+            return
+        share, cost = _median(self._shares), _median(self._costs[self._NUM_PROBES :] or self._costs)
+        self._shares, self._costs = [], []
+        if self._state == "watch":
+            if share < 0.75:
+                self._state, self._limit = "alone", 1
+                self._together = cost / self._most
+            else:
+                self._state = "settled"
+            return
+        self._state = "settled"
+        if cost <= self._together * 1.05:
+            self.notice = (
+                f"1 of {self._most} workers works: alone it needs {cost / 1e3:.1f} us per element, {self._most} together "
+                f"{self._together / 1e3:.1f}, because they wait for the GIL"
+            )
+            return
+        self._limit = self._most
+
+
+def _median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]

@@ -1,0 +1,123 @@
+"""Units and tasks: what is claimed, what is done, what failed. Plain records; the engine's mutex guards them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from penstock._ops.block import Block, Ints
+from penstock._ops.rows import Rows
+
+__all__ = ["Failure", "Levels", "Piece", "Result", "Task", "Token", "Unit"]
+
+Levels = list[tuple[Ints, Ints]]
+
+
+class Token(NamedTuple):
+    """Where to resume. `source` is (pass, position); each sequencer on the way adds a record of its own."""
+
+    source: tuple[int, int]
+    sequencers: tuple[tuple[int, bool, tuple[Any, ...]], ...] = ()
+    """(results of the next input already taken, whether the rest of its pass is ignored, states of the folds)."""
+
+
+class Piece(NamedTuple):
+    """An element behind a fold, with its key."""
+
+    value: Any
+    key: tuple[int, int, int]
+
+
+class Failure(NamedTuple):
+    """What failed, at which row or item."""
+
+    at: int
+    error: BaseException
+    stage: str
+    worker: int
+
+
+class Result(NamedTuple):
+    """The finished items of a unit; `origins[i]` is the item of the unit that gave result i (None when they are one to one)."""
+
+    items: list[Any]
+    origins: list[int] | None
+    block: Block | None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Unit:
+    """One batch, or several tiny ones, or a run of elements, on their way through a segment."""
+
+    seq: int
+    pass_number: int
+    first: int
+    sizes: list[int] | None
+    num_items: int
+    num_rows: int
+    levels: Levels = field(default_factory=list)
+    top_levels: Levels = field(default_factory=list)
+    given: Block | None = None
+    tokens: list[Token] | None = None
+    ends_pass: bool = False
+    pass_token: Token | None = None
+    tail: Failure | None = None
+    inherited: Failure | None = None
+    rows: Rows | None = None
+    parts: dict[int, tuple[Block, Ints]] = field(default_factory=dict)
+    claimed: int = 0
+    done: list[tuple[int, int]] = field(default_factory=list)
+    limit: int = -1
+    failure: Failure | None = None
+    cost_ns: int = 0
+    finishing: bool = False
+    result: Result | None = None
+    leased: bool = False
+    closed: bool = False
+
+    def __post_init__(self) -> None:
+        self.limit = self.num_rows
+
+    def fail(self, failure: Failure) -> None:
+        """Keep the failure with the lowest row; rows from there on are not wanted any more."""
+        if self.failure is None or failure.at < self.failure.at:
+            self.failure = failure
+            self.limit = failure.at
+
+    def rows_complete(self) -> bool:
+        """Tell whether every wanted row is done."""
+        return sum(min(stop, self.limit) - start for start, stop in self.done if start < self.limit) >= self.limit
+
+    def good_items(self) -> int:
+        """Count the items all of whose rows come before the failure."""
+        if self.failure is None:
+            return self.num_items
+        if self.sizes is None:
+            return self.limit
+        return int(np.searchsorted(np.cumsum(self.sizes), self.limit, side="right"))
+
+    def good_count(self) -> int:
+        """Count the items before the tail failure, after the unit is finished."""
+        return self.num_items if self.tail is None else self.tail.at
+
+    def item_of(self, row: int) -> int:
+        """Return the item that a row belongs to."""
+        return row if self.sizes is None else int(np.searchsorted(np.cumsum(self.sizes), row, side="right"))
+
+    def token_after(self, item: int) -> Token:
+        """Return the state that resumes right behind an item."""
+        return Token((self.pass_number, self.first + item + 1)) if self.tokens is None else self.tokens[item]
+
+
+class Task(NamedTuple):
+    """A range of rows of a unit for one stage; or, with `read`, the next elements of a generator."""
+
+    segment: int
+    stage: int
+    unit: Unit | None
+    begin: int
+    end: int
+    block: Block | None
+    read: int = 0

@@ -1,0 +1,1 @@
+"""Where the engine's workers live: one file each, none knows another."""

@@ -1,0 +1,54 @@
+"""Workers as threads: the default, since reading, decoding and NumPy release the GIL."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from penstock._engine.engine import Engine
+from penstock._ops.worker import WorkerContext
+
+__all__ = ["ThreadsExecutor"]
+
+
+class ThreadsExecutor:
+    """Daemon threads, so that an interpreter that exits does not wait for them before the feed's finaliser has stopped them."""
+
+    __slots__ = ("_engine", "_threads")
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start all workers of all pools."""
+        engine = self._engine
+        for pool in engine.pools:
+            for index in range(engine.size_of(pool)):
+                name = f"penstock-{pool}-{index}"
+                thread = threading.Thread(target=_work, args=(engine, pool, index), name=name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def wait(self) -> None:
+        """Block until there may be something to take."""
+        self._engine.wait()
+
+    def join(self, grace_period_s: float) -> list[str]:
+        """Wait for the workers to end, all of them together at most `grace_period_s`; return the names of those still alive."""
+        deadline = time.monotonic() + grace_period_s
+        current = threading.current_thread()
+        for thread in self._threads:
+            if thread is not current:
+                thread.join(max(0.0, deadline - time.monotonic()))
+        return [thread.name for thread in self._threads if thread.is_alive() and thread is not current]
+
+
+def _work(engine: Engine, pool: str, index: int) -> None:
+    worker = WorkerContext(index)
+    while True:
+        task = engine.claim(pool, index)
+        if task is None:
+            return
+        engine.run(task, worker)
+        del task

@@ -1,0 +1,1 @@
+"""One operator on one block. Pure of threads and clocks: a block goes in, a block comes out."""

@@ -1,0 +1,146 @@
+"""The unit of work: a run of elements with their keys; and what a failing element leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._contracts.element import LEAF, Structure, unflatten
+from penstock._contracts.source import ColumnSource, IndexedSource
+
+__all__ = ["Block", "ElementFailed", "Ints", "zeros"]
+
+Ints = NDArray[np.int64]
+
+
+class ElementFailed(Exception):
+    """A user's function, or a read, failed on one element of a block. Internal: the engine unwraps it."""
+
+    def __init__(self, offset: int, stage: str, error: BaseException) -> None:
+        super().__init__(offset, stage, error)
+        self.offset = offset
+        self.stage = stage
+        self.error = error
+
+    def moved(self, offset: int) -> ElementFailed:
+        """Return the same failure at another offset, as the block of a parent counts."""
+        return ElementFailed(offset, self.stage, self.error)
+
+
+def zeros(count: int) -> NDArray[np.uint64]:
+    """Return the lanes of elements that need none."""
+    return np.zeros(count, np.uint64)
+
+
+class Block:
+    """Elements with their keys, as rows or as columns, or still to be gathered from an array source.
+
+    A key is (epoch, index, lane): the pass, the number in the source, and what tells apart elements that share both.
+    """
+
+    __slots__ = ("_column_source", "_columns", "_rows", "_source", "_structure", "epochs", "indices", "lanes")
+
+    def __init__(
+        self,
+        epochs: Ints,
+        indices: Ints,
+        lanes: NDArray[np.uint64],
+        *,
+        rows: list[Any] | None = None,
+        source: IndexedSource | None = None,
+        column_source: ColumnSource | None = None,
+        columns: tuple[Structure, list[NDArray[Any]]] | None = None,
+    ) -> None:
+        self.epochs = epochs
+        self.indices = indices
+        self.lanes = lanes
+        self._rows = rows
+        self._source = source
+        self._column_source = column_source
+        self._structure, self._columns = columns if columns is not None else (LEAF, None)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def with_rows(self, rows: list[Any]) -> Block:
+        """Return other elements under the same keys."""
+        return Block(self.epochs, self.indices, self.lanes, rows=rows)
+
+    def with_columns(self, structure: Structure, columns: list[NDArray[Any]]) -> Block:
+        """Return other columns under the same keys."""
+        return Block(self.epochs, self.indices, self.lanes, columns=(structure, columns))
+
+    def select(self, offsets: Any) -> Block:
+        """Return the elements at `offsets` (a slice or an int64 array); rows only."""
+        rows = self.rows()
+        part = rows[offsets] if isinstance(offsets, slice) else [rows[offset] for offset in offsets.tolist()]
+        return Block(self.epochs[offsets], self.indices[offsets], self.lanes[offsets], rows=part)
+
+    def rows(self) -> list[Any]:
+        """Return the elements one by one, reading or splitting them now if need be.
+
+        Raises:
+            ElementFailed: when the source could not read one of them.
+        """
+        if self._rows is None:
+            if self._columns is not None:
+                self._rows = _split(self._structure, self._columns)
+            else:
+                self._rows = self._gather()
+        return self._rows
+
+    def first(self) -> Any:
+        """Return the first element of a columnar block, without the others."""
+        if self._columns is not None:
+            return _split(self._structure, [column[:1] for column in self._columns])[0]
+        return Block(self.epochs[:1], self.indices[:1], self.lanes[:1], source=self._source).rows()[0]
+
+    @property
+    def columnar(self) -> bool:
+        """Tell whether `columns` can give whole arrays."""
+        return self._rows is None and (self._columns is not None or self._column_source is not None)
+
+    def structure(self) -> Structure:
+        """Return the structure of a columnar block's elements."""
+        if self._columns is not None or self._column_source is None:
+            return self._structure
+        return self._column_source.structure()
+
+    def leaf_types(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Return shape and dtype of each leaf of one element of a columnar block."""
+        if self._columns is not None:
+            return [(column.shape[1:], column.dtype) for column in self._columns]
+        assert self._column_source is not None
+        return self._column_source.leaves()
+
+    def columns(self, out: list[NDArray[Any]] | None = None) -> list[NDArray[Any]]:
+        """Return one array per leaf, the block's length first; written into `out` when it is given."""
+        if self._columns is None:
+            assert self._column_source is not None
+            return self._column_source.gather_columns(self.indices, out)
+        if out is None:
+            return self._columns
+        for target, column in zip(out, self._columns, strict=True):
+            np.copyto(target, column)
+        return out
+
+    def _gather(self) -> list[Any]:
+        assert self._source is not None
+        rows: list[Any] = []
+        try:
+            self._source.gather(self.indices.tolist(), rows)
+        except BaseException as error:
+            raise ElementFailed(min(len(rows), len(self) - 1), "read", error) from error
+        return rows
+
+
+def _split(structure: Structure, columns: Sequence[NDArray[Any]]) -> list[Any]:
+    if structure is LEAF:
+        return list(columns[0])
+    if structure[0] == "dict" and all(child is LEAF for child in structure[2]):
+        keys = structure[1]
+        return [dict(zip(keys, leaves, strict=True)) for leaves in zip(*columns, strict=True)]
+    return [unflatten(structure, iter(leaves)) for leaves in zip(*columns, strict=True)]

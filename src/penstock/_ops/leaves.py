@@ -1,0 +1,130 @@
+"""Where chains begin: a source, given elements, and the branches of zip, concatenate and an inner batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from penstock._contracts.source import ColumnSource, IndexedSource
+from penstock._ops.block import Block, ElementFailed, Ints, zeros
+from penstock._ops.operator import ChainOp, Leaf
+from penstock._ops.stack import stack_rows
+from penstock._ops.worker import WorkerContext
+from penstock._order.arithmetic import Length, batch_rows, concatenate_parts
+
+__all__ = ["BatchLeaf", "ConcatenateLeaf", "ReadLeaf", "ZipLeaf"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLeaf:
+    """Elements of an indexed source."""
+
+    source: IndexedSource
+    columnar: bool
+
+    def run(self, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+        columns = cast(ColumnSource, self.source) if self.columnar else None
+        return Block(epochs, positions, zeros(len(positions)), source=self.source, column_source=columns)
+
+    def where(self, epoch: int, position: int) -> str:
+        return self.source.describe(position)
+
+    def key(self, epoch: int, position: int) -> tuple[int, int]:
+        return epoch, position
+
+
+@dataclass(frozen=True, slots=True)
+class ZipLeaf:
+    """Tuples of one element of each branch; the first branch gives the key."""
+
+    branches: tuple[Leaf, ...]
+
+    def run(self, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+        blocks = [branch.run(epochs, positions, worker) for branch in self.branches]
+        rows = list(zip(*(block.rows() for block in blocks), strict=True))
+        return blocks[0].with_rows(cast("list[Any]", rows))
+
+    def where(self, epoch: int, position: int) -> str:
+        return " with ".join(branch.where(epoch, position) for branch in self.branches)
+
+    def key(self, epoch: int, position: int) -> tuple[int, int]:
+        return self.branches[0].key(epoch, position)
+
+
+@dataclass(frozen=True, slots=True)
+class ConcatenateLeaf:
+    """Elements of several branches, one after the other. The lane tells apart equal indices of different branches."""
+
+    branches: tuple[Leaf, ...]
+    lengths: tuple[int, ...]
+    parts_of_one: bool
+
+    def run(self, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+        rows: list[Any] = [None] * len(positions)
+        out = Block(epochs.copy(), positions.copy(), zeros(len(positions)), rows=rows)
+        failures = []
+        for child, offsets, below in concatenate_parts(positions, list(self.lengths)):
+            try:
+                part = self.branches[child].run(epochs[offsets], below, worker)
+                found = part.rows()
+            except ElementFailed as failure:
+                failures.append(failure.moved(int(offsets[failure.offset])))
+                continue
+            out.epochs[offsets], out.indices[offsets] = part.epochs, part.indices
+            own = np.uint64(0 if self.parts_of_one else child)
+            out.lanes[offsets] = part.lanes * np.uint64(1 if self.parts_of_one else len(self.branches)) + own
+            for offset, row in zip(offsets.tolist(), found, strict=True):
+                rows[offset] = row
+        if failures:
+            raise min(failures, key=lambda failure: failure.offset)
+        return out
+
+    def where(self, epoch: int, position: int) -> str:
+        child, below = self._branch(position)
+        return self.branches[child].where(epoch, below)
+
+    def key(self, epoch: int, position: int) -> tuple[int, int]:
+        child, below = self._branch(position)
+        return self.branches[child].key(epoch, below)
+
+    def _branch(self, position: int) -> tuple[int, int]:
+        child, _, below = concatenate_parts(np.array([position], np.int64), list(self.lengths))[0]
+        return child, int(below[0])
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLeaf:
+    """Batches computed whole, for `ds[i]`, for branches and for batches of batches."""
+
+    child: ChainOp
+    length: Length
+    batch_size: int
+    padding: tuple[Any, Any] | None
+
+    def run(self, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+        row_epochs, row_positions, sizes = batch_rows(epochs, positions, self.length, self.batch_size)
+        try:
+            rows = self.child.run(row_epochs, row_positions, worker).rows()
+        except ElementFailed as failure:
+            raise failure.moved(int(np.searchsorted(np.cumsum(sizes), failure.offset, side="right"))) from failure.error
+        out, start = [], 0
+        for number, size in enumerate(sizes):
+
+            def names(row: int, start: int = start) -> str:
+                return self.child.where(int(row_epochs[start + row]), int(row_positions[start + row]))
+
+            try:
+                out.append(stack_rows(rows[start : start + size], names, self.padding))
+            except BaseException as error:
+                raise ElementFailed(number, "batch", error) from error
+            start += size
+        return Block(epochs, positions, zeros(len(positions)), rows=out)
+
+    def where(self, epoch: int, position: int) -> str:
+        first = position * self.batch_size
+        return f"batch {position} (from {self.child.where(epoch, first)})"
+
+    def key(self, epoch: int, position: int) -> tuple[int, int]:
+        return epoch, position

@@ -1,0 +1,113 @@
+"""What the engine asks of an operator, and a chain of them over a leaf."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from penstock._ops.block import Block, Ints
+from penstock._ops.worker import WorkerContext
+
+__all__ = ["ChainOp", "Leaf", "Operator", "RowSink", "WritesRows", "climb"]
+
+
+class RowSink(Protocol):
+    """The rows of a batch under construction."""
+
+    @property
+    def small(self) -> bool:
+        """Tell whether elements are so small that writing many at once is quicker than one by one."""
+
+    def put_rows(self, row: int, elements: list[Any]) -> None:
+        """Write several elements from `row` on."""
+
+    def put(self, row: int, element: Any, done: str | None = None) -> None:
+        """Write one element; `done` names a field of a dict that already stands in its row."""
+
+    def put_block(self, row: int, block: Block) -> None:
+        """Write a whole block from `row` on."""
+
+    def row_of(self, field: str, row: int) -> Any:
+        """Return the array to write `field` of row `row` into, or None when that is not known yet."""
+
+    def columns_of(self, structure: Any, row: int, count: int) -> list[Any] | None:
+        """Return the arrays to write `count` rows of every leaf into, or None when they are not known or are of another structure."""
+
+
+class Leaf(Protocol):
+    """The lower end of a chain: it turns positions into elements."""
+
+    def run(self, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+        """Compute the elements at `positions` of passes `epochs`."""
+
+    def where(self, epoch: int, position: int) -> str:
+        """Say where one element comes from."""
+
+    def key(self, epoch: int, position: int) -> tuple[int, int]:
+        """Return (epoch, index) of one element."""
+
+
+class Operator(Protocol):
+    """One step of a chain, one to one on positions. Frozen; shared by all workers."""
+
+    @property
+    def name(self) -> str:
+        """The stage name for errors and figures; empty for pure arithmetic."""
+
+    def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
+        """Return the (epochs, positions) below."""
+
+    def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+        """Turn the block from below into this operator's; `epochs` and `positions` are its own."""
+
+
+@runtime_checkable
+class WritesRows(Protocol):
+    """An operator that can write its results straight into a batch."""
+
+    def up_into(self, block: Block, worker: WorkerContext, sink: RowSink, row: int) -> None:
+        """Like `up`, with element i written to row `row + i`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChainOp:
+    """A leaf with operators on top; itself a leaf, so that branches nest."""
+
+    leaf: Leaf
+    operators: tuple[Operator, ...]
+
+    def levels(self, epochs: Ints, positions: Ints) -> list[tuple[Ints, Ints]]:
+        """Return the (epochs, positions) of every level, the leaf's first, the top's last."""
+        out = [(epochs, positions)]
+        for operator in reversed(self.operators):
+            epochs, positions = operator.down(epochs, positions)
+            out.append((epochs, positions))
+        out.reverse()
+        return out
+
+    def run(self, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+        """Compute the elements at `positions`."""
+        levels = self.levels(epochs, positions)
+        return climb(self.operators, self.leaf.run(*levels[0], worker), levels[1:], worker)
+
+    def where(self, epoch: int, position: int) -> str:
+        """Say where one element comes from."""
+        return self.leaf.where(*self._bottom(epoch, position))
+
+    def key(self, epoch: int, position: int) -> tuple[int, int]:
+        """Return (epoch, index) of one element in its source."""
+        return self.leaf.key(*self._bottom(epoch, position))
+
+    def _bottom(self, epoch: int, position: int) -> tuple[int, int]:
+        epochs, positions = self.levels(np.array([epoch], np.int64), np.array([position], np.int64))[0]
+        return int(epochs[0]), int(positions[0])
+
+
+def climb(operators: Sequence[Operator], block: Block, levels: Sequence[tuple[Ints, Ints]], worker: WorkerContext) -> Block:
+    """Run a block up through `operators`; `levels` are their own (epochs, positions)."""
+    for operator, (epochs, positions) in zip(operators, levels, strict=True):
+        block = operator.up(block, epochs, positions, worker)
+    return block

@@ -1,0 +1,95 @@
+"""Operators that only move positions: their data pass through untouched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock._ops.block import Block, Ints
+from penstock._ops.worker import WorkerContext
+from penstock._order import arithmetic
+from penstock._order.permutation import shuffled, window_shuffled
+
+__all__ = ["EnumerateOp", "RepeatOp", "ShardOp", "ShuffleOp", "SkipOp"]
+
+
+class _Moves:
+    """An operator without data."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        return ""
+
+    def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+        return block
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleOp(_Moves):
+    """Positions through a keyed permutation."""
+
+    num_elements: int
+    buffer_size: int | None
+    seed: int
+    reshuffle: bool
+
+    def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
+        if self.buffer_size is None:
+            return epochs, shuffled(epochs, positions, self.num_elements, seed=self.seed, reshuffle=self.reshuffle)
+        window = window_shuffled(
+            epochs, positions, self.num_elements, self.buffer_size, seed=self.seed, reshuffle=self.reshuffle
+        )
+        return epochs, window
+
+
+@dataclass(frozen=True, slots=True)
+class ShardOp(_Moves):
+    """Every num_shards-th position."""
+
+    num_shards: int
+    index: int
+
+    def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
+        return epochs, arithmetic.sharded(positions, self.num_shards, self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class SkipOp(_Moves):
+    """Positions moved by a count."""
+
+    count: int
+
+    def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
+        return epochs, positions + self.count
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatOp(_Moves):
+    """Positions of several passes, the first of which is pass `first`."""
+
+    num_elements: int
+    count: int | None
+    first: int = 0
+
+    def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
+        below, inner = arithmetic.repeated(epochs, positions, self.num_elements, self.count)
+        return (below + self.first if self.first else below), inner
+
+
+@dataclass(frozen=True, slots=True)
+class EnumerateOp:
+    """Pairs (number, element): the number is the position."""
+
+    start: int
+
+    @property
+    def name(self) -> str:
+        return ""
+
+    def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
+        return epochs, positions
+
+    def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+        numbers = (positions + self.start).tolist()
+        return block.with_rows(list(zip(numbers, block.rows(), strict=True)))

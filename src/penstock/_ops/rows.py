@@ -1,0 +1,181 @@
+"""Rows of one or several batches under construction, filled by several workers at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._contracts.element import Structure, unflatten
+from penstock._ops.block import Block, ElementFailed
+from penstock._ops.stack import BatchSpec, pad_rows, refuse_row, stack_rows
+
+__all__ = ["Allocate", "Rows"]
+
+Allocate = Callable[[Sequence[tuple[tuple[int, ...], np.dtype[Any]]]], list[NDArray[Any]]]
+"""Makes arrays of the given shapes and dtypes over one buffer."""
+
+_SMALL_BYTES = 64
+
+
+class Rows:
+    """The rows of a unit. The first finished element, or the unit before, sets the guess of their spec; what does not fit it is kept
+    aside and judged when all rows are there, so that the outcome does not depend on who was first.
+
+    Thread-safe for different rows.
+    """
+
+    __slots__ = ("_allocate", "_arrays", "_guess", "_lock", "_loose", "_names", "_num_rows", "_padding", "_sizes")
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        guess: BatchSpec | None,
+        allocate: Allocate,
+        names: Callable[[int], str],
+        padding: tuple[Any, Any] | None,
+    ) -> None:
+        """Prepare for batches of the given sizes.
+
+        Args:
+            sizes: rows of each batch.
+            guess: the spec of the unit before, or None.
+            allocate: gives the memory.
+            names: says which element stands in a row, for errors.
+            padding: of padded_batch, or None.
+        """
+        self._sizes = sizes
+        self._num_rows = sum(sizes)
+        self._guess = guess
+        self._allocate = allocate
+        self._names = names
+        self._padding = padding
+        self._arrays: list[NDArray[Any]] | None = None
+        self._loose: dict[int, Any] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def spec(self) -> BatchSpec | None:
+        """The spec that rows are written with, once known."""
+        return self._guess
+
+    @property
+    def small(self) -> bool:
+        """Tell whether elements are known to be small."""
+        return self._guess is not None and self._guess.row_bytes <= _SMALL_BYTES
+
+    def put(self, row: int, element: Any, done: str | None = None) -> None:
+        """Write one element."""
+        if self._padding is not None:
+            self._loose[row] = element
+            return
+        arrays = self._open(element, row)
+        assert self._guess is not None
+        if not self._guess.put(arrays, row, element, done):
+            self._loose[row] = element
+
+    def put_rows(self, row: int, elements: list[Any]) -> None:
+        """Write several elements from `row` on."""
+        if self._padding is None and elements:
+            arrays = self._open(elements[0], row)
+            assert self._guess is not None
+            if self._guess.put_many(arrays, row, elements):
+                return
+        for offset, element in enumerate(elements):
+            self.put(row + offset, element)
+
+    def put_block(self, row: int, block: Block) -> None:
+        """Write a whole block from `row` on, column by column where it has columns."""
+        if self._padding is None and block.columnar:
+            arrays = self.columns_of(block.structure(), row, len(block))
+            if arrays is None and self._guess is None:
+                self._open(block.first(), row)
+                arrays = self.columns_of(block.structure(), row, len(block))
+            types = block.leaf_types()
+            if arrays is not None and all(
+                array.shape[1:] == shape and array.dtype == dtype for array, (shape, dtype) in zip(arrays, types, strict=True)
+            ):
+                block.columns(arrays)
+                return
+        self.put_rows(row, block.rows())
+
+    def row_of(self, field: str, row: int) -> NDArray[Any] | None:
+        """Return the row of a field of flat dicts, or None when it is not known."""
+        guess, arrays = self._guess, self._arrays
+        if guess is None or self._padding is not None:
+            return None
+        place = guess.place_of(field)
+        if place is None:
+            return None
+        if arrays is None:
+            arrays = self._open(None, row)
+        found: NDArray[Any] = arrays[place][row]
+        return found
+
+    def columns_of(self, structure: Structure, row: int, count: int) -> list[NDArray[Any]] | None:
+        """Return the rows of every leaf, or None when no spec is known or it is another one."""
+        if self._guess is None or self._padding is not None or self._guess.structure != structure:
+            return None
+        return [array[row : row + count] for array in self._open(None, row)]
+
+    def finish(self, num_batches: int) -> list[Any]:
+        """Return the first `num_batches` batches, in order. All their rows must have been put.
+
+        Raises:
+            ElementFailed: with the offset of a batch that has elements which do not fit each other.
+        """
+        out: list[Any] = []
+        start = 0
+        for number, size in enumerate(self._sizes[:num_batches]):
+            try:
+                out.append(self._batch(start, size))
+            except Exception as error:
+                raise ElementFailed(number, "batch", error) from error
+            start += size
+        return out
+
+    def _batch(self, start: int, size: int) -> Any:
+        loose = [self._loose.get(row, self) for row in range(start, start + size)] if self._loose else []
+        if not any(element is not self for element in loose):
+            assert self._arrays is not None and self._guess is not None
+            whole = len(self._sizes) == 1 and size == self._num_rows
+            leaves = self._arrays if whole else [array[start : start + size] for array in self._arrays]
+            return unflatten(self._guess.structure, iter(leaves))
+
+        def names(row: int) -> str:
+            return self._names(start + row)
+
+        for row, element in enumerate(loose):
+            if element is self:
+                loose[row] = self._element(start + row)
+        if self._padding is not None:
+            return pad_rows(loose, BatchSpec(loose[0], lambda: names(0)), names, self._padding)
+        spec = BatchSpec(loose[0], lambda: names(0))
+        for row, element in enumerate(loose):
+            if spec.difference(element) is not None:
+                refuse_row(spec, 0, row, element, names)
+        return stack_rows(loose, names, None)
+
+    def _element(self, row: int) -> Any:
+        assert self._arrays is not None and self._guess is not None
+        return unflatten(self._guess.structure, iter([array[row] for array in self._arrays]))
+
+    def _open(self, element: Any, row: int) -> list[NDArray[Any]]:
+        arrays = self._arrays
+        if arrays is not None:
+            return arrays
+        with self._lock:
+            if self._arrays is None:
+                if self._guess is None:
+                    self._guess = BatchSpec(element, lambda: self._names(row))
+                leaves = self._guess.leaves
+                plain = [((self._num_rows, *leaf.shape), leaf.dtype) for leaf in leaves if not leaf.dtype.hasobject]
+                given = iter(self._allocate(plain) if plain else [])
+                self._arrays = [
+                    np.empty((self._num_rows, *leaf.shape), leaf.dtype) if leaf.dtype.hasobject else next(given) for leaf in leaves
+                ]
+            return self._arrays
+

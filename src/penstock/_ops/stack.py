@@ -1,0 +1,292 @@
+"""Elements to a batch: the spec that its first element sets, the check of every other one, stacking and padding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._contracts.element import (
+    LEAF,
+    ArraySpec,
+    Structure,
+    flatten,
+    leaf_paths,
+    spec_of,
+    structure_of,
+    unflatten,
+)
+from penstock.errors import SpecError
+
+__all__ = ["BatchSpec", "pad_rows", "refuse_row", "stack_rows"]
+
+Names = Callable[[int], str]
+_OBJECT = np.dtype(object)
+
+
+class BatchSpec:
+    """Structure, shapes and dtypes of one element of a batch."""
+
+    __slots__ = ("_flat_keys", "leaves", "row_bytes", "structure")
+
+    def __init__(self, element: Any, name: Callable[[], str]) -> None:
+        """Read the spec off an element.
+
+        Raises:
+            SpecError: when a leaf cannot stand in a batch, such as None.
+        """
+        self.structure: Structure = structure_of(element)
+        values = flatten(element)
+        self.leaves: list[ArraySpec] = [spec_of(value) for value in values]
+        for number, (value, leaf) in enumerate(zip(values, self.leaves, strict=True)):
+            if leaf.dtype == _OBJECT and not isinstance(value, (str, bytes, np.ndarray, np.generic)):
+                raise SpecError(
+                    f"{leaf_paths(self.structure)[number] or 'the element'} is a {type(value).__name__}, which cannot stand in a batch",
+                    where=f"stage 'batch', element {name()}",
+                    fix="return arrays, numbers, str or bytes; drop or convert this field in a map before batch",
+                )
+        self._flat_keys: tuple[Any, ...] | None = None
+        if self.structure is not LEAF and self.structure[0] == "dict" and all(child is LEAF for child in self.structure[2]):
+            self._flat_keys = self.structure[1]
+        self.row_bytes = sum(leaf.dtype.itemsize * int(np.prod(leaf.shape, dtype=np.int64)) for leaf in self.leaves)
+
+    def same(self, other: BatchSpec) -> bool:
+        """Tell whether elements of both fit one batch."""
+        return self.structure == other.structure and self.leaves == other.leaves
+
+    def place_of(self, field: str) -> int | None:
+        """Return the number of the leaf `field` of flat dicts, or None."""
+        keys = self._flat_keys
+        return keys.index(field) if keys is not None and field in keys else None
+
+    def put(self, arrays: Sequence[NDArray[Any]], row: int, element: Any, done: str | None) -> bool:
+        """Write one element into row `row` of `arrays`; False, and nothing useful written, when it does not fit."""
+        keys = self._flat_keys
+        if keys is not None:
+            if type(element) is not dict or len(element) != len(keys):
+                return False
+            for key, array, leaf in zip(keys, arrays, self.leaves, strict=True):
+                if key == done:
+                    continue
+                if key not in element or not _store(array, row, element[key], leaf):
+                    return False
+            return True
+        if self.structure is LEAF:
+            return _store(arrays[0], row, element, self.leaves[0])
+        if structure_of(element) != self.structure:
+            return False
+        return all(
+            _store(array, row, value, leaf) for array, value, leaf in zip(arrays, flatten(element), self.leaves, strict=True)
+        )
+
+    def put_many(self, arrays: Sequence[NDArray[Any]], row: int, elements: list[Any]) -> bool:
+        """Write many elements of scalars, a column at a time; False, and nothing useful written, when that is not possible."""
+        if any(leaf.shape for leaf in self.leaves):
+            return False
+        columns = self._columns_of(elements)
+        if columns is None:
+            return False
+        for array, column, leaf in zip(arrays, columns, self.leaves, strict=True):
+            kinds = set(map(type, column))
+            if len(kinds) != 1 or leaf.dtype == _OBJECT or spec_of(column[0]) != leaf or not isinstance(column[0], (int, float, np.generic)):
+                return False
+            try:
+                array[row : row + len(column)] = column
+            except OverflowError:  # an int beyond 64 bits: element by element finds out which
+                return False
+        return True
+
+    def _columns_of(self, elements: list[Any]) -> list[list[Any]] | None:
+        if self.structure is LEAF:
+            return [elements]
+        if set(map(type, elements)) != {dict if self._flat_keys is not None else self.structure[1]}:
+            return None
+        if self._flat_keys is not None:
+            size = len(self._flat_keys)
+            if any(len(element) != size for element in elements):
+                return None
+            try:
+                return [[element[key] for element in elements] for key in self._flat_keys]
+            except KeyError:  # another structure: element by element finds out which
+                return None
+        if self.structure[0] != "tuple" or any(child is not LEAF for child in self.structure[2]):
+            return None
+        if {len(element) for element in elements} != {len(self.structure[2])}:
+            return None
+        return [list(column) for column in zip(*elements, strict=True)]
+
+    def difference(self, element: Any) -> str | None:
+        """Say how `element` differs, or return None."""
+        structure = structure_of(element)
+        values = flatten(element)
+        if self._flat_keys is not None and isinstance(element, dict) and set(element) == set(self._flat_keys):
+            values = [element[key] for key in self._flat_keys]
+            structure = (structure[0], self._flat_keys, structure[2])
+        if structure != self.structure:
+            return f"the structure is {_words(self.structure)} in one and {_words(structure)} in the other"
+        for path, value, leaf in zip(leaf_paths(self.structure), values, self.leaves, strict=True):
+            other = spec_of(value)
+            if other != leaf:
+                return f"{path or 'the element'} is {leaf} in one and {other} in the other"
+            if type(value) is int and not -(2**63) <= value < 2**63:
+                return f"{path or 'the element'} = {value} does not fit int64"
+        return None
+
+
+def _store(array: NDArray[Any], row: int, value: Any, leaf: ArraySpec) -> bool:
+    if type(value) is np.ndarray:
+        if value.shape != leaf.shape or (value.dtype != leaf.dtype and leaf.dtype != _OBJECT):
+            return False
+        if leaf.dtype == _OBJECT and value.dtype.kind not in "OUS":
+            return False
+    elif spec_of(value) != leaf or (type(value) is int and not -(2**63) <= value < 2**63):
+        return False
+    elif leaf.dtype == _OBJECT and not isinstance(value, (str, bytes, np.ndarray, np.generic)):
+        return False
+    array[row] = value
+    return True
+
+
+def stack_rows(rows: list[Any], names: Names, padding: tuple[Any, Any] | None) -> Any:
+    """Stack elements into new arrays.
+
+    Raises:
+        SpecError: when two of them differ; both are named with `names`.
+    """
+    spec = BatchSpec(rows[0], lambda: names(0))
+    if padding is not None:
+        return pad_rows(rows, spec, names, padding)
+    arrays = [np.empty((len(rows), *leaf.shape), leaf.dtype) for leaf in spec.leaves]
+    for row, element in enumerate(rows):
+        if not spec.put(arrays, row, element, None):
+            refuse_row(spec, 0, row, element, names)
+    return unflatten(spec.structure, iter(arrays))
+
+
+def refuse_row(spec: BatchSpec, first: int, row: int, element: Any, names: Names) -> None:
+    """Raise the SpecError that names the batch's first element and the one that differs from it."""
+    BatchSpec(element, lambda: names(row))
+    raise SpecError(
+        f"two elements of one batch differ: {spec.difference(element)}",
+        where=f"stage 'batch', element {names(first)} and element {names(row)}",
+        fix="make them equal before batch (resize, crop, cast), or use padded_batch for lengths that vary",
+    )
+
+
+def pad_rows(
+    rows: list[Any],
+    spec: BatchSpec,
+    names: Names,
+    padding: tuple[Any, Any],
+) -> Any:
+    """Stack elements whose leaves differ in length: each dimension becomes the longest, or what `padding[0]` says.
+
+    Args:
+        rows: the elements, of one structure.
+        spec: of the first of them.
+        names: says which element stands in a row.
+        padding: (shapes, values), each None, one for all leaves, or a tree of the elements' structure. A shape may hold None or -1 for
+            "the longest of this batch".
+    """
+    shapes = _per_leaf(padding[0], spec, is_shape=True)
+    values = _per_leaf(padding[1], spec, is_shape=False)
+    columns: list[list[Any]] = [[] for _ in spec.leaves]
+    for row, element in enumerate(rows):
+        if structure_of(element) != spec.structure:
+            refuse_row(spec, 0, row, element, names)
+        for number, (column, value) in enumerate(zip(columns, flatten(element), strict=True)):
+            found, leaf = spec_of(value), spec.leaves[number]
+            if found.dtype != leaf.dtype or len(found.shape) != len(leaf.shape):
+                refuse_row(spec, 0, row, element, names)
+            column.append(value)
+    out = [
+        _pad_leaf(number, column, spec, shapes[number], values[number], names)
+        for number, column in enumerate(columns)
+    ]
+    return unflatten(spec.structure, iter(out))
+
+
+def _pad_leaf(
+    number: int,
+    column: list[Any],
+    spec: BatchSpec,
+    wanted: Sequence[int | None] | None,
+    value: Any,
+    names: Names,
+) -> NDArray[Any]:
+    leaf = spec.leaves[number]
+    found = [spec_of(item).shape for item in column]
+    longest = tuple(max(sizes) for sizes in zip(*found, strict=True)) if leaf.shape else ()
+    if wanted is not None:
+        longest = _fit(number, wanted, found, longest, spec, names)
+    array = np.empty((len(column), *longest), leaf.dtype)
+    array[...] = 0 if value is None and leaf.dtype != _OBJECT else value
+    for row, item in enumerate(column):
+        array[(row, *(slice(0, size) for size in found[row]))] = item
+    return array
+
+
+def _fit(
+    number: int,
+    wanted: Sequence[int | None],
+    found: list[tuple[int, ...]],
+    longest: tuple[int, ...],
+    spec: BatchSpec,
+    names: Names,
+) -> tuple[int, ...]:
+    path = leaf_paths(spec.structure)[number] or "the element"
+    if len(wanted) != len(longest):
+        raise SpecError(
+            f"padded_shapes gives {path} {len(wanted)} dimensions, but it has {len(longest)}",
+            where=f"stage 'padded_batch', element {names(0)}",
+            fix="give one size per dimension, None for the longest of the batch",
+        )
+    sizes = tuple(size if want in (None, -1) else int(want or 0) for want, size in zip(wanted, longest, strict=True))
+    for row, shape in enumerate(found):
+        if any(have > size for have, size in zip(shape, sizes, strict=True)):
+            raise SpecError(
+                f"{path} has shape {list(shape)}, longer than the padded shape {list(sizes)}",
+                where=f"stage 'padded_batch', element {names(row)}",
+                fix="cut it in a map before padded_batch, or give a larger padded_shapes",
+            )
+    return sizes
+
+
+def _per_leaf(value: Any, spec: BatchSpec, *, is_shape: bool) -> list[Any]:
+    count = len(spec.leaves)
+    if value is None:
+        return [None] * count
+    if is_shape:
+        if spec.structure is LEAF:
+            return [value]
+        flat = _shape_leaves(value, spec.structure)
+    else:
+        flat = [value] * count if not isinstance(value, (dict, tuple, list)) else flatten(value)
+    if len(flat) != count:
+        raise SpecError(
+            f"{'padded_shapes' if is_shape else 'padding_values'} has {len(flat)} entries for {count} leaves",
+            where="padded_batch()",
+            fix=f"give the structure of one element: {_words(spec.structure)}",
+        )
+    return flat
+
+
+def _shape_leaves(value: Any, structure: Structure) -> list[Any]:
+    if structure is LEAF:
+        return [value]
+    if structure[0] == "dict":
+        return [leaf for key, child in zip(structure[1], structure[2], strict=True) for leaf in _shape_leaves(value.get(key), child)]
+    children = structure[1] if structure[0] == "list" else structure[2]
+    return [leaf for item, child in zip(value, children, strict=False) for leaf in _shape_leaves(item, child)]
+
+
+def _words(structure: Structure) -> str:
+    if structure is LEAF:
+        return "array"
+    if structure[0] == "dict":
+        return "{" + ", ".join(f"{key!r}: {_words(child)}" for key, child in zip(structure[1], structure[2], strict=True)) + "}"
+    children = structure[1] if structure[0] == "list" else structure[2]
+    inner = ", ".join(_words(child) for child in children)
+    return f"[{inner}]" if structure[0] == "list" else f"({inner})"

@@ -1,0 +1,95 @@
+"""Operators that keep, drop or multiply elements. They carry for every element the offset of the input it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._contracts.element import flatten, structure_of, unflatten
+from penstock._ops.block import Block, ElementFailed, Ints
+from penstock.errors import SpecError
+
+__all__ = ["FilterOp", "FlatMapOp", "UnbatchOp"]
+
+
+@dataclass(frozen=True, slots=True)
+class FilterOp:
+    """Only the elements for which `fn` is true."""
+
+    fn: Callable[[Any], Any]
+    name: str
+
+    def sift(self, block: Block, origins: Ints) -> tuple[Block, Ints]:
+        """Return what is left, and where it came from."""
+        kept: list[int] = []
+        offset = -1
+        fn = self.fn
+        try:
+            for offset, row in enumerate(block.rows()):
+                if fn(row):
+                    kept.append(offset)
+        except BaseException as error:
+            raise ElementFailed(int(origins[offset]) if offset >= 0 else 0, self.name, error) from error
+        if len(kept) == len(block):
+            return block, origins
+        chosen = np.array(kept, np.int64)
+        return block.select(chosen), origins[chosen]
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMapOp:
+    """All elements of `fn(element)`, which returns a list or any iterable."""
+
+    fn: Callable[[Any], Any]
+    name: str
+
+    def sift(self, block: Block, origins: Ints) -> tuple[Block, Ints]:
+        """Return all results, and where each came from. Their lanes tell apart the results of one element."""
+        rows: list[Any] = []
+        counts: list[int] = []
+        fn = self.fn
+        try:
+            for row in block.rows():
+                before = len(rows)
+                rows.extend(fn(row))
+                counts.append(len(rows) - before)
+        except BaseException as error:
+            raise ElementFailed(int(origins[len(counts)]), self.name, error) from error
+        parents = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+        out = Block(block.epochs[parents], block.indices[parents], _sublanes(block.lanes[parents], counts), rows=rows)
+        return out, origins[parents]
+
+
+@dataclass(frozen=True, slots=True)
+class UnbatchOp:
+    """The rows of each element: every leaf gives up its first dimension."""
+
+    name: str = "unbatch"
+
+    def sift(self, block: Block, origins: Ints) -> tuple[Block, Ints]:
+        """Return the rows as elements."""
+        return FlatMapOp(_rows_of, self.name).sift(block, origins)
+
+
+def _sublanes(lanes: NDArray[np.uint64], counts: list[int]) -> NDArray[np.uint64]:
+    """Number the results of each element into their lanes: the first keeps its parent's, so that a 1:1 flat_map changes nothing."""
+    numbers = np.concatenate([np.arange(count, dtype=np.uint64) for count in counts]) if counts else np.empty(0, np.uint64)
+    return lanes * np.uint64(0x9E3779B97F4A7C15) + numbers
+
+
+def _rows_of(element: Any) -> list[Any]:
+    leaves = flatten(element)
+    structure = structure_of(element)
+    lengths = {len(leaf) if isinstance(leaf, np.ndarray) and leaf.ndim else -1 for leaf in leaves}
+    if len(lengths) != 1 or -1 in lengths:
+        shapes = [getattr(leaf, "shape", type(leaf).__name__) for leaf in leaves]
+        raise SpecError(
+            f"unbatch needs arrays with equal first dimensions, got {shapes}",
+            where="unbatch()",
+            fix="unbatch what batch() made, or give every leaf the same first dimension",
+        )
+    return [unflatten(structure, iter(row)) for row in zip(*leaves, strict=True)]

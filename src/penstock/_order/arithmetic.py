@@ -1,0 +1,92 @@
+"""Lengths and positions of shard, take, skip, repeat, concatenate and batch. `None` is an unknown length, INFINITE an endless one."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "INFINITE",
+    "Length",
+    "batch_length",
+    "batch_rows",
+    "concatenate_parts",
+    "repeat_length",
+    "repeated",
+    "shard_length",
+    "shard_resume",
+    "sharded",
+]
+
+INFINITE = math.inf
+Length = int | float | None
+Ints = NDArray[np.int64]
+
+
+def shard_length(length: Length, num_shards: int, index: int) -> Length:
+    """Count the positions p of 0..length-1 with p % num_shards == index."""
+    if length is None or length == INFINITE:
+        return length
+    return max(0, (int(length) - index + num_shards - 1) // num_shards)
+
+
+def sharded(positions: Ints, num_shards: int, index: int) -> Ints:
+    """Return the global position of each local one: every `num_shards`-th, so that consecutive shards share each global batch."""
+    return positions * num_shards + index
+
+
+def shard_resume(global_position: int, num_shards: int, index: int) -> int:
+    """Return the first local position of shard `index` whose global position is `global_position` or later."""
+    return max(0, (global_position - index + num_shards - 1) // num_shards)
+
+
+def repeat_length(length: Length, count: int | None) -> Length:
+    """Return the length of `count` passes; None for endless passes. An empty dataset stays empty however often it is repeated."""
+    if length == 0 or length is None:
+        return length
+    return INFINITE if count is None else length * count
+
+
+def repeated(epochs: Ints, positions: Ints, length: int, count: int | None) -> tuple[Ints, Ints]:
+    """Return (epoch, position) below a repeat of `count` passes of `length` positions each."""
+    if int(positions[-1] if len(positions) else 0) < length and (len(positions) == 0 or int(positions.max()) < length):
+        passes: Ints | int = 0
+        inner = positions
+    else:
+        passes = positions // length
+        inner = positions - passes * length
+    below = epochs + passes if count is None else epochs * count + passes
+    return below, inner
+
+
+def concatenate_parts(positions: Ints, lengths: list[int]) -> list[tuple[int, Ints, Ints]]:
+    """Return (child, offsets into `positions`, the child's positions) for each child that `positions` touch."""
+    borders = np.cumsum(np.asarray(lengths, np.int64))
+    children = np.searchsorted(borders, positions, side="right")
+    starts = borders - np.asarray(lengths, np.int64)
+    return [
+        (child, np.flatnonzero(children == child), positions[children == child] - starts[child]) for child in np.unique(children).tolist()
+    ]
+
+
+def batch_length(length: Length, batch_size: int, drop_remainder: bool) -> Length:
+    """Count the batches of `length` elements."""
+    if length is None or length == INFINITE:
+        return length
+    return int(length) // batch_size if drop_remainder else -(-int(length) // batch_size)
+
+
+def batch_rows(epochs: Ints, positions: Ints, length: Length, batch_size: int) -> tuple[Ints, Ints, list[int]]:
+    """Return the (epoch, position) of every element of the given batches, and how many each batch has.
+
+    The last batch of a pass of `length` elements has what is left over.
+    """
+    rows = (positions[:, None] * batch_size + np.arange(batch_size, dtype=np.int64)).ravel()
+    row_epochs = np.repeat(epochs, batch_size)
+    if length is None or length == INFINITE or len(rows) == 0 or int(rows.max()) < length:
+        return row_epochs, rows, [batch_size] * len(positions)
+    sizes = np.clip(int(length) - positions * batch_size, 0, batch_size)
+    keep = rows < length
+    return row_epochs[keep], rows[keep], sizes.tolist()

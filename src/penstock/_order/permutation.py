@@ -1,0 +1,114 @@
+"""Keyed shuffles of positions: global, and inside a moving window. O(1) memory, any position at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock import kernels
+
+__all__ = ["by_epoch", "shuffled", "window_shuffled"]
+
+Ints = NDArray[np.int64]
+_SMALL_WINDOW = 256  # up to here sorting whole windows of hashes beats one Feistel call per window
+_GLOBAL, _FIRST_PASS, _SECOND_PASS = 1, 2, 3
+
+
+def by_epoch(epochs: Ints) -> Iterator[tuple[int, slice]]:
+    """Yield (epoch, slice) for each run of equal values in `epochs`."""
+    if len(epochs) == 0:
+        return
+    if epochs[0] == epochs[-1] and (epochs == epochs[0]).all():
+        yield int(epochs[0]), slice(0, len(epochs))
+        return
+    borders = np.flatnonzero(np.diff(epochs)) + 1
+    start = 0
+    for stop in [*borders.tolist(), len(epochs)]:
+        yield int(epochs[start]), slice(start, stop)
+        start = stop
+
+
+def shuffled(epochs: Ints, positions: Ints, num_elements: int, *, seed: int, reshuffle: bool) -> Ints:
+    """Return where each position of the shuffled order stands in the order below it.
+
+    Args:
+        epochs: int64[n], the pass that each position belongs to.
+        positions: int64[n], each in 0..num_elements-1.
+        num_elements: length of one pass, 1 to 2**63.
+        seed: of the shuffle. Two shuffles of one length with one seed give the same permutation.
+        reshuffle: whether each epoch has a permutation of its own.
+    """
+
+    def permute(epoch: int, part: Ints) -> Ints:
+        return kernels.permute(part, num_elements, kernels.mix(seed, epoch, _GLOBAL))
+
+    return _per_epoch(epochs, positions, reshuffle, permute)
+
+
+def window_shuffled(epochs: Ints, positions: Ints, num_elements: int, window: int, *, seed: int, reshuffle: bool) -> Ints:
+    """Shuffle so that no element moves `window` places or more; `window >= num_elements` is the global shuffle.
+
+    Two keyed permutations of windows of half the size, the second shifted by half of one, one after the other.
+    """
+    if window >= num_elements:
+        return shuffled(epochs, positions, num_elements, seed=seed, reshuffle=reshuffle)
+    half = (window + 1) // 2
+
+    def permute(epoch: int, part: Ints) -> Ints:
+        part = _permute_windows(part, num_elements, half, half // 2, kernels.mix(seed, epoch, _SECOND_PASS))
+        return _permute_windows(part, num_elements, half, 0, kernels.mix(seed, epoch, _FIRST_PASS))
+
+    return _per_epoch(epochs, positions, reshuffle, permute)
+
+
+def _per_epoch(epochs: Ints, positions: Ints, reshuffle: bool, permute: Callable[[int, Ints], Ints]) -> Ints:
+    if not reshuffle:
+        return permute(0, positions)
+    runs = list(by_epoch(epochs))
+    if len(runs) == 1:
+        return permute(runs[0][0], positions)
+    out = np.empty_like(positions)
+    for epoch, part in runs:
+        out[part] = permute(epoch, np.ascontiguousarray(positions[part]))
+    return out
+
+
+def _permute_windows(positions: Ints, num_elements: int, size: int, shift: int, key: int) -> Ints:
+    """Permute inside windows [k*size - shift, (k+1)*size - shift) cut to 0..num_elements-1."""
+    if size <= 1:
+        return positions
+    windows = (positions + shift) // size
+    starts = np.maximum(windows * size - shift, 0)
+    stops = np.minimum((windows + 1) * size - shift, num_elements)
+    numbers, inverse = np.unique(windows, return_inverse=True)
+    out = np.empty_like(positions)
+    if size <= _SMALL_WINDOW:
+        first = np.maximum(numbers * size - shift, 0)
+        lengths = np.minimum((numbers + 1) * size - shift, num_elements) - first
+        table = _window_table(numbers, lengths, size, key)
+        out[:] = starts + table[inverse, positions - starts]
+        return out
+    for row, number in enumerate(numbers.tolist()):
+        members = np.flatnonzero(inverse == row)
+        start, stop = int(starts[members[0]]), int(stops[members[0]])
+        out[members] = start + kernels.permute(positions[members] - start, stop - start, kernels.mix(key, number))
+    return out
+
+
+def _window_table(numbers: Ints, lengths: Ints, size: int, key: int) -> Ints:
+    """Rank hashes of (key, window, place): row r holds a permutation of 0..lengths[r]-1, then the unused places."""
+    places = np.arange(size, dtype=np.uint64)
+    hashes = _scramble(numbers.astype(np.uint64)[:, None] * np.uint64(0x9E3779B97F4A7C15) + np.uint64(key))
+    hashes = _scramble(hashes + (places + np.uint64(1)) * np.uint64(0xD1B54A32D192ED03))
+    hashes |= np.uint64(1)
+    hashes[places[None, :] >= lengths.astype(np.uint64)[:, None]] = np.uint64(0xFFFFFFFFFFFFFFFF)
+    return np.argsort(hashes, axis=1, kind="stable").astype(np.int64)
+
+
+def _scramble(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Mix 64-bit values (the splitmix64 finaliser, Steele, Lea and Flood 2014)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

@@ -1,0 +1,1 @@
+"""The plan: frozen nodes that say what was asked for, their lengths, their checks and their words."""

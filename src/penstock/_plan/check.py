@@ -1,0 +1,59 @@
+"""What cannot run is refused when it is written down, with the line that would work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock._plan.length import INFINITE, is_indexable, length_of
+from penstock._plan.node import Node
+from penstock.errors import PlanError
+
+__all__ = ["bounded", "callable_argument", "count_argument", "finite", "indexable", "seed_argument"]
+
+_LARGEST = 2**63
+
+
+def count_argument(value: Any, name: str, operator: str, *, least: int = 0) -> int:
+    """Return `value` as an int that is at least `least`."""
+    if isinstance(value, bool) or not hasattr(type(value), "__index__") or int(value.__index__()) < least:
+        raise PlanError(f"{name}={value!r} is not a whole number >= {least}", where=f"{operator}()", fix=f"give {name} a whole number >= {least}")
+    return int(value.__index__())
+
+
+def seed_argument(value: Any, operator: str) -> int:
+    """Return a seed in 0..2**64-1."""
+    seed = count_argument(value, "seed", operator)
+    if seed >= 2**64:
+        raise PlanError(f"seed={seed} does not fit 64 bits", where=f"{operator}()", fix="give a seed below 2**64")
+    return seed
+
+
+def callable_argument(fn: Any, operator: str) -> None:
+    """Refuse what cannot be called."""
+    if not callable(fn):
+        raise PlanError(
+            f"{fn!r} is not callable", where=f"{operator}()", fix=f"give {operator} a function that takes one element"
+        )
+
+
+def indexable(node: Node, operator: str, fix: str) -> None:
+    """Refuse a child whose positions are only known by reading it."""
+    if not is_indexable(node):
+        raise PlanError(
+            f"{operator} needs positions that are known before reading, but a filter, flat_map, unbatch or generator stands below it",
+            where=f"{operator}()",
+            fix=fix,
+        )
+
+
+def finite(node: Node, operator: str, fix: str) -> None:
+    """Refuse an endless child."""
+    if length_of(node) == INFINITE:
+        raise PlanError(f"{operator} of an endless dataset", where=f"{operator}()", fix=fix)
+
+
+def bounded(node: Node, operator: str) -> None:
+    """Refuse a finite length that no longer fits 63 bits."""
+    length = length_of(node)
+    if length is not None and length != INFINITE and length >= _LARGEST:
+        raise PlanError(f"{length} elements are more than 2**63", where=f"{operator}()", fix="use repeat() without a count for endless passes")

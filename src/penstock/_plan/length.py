@@ -1,0 +1,68 @@
+"""How long a plan is, and whether any position of it can be computed at once."""
+
+from __future__ import annotations
+
+from penstock._order.arithmetic import INFINITE, Length, batch_length, repeat_length, shard_length
+from penstock._plan.node import (
+    Batch,
+    Concatenate,
+    Filter,
+    FlatMap,
+    Node,
+    PaddedBatch,
+    Read,
+    ReadStream,
+    Repeat,
+    Shard,
+    Skip,
+    Take,
+    Unbatch,
+    Zip,
+    children_of,
+)
+
+__all__ = ["INFINITE", "is_indexable", "length_of", "walk"]
+
+
+def walk(node: Node) -> list[Node]:
+    """List the nodes of a plan from the sources up: each child before its parent."""
+    out: list[Node] = []
+    for child in children_of(node):
+        out.extend(walk(child))
+    return [*out, node]
+
+
+def is_indexable(node: Node) -> bool:
+    """Tell whether element i of the plan is arithmetic: no filter, flat_map or unbatch, no generator."""
+    return not any(isinstance(part, (Filter, FlatMap, Unbatch, ReadStream)) for part in walk(node))
+
+
+def length_of(node: Node) -> Length:
+    """Return the number of elements of one pass, INFINITE, or None when only reading can tell."""
+    match node:
+        case Read():
+            return len(node.source)
+        case ReadStream():
+            return node.source.declared_length()
+        case Filter() | FlatMap() | Unbatch():
+            return 0 if length_of(node.child) == 0 else None
+        case Shard():
+            return shard_length(length_of(node.child), node.num_shards, node.index)
+        case Take():
+            below = length_of(node.child)
+            return None if below is None else min(below, node.count)
+        case Skip():
+            below = length_of(node.child)
+            return below if below is None or below == INFINITE else max(0, int(below) - node.count)
+        case Repeat():
+            return repeat_length(length_of(node.child), node.count)
+        case Concatenate():
+            lengths = [length_of(child) for child in node.children]
+            return None if None in lengths else sum(length for length in lengths if length is not None)
+        case Zip():
+            lengths = [length_of(child) for child in node.children]
+            return None if None in lengths else min(length for length in lengths if length is not None)
+        case Batch() | PaddedBatch():
+            return batch_length(length_of(node.child), node.batch_size, node.drop_remainder)
+        case _:
+            return length_of(node.child)

@@ -1,0 +1,209 @@
+"""The nodes of a plan, one per operator. Frozen values: they hold arguments and children, and do nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock._contracts.source import IndexedSource, StreamSource
+
+__all__ = [
+    "Batch",
+    "Concatenate",
+    "Enumerate",
+    "Filter",
+    "FlatMap",
+    "Map",
+    "Node",
+    "PaddedBatch",
+    "Prefetch",
+    "Read",
+    "ReadStream",
+    "Repeat",
+    "Shard",
+    "Shuffle",
+    "Skip",
+    "Take",
+    "Unbatch",
+    "Zip",
+    "children_of",
+]
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """Elements 0..len-1 of an indexed source."""
+
+    source: IndexedSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadStream:
+    """Elements of a source that is read from its beginning."""
+
+    source: StreamSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Map:
+    """`fn(element)`, or `fn(element, rng=generator)` when `random`."""
+
+    child: Node
+    fn: Function
+    name: str
+    seed: int = 0
+    random: bool = False
+    concurrency: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Only the elements for which `fn` is true."""
+
+    child: Node
+    fn: Function
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlatMap:
+    """All elements of `fn(element)`, one after the other."""
+
+    child: Node
+    fn: Function
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unbatch:
+    """The rows of each element."""
+
+    child: Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shuffle:
+    """A keyed permutation of positions: global without `buffer_size`, inside a window with one."""
+
+    child: Node
+    buffer_size: int | None
+    seed: int
+    reshuffle_each_epoch: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """Positions index, index + num_shards, index + 2 * num_shards, ..."""
+
+    child: Node
+    num_shards: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Take:
+    """The first `count` elements."""
+
+    child: Node
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skip:
+    """All but the first `count` elements."""
+
+    child: Node
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeat:
+    """`count` passes, or endless ones; the first of them is pass number `first` (after a resume)."""
+
+    child: Node
+    count: int | None
+    first: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enumerate:
+    """Pairs (number, element)."""
+
+    child: Node
+    start: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Concatenate:
+    """All elements of the first child, then of the next. Children that are parts of one dataset (after a resume) share its keys."""
+
+    children: tuple[Node, ...]
+    parts_of_one: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Zip:
+    """Tuples of one element of each child; as long as the shortest."""
+
+    children: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """`batch_size` elements stacked along a new first dimension."""
+
+    child: Node
+    batch_size: int
+    drop_remainder: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaddedBatch:
+    """Like Batch, each leaf padded to the longest of the batch or to `padded_shapes`."""
+
+    child: Node
+    batch_size: int
+    drop_remainder: bool
+    padded_shapes: Any = None
+    padding_values: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prefetch:
+    """At least `buffer_size` finished batches ahead of the consumer, memory permitting."""
+
+    child: Node
+    buffer_size: int
+
+
+Node = (
+    Read
+    | ReadStream
+    | Map
+    | Filter
+    | FlatMap
+    | Unbatch
+    | Shuffle
+    | Shard
+    | Take
+    | Skip
+    | Repeat
+    | Enumerate
+    | Concatenate
+    | Zip
+    | Batch
+    | PaddedBatch
+    | Prefetch
+)
+
+
+def children_of(node: Node) -> tuple[Node, ...]:
+    """Return the nodes that `node` reads from."""
+    if isinstance(node, (Read, ReadStream)):
+        return ()
+    if isinstance(node, (Concatenate, Zip)):
+        return node.children
+    return (node.child,)

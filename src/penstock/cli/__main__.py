@@ -1,0 +1,10 @@
+"""Runs the command as `python -m penstock.cli`."""
+
+from __future__ import annotations
+
+import sys
+
+from penstock.cli.command import main
+
+if __name__ == "__main__":
+    sys.exit(main())

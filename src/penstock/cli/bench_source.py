@@ -1,0 +1,157 @@
+"""Opens what the user wants to measure, a list file, a folder, a glob or an array file, and says which operators run on it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import PlanError, SourceError
+
+__all__ = ["Opened", "Operator", "open_source"]
+
+_WHERE = "penstock bench SOURCE"
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One step on an element, with the name it has in the report."""
+
+    name: str
+    function: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """What will be measured: a dataset without operators, and the operators."""
+
+    dataset: Any
+    kind: str
+    operators: tuple[Operator, ...]
+    side: int | None
+
+    def pipeline(self) -> Any:
+        """Return the dataset, shuffled, with all operators."""
+        dataset = self.dataset.shuffle(seed=0)
+        for operator in self.operators:
+            dataset = dataset.map(operator.function, seed=0, name=operator.name)
+        return dataset
+
+
+def open_source(source: str, *, root: str | None, function: str | None, crop: int | None, resize: int | None) -> Opened:
+    """Open SOURCE and choose its operators.
+
+    Args:
+        source: a list file of `path label` lines, a folder of images, a glob pattern, or a .npy or .npz file.
+        root: the folder that the paths of a list file start from; None for the list's own.
+        function: "module:function" to run on each element in place of the image operators; None for none.
+        crop: pixels of a random resized crop; None for 224.
+        resize: pixels of a centre crop without randomness; None for a random crop.
+
+    Raises:
+        SourceError: nothing is there, or it holds no elements.
+        PlanError: arguments that do not go together, or a function that cannot be imported.
+        MissingExtra: images without an image decoder.
+    """
+    dataset, kind = _open(source, root)
+    if len(dataset) == 0:
+        raise SourceError(f"{source!r} holds no elements", where=_WHERE, fix="give a source with at least one element")
+    if function is not None:
+        if crop is not None or resize is not None:
+            raise PlanError("--map replaces the image operators", where="penstock bench --map", fix="leave --crop and --resize out")
+        return Opened(dataset=dataset, kind=kind, operators=(_user_operator(function),), side=None)
+    if kind == "arrays":
+        if crop is not None or resize is not None:
+            raise PlanError(
+                "--crop and --resize are for image files, an array file is read as it is",
+                where=_WHERE,
+                fix="leave them out, or give your own function with --map module:function",
+            )
+        return Opened(dataset=dataset, kind=kind, operators=(), side=None)
+    return Opened(dataset=dataset, kind=kind, operators=_image_operators(crop, resize), side=crop or resize or 224)
+
+
+def _open(source: str, root: str | None) -> tuple[Any, str]:
+    import penstock as ps
+
+    path = Path(source)
+    is_list = path.is_file() and path.suffix.lower() not in (".npy", ".npz")
+    if root is not None and not is_list:
+        raise PlanError(f"--root={root!r} is for list files, {source!r} is none", where="penstock bench --root", fix="leave --root out")
+    if is_list:
+        return ps.read_list(source, root=root), "a list of images"
+    if path.is_file():
+        return ps.from_arrays(_arrays(path)), "arrays"
+    if path.is_dir():
+        return ps.read_images(source), "a folder of images"
+    if any(mark in source for mark in "*?["):
+        return ps.read_files(source), "image files"
+    raise SourceError(
+        f"{source!r} does not exist",
+        where=_WHERE,
+        fix="give a list file of `path label` lines, a folder of images, a quoted glob such as 'images/*.jpg', or a .npy or .npz file",
+    )
+
+
+def _arrays(path: Path) -> dict[str, Any]:
+    """Return the arrays of a .npy (mapped, not read) or .npz file by name."""
+    try:
+        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
+        arrays = {"data": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise SourceError(
+            f"{path.name!r} is not an array file that can be read: {error}",
+            where=f"array file {path}",
+            fix="write it again with numpy.save or numpy.savez; arrays of Python objects are not supported",
+        ) from error
+    for name, array in arrays.items():
+        if array.ndim == 0:
+            raise SourceError(
+                f"array {name!r} is a single number", where=f"array file {path}", fix="give arrays whose first axis counts the elements"
+            )
+    return arrays
+
+
+def _image_operators(crop: int | None, resize: int | None) -> tuple[Operator, ...]:
+    import penstock as ps
+
+    decode = Operator(name="decode", function=ps.image.decode("data"))
+    normalize = Operator(name="normalize", function=ps.image.normalize("data", mean=_MEAN, std=_STD, layout="CHW"))
+    if resize is not None:
+        shrink = Operator(name="resize", function=ps.image.resize("data", resize))
+        return decode, shrink, Operator(name="center_crop", function=ps.image.center_crop("data", resize)), normalize
+    cut = Operator(name="random_resized_crop", function=ps.image.random_resized_crop("data", crop or 224))
+    return decode, cut, Operator(name="random_flip", function=ps.image.random_flip("data")), normalize
+
+
+def _user_operator(reference: str) -> Operator:
+    """Import "module:function", with the current folder on the path as `python -m` has it."""
+    where = f"penstock bench --map {reference}"
+    module_name, _, name = reference.partition(":")
+    if not module_name or not name:
+        raise PlanError(
+            f"{reference!r} does not name a function",
+            where=where,
+            fix="write it as module:function, such as mycode.augment:train_transform",
+        )
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise PlanError(
+            f"module {module_name!r} cannot be imported: {error}", where=where, fix="run from the folder that holds it, or install it"
+        ) from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise PlanError(
+            f"module {module_name!r} has no function {name!r}", where=where, fix="name a function that takes an element and returns one"
+        )
+    return Operator(name=name, function=function)

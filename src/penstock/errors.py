@@ -1,0 +1,120 @@
+"""Every exception that Penstock raises of its own.
+
+    PenstockError
+    |- PlanError (ValueError)            a pipeline that cannot run as it was described
+    |- SourceError                       a source that is not what it said it was
+    |  |- ListFileError (ValueError)     a line of a list file that cannot be read
+    |  '- LengthMismatch                 a source or generator gave more or fewer elements than declared
+    |- DecodeError (ValueError)          bytes that are not the image they should be
+    |- SpecError (ValueError)            a shape, dtype or structure that does not fit
+    |- StateError
+    |  |- StateMismatch                  a state of another plan, dataset or version
+    |  |- StateDamaged                   a state whose bytes cannot be trusted
+    |  '- StateUnavailable               a source that cannot say where it is
+    |- StopRaised (RuntimeError)         a user's function raised StopIteration or asked to exit
+    |- FeedClosed (RuntimeError)         next() on a feed after close() or after its error
+    |- StillRunning (RuntimeError)       threads that did not stop inside the grace period
+    '- MissingExtra (ImportError)        an optional package that is not installed
+
+An exception of the user's own function is never replaced by one of these: it reaches the consumer as its own
+type, with a note that names stage, worker and key.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "DecodeError",
+    "FeedClosed",
+    "LengthMismatch",
+    "ListFileError",
+    "MissingExtra",
+    "PenstockError",
+    "PlanError",
+    "SourceError",
+    "SpecError",
+    "StateDamaged",
+    "StateError",
+    "StateMismatch",
+    "StateUnavailable",
+    "StillRunning",
+    "StopRaised",
+]
+
+
+class PenstockError(Exception):
+    """Say what happened, where, and what to do.
+
+    Args:
+        what: one sentence with the values that matter.
+        where: the stage, file, line, key or argument concerned.
+        fix: what the user can do about it.
+    """
+
+    def __init__(self, what: str, *, where: str, fix: str) -> None:
+        super().__init__(f"{what}\n  where: {where}\n  fix:   {fix}")
+        self.what = what
+        self.where = where
+        self.fix = fix
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.what, self.where, self.fix))
+
+
+def _rebuild(kind: type[PenstockError], what: str, where: str, fix: str) -> PenstockError:
+    return kind(what, where=where, fix=fix)
+
+
+class PlanError(PenstockError, ValueError):
+    """The pipeline as described cannot run."""
+
+
+class SourceError(PenstockError):
+    """A source is not what it said it was."""
+
+
+class ListFileError(SourceError, ValueError):
+    """A line of a list file cannot be read; the line number is in the text."""
+
+
+class LengthMismatch(SourceError):
+    """A source gave more or fewer elements than it declared."""
+
+
+class DecodeError(PenstockError, ValueError):
+    """The bytes are not a readable image."""
+
+
+class SpecError(PenstockError, ValueError):
+    """A shape, dtype or structure does not fit."""
+
+
+class StateError(PenstockError):
+    """A saved state cannot be used."""
+
+
+class StateMismatch(StateError):
+    """The state belongs to another plan, dataset or version."""
+
+
+class StateDamaged(StateError):
+    """The state is cut, changed or out of bounds."""
+
+
+class StateUnavailable(StateError):
+    """A source of this pipeline cannot say where it is."""
+
+
+class StopRaised(PenstockError, RuntimeError):
+    """A user's function raised StopIteration, GeneratorExit, SystemExit or KeyboardInterrupt."""
+
+
+class FeedClosed(PenstockError, RuntimeError):
+    """next() was called on a feed that is closed or has failed."""
+
+
+class StillRunning(PenstockError, RuntimeError):
+    """Threads did not stop inside the grace period; they are named."""
+
+
+class MissingExtra(PenstockError, ImportError):
+    """An optional package is not installed; the extra that brings it is named."""

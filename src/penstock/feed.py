@@ -1,0 +1,334 @@
+"""A running dataset: the iterator that delivers it, its state, its figures, its end."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from penstock._contracts.event import BatchDelivered, Event, Listener
+from penstock._contracts.options import Options
+from penstock._engine.engine import Engine
+from penstock._engine.failing import attach_others
+from penstock._engine.lower import lower
+from penstock._engine.resume import restored, saved
+from penstock._engine.slots import anonymous_memory
+from penstock._engine.unit import Failure, Token
+from penstock._executors.inline import InlineExecutor
+from penstock._executors.threads import ThreadsExecutor
+from penstock._ops.stack import BatchSpec
+from penstock._plan.describe import describe, sources
+from penstock._plan.length import is_indexable
+from penstock._plan.node import Node
+from penstock._plan.progress import epoch_at
+from penstock._contracts.version import VERSION
+from penstock.errors import FeedClosed, SpecError, StillRunning
+from penstock.observe.diagnose import explain
+from penstock.observe.stats import Snapshot, Stats
+
+__all__ = ["Feed"]
+
+_AUTO_MEMORY_BYTES = 256 << 20
+
+
+class _HandOver(NamedTuple):
+    """What the feed has in hand. `items` shrinks as they are delivered; the rest stays, so any thread can read a consistent state."""
+
+    items: list[Any]
+    tokens: Any
+    total: int
+    step: int
+    before: Token
+    part: Node
+
+    def step_now(self) -> int:
+        return self.step + self.total - len(self.items)
+
+    def token_now(self) -> Token:
+        taken = self.total - len(self.items)
+        if taken == 0:
+            return self.before
+        if isinstance(self.tokens, tuple):
+            (pass_number, position), _ = self.tokens[0]
+            return Token((pass_number, position + taken))
+        token: Token = self.tokens[taken - 1]
+        return token
+
+
+class Feed:
+    """Delivers a dataset, element by element or batch by batch, in its order.
+
+    An iterator and a context manager. Nothing runs before the first `next()`; nothing runs after `close()`, after the end, or after an
+    error. The first error of a user's function is raised once, as its own exception, behind everything that comes before it in order;
+    after it, `next()` raises FeedClosed.
+
+    Thread-safe: several threads may call `next()`, and each element goes to one of them. `state_dict()`, `stats()` and `close()` may be
+    called from any thread and from signal handlers.
+    """
+
+    def __init__(self, root: Node, options: Options, listeners: Sequence[Listener] = ()) -> None:
+        """Prepare a feed of the plan `root`. Use `Dataset.feed()`."""
+        self._root = root
+        self._options = options
+        self._stats = Stats()
+        self._listeners: list[Listener] = [self._stats, *listeners]
+        self._lock = threading.Lock()
+        self._parts: list[tuple[Node, Token]] = [(root, Token((0, 0)))]
+        self._hand = _HandOver([], [], 0, 0, Token((0, 0)), root)
+        self._engine: Engine | None = None
+        self._executor: InlineExecutor | ThreadsExecutor | None = None
+        self._finalizer: Any = None
+        self._pending: Failure | None = None
+        self._part_ended = False
+        self._condition = "new"
+        self._watch_spec = False
+        self._spec: BatchSpec | None = None
+        self._dataset: list[dict[str, Any]] | None = None
+
+    def __iter__(self) -> Self:
+        """Return itself: a feed is one pass over its dataset."""
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next element or batch; block until it is there.
+
+        Raises:
+            StopIteration: at the end, and again at each later call.
+            FeedClosed: after `close()` or after an error.
+        """
+        with self._lock:
+            items = self._hand.items
+            if not items:
+                self._refill()
+                items = self._hand.items
+            if self._watch_spec:
+                self._check_spec(items[-1])
+            return items.pop()
+
+    # -- state --------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def step(self) -> int:
+        """How many elements or batches were delivered, those before a resume included."""
+        return self._hand.step_now()
+
+    @property
+    def epoch(self) -> int:
+        """The number of the pass that the next element belongs to, from 0, counted by `repeat`."""
+        hand = self._hand
+        token = hand.token_now()
+        return epoch_at(hand.part, token.source[1]) if is_indexable(self._root) else token.source[0]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what resumes right behind the last delivered element: a small JSON-able dict. Does not block.
+
+        Raises:
+            StateUnavailable: when the source is a generator without `fast_forward=True`.
+        """
+        hand = self._hand
+        return saved(self._root, hand.part, hand.token_now(), hand.step_now(), self._fingerprints(), VERSION)
+
+    def load_state_dict(self, state: Any, *, strict: bool = True) -> None:
+        """Continue behind a saved state: a dict of `state_dict()`, or its JSON. What runs now is closed first.
+
+        Valid for any number of workers, block size and executor; for another `shard(num_shards, index)` where nothing but map, batch,
+        repeat and prefetch stands above it. With strict=False the plan and the data are not compared.
+
+        Raises:
+            StateDamaged: when the state is cut, changed or out of bounds.
+            StateMismatch: when it belongs to another plan, dataset or version; the text names the first difference.
+        """
+        parts, step = restored(self._root, state, self._fingerprints() if strict else [], strict=strict)
+        self._shut("new")
+        self._parts = parts
+        self._hand = _HandOver([], [], 0, step, parts[0][1], parts[0][0])
+        self._pending = None
+
+    def _fingerprints(self) -> list[dict[str, Any]]:
+        if self._dataset is None:
+            self._dataset = [node.source.fingerprint() for node in sources(self._root)]
+        return self._dataset
+
+    # -- figures ------------------------------------------------------------------------------------------------------------------
+
+    def stats(self) -> Snapshot:
+        """Return what was measured so far: work per stage, waiting of the consumer, notices."""
+        return self._stats.snapshot()
+
+    def report(self) -> str:
+        """Say in words what limited the run so far, by how much, and what to change."""
+        return explain(self.stats())
+
+    # -- spec ---------------------------------------------------------------------------------------------------------------------
+
+    def finalize(self) -> None:
+        """Lock the element spec to that of the next delivered element: any later one of another shape or dtype is a SpecError.
+
+        So a compiled training step is never compiled again. Use `batch(..., drop_remainder=True)`, or the last batch will differ.
+        """
+        self._watch_spec = True
+
+    def _check_spec(self, item: Any) -> None:
+        if self._spec is None:
+            self._spec = BatchSpec(item, self._name_of_next)
+            return
+        difference = self._spec.difference(item)
+        if difference is None:
+            return
+        error = SpecError(
+            f"the spec was locked by finalize(), but {difference}",
+            where=f"stage {describe(self._root)!r}, {self._name_of_next()}",
+            fix="use drop_remainder=True for batches of one size, and resize, crop or pad to one shape; or do not finalize()",
+        )
+        self._shut("failed")
+        raise error
+
+    def _name_of_next(self) -> str:
+        return f"element {self.step} of this feed (epoch {self.epoch})"
+
+    # -- life cycle ---------------------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Close; when the block ends with an error, stragglers become a note of that error."""
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close()
+        except StillRunning as straggling:
+            error.add_note(str(straggling))
+
+    def close(self) -> None:
+        """Stop all workers and drop what was read ahead. A second call does nothing. Delivered batches stay valid.
+
+        Raises:
+            StillRunning: when a user's function did not return inside `grace_period_s`; its thread is named and left to end by itself.
+        """
+        alive = self._shut("closed" if self._condition in ("new", "running") else self._condition)
+        if alive:
+            raise StillRunning(
+                f"{len(alive)} worker(s) did not stop inside {self._options.grace_period_s} s: {', '.join(alive)}",
+                where="Feed.close()",
+                fix="the functions they run are still busy; give them timeouts, or a longer grace_period_s",
+            )
+
+    def _shut(self, condition: str) -> list[str]:
+        self._condition = condition
+        engine, executor, finalizer = self._engine, self._executor, self._finalizer
+        self._engine = self._executor = self._finalizer = None
+        if finalizer is not None:
+            finalizer.detach()
+        if engine is None or executor is None:
+            return []
+        engine.stop()
+        alive = executor.join(self._options.grace_period_s)
+        if not alive:
+            engine.dispose()
+        return alive
+
+    def _start(self) -> None:
+        root, token = self._parts[0]
+        options = self._options
+        num_workers = _available_cpus() if options.num_workers == "auto" else options.num_workers
+        inline = options.executor == "inline" or num_workers == 0
+        engine = Engine(
+            lower(root),
+            num_workers=num_workers,
+            memory_bytes=_AUTO_MEMORY_BYTES if options.memory_bytes == "auto" else options.memory_bytes,
+            start=token,
+            allocate=anonymous_memory,
+            listeners=self._listeners,
+        )
+        executor = InlineExecutor(engine) if inline else ThreadsExecutor(engine)
+        self._engine, self._executor, self._part_ended = engine, executor, False
+        self._finalizer = weakref.finalize(self, _abandon, engine, executor, options.grace_period_s)
+        self._condition = "running"
+        executor.start()
+
+    def _refill(self) -> None:
+        """Take the next hand-over; raise StopIteration, the pending error or FeedClosed when there is none."""
+        begin_ns = time.perf_counter_ns()
+        while True:
+            if self._pending is not None:
+                self._raise_pending(self._pending)
+            if self._condition == "new":
+                self._start()
+            if self._condition != "running":
+                self._refuse()
+            if self._part_ended:
+                self._next_part()
+                continue
+            engine, executor = self._engine, self._executor
+            ready = engine.poll() if engine is not None else None
+            if ready is None:
+                if engine is not None and executor is not None and not engine.stopping:
+                    executor.wait()
+                elif self._condition == "running":
+                    self._condition = "closed"
+                continue
+            hand = self._hand
+            self._hand = _HandOver(ready.items, ready.tokens, len(ready.items), hand.step_now(), hand.token_now(), hand.part)
+            self._pending, self._part_ended = ready.error, ready.end
+            now_ns = time.perf_counter_ns()
+            self._announce(BatchDelivered(now_ns, now_ns - begin_ns, engine.num_ready if engine is not None else 0, len(ready.items)))
+            if ready.items:
+                return
+
+    def _next_part(self) -> None:
+        """The program is at its end: go on with the next part of a moved state, or end for good."""
+        self._shut("new")
+        self._part_ended = False
+        if len(self._parts) > 1:
+            del self._parts[0]
+            root, token = self._parts[0]
+            self._hand = _HandOver([], [], 0, self._hand.step_now(), token, root)
+            return
+        self._condition = "ended"
+        if self._hand.step_now() == 0:
+            warnings.warn("this dataset gave no elements: the source, a filter or a take left nothing", stacklevel=4)
+
+    def _raise_pending(self, failure: Failure) -> None:
+        failures = self._engine.failures if self._engine is not None else []
+        error = attach_others(failure, failures)
+        self._pending = None
+        self._shut("failed")
+        raise error
+
+    def _refuse(self) -> None:
+        if self._condition == "ended":
+            raise StopIteration
+        if self._condition == "failed":
+            raise FeedClosed(
+                "this feed stopped at an error, which was raised before",
+                where="Feed.__next__",
+                fix="mend the cause, then load_state_dict() of the last state into a new feed",
+            )
+        raise FeedClosed("this feed is closed", where="Feed.__next__", fix="make a new one with ds.feed()")
+
+    def _announce(self, event: Event) -> None:
+        for listener in self._listeners:
+            listener(event)
+
+
+def _available_cpus() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else (os.cpu_count() or 1)
+
+
+def _abandon(engine: Engine, executor: InlineExecutor | ThreadsExecutor, grace_period_s: float) -> None:
+    """End a feed that nobody holds any more, or that is still open when the interpreter exits."""
+    engine.stop()
+    alive = executor.join(grace_period_s)
+    if alive:
+        warnings.warn(f"penstock: a dropped feed left threads running: {', '.join(alive)}", ResourceWarning, stacklevel=1)
+    else:
+        engine.dispose()

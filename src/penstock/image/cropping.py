@@ -1,0 +1,174 @@
+"""A part of an image at its own scale: the centre, or a random window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock import kernels
+from penstock._contracts.transform import Scratch
+from penstock.errors import PlanError, SpecError
+from penstock.image.operator import Operator, as_size, check_image, hand_over, is_whole, names, place, run_now
+
+__all__ = ["CenterCrop", "RandomCrop", "center_crop", "random_crop"]
+
+_UINT8 = np.dtype(np.uint8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CenterCrop(Operator):
+    """Cut the central `size` (height, width) out of an image of any dtype. Made by `center_crop`."""
+
+    name: ClassVar[str] = "center_crop"
+
+    size: tuple[int, int]
+
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+        """Cut one image.
+
+        Raises:
+            SpecError: `value` is not an image, or smaller than the crop.
+        """
+        check_image(self, value)
+        height, width = self.size
+        _check_room(self, value.shape[0], value.shape[1], self.size)
+        top, left = round((value.shape[0] - height) / 2), round((value.shape[1] - width) / 2)
+        return hand_over(value[top : top + height, left : left + width], scratch, out)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomCrop(Operator):
+    """Cut a random window of `size` (height, width) out of an image with a border of `padding` pixels of `fill`. Made by `random_crop`."""
+
+    name: ClassVar[str] = "random_crop"
+
+    size: tuple[int, int]
+    padding: int
+    fill: int
+
+    @property
+    def num_draws(self) -> int:
+        """Return 2: top, left."""
+        return 2
+
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+        """Cut one image; a window that lies inside is a view.
+
+        Raises:
+            SpecError: `value` is not an image, or with its border smaller than the window.
+        """
+        check_image(self, value)
+        rows, columns, num_channels = value.shape
+        height, width = self.size
+        _check_room(self, rows + 2 * self.padding, columns + 2 * self.padding, self.size)
+        top = int(draws[0] * (rows + 2 * self.padding - height + 1)) - self.padding
+        left = int(draws[1] * (columns + 2 * self.padding - width + 1)) - self.padding
+        if top >= 0 and left >= 0 and top + height <= rows and left + width <= columns:
+            return hand_over(value[top : top + height, left : left + width], scratch, out)
+        target = place(self.tag, (height, width, num_channels), value.dtype, value, scratch, out)
+        target[...] = self.fill
+        part = value[max(top, 0) : max(top + height, 0), max(left, 0) : max(left + width, 0)]
+        target[max(-top, 0) : max(-top, 0) + part.shape[0], max(-left, 0) : max(-left, 0) + part.shape[1]] = part
+        return target
+
+    def apply_block(
+        self, values: NDArray[Any], draws: NDArray[np.float64], scratch: Scratch | None, out: NDArray[Any] | None
+    ) -> NDArray[Any] | None:
+        """Cut one window out of each of `values` (n, height, width, channels), uint8 and contiguous; None for others.
+
+        Raises:
+            SpecError: the images with their border are smaller than the window.
+        """
+        if values.dtype != _UINT8 or values.ndim != 4 or not values.size or not values.flags.c_contiguous:
+            return None
+        num_images, rows, columns, num_channels = values.shape
+        height, width = self.size
+        _check_room(self, rows + 2 * self.padding, columns + 2 * self.padding, self.size)
+        tops = (draws[:, 0] * (rows + 2 * self.padding - height + 1)).astype(np.int64) - self.padding
+        lefts = (draws[:, 1] * (columns + 2 * self.padding - width + 1)).astype(np.int64) - self.padding
+        target = place(self.tag + " block", (num_images, height, width, num_channels), _UINT8, values, scratch, out)
+        kernels.crop_images(values, tops, lefts, np.zeros(num_images, np.uint8), self.fill, target)
+        return target
+
+
+def _check_room(operator: CenterCrop | RandomCrop, height: int, width: int, size: tuple[int, int]) -> None:
+    if height < size[0] or width < size[1]:
+        padding = getattr(operator, "padding", 0)
+        border = f" (with {padding} pixels of padding on each side)" if padding else ""
+        raise SpecError(
+            f"field {operator.field!r} is an image of height {height}, width {width}{border}, smaller than the crop {size[0]} x {size[1]}",
+            where=operator.place_name(),
+            fix="put ps.image.resize before this operator, or make the crop smaller",
+        )
+
+
+@overload
+def center_crop(field: str, size: int | Sequence[int], *, out: str | None = None) -> CenterCrop: ...
+
+
+@overload
+def center_crop(field: NDArray[Any], size: int | Sequence[int]) -> NDArray[Any]: ...
+
+
+def center_crop(field: str | NDArray[Any], size: int | Sequence[int], *, out: str | None = None) -> CenterCrop | NDArray[Any]:
+    """Cut the centre out of images (height, width, channels) of any dtype; where it lies half a pixel off, as torchvision rounds.
+
+    Args:
+        field: the field with the image, or the image itself.
+        size: (height, width) in pixels, or one number for a square; never more than the image has.
+        out: the field for the result; the default is `field`.
+
+    Raises:
+        PlanError: a size that cannot be.
+        SpecError: (on an array) not an image, or smaller than `size`.
+    """
+    operator = CenterCrop(**names(field, out), size=as_size(size, "center_crop"))
+    return operator if isinstance(field, str) else run_now(operator, field)
+
+
+@overload
+def random_crop(field: str, size: int | Sequence[int], *, padding: int = 0, fill: int = 0, out: str | None = None) -> RandomCrop: ...
+
+
+@overload
+def random_crop(
+    field: NDArray[Any], size: int | Sequence[int], *, padding: int = 0, fill: int = 0, rng: np.random.Generator | None = None
+) -> NDArray[Any]: ...
+
+
+def random_crop(
+    field: str | NDArray[Any],
+    size: int | Sequence[int],
+    *,
+    padding: int = 0,
+    fill: int = 0,
+    out: str | None = None,
+    rng: np.random.Generator | None = None,
+) -> RandomCrop | NDArray[Any]:
+    """Cut a random window out of images (height, width, channels) of any dtype, uniform over all places; 2 draws per image.
+
+    Args:
+        field: the field with the image, or the image itself.
+        size: (height, width) in pixels, or one number for a square.
+        padding: pixels of border that are added on every side first.
+        fill: the value of the border, 0..255.
+        out: the field for the result; the default is `field`.
+        rng: the generator to draw from, needed when `field` is an image.
+
+    Raises:
+        PlanError: an argument that cannot be, or no `rng` for an image.
+        SpecError: (on an array) not an image, or too small.
+    """
+    for argument, number, highest in (("padding", padding, None), ("fill", fill, 255)):
+        if not is_whole(number, 0) or (highest is not None and number > highest):
+            raise PlanError(
+                f"{argument}={number!r} is out of range",
+                where="image.random_crop",
+                fix="give a whole number of at least 0" + ("" if highest is None else f" and at most {highest}"),
+            )
+    operator = RandomCrop(**names(field, out), size=as_size(size, "random_crop"), padding=padding, fill=fill)
+    return operator if isinstance(field, str) else run_now(operator, field, rng)

@@ -1,0 +1,147 @@
+"""Encoded bytes to pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._contracts.transform import Scratch
+from penstock.errors import DecodeError, PlanError, SpecError
+from penstock.image.exif import orient
+from penstock.image.header import Header, damaged, read_header, verify_png
+from penstock.image.operator import Operator, hand_over, is_whole, load_cv2, load_simplejpeg, names, place, run_now
+
+__all__ = ["Decode", "decode"]
+
+Mode = Literal["RGB", "GRAY"]
+Encoded = bytes | bytearray | memoryview | NDArray[np.uint8]
+
+_UINT8 = np.dtype(np.uint8)
+_MAX_PIXELS = 89_478_485  # 256 MiB of RGB, the number that Pillow warns at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decode(Operator):
+    """Decode JPEG, PNG or WebP to uint8 (height, width, 3) or, for mode "GRAY", (height, width, 1). Made by `decode`."""
+
+    name: ClassVar[str] = "decode"
+
+    mode: Mode
+    max_pixels: int
+
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+        """Decode one image; a JPEG that needs no turning goes straight into `out` or scratch.
+
+        Raises:
+            SpecError: `value` is not bytes.
+            DecodeError: the bytes are not an image that can be read in full, or it has too many pixels.
+        """
+        data = value if type(value) is bytes else self._as_bytes(value)
+        header = read_header(data, self.place_name())
+        if header.height * header.width > self.max_pixels:
+            raise DecodeError(
+                f"{header.kind} image of {header.width} x {header.height} = {header.width * header.height} pixels"
+                f" is over the limit of {self.max_pixels}",
+                where=f"{self.place_name()}, {len(data)} bytes",
+                fix="leave the file out of the list, or raise max_pixels= if you trust it",
+            )
+        if header.kind == "JPEG":
+            return self._jpeg(data, header, scratch, out)
+        return self._other(data, header, scratch, out)
+
+    def _jpeg(self, data: bytes | memoryview, header: Header, scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+        num_channels = 4 if header.channels == 4 else 3 if self.mode == "RGB" else 1
+        direct = header.orientation == 1 and num_channels != 4
+        buffer = place(self.tag, (header.height, header.width, num_channels), _UINT8, None, scratch, out if direct else None)
+        space = "CMYK" if num_channels == 4 else self.mode
+        try:
+            # strict: libjpeg only warns when data end early, and would return an image that is grey from there on
+            load_simplejpeg().decode_jpeg(data, space, buffer=buffer, strict=True)
+        except ValueError as error:
+            raise damaged("JPEG", str(error), data, self.place_name()) from error
+        if direct:
+            return buffer
+        pixels = _cmyk_to_rgb(buffer) if num_channels == 4 else buffer
+        if num_channels == 4 and self.mode == "GRAY":
+            pixels = _luma(pixels)
+        return hand_over(orient(pixels, header.orientation), scratch, out)
+
+    def _other(self, data: bytes | memoryview, header: Header, scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+        orientation = verify_png(data, header, self.place_name()) if header.kind == "PNG" else header.orientation
+        cv2 = load_cv2()
+        try:
+            pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
+        except cv2.error as error:
+            raise damaged(header.kind, str(error), data, self.place_name()) from error
+        if pixels is None or pixels.shape != (header.height, header.width, 3):
+            raise damaged(header.kind, "the decoder rejects its pixel data", data, self.place_name())
+        return hand_over(orient(pixels if self.mode == "RGB" else _luma(pixels), orientation), scratch, out)
+
+    def _as_bytes(self, value: Any) -> bytes | memoryview:
+        if isinstance(value, bytes):
+            return value
+        if isinstance(value, (bytearray, memoryview)):
+            return memoryview(value).cast("B")
+        if isinstance(value, np.ndarray) and value.dtype == _UINT8 and value.ndim == 1:
+            return np.ascontiguousarray(value).data
+        got = f"{value.dtype.name}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
+        raise SpecError(
+            f"field {self.field!r} is {got}, expected the bytes of an encoded image (bytes or a 1-D uint8 array)",
+            where=self.place_name(),
+            fix="give the file's content, not its path" if isinstance(value, str) else "an array of pixels needs no decode: leave it out",
+        )
+
+
+@overload
+def decode(field: str, *, mode: Mode = "RGB", max_pixels: int = _MAX_PIXELS, out: str | None = None) -> Decode: ...
+
+
+@overload
+def decode(field: Encoded, *, mode: Mode = "RGB", max_pixels: int = _MAX_PIXELS) -> NDArray[np.uint8]: ...
+
+
+def decode(
+    field: str | Encoded, *, mode: Mode = "RGB", max_pixels: int = _MAX_PIXELS, out: str | None = None
+) -> Decode | NDArray[np.uint8]:
+    """Decode JPEG, PNG or WebP, told apart by content, to uint8 pixels (height, width, channels).
+
+    The EXIF orientation is applied, alpha is dropped, 16 bits become 8 by `>> 8`; docs/image.md has all conversions.
+
+    Args:
+        field: the field with the encoded bytes, or the bytes themselves (the pixels are then returned at once).
+        mode: "RGB" for 3 channels, "GRAY" for 1.
+        max_pixels: height x width above which the image is refused, read from the header before anything is decoded.
+        out: the field for the pixels; the default is `field`.
+
+    Raises:
+        PlanError: unknown mode, or a limit that is not a positive number.
+        MissingExtra: simplejpeg or OpenCV is not installed.
+        DecodeError: (on bytes) not an image that can be read in full.
+        SpecError: (on a value) neither a field name nor bytes.
+    """
+    if mode not in ("RGB", "GRAY"):
+        raise PlanError(f"mode={mode!r} is not known", where="image.decode", fix='give "RGB" or "GRAY"')
+    if not is_whole(max_pixels, 1):
+        raise PlanError(f"max_pixels={max_pixels!r} is not a number of pixels", where="image.decode", fix="give a positive whole number")
+    load_simplejpeg()
+    operator = Decode(**names(field, out), mode=mode, max_pixels=max_pixels)
+    return operator if isinstance(field, str) else run_now(operator, field)
+
+
+def _cmyk_to_rgb(cmyk: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Convert as Adobe writes it, which is inverted (255 = no ink): red = cyan * black / 255, and so on."""
+    product = cmyk[..., :3].astype(np.uint16)
+    product *= cmyk[..., 3:]
+    product += 127
+    product //= 255
+    return product.astype(np.uint8)
+
+
+def _luma(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    cv2 = load_cv2()
+    gray: NDArray[np.uint8] = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
+    return gray.reshape(*gray.shape[:2], 1)

@@ -1,0 +1,185 @@
+"""What the first bytes of an image file say: format, size, channels, orientation. Nothing is decoded and nothing is allocated."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Literal, NamedTuple
+
+from penstock.errors import DecodeError
+from penstock.image.exif import read_orientation
+
+__all__ = ["Header", "damaged", "read_header", "verify_png"]
+
+Data = bytes | memoryview
+
+_PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
+_DEFLATE_LIMIT = 1032  # deflate cannot make more bytes than this out of one
+
+
+class Header(NamedTuple):
+    """Size in pixels as stored (before the orientation is applied), channels and EXIF orientation (PNG: 1, see `verify_png`)."""
+
+    kind: Literal["JPEG", "PNG", "WebP"]
+    height: int
+    width: int
+    channels: int
+    orientation: int
+
+
+def read_header(data: Data, where: str) -> Header:
+    """Read the header of JPEG, PNG or WebP bytes, told apart by content.
+
+    Raises:
+        DecodeError: no bytes, another format, or a header that is cut or makes no sense.
+    """
+    start = bytes(data[:16])
+    if start[:3] == b"\xff\xd8\xff":
+        return _read_jpeg(data, where)
+    if start[:8] == b"\x89PNG\r\n\x1a\n":
+        return _read_png(data, where)
+    if start[:4] == b"RIFF" and start[8:12] == b"WEBP":
+        return _read_webp(data, where)
+    raise _not_an_image(data, where)
+
+
+def damaged(kind: str, what: str, data: Data, where: str) -> DecodeError:
+    """Make the error for bytes that begin like `kind` and then go wrong."""
+    return DecodeError(
+        f"{kind} image is damaged: {what}",
+        where=f"{where}, {len(data)} bytes that begin with {bytes(data[:12])!r}",
+        fix="get the file again or leave it out of the list",
+    )
+
+
+def _read_jpeg(data: Data, where: str) -> Header:
+    at, size, orientation = 2, len(data), 1
+    while at + 10 <= size:
+        marker = data[at + 1]
+        if data[at] != 0xFF:
+            raise damaged("JPEG", f"no marker at byte {at}", data, where)
+        if marker == 0xFF:  # a fill byte
+            at += 1
+            continue
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return _jpeg_frame(data, at, orientation, where)
+        length = data[at + 2] << 8 | data[at + 3]
+        if marker in (0xD8, 0xD9, 0xDA) or length < 2:
+            raise damaged("JPEG", f"marker {marker:#04x} of length {length} at byte {at}, before any frame header", data, where)
+        if marker == 0xE1 and bytes(data[at + 4 : at + 10]) == b"Exif\0\0":
+            orientation = read_orientation(bytes(data[at + 10 : at + 2 + length]))
+        at += 2 + length
+    raise damaged("JPEG", f"it is cut in its header, {size} bytes", data, where)
+
+
+def _jpeg_frame(data: Data, at: int, orientation: int, where: str) -> Header:
+    bits, channels = data[at + 4], data[at + 9]
+    height, width = data[at + 5] << 8 | data[at + 6], data[at + 7] << 8 | data[at + 8]
+    if height == 0 or width == 0 or bits != 8 or channels not in (1, 3, 4):
+        raise damaged("JPEG", f"its header says {width} x {height} pixels, {channels} channels of {bits} bits", data, where)
+    return Header("JPEG", height, width, channels, orientation)
+
+
+def _read_png(data: Data, where: str) -> Header:
+    if len(data) < 33:
+        raise damaged("PNG", f"it is cut in its header, {len(data)} bytes", data, where)
+    width, height = int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+    channels = _PNG_CHANNELS.get(data[25])
+    if bytes(data[8:16]) != b"\0\0\0\rIHDR" or channels is None or data[24] not in (1, 2, 4, 8, 16) or not (width and height):
+        raise damaged("PNG", f"its header says {width} x {height} pixels, {data[24]} bits, colour type {data[25]}", data, where)
+    return Header("PNG", height, width, channels, 1)
+
+
+def verify_png(data: Data, header: Header, where: str) -> int:
+    """Check that all chunks are there and that those which carry pixels have the right CRC; return the EXIF orientation.
+
+    Decoders differ in what they forgive; after this check there is nothing left to forgive. About 0.1 ms per 100 kB.
+
+    Raises:
+        DecodeError: a chunk is cut or changed, or there is too little data for the size that the header says.
+    """
+    view, at, num_pixel_bytes, orientation = memoryview(data), 8, 0, 1
+    while True:
+        length = int.from_bytes(view[at : at + 4], "big")
+        end = at + 12 + length
+        if end > len(view):
+            raise damaged("PNG", f"it is cut at byte {len(view)}, inside the chunk at byte {at}", data, where)
+        name = bytes(view[at + 4 : at + 8])
+        intact = zlib.crc32(view[at + 4 : end - 4]) == int.from_bytes(view[end - 4 : end], "big")
+        if not intact and not name[0] & 0x20:  # a capital: a chunk that the pixels depend on
+            raise damaged("PNG", f"chunk {name!r} at byte {at} has a wrong CRC", data, where)
+        if name == b"IDAT":
+            num_pixel_bytes += length
+        elif name == b"eXIf" and intact:
+            orientation = read_orientation(bytes(view[at + 8 : end - 4]))
+        elif name == b"IEND":
+            break
+        at = end
+    num_bits = header.width * data[24] * (1 if data[25] == 3 else header.channels)
+    if header.height * ((num_bits + 7) // 8) > _DEFLATE_LIMIT * (num_pixel_bytes + 1):
+        raise damaged("PNG", f"{num_pixel_bytes} bytes of pixels for {header.width} x {header.height}", data, where)
+    return orientation
+
+
+def _read_webp(data: Data, where: str) -> Header:
+    riff_end = 8 + int.from_bytes(data[4:8], "little")
+    if len(data) < 30 or riff_end > len(data):
+        raise damaged("WebP", f"it is cut: {len(data)} bytes of {riff_end}", data, where)
+    chunk, orientation = bytes(data[12:16]), 1
+    if chunk == b"VP8 " and bytes(data[23:26]) == b"\x9d\x01\x2a":
+        width, height = (int.from_bytes(data[at : at + 2], "little") & 0x3FFF for at in (26, 28))
+    elif chunk == b"VP8L" and data[20] == 0x2F:
+        bits = int.from_bytes(data[21:25], "little")
+        width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    elif chunk == b"VP8X":
+        width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
+        orientation = _webp_orientation(data, riff_end) if data[20] & 0x08 else 1
+    else:
+        raise damaged("WebP", f"unknown first chunk {chunk!r}", data, where)
+    if not (width and height):
+        raise damaged("WebP", f"its header says {width} x {height} pixels", data, where)
+    return Header("WebP", height, width, 3, orientation)
+
+
+def _webp_orientation(data: Data, end: int) -> int:
+    at = 12
+    while at + 8 <= end:
+        length = int.from_bytes(data[at + 4 : at + 8], "little")
+        if bytes(data[at : at + 4]) == b"EXIF":
+            return read_orientation(bytes(data[at + 8 : at + 8 + length]).removeprefix(b"Exif\0\0"))
+        at += 8 + length + (length & 1)
+    return 1
+
+
+_OTHERS = {
+    b"GIF8": "GIF",
+    b"BM": "BMP",
+    b"II*\0": "TIFF",
+    b"MM\0*": "TIFF",
+    b"\0\0\0\x0cjP  ": "JPEG 2000",
+    b"\xff\x0a": "JPEG XL",
+    b"\x1f\x8b": "gzip",
+    b"PK\x03\x04": "zip",
+    b"%PDF": "PDF",
+}
+
+
+def _not_an_image(data: Data, where: str) -> DecodeError:
+    start = bytes(data[:64])
+    where = f"{where}, {len(data)} bytes"
+    if not start:
+        return DecodeError("no bytes: the file is empty", where=where, fix="get the file again or leave it out of the list")
+    text = start.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    if text.startswith((b"<!doctype", b"<html", b"<?xml", b"<head", b"<body")):
+        return DecodeError(
+            f"HTML page, not an image; it begins with {start[:40]!r}",
+            where=where,
+            fix="the server sent an error page when this file was fetched: get it again",
+        )
+    kind = next((name for magic, name in _OTHERS.items() if start.startswith(magic)), None)
+    if start[4:8] == b"ftyp":
+        kind = f"{start[8:12].decode('latin-1')} (AVIF or HEIC)"
+    return DecodeError(
+        f"{kind} data, not JPEG, PNG or WebP" if kind else f"unknown data, not JPEG, PNG or WebP; it begins with {start[:16]!r}",
+        where=where,
+        fix="convert the file to JPEG, PNG or WebP, or map a function of your own that decodes it",
+    )

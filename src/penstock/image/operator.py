@@ -1,0 +1,226 @@
+"""What every image operator shares: the call on an element, the checks, and where a result is written."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock import kernels
+from penstock._contracts.transform import Scratch
+from penstock.errors import MissingExtra, PlanError, SpecError
+
+__all__ = ["Operator", "as_size", "check_image", "hand_over", "is_whole", "load_cv2", "load_simplejpeg", "names", "place", "run_now"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator(ABC):
+    """Hold the two field names of an image operator; a `Transform` of the contracts.
+
+    Attributes:
+        field: the field that it reads.
+        out_field: the field that it writes.
+        tag: the name of its scratch buffer; equal operators share one, different ones never do.
+    """
+
+    name: ClassVar[str] = ""
+
+    field: str
+    out_field: str
+    tag: str = dataclasses.field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tag", f"image.{self!r}")
+
+    @property
+    def num_draws(self) -> int:
+        """Return how many uniform [0, 1) numbers one element uses."""
+        return 0
+
+    @abstractmethod
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+        """Compute the field's new value as `Transform.apply` says."""
+
+    def __call__(self, element: Mapping[str, Any], rng: np.random.Generator | None = None) -> dict[str, Any]:
+        """Return a new element dict with the result under `out_field`; the given element stays as it was.
+
+        Args:
+            element: a dict that holds `field`.
+            rng: the generator that a random operator draws from; not used by the others.
+
+        Raises:
+            SpecError: the element is not a dict, has no such field, or the field is of a kind that this operator cannot take.
+            PlanError: a random operator was given no `rng`.
+            DecodeError: `decode` found bytes that are not a readable image.
+        """
+        if not isinstance(element, Mapping):
+            raise SpecError(
+                f"{self.name} got a {type(element).__name__}, expected a dict with the field {self.field!r}",
+                where=self.place_name(),
+                fix="make the elements dicts, or call the operator on the array itself: ps.image." + self.name + "(array, ...)",
+            )
+        if self.field not in element:
+            raise SpecError(
+                f"the element has no field {self.field!r}; it has {', '.join(repr(key) for key in element) or 'none'}",
+                where=self.place_name(),
+                fix="name one of the fields that the element has, or map a function that makes this one first",
+            )
+        return {**element, self.out_field: self.apply(element[self.field], self.draw(rng), None, None)}
+
+    def draw(self, rng: np.random.Generator | None) -> Sequence[float]:
+        """Take this operator's numbers from `rng`.
+
+        Raises:
+            PlanError: the operator is random and there is no generator.
+        """
+        if self.num_draws == 0:
+            return ()
+        if rng is None:
+            raise PlanError(
+                f"{self.name} is random and was given no generator",
+                where=self.place_name(),
+                fix="pass rng=numpy.random.default_rng(seed), or let .map(operator, seed=...) supply it",
+            )
+        return rng.random(self.num_draws).tolist()  # type: ignore[no-any-return]
+
+    def place_name(self) -> str:
+        """Say which operator on which field this is, for error texts."""
+        return f"image.{self.name}({self.field!r})"
+
+
+def names(value: object, out: str | None) -> dict[str, str]:
+    """Return the field names for an operator whose first argument was `value`: a field name, or an array to work on at once.
+
+    Raises:
+        PlanError: `out` came with an array, or a field name is empty.
+    """
+    if not isinstance(value, str):
+        if out is not None:
+            raise PlanError(
+                f"out={out!r} names a field, but the first argument is a {type(value).__name__}",
+                where="an image operator called on an array",
+                fix="leave out= away: the result is returned",
+            )
+        return {"field": "image", "out_field": "image"}
+    if not value or out == "":
+        raise PlanError(
+            f"field {value!r} with out={out!r} is not a pair of field names",
+            where="an image operator",
+            fix='give the name of a field of the element, such as "data"',
+        )
+    return {"field": value, "out_field": value if out is None else out}
+
+
+def run_now(operator: Operator, value: Any, rng: np.random.Generator | None = None) -> NDArray[Any]:
+    """Return what `operator` makes of `value`, in a new array."""
+    return operator.apply(value, operator.draw(rng), None, None)
+
+
+def as_size(size: int | Sequence[int], operator: str) -> tuple[int, int]:
+    """Return `size` as (height, width); one number is a square.
+
+    Raises:
+        PlanError: not one or two positive whole numbers.
+    """
+    pair = tuple(size) if isinstance(size, (tuple, list)) else (size, size)
+    if len(pair) != 2 or not all(is_whole(edge, 1) for edge in pair):
+        raise PlanError(
+            f"size={size!r} is not a size in pixels",
+            where=f"image.{operator}",
+            fix="give one positive whole number or (height, width)",
+        )
+    return int(pair[0]), int(pair[1])
+
+
+def is_whole(number: object, least: int) -> bool:
+    """Tell whether `number` is an integer (not a bool) of at least `least`."""
+    return isinstance(number, (int, np.integer)) and not isinstance(number, bool) and bool(number >= least)
+
+
+def check_image(operator: Operator, value: Any, dtypes: tuple[np.dtype[Any], ...] | None = None) -> None:
+    """Let `value` pass when it is an array (height, width, channels), not empty, of one of `dtypes` (None: of any).
+
+    Raises:
+        SpecError: it is not; the text names field, got and expected.
+    """
+    if isinstance(value, np.ndarray) and value.ndim == 3 and value.size and (dtypes is None or value.dtype in dtypes):
+        return
+    wanted = "an array" if dtypes is None else " or ".join(kind.name for kind in dtypes)
+    if isinstance(value, np.ndarray):
+        got = f"{value.dtype.name}{list(value.shape)}"
+        fix = "add the channel axis: array[..., None]" if value.ndim == 2 else "convert the array before this operator"
+    else:
+        got = type(value).__name__
+        fix = "put ps.image.decode before this operator" if isinstance(value, (bytes, bytearray, memoryview)) else "give a NumPy array"
+    raise SpecError(
+        f"field {operator.field!r} is {got}, expected {wanted} of shape (height, width, channels) and not empty",
+        where=operator.place_name(),
+        fix=fix,
+    )
+
+
+def place(
+    tag: str, shape: tuple[int, ...], dtype: np.dtype[Any], value: NDArray[Any] | None, scratch: Scratch | None, out: NDArray[Any] | None
+) -> NDArray[Any]:
+    """Return the array that a result goes to: `out` when it fits, else scratch that `value` does not live in, else a new array."""
+    if out is not None:
+        return out if out.shape == shape and out.dtype == dtype else np.empty(shape, dtype)
+    if scratch is None:
+        return np.empty(shape, dtype)
+    buffer = scratch.take(tag, shape, dtype)
+    if value is not None and np.may_share_memory(buffer, value):  # the same operator twice in one chain: its input is in its own buffer
+        buffer = scratch.take(tag + " again", shape, dtype)
+    return buffer
+
+
+def hand_over(view: NDArray[Any], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    """Return `view`, a part of the input or of scratch: as it is when the caller lends scratch, else copied, to `out` when it fits."""
+    if out is None:
+        return view if scratch is not None else view.copy()
+    if out.shape != view.shape or out.dtype != view.dtype:
+        return view.copy()
+    if view.dtype == _UINT8:
+        kernels.copy_images(view[None], out[None])
+    else:
+        np.copyto(out, view)
+    return out
+
+
+@cache
+def load_cv2() -> ModuleType:
+    """Import OpenCV with its own threads off: Penstock's workers are the threads, and a second pool only gets in their way.
+
+    Raises:
+        MissingExtra: OpenCV is not installed.
+    """
+    module = _load("cv2", "OpenCV")
+    module.setNumThreads(1)
+    return module
+
+
+@cache
+def load_simplejpeg() -> ModuleType:
+    """Import simplejpeg.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
+    return _load("simplejpeg", "simplejpeg")
+
+
+def _load(module: str, title: str) -> ModuleType:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtra(f"{title} cannot be imported: {error}", where="penstock.image", fix="pip install 'penstock[image]'") from error
+
+
+_UINT8 = np.dtype(np.uint8)

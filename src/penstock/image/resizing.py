@@ -1,0 +1,232 @@
+"""Another size: the whole image, or a random part of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._contracts.transform import Scratch
+from penstock.errors import PlanError
+from penstock.image.operator import Operator, as_size, check_image, hand_over, load_cv2, names, place, run_now
+
+__all__ = ["RandomResizedCrop", "Resize", "crop_box", "random_resized_crop", "resize"]
+
+Interpolation = Literal["linear", "area", "nearest", "cubic"]
+
+_CODES = {"nearest": 0, "linear": 1, "cubic": 2, "area": 3}  # cv2.INTER_*
+_DTYPES = (np.dtype(np.uint8), np.dtype(np.float32))
+_TRIES = 10  # torchvision's number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resize(Operator):
+    """Resize an image (height, width, channels), uint8 or float32. Made by `resize`.
+
+    `size` is (height, width), or the length of the shorter side.
+    """
+
+    name: ClassVar[str] = "resize"
+
+    size: int | tuple[int, int]
+    interpolation: Interpolation
+
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+        """Resize one image.
+
+        Raises:
+            SpecError: `value` is not a uint8 or float32 image.
+        """
+        check_image(self, value, _DTYPES)
+        size = self.size
+        if isinstance(size, int):
+            height, width = value.shape[:2]
+            size = (size, size * width // height) if height <= width else (size * height // width, size)
+        return _resized(self, value, value, size, scratch, out)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomResizedCrop(Operator):
+    """Cut a random box out of an image and resize it to `size` (height, width). Made by `random_resized_crop`."""
+
+    name: ClassVar[str] = "random_resized_crop"
+
+    size: tuple[int, int]
+    scale: tuple[float, float]
+    ratio: tuple[float, float]
+    interpolation: Interpolation
+
+    @property
+    def num_draws(self) -> int:
+        """Return 22: top, left, then area and ratio of each of ten tries."""
+        return 2 + 2 * _TRIES
+
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+        """Cut and resize one image; the box is a view, so only the resize touches pixels.
+
+        Raises:
+            SpecError: `value` is not a uint8 or float32 image.
+        """
+        check_image(self, value, _DTYPES)
+        top, left, height, width = crop_box(value.shape[0], value.shape[1], draws, self.scale, self.ratio)
+        return _resized(self, value, value[top : top + height, left : left + width], self.size, scratch, out)
+
+
+def crop_box(
+    height: int, width: int, draws: Sequence[float], scale: tuple[float, float], ratio: tuple[float, float]
+) -> tuple[int, int, int, int]:
+    """Return the box (top, left, height, width) that the 22 `draws` choose in an image of `height` x `width`.
+
+    As torchvision: up to ten tries of an area share (uniform in `scale`) and a width:height ratio (log-uniform in `ratio`), then a place,
+    uniform over all that fit; when no try fits, the central box with the nearest ratio. The place is drawn once: its draws are independent
+    of which try fits, so the distribution is torchvision's while 22 numbers do instead of 40.
+    """
+    area, low, span = height * width, scale[0], scale[1] - scale[0]
+    log_low, log_span = math.log(ratio[0]), math.log(ratio[1] / ratio[0])
+    for at in range(2, 2 + 2 * _TRIES, 2):
+        target = area * (low + span * draws[at])
+        aspect = math.exp(log_low + log_span * draws[at + 1])
+        box_width, box_height = round(math.sqrt(target * aspect)), round(math.sqrt(target / aspect))
+        if 0 < box_width <= width and 0 < box_height <= height:
+            return int(draws[0] * (height - box_height + 1)), int(draws[1] * (width - box_width + 1)), box_height, box_width
+    if width < height * ratio[0]:
+        box_height, box_width = min(height, max(1, round(width / ratio[0]))), width
+    elif width > height * ratio[1]:
+        box_height, box_width = height, min(width, max(1, round(height * ratio[1])))
+    else:
+        box_height, box_width = height, width
+    return (height - box_height) // 2, (width - box_width) // 2, box_height, box_width
+
+
+def _resized(
+    operator: Resize | RandomResizedCrop,
+    value: NDArray[Any],
+    view: NDArray[Any],
+    size: tuple[int, int],
+    scratch: Scratch | None,
+    out: NDArray[Any] | None,
+) -> NDArray[Any]:
+    height, width, num_channels = view.shape
+    if (height, width) == size:
+        return hand_over(view, scratch, out)
+    target = place(operator.tag, (*size, num_channels), value.dtype, value, scratch, out)
+    result = load_cv2().resize(view, (size[1], size[0]), dst=target, interpolation=_CODES[operator.interpolation])
+    if result is not target:  # OpenCV may refuse a dst without telling
+        np.copyto(target, result.reshape(target.shape))
+    return target
+
+
+@overload
+def resize(field: str, size: int | Sequence[int], *, interpolation: Interpolation = "linear", out: str | None = None) -> Resize: ...
+
+
+@overload
+def resize(field: NDArray[Any], size: int | Sequence[int], *, interpolation: Interpolation = "linear") -> NDArray[Any]: ...
+
+
+def resize(
+    field: str | NDArray[Any], size: int | Sequence[int], *, interpolation: Interpolation = "linear", out: str | None = None
+) -> Resize | NDArray[Any]:
+    """Resize images (height, width, channels), uint8 or float32.
+
+    Args:
+        field: the field with the image, or the image itself (the result is then returned at once).
+        size: (height, width) in pixels, or one number for the shorter side, the other keeping the proportions (rounded down).
+        interpolation: "linear" and "cubic" look at 2x2 and 4x4 pixels (no antialiasing when shrinking), "area" averages all pixels under
+            the new one (10 times slower), "nearest" takes one.
+        out: the field for the result; the default is `field`.
+
+    Raises:
+        PlanError: a size or interpolation that cannot be.
+        MissingExtra: OpenCV is not installed.
+        SpecError: (on an array) not a uint8 or float32 image.
+    """
+    pair = as_size(size, "resize")
+    _check_interpolation(interpolation, "resize")
+    load_cv2()
+    wanted = pair if isinstance(size, Sequence) else pair[0]
+    operator = Resize(**names(field, out), size=wanted, interpolation=interpolation)
+    return operator if isinstance(field, str) else run_now(operator, field)
+
+
+@overload
+def random_resized_crop(
+    field: str,
+    size: int | Sequence[int],
+    *,
+    scale: tuple[float, float] = ...,
+    ratio: tuple[float, float] = ...,
+    interpolation: Interpolation = ...,
+    out: str | None = None,
+) -> RandomResizedCrop: ...
+
+
+@overload
+def random_resized_crop(
+    field: NDArray[Any],
+    size: int | Sequence[int],
+    *,
+    scale: tuple[float, float] = ...,
+    ratio: tuple[float, float] = ...,
+    interpolation: Interpolation = ...,
+    rng: np.random.Generator | None = None,
+) -> NDArray[Any]: ...
+
+
+def random_resized_crop(
+    field: str | NDArray[Any],
+    size: int | Sequence[int],
+    *,
+    scale: tuple[float, float] = (0.08, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+    interpolation: Interpolation = "linear",
+    out: str | None = None,
+    rng: np.random.Generator | None = None,
+) -> RandomResizedCrop | NDArray[Any]:
+    """Cut a random box out of each image and resize it, as torchvision defines it; 22 draws per image.
+
+    Args:
+        field: the field with the image (height, width, channels), uint8 or float32, or the image itself.
+        size: (height, width) of the result in pixels, or one number for a square.
+        scale: least and greatest share of the image's area in the box.
+        ratio: least and greatest width:height of the box.
+        interpolation: as in `resize`.
+        out: the field for the result; the default is `field`.
+        rng: the generator to draw from, needed when `field` is an image.
+
+    Raises:
+        PlanError: an argument that cannot be, or no `rng` for an image.
+        MissingExtra: OpenCV is not installed.
+        SpecError: (on an array) not a uint8 or float32 image.
+    """
+    _check_interpolation(interpolation, "random_resized_crop")
+    load_cv2()
+    operator = RandomResizedCrop(
+        **names(field, out),
+        size=as_size(size, "random_resized_crop"),
+        scale=_range(scale, "scale", 1.0),
+        ratio=_range(ratio, "ratio", math.inf),
+        interpolation=interpolation,
+    )
+    return operator if isinstance(field, str) else run_now(operator, field, rng)
+
+
+def _check_interpolation(interpolation: str, operator: str) -> None:
+    if interpolation not in _CODES:
+        raise PlanError(
+            f"interpolation={interpolation!r} is not known", where=f"image.{operator}", fix=f"give one of {', '.join(sorted(_CODES))}"
+        )
+
+
+def _range(pair: Sequence[float], argument: str, highest: float) -> tuple[float, float]:
+    if len(pair) == 2 and 0 < pair[0] <= pair[1] <= highest and pair[1] < math.inf:
+        return float(pair[0]), float(pair[1])
+    raise PlanError(
+        f"{argument}={pair!r} is not a range",
+        where="image.random_resized_crop",
+        fix="give (least, greatest), both above 0" + (" and at most 1" if highest == 1.0 else ""),
+    )

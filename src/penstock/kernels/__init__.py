@@ -1,0 +1,12 @@
+"""The few hot loops: one C file through ctypes, each with a NumPy twin that gives the same bytes.
+
+Private to Penstock. `backend()` says which version this process uses.
+"""
+
+from __future__ import annotations
+
+from penstock.kernels.backends import backend
+from penstock.kernels.checked import copy_images, crop_images, gather_windows, normalize, permute, philox_uniform
+from penstock.kernels.keys import mix
+
+__all__ = ["backend", "copy_images", "crop_images", "gather_windows", "mix", "normalize", "permute", "philox_uniform"]

@@ -1,0 +1,83 @@
+"""Which version of the kernels runs: the C library or its NumPy twin."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.kernels import native, twin
+
+__all__ = ["Backend", "backend", "chosen"]
+
+
+class Backend(Protocol):
+    """What both versions offer. They trust their arguments; each docstring is in `penstock.kernels.twin`."""
+
+    @property
+    def name(self) -> str:
+        """Say which version this is."""
+
+    def permute(self, positions: NDArray[np.int64], num_elements: int, key: int, out: NDArray[np.int64], /) -> int:
+        """Permute positions."""
+
+    def philox_uniform(
+        self,
+        key0: int,
+        key1: int,
+        epochs: NDArray[np.int64],
+        indices: NDArray[np.int64],
+        lanes: NDArray[np.uint64],
+        out: NDArray[np.float64],
+        /,
+    ) -> None:
+        """Draw uniform numbers."""
+
+    def normalize(
+        self,
+        values: NDArray[np.uint8],
+        scale: NDArray[np.float32],
+        bias: NDArray[np.float32],
+        out: NDArray[np.float32],
+        channels_first: bool,
+        /,
+    ) -> None:
+        """Scale and shift channels."""
+
+    def copy_images(self, values: NDArray[np.uint8], out: NDArray[np.uint8], /) -> None:
+        """Copy a view."""
+
+    def crop_images(
+        self,
+        values: NDArray[np.uint8],
+        tops: NDArray[np.int64],
+        lefts: NDArray[np.int64],
+        flips: NDArray[np.uint8],
+        fill: int,
+        out: NDArray[np.uint8],
+        /,
+    ) -> None:
+        """Cut windows out of images."""
+
+    def gather_windows(self, values: NDArray[Any], starts: NDArray[np.int64], out: NDArray[np.int64], /) -> int:
+        """Cut windows out of a sequence."""
+
+
+@cache
+def chosen() -> Backend:
+    """Return the version that this process uses, decided at the first call."""
+    # The one environment switch of the library: which of two ways to compute the same bytes.
+    if os.environ.get("PENSTOCK_KERNELS") == "numpy":
+        return twin
+    return native.load() or twin
+
+
+def backend() -> str:
+    """Return "c" or "numpy": which version of the kernels this process uses.
+
+    Chosen at the first use: NumPy when the C library was not built or PENSTOCK_KERNELS=numpy is in the environment.
+    """
+    return chosen().name

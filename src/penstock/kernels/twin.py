@@ -1,0 +1,170 @@
+"""The kernels in NumPy: what runs where the C library is missing, and what it is tested against.
+
+Arguments are taken as `penstock.kernels.checked` left them: right dtypes and shapes, outputs C-contiguous and not overlapping inputs.
+Each function gives the same bytes as the C function of its name. From any thread.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.kernels.permutation import ROUNDS, SMALL, grid, round_keys, seed_of
+
+__all__ = ["copy_images", "crop_images", "gather_windows", "name", "normalize", "permute", "philox_uniform"]
+
+name = "numpy"
+
+# Positions per step: its arrays stay in the second-level cache.
+_PIECE = 8192
+_LOW32 = np.uint64(0xFFFFFFFF)
+_BITS32 = np.uint64(32)
+_MULTIPLY_1 = np.uint64(0xD6E8FEB86659FD93)
+_MULTIPLY_2 = np.uint64(0xA0761D6478BD642F)
+_PHILOX_MULTIPLY = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
+_PHILOX_WEYL = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
+
+
+def permute(positions: NDArray[np.int64], num_elements: int, key: int, out: NDArray[np.int64]) -> int:
+    """Write the permuted positions to `out`; return -1, or the first row whose position is out of range."""
+    bad = (positions < 0) | (positions > num_elements - 1)
+    if bad.any():
+        return int(bad.argmax())
+    seed = seed_of(num_elements, key)
+    if num_elements <= SMALL:
+        np.take(_shuffled_table(num_elements, seed), positions, out=out)
+        return -1
+    keys = [np.uint64(word) for word in round_keys(seed, ROUNDS)]
+    num_left, right_bits = grid(num_elements)
+    end = np.uint64(num_elements)
+    for start in range(0, positions.size, _PIECE):
+        cells = _feistel(positions[start : start + _PIECE].astype(np.uint64), num_left, right_bits, keys)
+        beyond = np.flatnonzero(cells >= end)
+        while beyond.size:
+            walked = _feistel(cells[beyond], num_left, right_bits, keys)
+            cells[beyond] = walked
+            beyond = beyond[walked >= end]
+        out[start : start + _PIECE] = cells.view(np.int64)
+    return -1
+
+
+def _shuffled_table(num_elements: int, seed: int) -> NDArray[np.int64]:
+    table = list(range(num_elements))
+    for last, word in zip(range(num_elements - 1, 0, -1), round_keys(seed, num_elements - 1), strict=True):
+        other = (word * (last + 1)) >> 64
+        table[last], table[other] = table[other], table[last]
+    return np.array(table, np.int64)
+
+
+def _feistel(cells: NDArray[np.uint64], num_left: int, right_bits: int, keys: list[np.uint64]) -> NDArray[np.uint64]:
+    size = np.uint64(num_left)
+    drop = np.uint64(32 - right_bits)
+    left = cells >> np.uint64(right_bits)
+    right = cells & np.uint64((1 << right_bits) - 1)
+    for turn in range(0, ROUNDS, 2):
+        left += (_scramble(right, keys[turn]) * size) >> _BITS32
+        # Below `size` the difference wraps around to a huge number, so the smaller of the two is the remainder.
+        np.minimum(left, left - size, out=left)
+        right ^= _scramble(left, keys[turn + 1]) >> drop
+    return (left << np.uint64(right_bits)) | right
+
+
+def _scramble(words: NDArray[np.uint64], key: np.uint64) -> NDArray[np.uint64]:
+    mixed = (words ^ key) * _MULTIPLY_1
+    mixed ^= mixed >> _BITS32
+    mixed *= _MULTIPLY_2
+    mixed >>= _BITS32
+    return mixed
+
+
+def philox_uniform(
+    key0: int, key1: int, epochs: NDArray[np.int64], indices: NDArray[np.int64], lanes: NDArray[np.uint64], out: NDArray[np.float64]
+) -> None:
+    """Fill row i of `out` with the first numbers of Philox4x64-10 with key (key0, key1) and counter (0, lane, index, epoch)."""
+    num_draws = out.shape[1]
+    num_blocks = -(-num_draws // 4)
+    rows = (out.shape[0], num_blocks)
+    # NumPy counts before it draws: the first block of a generator with counter 0 is number 1.
+    first = np.broadcast_to(np.arange(1, num_blocks + 1, dtype=np.uint64), rows)
+    others = (np.broadcast_to(part.view(np.uint64)[:, None], rows) for part in (lanes, indices, epochs))
+    words = _philox([first, *others], key0, key1)
+    uniform = np.stack([(word >> np.uint64(11)) * (1.0 / 9007199254740992.0) for word in words], axis=-1)
+    out[...] = uniform.reshape(out.shape[0], num_blocks * 4)[:, :num_draws]
+
+
+def _philox(counter: list[NDArray[np.uint64]], key0: int, key1: int) -> list[NDArray[np.uint64]]:
+    word0, word1, word2, word3 = counter
+    mask = (1 << 64) - 1
+    for _ in range(10):
+        high0, low0 = _multiply(word0, _PHILOX_MULTIPLY[0])
+        high1, low1 = _multiply(word2, _PHILOX_MULTIPLY[1])
+        word0, word1, word2, word3 = high1 ^ word1 ^ np.uint64(key0), low1, high0 ^ word3 ^ np.uint64(key1), low0
+        key0, key1 = (key0 + _PHILOX_WEYL[0]) & mask, (key1 + _PHILOX_WEYL[1]) & mask
+    return [word0, word1, word2, word3]
+
+
+def _multiply(words: NDArray[np.uint64], factor: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return the high and the low 64 bits of the product, by halves of 32 bits."""
+    factor_low, factor_high = np.uint64(factor & 0xFFFFFFFF), np.uint64(factor >> 32)
+    low, high = words & _LOW32, words >> _BITS32
+    middle = high * factor_low + ((low * factor_low) >> _BITS32)
+    other = low * factor_high + (middle & _LOW32)
+    return high * factor_high + (middle >> _BITS32) + (other >> _BITS32), words * np.uint64(factor)
+
+
+def normalize(
+    values: NDArray[np.uint8], scale: NDArray[np.float32], bias: NDArray[np.float32], out: NDArray[np.float32], channels_first: bool
+) -> None:
+    """Write values * scale + bias, rounded to float32 after the product and after the sum."""
+    target = out.transpose(0, 2, 3, 1) if channels_first else out
+    for channel in range(values.shape[3]):
+        plane = target[..., channel]
+        np.multiply(values[..., channel], scale[channel], out=plane, dtype=np.float32)
+        np.add(plane, bias[channel], out=plane)
+
+
+def copy_images(values: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
+    """Copy a view of images into a contiguous block."""
+    np.copyto(out, values)
+
+
+def crop_images(
+    values: NDArray[np.uint8],
+    tops: NDArray[np.int64],
+    lefts: NDArray[np.int64],
+    flips: NDArray[np.uint8],
+    fill: int,
+    out: NDArray[np.uint8],
+) -> None:
+    """Cut one window out of each image, `fill` where it lies outside, mirrored where `flips` is not 0."""
+    height, width = values.shape[1:3]
+    rows, columns = out.shape[1:3]
+    windows = zip(out, values, tops.tolist(), lefts.tolist(), flips.tolist(), strict=True)
+    for target, image, top, left, flip in windows:
+        view = target[:, ::-1] if flip else target
+        above, below = _inside(top, rows, height)
+        before, behind = _inside(left, columns, width)
+        if above < below and before < behind:
+            if (above, below, before, behind) != (0, rows, 0, columns):
+                target[...] = fill
+            view[above:below, before:behind] = image[top + above : top + below, left + before : left + behind]
+        else:
+            target[...] = fill
+
+
+def _inside(start: int, length: int, size: int) -> tuple[int, int]:
+    """Return which part of a window of `length` at `start` lies in 0..size."""
+    return max(0, -start), min(length, size - start)
+
+
+def gather_windows(values: NDArray[Any], starts: NDArray[np.int64], out: NDArray[np.int64]) -> int:
+    """Copy `values[start : start + length]` for each start; return -1, or the first row that lies outside."""
+    length = out.shape[1]
+    bad = (starts < 0) | (starts > values.shape[0] - length)
+    if bad.any():
+        return int(bad.argmax())
+    if out.size:
+        out[...] = np.lib.stride_tricks.sliding_window_view(values, length)[starts]
+    return -1

@@ -1,0 +1,224 @@
+"""Says in words what limited a run, with the numbers that show it and what to change. Pure: a snapshot in, text out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.observe.stats import Snapshot, StageStats
+
+__all__ = ["Verdict", "explain", "judge"]
+
+_NO_WAIT = 0.01
+"""Below this share of waiting there is nothing to gain in the feed."""
+
+_BUSY = 0.80
+"""A stage whose workers are busy for more than this share is the one that limits; hand-over and start cost the rest."""
+
+_ON_CPU = 0.75
+"""Below this share of CPU in its busy time a stage waits for something: storage, a lock, or the GIL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What limited a run.
+
+    Attributes:
+        kind: "nothing", "step", "inline", "cpu", "workers", "gil", "waits", "crowded" or "unclear"; for programs.
+        headline: one sentence with the numbers.
+        advice: what to change, one sentence each.
+        stage: the name of the limiting stage, or None.
+    """
+
+    kind: str
+    headline: str
+    advice: tuple[str, ...]
+    stage: str | None = None
+
+
+def explain(snapshot: Snapshot) -> str:
+    """Return what limited the run, the figures of its stages and what to change, as a few lines of text."""
+    verdict = judge(snapshot)
+    consumer = snapshot.consumer
+    lines = [verdict.headline]
+    if consumer.num_batches:
+        lines.append(
+            f"  run:    {consumer.num_batches:,} batches in {_seconds(snapshot.elapsed_s)}, the first after"
+            f" {_seconds(consumer.first_wait_s)}, {consumer.mean_ready:.1f} ready on average,"
+            f" the training loop waited {_percent(consumer.wait_share)} of the time"
+        )
+    width = max((len(stage.name) for stage in snapshot.stages), default=0)
+    lines += [f"  stage:  {stage.name:{width}}  {_stage_line(stage, snapshot)}" for stage in snapshot.stages]
+    lines += [f"  advice: {sentence}" for sentence in verdict.advice]
+    lines += [f"  notice: {text}" for text in snapshot.notices[-3:]]
+    return "\n".join(lines)
+
+
+def _stage_line(stage: StageStats, snapshot: Snapshot) -> str:
+    return (
+        f"{stage.num_elements:,} elements, {_micros(stage.us_per_element)} each;"
+        f" {_workers(stage)} busy {_percent(stage.busy_share(snapshot.elapsed_s))}, {_percent(stage.cpu_share)} of it on a CPU"
+    )
+
+
+def judge(snapshot: Snapshot) -> Verdict:
+    """Decide what limited the run."""
+    consumer = snapshot.consumer
+    if consumer.num_batches < 2 or consumer.span_s <= 0:
+        return Verdict(
+            kind="nothing",
+            headline=f"too little to judge: {consumer.num_batches} batches were delivered",
+            advice=("run more steps before asking for a report",),
+        )
+    if consumer.wait_share < _NO_WAIT:
+        return Verdict(
+            kind="step",
+            headline=f"the training step limited: the feed had {consumer.mean_ready:.1f} batches ready on average"
+            f" and the step waited {_percent(consumer.wait_share)} of the time",
+            advice=("nothing to gain in the feed; only a faster step makes this run faster",),
+        )
+    stage = _busiest(snapshot)
+    if stage is not None and _took_turns(snapshot):
+        return Verdict(
+            kind="inline",
+            stage=stage.name,
+            headline=f"reading and training took turns: nothing was read while the step ran, so the step waited"
+            f" {_percent(consumer.wait_share)} of the time",
+            advice=('read ahead while the step runs: executor="threads" with num_workers="auto"',),
+        )
+    if stage is None or _load(stage, snapshot) < _BUSY:
+        return _unclear(snapshot, stage)
+    return _limited_by(stage, snapshot)
+
+
+def _limited_by(stage: StageStats, snapshot: Snapshot) -> Verdict:
+    """Judge a run whose workers were busy all the time: on the CPU, waiting for one, for the GIL or for something outside."""
+    num_workers, num_cpus = len(stage.workers), snapshot.num_cpus
+    feed_cpus = _feed_cpus(snapshot)
+    head = f"stage '{stage.name}' limited: its {_workers(stage)} busy {_percent(stage.busy_share(snapshot.elapsed_s))} of the time"
+    if stage.cpu_share >= _ON_CPU and num_workers < num_cpus and feed_cpus < 0.85 * num_cpus:
+        return Verdict(
+            kind="workers",
+            stage=stage.name,
+            headline=f"{head}; the feed used {feed_cpus:.1f} of {num_cpus} CPUs",
+            advice=(f"raise num_workers, or concurrency= on that map, from {num_workers} to {num_cpus}",),
+        )
+    if stage.cpu_share >= _ON_CPU:
+        rest = "there are no more" if feed_cpus >= 0.85 * num_cpus else "the rest went to the training loop and to other work"
+        return Verdict(
+            kind="cpu",
+            stage=stage.name,
+            headline=f"{head}; the feed used {feed_cpus:.1f} of {num_cpus} CPUs, {rest}",
+            advice=(
+                (
+                    f"make '{stage.name}' cheaper ({_micros(stage.us_per_element)} per element): smaller images, less decoding,"
+                    " prepare the data once; or more CPUs"
+                ),
+            ),
+        )
+    if num_workers > 1 and _cpus_used(snapshot) >= 0.85 * num_cpus:
+        return Verdict(
+            kind="crowded",
+            stage=stage.name,
+            headline=f"{head}; the {num_cpus} CPUs were all in use, and {_percent(1 - stage.cpu_share)} of the busy time was"
+            " waiting for a turn on one",
+            advice=(f"more workers cannot help: make '{stage.name}' or the step cheaper, or give the process more CPUs",),
+        )
+    return _waiting(stage, snapshot, head)
+
+
+def _waiting(stage: StageStats, snapshot: Snapshot, head: str) -> Verdict:
+    """Tell the GIL from storage: threads that take turns at the GIL add up to one CPU, threads that wait outside to less."""
+    num_workers = len(stage.workers)
+    stage_cpus = stage.cpu_s / snapshot.elapsed_s if snapshot.elapsed_s > 0 else 0.0
+    if num_workers > 1 and stage_cpus >= 0.7:
+        return Verdict(
+            kind="gil",
+            stage=stage.name,
+            headline=f"{head}; its {num_workers} workers together used {stage_cpus:.1f} CPUs, so most likely they took turns at the GIL",
+            advice=(
+                (
+                    f"let '{stage.name}' do more per call (vectorise it with NumPy over a batch, or use operators that release the GIL);"
+                    " more threads cannot help"
+                ),
+            ),
+        )
+    return Verdict(
+        kind="waits",
+        stage=stage.name,
+        headline=f"starved by stage '{stage.name}': its {_workers(stage)} busy {_percent(stage.busy_share(snapshot.elapsed_s))} of the"
+        f" time but on a CPU for only {_percent(stage.cpu_share)} of that, so most likely it waits for storage, network or a lock",
+        advice=(
+            (
+                f"keep more requests in flight: a larger num_workers, or concurrency= on that map (now {num_workers},"
+                f" try {4 * num_workers}); or move the data to faster storage"
+            ),
+        ),
+    )
+
+
+def _unclear(snapshot: Snapshot, stage: StageStats | None) -> Verdict:
+    consumer = snapshot.consumer
+    if stage is None:
+        busy, name = "no stage reported work", None
+    else:
+        busy = f"the busiest stage, '{stage.name}', was busy only {_percent(stage.busy_share(snapshot.elapsed_s))} of the time"
+        name = stage.name
+    if consumer.mean_ready >= 1:
+        advice = "the waits are short bursts: a larger memory_bytes lets more batches be ready when they come"
+    else:
+        advice = (
+            "look at the notices below; usual reasons: batches kept by the training loop hold the buffers,"
+            " a memory_bytes too small to overlap, or another process on these CPUs"
+        )
+    return Verdict(
+        kind="unclear",
+        stage=name,
+        headline=f"the feed limited, but no single stage did: the training loop waited {_percent(consumer.wait_share)} of the time, {busy}",
+        advice=(advice,),
+    )
+
+
+def _busiest(snapshot: Snapshot) -> StageStats | None:
+    return max((stage for stage in snapshot.stages if stage.workers), key=lambda stage: _load(stage, snapshot) * stage.busy_s, default=None)
+
+
+def _load(stage: StageStats, snapshot: Snapshot) -> float:
+    """Return how busy this stage's workers were, with the other stages that share them."""
+    mine = set(stage.workers)
+    shared_s = sum(other.busy_s for other in snapshot.stages if mine & set(other.workers))
+    return min(1.0, shared_s / (snapshot.elapsed_s * len(mine))) if snapshot.elapsed_s > 0 else 0.0
+
+
+def _took_turns(snapshot: Snapshot) -> bool:
+    """Tell whether the one worker worked only while the training loop waited: the loop's own thread, or no room to read ahead."""
+    workers = {worker for stage in snapshot.stages for worker in stage.workers}
+    waited_s = snapshot.consumer.first_wait_s + snapshot.consumer.wait_s
+    busy_s = sum(stage.busy_s for stage in snapshot.stages)
+    return len(workers) == 1 and snapshot.consumer.mean_ready < 0.5 and 0.7 * waited_s <= busy_s <= 1.02 * waited_s
+
+
+def _feed_cpus(snapshot: Snapshot) -> float:
+    """Return the CPUs that the stages used on average."""
+    total_s = sum(stage.cpu_s for stage in snapshot.stages)
+    return min(float(snapshot.num_cpus), total_s / snapshot.elapsed_s) if snapshot.elapsed_s > 0 else 0.0
+
+
+def _cpus_used(snapshot: Snapshot) -> float:
+    """Estimate the CPUs in use, counting the training loop whenever it did not wait (an upper bound for its part)."""
+    return min(float(snapshot.num_cpus), _feed_cpus(snapshot) + (1 - snapshot.consumer.wait_share))
+
+
+def _workers(stage: StageStats) -> str:
+    return f"{len(stage.workers)} workers were" if len(stage.workers) != 1 else "1 worker was"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if share < 0.0995 or 0.9905 < share < 0.99999 else f"{100 * share:.0f} %"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 10 else f"{seconds:.2f} s"
+
+
+def _micros(micros: float) -> str:
+    return f"{micros / 1000:.2f} ms" if micros >= 1000 else f"{micros:.1f} us"

@@ -1,0 +1,7 @@
+"""Waiting and handing over between threads, without polling."""
+
+from __future__ import annotations
+
+from penstock.queues.parking import ParkingLot
+
+__all__ = ["ParkingLot"]

@@ -1,0 +1,212 @@
+"""A tree of arrays of one length: element i is row i of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._contracts.element import LEAF, Structure, flatten, leaf_paths, structure_of
+from penstock.errors import LengthMismatch, PlanError
+from penstock.sources.digest import crc_of_array, spread
+
+__all__ = ["ArraySource"]
+
+_SAMPLE_BYTES = 256 * 1024
+_MAX_SAMPLED_ROWS = 1024
+_STRIDED_PART_BYTES = 256 * 1024
+"""Rows of a strided view pass through a temporary of this size, so that it stays in the L2 cache (each part costs 3 us)."""
+
+
+class ArraySource:
+    """Serve rows of arrays; the arrays are never copied as a whole and never written to.
+
+    Args:
+        tree: dict, tuple and list over arrays (or memory maps, or whatever has `__array__`) with an equal first dimension. A list
+            that holds nothing but numbers becomes one array.
+
+    Raises:
+        PlanError: a leaf is no array, has no first dimension, is masked, or the lengths differ; or there is no leaf.
+    """
+
+    def __init__(self, tree: Any) -> None:
+        tree = _numbers_to_array(tree)
+        self._structure: Structure = structure_of(tree)
+        names = leaf_paths(self._structure)
+        if not names:
+            raise PlanError(f"from_arrays got an empty {type(tree).__name__}", where="from_arrays", fix="give at least one array")
+        self._arrays = [_as_rows(leaf, name) for leaf, name in zip(flatten(tree), names, strict=True)]
+        self._length = len(self._arrays[0])
+        for array, name in zip(self._arrays, names, strict=True):
+            if len(array) != self._length:
+                raise PlanError(
+                    f"the arrays differ in length: {_shown(names[0])} has {self._length} rows, {_shown(name)} has {len(array)}",
+                    where=f"from_arrays, leaf {_shown(name)} of shape {array.shape}",
+                    fix="give arrays with the same first dimension",
+                )
+
+    def __len__(self) -> int:
+        return self._length
+
+    def structure(self) -> Structure:
+        """Return the structure that `element.unflatten` needs."""
+        return self._structure
+
+    def leaves(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Return shape and dtype of one row of every leaf."""
+        return [(array.shape[1:], array.dtype) for array in self._arrays]
+
+    def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
+        """Append one element per index: read-only views of the rows, NumPy scalars where the array has one dimension."""
+        index_array: NDArray[np.int64] | None = None
+        columns: list[list[Any]] = []
+        for array in self._arrays:
+            if array.ndim == 1:
+                if index_array is None:
+                    index_array = np.asarray(indices, np.int64)
+                columns.append(list(array[index_array]))
+            else:
+                columns.append(list(map(array.__getitem__, indices)))
+        rows.extend(_join(self._structure, iter(columns)))
+
+    def gather_columns(self, indices: NDArray[np.int64], out: list[NDArray[Any]] | None) -> list[NDArray[Any]]:
+        """Gather rows `indices` of every leaf: into `out` (arrays of shape (n, *leaf shape)) or into new arrays.
+
+        Raises:
+            LengthMismatch: an index is not in 0..len-1.
+        """
+        # Seen as unsigned, a negative index is a huge one: one reduction (2 us) checks both ends, which mode="clip" would hide.
+        if indices.size and int(indices.view(np.uint64).max()) >= self._length:
+            raise LengthMismatch(
+                f"the arrays have {self._length} rows, and indices from {int(indices.min())} to {int(indices.max())} were asked for",
+                where=self.label(),
+                fix=f"ask for rows 0..{self._length - 1}; when no code of yours did, report it as a fault of penstock",
+            )
+        if out is None:
+            return [array.take(indices, 0) if array.flags.c_contiguous else array[indices] for array in self._arrays]
+        for array, target in zip(self._arrays, out, strict=True):
+            if array.flags.c_contiguous and target.dtype == array.dtype:
+                # mode="raise" would gather into a buffer first; the indices are known to be good.
+                np.take(array, indices, axis=0, out=target, mode="clip")
+            else:
+                _gather_strided(array, indices, target)
+        return out
+
+    def describe(self, index: int) -> str:
+        """Name the row."""
+        return f"row {index} of the arrays"
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return shapes, dtypes and a check sum of at most 256 kB: first, last and evenly spaced rows (all of a small array)."""
+        crc = 0
+        budget = _SAMPLE_BYTES // len(self._arrays)
+        for array in self._arrays:
+            row_bytes = max(1, array.nbytes // max(1, self._length)) if not array.dtype.hasobject else 1024
+            num_rows = max(2, min(budget // row_bytes, _MAX_SAMPLED_ROWS))
+            if self._length * row_bytes <= budget and not array.dtype.hasobject:
+                crc = crc_of_array(array, crc, budget)
+                continue
+            for index in spread(self._length, num_rows):
+                crc = crc_of_array(np.asarray(array[index]), crc, budget // num_rows)
+        return {
+            "kind": "arrays",
+            "count": self._length,
+            "leaves": [
+                [name, list(array.shape[1:]), _dtype_name(array.dtype)]
+                for name, array in zip(leaf_paths(self._structure), self._arrays, strict=True)
+            ],
+            "sample_crc32": crc,
+        }
+
+    def label(self) -> str:
+        """Return the call with the spec of one element and the number of them."""
+        specs = iter([f"{dtype.name}{list(shape)}" for shape, dtype in self.leaves()])
+        parts = [f"{name}: {spec}" if name else spec for name, spec in zip(leaf_paths(self._structure), specs, strict=True)]
+        return f"from_arrays({', '.join(parts)}, {self._length} elements)"
+
+
+def _numbers_to_array(tree: Any) -> Any:
+    """Turn a list of numbers, however deeply nested, into one array; leave every other tree as it is."""
+    if type(tree) is not list or not tree:
+        return tree
+    if not all(isinstance(leaf, (bool, int, float, complex, np.number, np.bool_)) for leaf in flatten(tree)):
+        return tree
+    try:
+        return np.asarray(tree)
+    except ValueError as error:
+        raise PlanError(
+            f"the list of {len(tree)} rows is ragged: {error}",
+            where="from_arrays",
+            fix="give rows of one shape, or use from_source(list) for elements of different shapes",
+        ) from error
+
+
+def _as_rows(leaf: Any, name: str) -> NDArray[Any]:
+    """Return a read-only plain view of an array, so that no map function can write into the data through a row."""
+    if isinstance(leaf, np.ma.MaskedArray):
+        raise PlanError(
+            f"leaf {_shown(name)} is a masked array, whose mask would be lost",
+            where="from_arrays",
+            fix="give leaf.filled(value), and the mask as an array of its own",
+        )
+    if not isinstance(leaf, np.ndarray) and not hasattr(leaf, "__array__"):
+        raise PlanError(
+            f"leaf {_shown(name)} is {_article(type(leaf).__name__)}, not an array",
+            where="from_arrays",
+            fix="convert it with np.asarray(...), or use from_source(...) for a list of elements",
+        )
+    array = np.asarray(leaf)
+    if array.ndim == 0:
+        raise PlanError(
+            f"leaf {_shown(name)} has shape (), so it has no rows (dtype {array.dtype})",
+            where="from_arrays",
+            fix="give an array whose first dimension counts the elements",
+        )
+    # A memmap's rows would be memmaps, each of which costs a Python call to make.
+    view = array.view(np.ndarray)
+    view.flags.writeable = False
+    return view
+
+
+def _shown(name: str) -> str:
+    return name or "the array"
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    return str(dtype.descr) if dtype.names else dtype.str
+
+
+def _gather_strided(array: NDArray[Any], indices: NDArray[np.int64], target: NDArray[Any]) -> None:
+    """Gather from a view that is not contiguous, in parts that stay in the cache.
+
+    `np.take` would first make a contiguous copy of the whole view: terabytes for sliding windows over a token file.
+    """
+    row_bytes = max(1, target.nbytes // max(1, len(target)))
+    step = max(1, _STRIDED_PART_BYTES // row_bytes)
+    for begin in range(0, len(indices), step):
+        target[begin : begin + step] = array[indices[begin : begin + step]]
+
+
+def _join(structure: Structure, columns: Any) -> list[Any]:
+    """Turn one list per leaf into one list of elements, a column at a time (no Python call per element and leaf)."""
+    if structure is LEAF:
+        column: list[Any] = next(columns)
+        return column
+    if structure[0] == "dict":
+        keys = structure[1]
+        children = [_join(child, columns) for child in structure[2]]
+        if len(keys) == 2:  # the usual element: a third of the time of the general line
+            one, other = keys
+            return [{one: left, other: right} for left, right in zip(*children, strict=True)]
+        return [dict(zip(keys, values, strict=True)) for values in zip(*children, strict=True)]
+    if structure[0] == "list":
+        return [list(values) for values in zip(*[_join(child, columns) for child in structure[1]], strict=True)]
+    kind = structure[1]
+    rows = list(zip(*[_join(child, columns) for child in structure[2]], strict=True))
+    return rows if kind is tuple else [kind(*values) for values in rows]

@@ -1,0 +1,137 @@
+"""Ten million paths in one block of bytes: 16 bytes of offsets per path, and no Python object until a path is asked for."""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.sources.digest import spread
+from penstock.sources.reading import read_ends, read_file
+
+__all__ = ["PADDING", "PathTable", "pack_paths", "shown"]
+
+PADDING = b"\n" * 8
+"""Stands behind the last path of a blob, so that 8 bytes can be read from any place in it."""
+
+_ENCODING = sys.getfilesystemencoding()
+_ERRORS = sys.getfilesystemencodeerrors()
+_SAMPLED_FILES = 64
+_SHOWN_CHARS = 160
+_HASH_ROWS = 1 << 16
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PathTable:
+    """Paths inside one block of bytes.
+
+    Attributes:
+        blob: the paths, with anything between them, and PADDING at the end.
+        starts: int64 [n], where each path begins in the blob.
+        ends: int64 [n], where it ends.
+        base: absolute folder with a separator at its end; relative paths stand in it.
+    """
+
+    blob: bytes
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    base: str
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def path(self, index: int) -> str:
+        """Return path `index` as it was given; bytes that are not UTF-8 become surrogates, as everywhere in Python."""
+        return self.blob[self.starts[index] : self.ends[index]].decode(_ENCODING, _ERRORS)
+
+    def full(self, path: str) -> str:
+        """Return where `path` is, whatever the working directory is now."""
+        if path[0] == "/" or (os.sep == "\\" and os.path.isabs(path)):
+            return path
+        return self.base + path
+
+    def read_into(self, indices: Sequence[int], rows: list[Any], labels: NDArray[np.int64] | None) -> None:
+        """Append {"path", "data"} per index, with "label" where there are labels; `len(rows)` tells which one failed.
+
+        Raises:
+            OSError: as the system says it.
+            SourceError: it is no regular file.
+        """
+        places = np.asarray(indices, np.int64)
+        blob, full, append = self.blob, self.full, rows.append
+        spans = zip(self.starts[places].tolist(), self.ends[places].tolist(), strict=True)
+        if labels is None:
+            for start, end in spans:
+                path = blob[start:end].decode(_ENCODING, _ERRORS)
+                append({"path": path, "data": read_file(full(path))})
+            return
+        for (start, end), label in zip(spans, labels[places].tolist(), strict=True):
+            path = blob[start:end].decode(_ENCODING, _ERRORS)
+            append({"path": path, "data": read_file(full(path)), "label": label})
+
+    def hashes(self, begin: int, end: int, skip: int = 0) -> NDArray[np.uint64]:
+        """Return a 64-bit hash of each of the paths begin..end-1 without their first `skip` bytes.
+
+        The same on every platform, not proof against an attacker.
+        """
+        starts = self.starts[begin:end] + skip
+        left = self.ends[begin:end] - starts
+        words: NDArray[np.uint64] = np.ndarray((len(self.blob) - 7,), "<u8", self.blob, strides=(1,))
+        result = left.astype(np.uint64) * _FACTOR
+        active = np.flatnonzero(left > 0)
+        places, left = starts[active], left[active]
+        while active.size:
+            word = words[places].astype(np.uint64)
+            tail = np.flatnonzero(left < 8)
+            word[tail] &= (np.uint64(1) << (left[tail] * 8).astype(np.uint64)) - np.uint64(1)
+            mixed = (result[active] ^ word) * _FACTOR
+            result[active] = mixed ^ (mixed >> np.uint64(29))
+            more = np.flatnonzero(left > 8)
+            active, places, left = active[more], places[more] + 8, left[more] - 8
+        return result
+
+    def all_hashes(self) -> NDArray[np.uint64]:
+        """Return the hashes of all paths: 8 bytes each, about 0.1 s per million."""
+        result = np.empty(len(self), np.uint64)
+        for begin in range(0, len(self), _HASH_ROWS):
+            result[begin : begin + _HASH_ROWS] = self.hashes(begin, begin + _HASH_ROWS)
+        return result
+
+    def fingerprint(self, kind: str, skip: int = 0) -> dict[str, Any]:
+        """Return count, a check sum of all paths, and sizes and a check sum of both ends of up to 64 evenly spaced files.
+
+        A file that cannot be read now is part of the record, not an error: reading its element will say it.
+        """
+        crc = 0
+        for begin in range(0, len(self), _HASH_ROWS):
+            crc = zlib.crc32(self.hashes(begin, begin + _HASH_ROWS, skip).astype("<u8").tobytes(), crc)
+        sizes, content = 0, 0
+        for index in spread(len(self), _SAMPLED_FILES):
+            size, head, tail = read_ends(self.full(self.path(index)))
+            sizes += size
+            content = zlib.crc32(tail, zlib.crc32(head, zlib.crc32(struct.pack("<q", size), content)))
+        return {"kind": kind, "count": len(self), "paths_crc32": crc, "sampled_bytes": sizes, "sample_crc32": content}
+
+
+def pack_paths(paths: Iterable[str], base: str) -> PathTable:
+    """Sort paths by their bytes, which is the same order on every platform, drop repeated ones, and pack them."""
+    encoded = sorted(map(os.fsencode, paths))
+    unique = [path for number, path in enumerate(encoded) if number == 0 or path != encoded[number - 1]]
+    ends = np.cumsum(np.fromiter(map(len, unique), np.int64, len(unique)))
+    starts = np.concatenate((np.zeros(min(1, len(ends)), np.int64), ends[:-1]))
+    return PathTable(blob=b"".join(unique) + PADDING, starts=starts, ends=ends, base=base)
+
+
+def shown(text: str | bytes) -> str:
+    """Quote a path or line for a message: control characters and broken UTF-8 escaped, cut when it is long."""
+    if isinstance(text, bytes):
+        text = text.decode(_ENCODING, _ERRORS)
+    return repr(text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "...")

@@ -1,0 +1,72 @@
+"""Every benchmark script runs on tiny data: all its contestants take part, or say which package they miss."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+CLAIMS = {
+    "w1": ["w1.py"],
+    "w1u": ["w1.py", "--uint8"],
+    "w3": ["w3.py"],
+    "w4": ["w4.py"],
+    "w7": ["w7.py"],
+    "w8": ["w8.py"],
+    "import_time": ["import_time.py"],
+    "gather": ["gather.py"],
+    "engine_cost": ["engine_cost.py"],
+    "state": ["state.py"],
+    "shuffle_memory": ["shuffle_memory.py"],
+}
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks measure with /proc")
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("bench-data")
+
+
+def test_every_claim_is_run_by_make_bench_and_by_this_test() -> None:
+    listed = (BENCHMARKS / "__main__.py").read_text()
+    scripts = {path.name for path in BENCHMARKS.glob("*.py") if "rounds.Claim(" in path.read_text()}
+    assert scripts == {command[0] for command in CLAIMS.values()}
+    assert all(f'("{script}",' in listed for script in scripts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_script_measures_all_its_contestants_and_says_what_is_missing(claim: str, data: Path, tmp_path: Path) -> None:
+    script, *flags = CLAIMS[claim]
+    command = [sys.executable, str(BENCHMARKS / script), *flags, "--size", "tiny", "--data", str(data), "--out", str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    result = json.loads((tmp_path / f"{claim}.json").read_text())
+    measured = {name for name, row in result["summary"].items() if result["metric"] in row}
+    skipped = {name: row["skipped"] for name, row in result["summary"].items() if "skipped" in row}
+    assert measured | set(skipped) == set(result["summary"])
+    assert all(name.startswith("dataloader") for name in skipped)
+    assert bool(skipped) == (not HAS_TORCH and any(name.startswith("dataloader") for name in result["summary"]))
+    for name, reason in skipped.items():
+        assert "torch" in reason
+        assert "not installed" in reason
+        assert f"{name}: {{'skipped': '{reason}'}}" in ran.stdout
+    assert all(target["got"] is not None for target in result["targets"])
+    assert "ODD" not in ran.stdout
+
+
+@pytest.mark.slow
+def test_the_report_makes_one_line_per_promise_and_calls_a_trial_no_claim(data: Path, tmp_path: Path) -> None:
+    measure = [sys.executable, str(BENCHMARKS / "state.py"), "--size", "tiny", "--data", str(data), "--out", str(tmp_path)]
+    subprocess.run(measure, check=True, capture_output=True)
+    report = [sys.executable, str(BENCHMARKS / "report.py"), "--results", str(tmp_path), "--details"]
+    text = subprocess.run(report, check=True, capture_output=True, text=True).stdout
+    assert "| `state_dict()`, shuffle, 99th percentile, ms |" in text
+    assert "`state` is no claim: a trial of small size." in text
+    assert "### state_dict() of a running feed, 99th percentile" in text

@@ -1,0 +1,74 @@
+"""The command line itself: versions, wrong arguments, exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.cli import main
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith("penstock ")
+
+
+def test_no_command_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "COMMAND" in refused(capsys)
+
+
+def test_an_unknown_command_names_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    text = refused(capsys, "dmeo")
+    assert "dmeo" in text
+    assert "demo" in text
+    assert "bench" in text
+
+
+@pytest.mark.parametrize("number", ["0", "-3", "two", "1.5", ""])
+def test_numbers_of_elements_must_be_whole_and_positive(capsys: pytest.CaptureFixture[str], number: str) -> None:
+    assert f"{number!r} is not a whole number >= 1" in refused(capsys, "demo", f"--batch={number}")
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "nan", "inf", "soon"])
+def test_seconds_must_be_above_zero(capsys: pytest.CaptureFixture[str], number: str) -> None:
+    assert f"{number!r} is not a number of seconds above 0" in refused(capsys, "bench", "x.txt", f"--seconds={number}")
+
+
+@pytest.mark.parametrize("steps", ["0", "20,,50", "20;50", "-5"])
+def test_step_times_must_be_milliseconds_above_zero(capsys: pytest.CaptureFixture[str], steps: str) -> None:
+    assert "is not a list of milliseconds above 0, such as 20,50" in refused(capsys, "bench", "x.txt", f"--step-ms={steps}")
+
+
+def test_crop_and_resize_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "not allowed with" in refused(capsys, "bench", "x.txt", "--crop=8", "--resize=8")
+
+
+def test_an_error_of_ours_is_three_lines_on_stderr_and_exit_code_1(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["bench", str(tmp_path / "nothing.txt")]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("penstock bench: ")
+    assert len(captured.err.splitlines()) == 3
+    assert "Traceback" not in captured.err
+
+
+def test_asking_for_the_version_loads_no_image_or_plot_library() -> None:
+    code = (
+        "import sys\nfrom penstock.cli import main\n"
+        "try: main(['--version'])\nexcept SystemExit: pass\n"
+        "print([name for name in ('cv2', 'matplotlib', 'PIL') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[1:] == ["[]"]

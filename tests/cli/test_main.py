@@ -1,0 +1,12 @@
+"""`python -m penstock.cli`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def test_the_command_also_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "penstock.cli", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("penstock ")
+    assert done.stderr == ""

@@ -1,0 +1,36 @@
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import penstock.image as image
+from penstock._contracts.transform import Scratch
+from penstock.errors import PlanError
+
+Photo = NDArray[np.uint8]
+
+
+def test_the_image_is_mirrored_when_the_draw_is_below_the_probability(photo: Photo) -> None:
+    operator = image.random_flip("x", probability=0.25)
+    assert np.array_equal(operator.apply(photo, [0.2499], None, None), photo[:, ::-1])
+    assert np.array_equal(operator.apply(photo, [0.25], None, None), photo)
+
+
+def test_probability_0_never_and_1_always_mirrors(photo: Photo) -> None:
+    for seed in range(10):
+        assert np.array_equal(image.random_flip(photo, probability=0, rng=np.random.default_rng(seed)), photo)
+        assert np.array_equal(image.random_flip(photo, probability=1, rng=np.random.default_rng(seed)), photo[:, ::-1])
+
+
+def test_a_flip_with_scratch_copies_nothing(photo: Photo) -> None:
+    operator = image.random_flip("x")
+    assert np.shares_memory(operator.apply(photo, [0.1], Scratch(), None), photo)
+    assert operator.apply(photo, [0.9], Scratch(), None) is photo
+
+
+@pytest.mark.parametrize("probability", [-0.1, 1.1, float("nan")])
+def test_a_probability_outside_0_to_1_is_a_plan_error(probability: float) -> None:
+    with pytest.raises(PlanError) as caught:
+        image.random_flip("x", probability=probability)
+    assert caught.value.what == f"probability={probability!r} is not in 0..1"
+    assert caught.value.where == "image.random_flip"
+    assert caught.value.fix == "give a number from 0 to 1"

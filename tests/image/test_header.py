@@ -1,0 +1,179 @@
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from penstock.errors import DecodeError
+from penstock.image.header import Header, read_header, verify_png
+
+Encode = Callable[..., bytes]
+Photo = NDArray[np.uint8]
+
+
+def exif(orientation: int) -> Image.Exif:
+    record = Image.Exif()
+    record[0x0112] = orientation
+    return record
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "name", "channels"),
+    [
+        ("JPEG", {}, "JPEG", 3),
+        ("JPEG", {"progressive": True}, "JPEG", 3),
+        ("PNG", {}, "PNG", 3),
+        ("WEBP", {"quality": 80}, "WebP", 3),
+        ("WEBP", {"lossless": True}, "WebP", 3),
+        ("WEBP", {"exif": exif(1)}, "WebP", 3),
+    ],
+)
+@pytest.mark.parametrize("wrap", [bytes, memoryview])
+def test_the_header_gives_format_and_size(
+    encode: Encode, photo: Photo, kind: str, options: dict[str, Any], name: str, channels: int, wrap: Callable[[bytes], Any]
+) -> None:
+    assert read_header(wrap(encode(photo, kind, **options)), "here") == Header(name, 75, 100, channels, 1)  # type: ignore[arg-type]
+
+
+def test_grey_and_cmyk_jpeg_have_one_and_four_channels(encode: Encode, photo: Photo) -> None:
+    assert read_header(encode(Image.fromarray(photo).convert("L"), "JPEG"), "here").channels == 1
+    assert read_header(encode(Image.fromarray(photo).convert("CMYK"), "JPEG"), "here").channels == 4
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
+def test_the_orientation_is_in_the_header_of_jpeg_and_webp(encode: Encode, photo: Photo, kind: str) -> None:
+    assert read_header(encode(photo, kind, exif=exif(6)), "here").orientation == 6
+
+
+def test_fill_bytes_before_a_jpeg_marker_are_skipped(encode: Encode, photo: Photo) -> None:
+    data = encode(photo, "JPEG")
+    assert read_header(data[:2] + b"\xff\xff\xff" + data[2:], "here").width == 100
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_every_cut_header_is_an_error_that_says_so(encode: Encode, photo: Photo, kind: str) -> None:
+    data = encode(photo, kind)
+    for size in range(16, 30):
+        with pytest.raises(DecodeError) as caught:
+            read_header(data[:size], "image.decode('data')")
+        assert "is damaged: it is cut" in caught.value.what
+        assert f"image.decode('data'), {size} bytes that begin with" in caught.value.where
+        assert "get the file again" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda data: data[:20] + b"\0" + data[21:], "no marker at byte 20"),
+        (lambda data: data[:2] + b"\xff\xda\0\x0c" + data[6:], "marker 0xda of length 12 at byte 2, before any frame header"),
+        (lambda data: data[:4] + b"\0\0" + data[6:], "marker 0xe0 of length 0 at byte 2"),
+    ],
+)
+def test_jpeg_markers_that_make_no_sense_are_errors_with_their_place(
+    encode: Encode, photo: Photo, change: Callable[[bytes], bytes], text: str
+) -> None:
+    with pytest.raises(DecodeError) as caught:
+        read_header(change(encode(photo, "JPEG")), "here")
+    assert text in caught.value.what
+
+
+def test_a_jpeg_frame_of_height_0_or_12_bits_is_an_error(encode: Encode, photo: Photo) -> None:
+    data = encode(photo, "JPEG")
+    frame = data.index(b"\xff\xc0")
+    for at, value, text in (
+        (frame + 4, b"\x0c", "3 channels of 12 bits"),
+        (frame + 5, b"\0\0", "100 x 0 pixels"),
+        (frame + 9, b"\2", "2 channels"),
+    ):
+        with pytest.raises(DecodeError) as caught:
+            read_header(data[:at] + value + data[at + len(value) :], "here")
+        assert text in caught.value.what
+
+
+def test_png_and_webp_headers_that_make_no_sense_are_errors(encode: Encode, photo: Photo) -> None:
+    png, webp = encode(photo, "PNG"), encode(photo, "WEBP")
+    for data, text in (
+        (png[:16] + b"\0\0\0\0" + png[20:], "PNG image is damaged: its header says 0 x 75 pixels"),
+        (png[:25] + b"\x05" + png[26:], "colour type 5"),
+        (webp[:12] + b"ABCD" + webp[16:], "WebP image is damaged: unknown first chunk b'ABCD'"),
+        (webp[:26] + b"\0\0" + webp[28:], "WebP image is damaged: its header says 0 x 75 pixels"),
+    ):
+        with pytest.raises(DecodeError) as caught:
+            read_header(data, "here")
+        assert text in caught.value.what
+
+
+def test_an_empty_file_is_an_error_that_says_empty() -> None:
+    with pytest.raises(DecodeError) as caught:
+        read_header(b"", "image.decode('data')")
+    assert caught.value.what == "no bytes: the file is empty"
+    assert caught.value.where == "image.decode('data'), 0 bytes"
+
+
+@pytest.mark.parametrize("page", [b"<!DOCTYPE html><html><body>404</body>", b"\n  <html lang='en'>", b"\xef\xbb\xbf<HTML>"])
+def test_an_html_page_is_an_error_that_says_so_with_its_first_bytes(page: bytes) -> None:
+    with pytest.raises(DecodeError) as caught:
+        read_header(page, "here")
+    assert caught.value.what == f"HTML page, not an image; it begins with {page[:40]!r}"
+    assert "get it again" in caught.value.fix
+
+
+@pytest.mark.parametrize("kind", ["GIF", "BMP", "TIFF"])
+def test_other_image_formats_are_errors_that_name_them_and_the_supported_ones(encode: Encode, photo: Photo, kind: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        read_header(encode(photo, kind), "here")
+    assert caught.value.what == f"{kind} data, not JPEG, PNG or WebP"
+    assert "convert the file to JPEG, PNG or WebP" in caught.value.fix
+
+
+def test_heic_gzip_zeros_and_noise_are_named_as_what_they_are() -> None:
+    for data, text in (
+        (b"\0\0\0\x18ftypheic\0\0\0\0", "heic (AVIF or HEIC) data, not JPEG, PNG or WebP"),
+        (b"\x1f\x8b\x08\0\0\0", "gzip data, not JPEG, PNG or WebP"),
+        (bytes(100), f"unknown data, not JPEG, PNG or WebP; it begins with {bytes(16)!r}"),
+    ):
+        with pytest.raises(DecodeError) as caught:
+            read_header(data, "here")
+        assert caught.value.what == text
+
+
+def chunk(name: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+
+
+def test_png_chunks_that_are_cut_or_changed_are_errors_with_their_place(encode: Encode, photo: Photo) -> None:
+    data = encode(photo, "PNG")
+    header = read_header(data, "here")
+    changed = bytearray(data)
+    changed[data.index(b"IDAT") + 50] ^= 1
+    for damage, text in (
+        (bytes(changed), "chunk b'IDAT' at byte 33 has a wrong CRC"),
+        (data[:-1], f"it is cut at byte {len(data) - 1}, inside"),
+    ):
+        with pytest.raises(DecodeError) as caught:
+            verify_png(damage, header, "here")
+        assert text in caught.value.what
+
+
+def test_a_damaged_note_in_a_png_is_ignored_and_a_whole_one_is_read(encode: Encode, photo: Photo) -> None:
+    data = encode(photo, "PNG", exif=exif(3))
+    assert verify_png(data, read_header(data, "here"), "here") == 3
+    changed = bytearray(data)
+    changed[data.index(b"eXIf") + 6] ^= 1
+    assert verify_png(bytes(changed), read_header(data, "here"), "here") == 1
+
+
+def test_a_png_header_that_promises_more_than_its_data_can_hold_is_an_error() -> None:
+    data = (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", struct.pack(">IIBBBBB", 9000, 9000, 8, 6, 0, 0, 0))
+        + chunk(b"IDAT", bytes(10))
+        + chunk(b"IEND", b"")
+    )
+    with pytest.raises(DecodeError) as caught:
+        verify_png(data, read_header(data, "here"), "here")
+    assert "10 bytes of pixels for 9000 x 9000" in caught.value.what

@@ -1,0 +1,220 @@
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import penstock.image as image
+from penstock._contracts.transform import BlockTransform, Scratch, Transform
+from penstock.errors import PlanError, SpecError
+
+Photo = NDArray[np.uint8]
+
+ALL: list[tuple[str, Callable[..., Any]]] = [
+    ("resize", lambda field, **more: image.resize(field, 32, **more)),
+    ("random_resized_crop", lambda field, **more: image.random_resized_crop(field, 32, **more)),
+    ("center_crop", lambda field, **more: image.center_crop(field, 32, **more)),
+    ("random_crop", lambda field, **more: image.random_crop(field, 70, padding=8, fill=9, **more)),
+    ("random_crop", lambda field, **more: image.random_crop(field, 32, **more)),
+    ("random_flip", image.random_flip),
+    ("random_flip", lambda field, **more: image.random_flip(field, probability=1.0, **more)),
+    ("normalize", lambda field, **more: image.normalize(field, (0.1, 0.2, 0.3), 3 * (0.5,), **more)),
+    ("normalize", lambda field, **more: image.normalize(field, (0.1, 0.2, 0.3), 3 * (0.5,), layout="HWC", **more)),
+    ("to_layout", image.to_layout),
+    ("to_layout", lambda field, **more: image.to_layout(field, "HWC", **more)),
+]
+RANDOM = [(name, make) for name, make in ALL if make("x").num_draws]
+each = pytest.mark.parametrize(("name", "make"), ALL)
+each_random = pytest.mark.parametrize(("name", "make"), RANDOM)
+
+
+def draws_of(operator: Any, seed: int) -> list[float]:
+    return np.random.default_rng(seed).random(operator.num_draws).tolist()  # type: ignore[no-any-return]
+
+
+@each
+def test_every_operator_is_a_transform_with_its_two_fields(name: str, make: Callable[..., Any]) -> None:
+    operator = make("image", out="other")
+    assert isinstance(operator, Transform)
+    assert (operator.name, operator.field, operator.out_field) == (name, "image", "other")
+    assert operator == make("image", out="other")
+    assert hash(operator) == hash(make("image", out="other"))
+    assert operator != make("image")
+    assert make("image").out_field == "image"
+
+
+@each
+@pytest.mark.parametrize("seed", range(4))
+def test_call_apply_out_scratch_and_plain_function_give_the_same_bytes(
+    name: str, make: Callable[..., Any], photo: Photo, seed: int
+) -> None:
+    operator = make("image")
+    draws = draws_of(operator, seed)
+    before = photo.copy()
+    fresh = operator.apply(photo, draws, None, None)
+    rng = {"rng": np.random.default_rng(seed)} if operator.num_draws else {}
+    called = operator({"image": photo, "label": 1}, np.random.default_rng(seed))
+    out = np.zeros((3, *fresh.shape), fresh.dtype)
+    written = operator.apply(photo, draws, Scratch(), out[1])
+    assert written.base is out
+    for other in (called["image"], make(photo, **rng), written, operator.apply(photo, draws, Scratch(), None)):
+        assert other.dtype == fresh.dtype
+        assert np.array_equal(other, fresh)
+    assert called["label"] == 1
+    assert not out[0].any()
+    assert not out[2].any()
+    assert np.array_equal(photo, before)
+
+
+@each
+def test_without_scratch_the_result_is_new_and_contiguous(name: str, make: Callable[..., Any], photo: Photo) -> None:
+    operator = make("image")
+    result = operator.apply(photo, draws_of(operator, 0), None, None)
+    assert result.flags.c_contiguous
+    assert not np.shares_memory(result, photo)
+
+
+@each
+def test_an_out_that_does_not_fit_is_left_alone(name: str, make: Callable[..., Any], photo: Photo) -> None:
+    operator = make("image")
+    draws = draws_of(operator, 0)
+    fresh = operator.apply(photo, draws, None, None)
+    for out in (np.zeros((2, 2, 3), fresh.dtype), np.zeros(fresh.shape, np.float64)):
+        scratch = Scratch()
+        result = operator.apply(photo, draws, scratch, out)
+        assert np.array_equal(result, fresh)
+        assert not out.any()
+        kept = result.copy()
+        operator.apply(255 - photo, draws, scratch, None)
+        assert np.array_equal(result, kept)
+
+
+@each
+def test_a_view_with_any_strides_is_read_as_its_copy(name: str, make: Callable[..., Any], photo: Photo) -> None:
+    operator = make("image")
+    draws = draws_of(operator, 3)
+    big = np.concatenate([photo, photo], axis=1)
+    for view in (big[:, 3:100], big[::-1, 100:0:-1], big.transpose(1, 0, 2)):
+        wanted = operator.apply(view.copy(), draws, None, None)
+        out = np.empty_like(wanted)
+        assert np.array_equal(operator.apply(view, draws, Scratch(), None), wanted)
+        assert np.array_equal(operator.apply(view, draws, None, out), wanted)
+        assert np.array_equal(out, wanted)
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [image.resize("image", (60, 110)), image.random_resized_crop("image", 70), image.random_crop("image", 76, padding=8)],
+    ids=lambda operator: operator.name,
+)
+def test_the_same_operator_twice_in_one_chain_does_not_write_to_its_own_input(operator: Any, photo: Photo) -> None:
+    draws = draws_of(operator, 1)
+    scratch = Scratch()
+    once = operator.apply(photo, draws, scratch, None)
+    kept = once.copy()
+    twice = operator.apply(once, draws, scratch, None)
+    assert np.array_equal(twice, operator.apply(kept, draws, None, None))
+    assert np.array_equal(once, kept)
+
+
+def test_two_fields_of_one_element_keep_apart_in_scratch(photo: Photo) -> None:
+    scratch = Scratch()
+    first = image.resize("image", (30, 40)).apply(photo, (), scratch, None)
+    kept = first.copy()
+    image.resize("image", (30, 40), out="mask").apply(255 - photo, (), scratch, None)
+    assert np.array_equal(first, kept)
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        image.random_crop("image", 24, padding=4, fill=7),
+        image.random_crop("image", (20, 30)),
+        image.random_flip("image"),
+        image.normalize("image", (0.1, 0.2, 0.3), (0.5, 0.6, 0.7)),
+        image.normalize("image", (0.1, 0.2, 0.3), (0.5, 0.6, 0.7), layout="HWC"),
+    ],
+    ids=str,
+)
+def test_a_block_gives_the_same_bytes_as_its_elements(operator: Any) -> None:
+    assert isinstance(operator, BlockTransform)
+    rng = np.random.default_rng(8)
+    values = rng.integers(0, 256, (17, 32, 32, 3), np.uint8)
+    draws = rng.random((17, operator.num_draws))
+    wanted = np.stack([operator.apply(values[i], draws[i].tolist(), None, None) for i in range(17)])
+    out = np.zeros_like(wanted)
+    assert operator.apply_block(values, draws, Scratch(), out) is out
+    for block in (out, operator.apply_block(values, draws, None, None), operator.apply_block(values, draws, Scratch(), None)):
+        assert block.dtype == wanted.dtype
+        assert np.array_equal(block, wanted)
+    wrong = np.zeros((17, 5), wanted.dtype)
+    assert np.array_equal(operator.apply_block(values, draws, None, wrong), wanted)
+    assert not wrong.any()
+    assert operator.apply_block(values.astype(np.float64), draws, None, None) is None
+
+
+@each_random
+def test_a_random_operator_without_a_generator_is_a_plan_error(name: str, make: Callable[..., Any], photo: Photo) -> None:
+    for act in (lambda: make("image")({"image": photo}), lambda: make(photo)):
+        with pytest.raises(PlanError) as caught:
+            act()
+        assert caught.value.what == f"{name} is random and was given no generator"
+        assert caught.value.where == f"image.{name}('image')"
+        assert "pass rng=numpy.random.default_rng(seed)" in caught.value.fix
+
+
+@each
+@pytest.mark.parametrize(
+    ("value", "got", "fix"),
+    [
+        (np.zeros((8, 8), np.uint8), "uint8[8, 8]", "add the channel axis: array[..., None]"),
+        (np.zeros((0, 8, 3), np.uint8), "uint8[0, 8, 3]", "convert the array"),
+        (b"\xff\xd8", "bytes", "put ps.image.decode before this operator"),
+        ([[1]], "list", "give a NumPy array"),
+    ],
+)
+def test_what_is_not_an_image_is_a_spec_error_with_field_got_and_expected(
+    name: str, make: Callable[..., Any], value: Any, got: str, fix: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        make("photo")({"photo": value}, np.random.default_rng(0))
+    assert f"field 'photo' is {got}, expected " in caught.value.what
+    assert "of shape (height, width, channels) and not empty" in caught.value.what
+    assert caught.value.where == f"image.{name}('photo')"
+    assert fix in caught.value.fix
+
+
+@each
+def test_a_missing_field_is_a_spec_error_that_lists_those_there_are(name: str, make: Callable[..., Any]) -> None:
+    with pytest.raises(SpecError) as caught:
+        make("photo")({"data": b"", "label": 1})
+    assert caught.value.what == "the element has no field 'photo'; it has 'data', 'label'"
+    assert "name one of the fields" in caught.value.fix
+
+
+def test_an_element_that_is_not_a_dict_is_a_spec_error(photo: Photo) -> None:
+    with pytest.raises(SpecError) as caught:
+        image.resize("photo", 8)(photo)  # type: ignore[arg-type]
+    assert caught.value.what == "resize got a ndarray, expected a dict with the field 'photo'"
+    assert "ps.image.resize(array, ...)" in caught.value.fix
+
+
+def test_field_names_that_cannot_be_are_plan_errors(photo: Photo) -> None:
+    with pytest.raises(PlanError) as caught:
+        image.to_layout("")
+    assert caught.value.what == "field '' with out=None is not a pair of field names"
+    with pytest.raises(PlanError) as caught:
+        image.to_layout(photo, out="other")  # type: ignore[call-overload]
+    assert caught.value.what == "out='other' names a field, but the first argument is a ndarray"
+    assert "leave out= away" in caught.value.fix
+
+
+@pytest.mark.parametrize("size", [0, -3, True, 2.5, "8", (8,), (8, 0), (8, 8, 8), None])
+def test_a_size_that_cannot_be_is_a_plan_error(size: Any) -> None:
+    for name, make in (("resize", image.resize), ("center_crop", image.center_crop), ("random_crop", image.random_crop)):
+        with pytest.raises(PlanError) as caught:
+            make("image", size)
+        assert caught.value.what == f"size={size!r} is not a size in pixels"
+        assert caught.value.where == f"image.{name}"
+        assert "(height, width)" in caught.value.fix

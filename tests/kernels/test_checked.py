@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import kernels
+from penstock.errors import SpecError
+
+IMAGES = np.zeros((2, 4, 5, 3), np.uint8)
+COLOURS = np.ones(3, np.float32)
+PAIR = np.zeros(2, np.int64)
+FLIPS = np.zeros(2, np.uint8)
+
+
+def blank(*shape: int, dtype: Any = np.uint8) -> Any:
+    return np.empty(shape, dtype)
+
+
+def test_permute_returns_a_new_array_of_int64() -> None:
+    positions = np.arange(10)
+    result = kernels.permute(positions, 10, 1)
+    assert result.dtype == np.int64
+    assert sorted(result.tolist()) == positions.tolist() == list(range(10))
+
+
+def test_permute_takes_strided_read_only_and_unaligned_positions() -> None:
+    straight = np.arange(0, 20, 2)
+    expected = kernels.permute(straight, 1000, 1).tolist()
+    read_only = straight.copy()
+    read_only.flags.writeable = False
+    unaligned = np.frombuffer(bytes(1) + straight.tobytes(), np.int64, offset=1)
+    for positions in (np.arange(20)[::2], read_only, unaligned):
+        assert kernels.permute(positions, 1000, 1).tolist() == expected
+    assert kernels.permute(straight[::-1], 1000, 1).tolist() == expected[::-1]
+
+
+@pytest.mark.parametrize("num_elements", [3, 1000])
+@pytest.mark.parametrize("bad", [-1, 1000, 2**63 - 1, -(2**63)])
+def test_a_position_out_of_range_is_an_error_that_names_row_and_range(num_elements: int, bad: int) -> None:
+    positions = np.zeros(200, np.int64)
+    positions[150:] = bad
+    with pytest.raises(SpecError) as caught:
+        kernels.permute(positions, num_elements, 1)
+    assert f"position {bad} is outside 0..{num_elements - 1}" in caught.value.what
+    assert "permute, positions[150]" in caught.value.where
+    assert "0..num_elements-1" in caught.value.fix
+
+
+def test_no_positions_and_no_rows_are_fine() -> None:
+    none = np.zeros(0, np.int64)
+    assert kernels.permute(none, 2**63, 0).shape == (0,)
+    assert kernels.philox_uniform(0, 0, none, none, none.view(np.uint64), 3).shape == (0, 3)
+    assert kernels.philox_uniform(0, 0, PAIR, PAIR, PAIR.view(np.uint64), 0).shape == (2, 0)
+    kernels.gather_windows(none, none, blank(0, 7, dtype=np.int64))
+    kernels.normalize(IMAGES[:0], COLOURS, COLOURS, blank(0, 3, 4, 5, dtype=np.float32), True)
+    kernels.copy_images(IMAGES[:, :0], blank(2, 0, 5, 3))
+    kernels.crop_images(IMAGES, PAIR, PAIR, FLIPS, 0, blank(2, 0, 7, 3))
+
+
+def test_uniform_numbers_are_those_of_numpys_own_generator() -> None:
+    epochs, indices, lanes = np.array([0, 3, -1]), np.array([2**63 - 1, 0, 7]), np.array([2**64 - 1, 1, 0], np.uint64)
+    result = kernels.philox_uniform(2**64 - 1, 5, epochs, indices, lanes, 11)
+    for row in range(3):
+        counter = np.array([0, lanes[row], indices.view(np.uint64)[row], epochs.view(np.uint64)[row]], np.uint64)
+        generator = np.random.Generator(np.random.Philox(key=np.array([2**64 - 1, 5], np.uint64), counter=counter))
+        assert result[row].tobytes() == generator.random(11).tobytes()
+
+
+def test_threads_get_the_same_numbers() -> None:
+    expected = kernels.permute(np.arange(5000), 10**6, 4)
+    results: list[bool] = []
+
+    def work() -> None:
+        results.extend(np.array_equal(kernels.permute(np.arange(5000), 10**6, 4), expected) for _ in range(50))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 200
+
+
+WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
+    "positions of another dtype": (lambda: kernels.permute(np.arange(3, dtype=np.int32), 9, 1), "positions is 1-d int32", "permute"),
+    "no elements": (lambda: kernels.permute(PAIR, 0, 1), "num_elements=0 is outside 1..", "permute"),
+    "too many elements": (lambda: kernels.permute(PAIR, 2**63 + 1, 1), "num_elements=9223372036854775809", "permute"),
+    "a negative key": (lambda: kernels.permute(PAIR, 9, -1), "key=-1 is outside 0..18446744073709551615", "permute"),
+    "indices too short": (
+        lambda: kernels.philox_uniform(0, 0, PAIR, PAIR[:1], PAIR.view(np.uint64), 1),
+        "indices has shape (1,), not (2,)",
+        "philox_uniform",
+    ),
+    "signed lanes": (lambda: kernels.philox_uniform(0, 0, PAIR, PAIR, PAIR, 1), "lanes is 1-d int64, not a 1-d uint64", "philox_uniform"),  # type: ignore[arg-type]
+    "too large a key": (lambda: kernels.philox_uniform(0, 2**64, PAIR, PAIR, PAIR.view(np.uint64), 1), "key1=", "philox_uniform"),
+    "negative draws": (lambda: kernels.philox_uniform(0, 0, PAIR, PAIR, PAIR.view(np.uint64), -1), "num_draws=-1", "philox_uniform"),
+    "five channels": (
+        lambda: kernels.normalize(blank(1, 2, 2, 5), COLOURS, COLOURS, blank(1, 5, 2, 2, dtype=np.float32), True),
+        "number of channels of values=5 is outside 1..4",
+        "normalize",
+    ),
+    "float images": (
+        lambda: kernels.normalize(IMAGES.astype(np.float32), COLOURS, COLOURS, blank(2, 3, 4, 5), True),
+        "values is 4-d float32, not a 4-d uint8",
+        "normalize",
+    ),
+    "one image without a row": (lambda: kernels.copy_images(IMAGES[0], blank(4, 5, 3)), "values is 3-d uint8", "copy_images"),
+    "scale of float64": (
+        lambda: kernels.normalize(IMAGES, np.ones(3), COLOURS, blank(2, 3, 4, 5, dtype=np.float32), True),  # type: ignore[arg-type]
+        "scale is 1-d float64",
+        "normalize",
+    ),
+    "bias too short": (
+        lambda: kernels.normalize(IMAGES, COLOURS, COLOURS[:2], blank(2, 3, 4, 5, dtype=np.float32), True),
+        "bias has shape (2,), not (3,)",
+        "normalize",
+    ),
+    "the other layout": (
+        lambda: kernels.normalize(IMAGES, COLOURS, COLOURS, blank(2, 3, 4, 5, dtype=np.float32), False),
+        "out has shape (2, 3, 4, 5), not (2, 4, 5, 3)",
+        "normalize",
+    ),
+    "copy onto itself": (lambda: kernels.copy_images(IMAGES[:, :, ::-1], IMAGES), "lies in the memory of values", "copy_images"),
+    "crop of a view": (
+        lambda: kernels.crop_images(IMAGES[:, :, ::-1], PAIR, PAIR, FLIPS, 0, blank(2, 4, 5, 3)),
+        "values is not C-contiguous: strides",
+        "crop_images",
+    ),
+    "fill too large": (lambda: kernels.crop_images(IMAGES, PAIR, PAIR, FLIPS, 256, blank(2, 4, 5, 3)), "fill=256", "crop_images"),
+    "tops too short": (
+        lambda: kernels.crop_images(IMAGES, PAIR[:1], PAIR, FLIPS, 0, blank(2, 4, 5, 3)),
+        "tops has shape (1,)",
+        "crop_images",
+    ),
+    "flips of bool": (
+        lambda: kernels.crop_images(IMAGES, PAIR, PAIR, FLIPS.astype(bool), 0, blank(2, 4, 5, 3)),
+        "flips is 1-d bool, not a 1-d uint8",
+        "crop_images",
+    ),
+    "crop of other channels": (
+        lambda: kernels.crop_images(IMAGES, PAIR, PAIR, FLIPS, 0, blank(2, 4, 5, 4)),
+        "out has shape (2, 4, 5, 4), not (2, 4, 5, 3)",
+        "crop_images",
+    ),
+    "tokens of float": (
+        lambda: kernels.gather_windows(np.zeros(9), PAIR, blank(2, 3, dtype=np.int64)),
+        "values is 1-d float64, not a 1-d array of integers",
+        "gather_windows",
+    ),
+    "windows of int32": (
+        lambda: kernels.gather_windows(np.arange(9), PAIR, blank(2, 3, dtype=np.int32)),
+        "out is 2-d int32",
+        "gather_windows",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_argument_is_an_error_that_names_the_function_and_what_came(case: str) -> None:
+    call, what, function = WRONG[case]
+    with pytest.raises(SpecError) as caught:
+        call()
+    assert what in caught.value.what
+    assert f"penstock.kernels.{function}, argument" in caught.value.where
+    assert "pass" in caught.value.fix
+
+
+@pytest.mark.parametrize(("start", "row"), [(-1, 1), (7, 1), (2**63 - 1, 1), (-(2**63), 1)])
+@pytest.mark.parametrize("dtype", ["u1", "<i8", ">i4"])
+def test_a_window_that_leaves_the_values_is_an_error_with_its_row(start: int, row: int, dtype: str) -> None:
+    out = np.zeros((2, 4), np.int64)
+    with pytest.raises(SpecError) as caught:
+        kernels.gather_windows(np.arange(10).astype(dtype), np.array([6, start]), out)
+    assert f"the window of 4 at {start} does not lie inside the 10 values" in caught.value.what
+    assert f"gather_windows, starts[{row}]" in caught.value.where
+    assert "0..6" in caught.value.fix
+    assert not out.any()
+
+
+def test_a_window_longer_than_the_values_is_an_error() -> None:
+    with pytest.raises(SpecError, match="the window of 4 at 0 does not lie inside the 3 values") as caught:
+        kernels.gather_windows(np.arange(3), np.array([0]), np.empty((1, 4), np.int64))
+    assert "4 values" in caught.value.fix

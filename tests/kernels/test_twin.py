@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.kernels import native, twin
+
+
+def test_its_name_is_numpy() -> None:
+    assert twin.name == "numpy"
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**64 - 1), st.integers(0, 9))
+def test_uniform_numbers_are_those_of_numpys_own_generator(key0: int, key1: int, number: int, lane: int, num_draws: int) -> None:
+    epochs, indices, lanes = np.array([number, 5]), np.array([3, number]), np.array([lane, 0], np.uint64)
+    out = np.empty((2, num_draws))
+    twin.philox_uniform(key0, key1, epochs, indices, lanes, out)
+    for row, counter in enumerate(([0, lane, 3, number % 2**64], [0, 0, number % 2**64, 5])):
+        generator = np.random.Generator(np.random.Philox(key=np.array([key0, key1], np.uint64), counter=np.array(counter, np.uint64)))
+        assert out[row].tobytes() == generator.random(num_draws).tobytes()
+
+
+def test_a_normalised_pixel_is_its_value_times_scale_plus_bias_rounded_twice() -> None:
+    values = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1)
+    scale, bias = np.array([0.017124753], np.float32), np.array([-2.117904], np.float32)
+    out = np.empty((1, 16, 16, 1), np.float32)
+    twin.normalize(values, scale, bias, out, False)
+    expected = [np.float32(np.float32(value) * scale[0]) + bias[0] for value in range(256)]
+    assert out.ravel().tolist() == [float(number) for number in expected]
+
+
+def test_channels_first_moves_the_channels_in_front() -> None:
+    values = np.random.default_rng(0).integers(0, 256, (2, 3, 4, 3), dtype=np.uint8)
+    scale, bias = np.array([1, 2, 3], np.float32), np.array([4, 5, 6], np.float32)
+    planes, pixels = np.empty((2, 3, 3, 4), np.float32), np.empty((2, 3, 4, 3), np.float32)
+    twin.normalize(values, scale, bias, planes, True)
+    twin.normalize(values, scale, bias, pixels, False)
+    assert np.array_equal(planes, pixels.transpose(0, 3, 1, 2))
+    assert np.array_equal(pixels, values * scale + bias)
+
+
+def test_a_crop_is_padded_where_it_leaves_the_image_and_then_mirrored() -> None:
+    values = np.arange(1, 7, dtype=np.uint8).reshape(1, 2, 3, 1)
+    out = np.empty((1, 2, 3, 1), np.uint8)
+    twin.crop_images(values, np.array([-1]), np.array([1]), np.array([0], np.uint8), 9, out)
+    assert out[0, :, :, 0].tolist() == [[9, 9, 9], [2, 3, 9]]
+    twin.crop_images(values, np.array([-1]), np.array([1]), np.array([1], np.uint8), 9, out)
+    assert out[0, :, :, 0].tolist() == [[9, 9, 9], [9, 3, 2]]
+
+
+@pytest.mark.parametrize(("top", "left"), [(2, 0), (-2, 0), (0, 3), (0, -3), (2**63 - 1, -(2**63))])
+def test_a_window_wholly_outside_is_all_fill(top: int, left: int) -> None:
+    out = np.empty((1, 2, 3, 1), np.uint8)
+    twin.crop_images(np.ones((1, 2, 3, 1), np.uint8), np.array([top]), np.array([left]), np.array([1], np.uint8), 7, out)
+    assert (out == 7).all()
+
+
+def test_windows_of_tokens_are_slices_widened_to_int64() -> None:
+    values = np.array([0, 255, 3, 4, 5], np.uint8)
+    out = np.empty((3, 2), np.int64)
+    assert twin.gather_windows(values, np.array([0, 3, 1]), out) == -1
+    assert out.tolist() == [[0, 255], [4, 5], [255, 3]]
+    assert twin.gather_windows(values.view(np.int8), np.array([0, 3, 1]), out) == -1
+    assert out.tolist() == [[0, -1], [4, 5], [-1, 3]]
+
+
+def test_the_first_row_that_lies_outside_is_returned() -> None:
+    out = np.empty((3, 2), np.int64)
+    assert twin.gather_windows(np.arange(5), np.array([3, 4, -1]), out) == 1
+    assert twin.permute(np.array([4, -1, 5]), 5, 0, np.empty(3, np.int64)) == 1
+
+
+def test_long_runs_of_positions_are_the_same_as_short_ones() -> None:
+    positions = np.arange(20_000)
+    out, part = np.empty(20_000, np.int64), np.empty(100, np.int64)
+    twin.permute(positions, 20_000, 5, out)
+    for start in (0, 8150, 8192, 19_900):
+        twin.permute(positions[start : start + 100], 20_000, 5, part)
+        assert np.array_equal(out[start : start + 100], part)
+
+
+def test_both_versions_offer_the_same_functions() -> None:
+    public = {entry for entry in vars(native.Native) if not entry.startswith("_")}
+    assert public == set(twin.__all__)

@@ -1,0 +1,119 @@
+"""What limited a run, told from hand-made figures."""
+
+from __future__ import annotations
+
+from penstock.observe import ConsumerStats, Snapshot, StageStats, explain
+from penstock.observe.diagnose import judge
+
+
+def stage(name: str, *, busy_s: float, cpu_s: float, workers: tuple[int, ...] = (0, 1), num_elements: int = 10_000) -> StageStats:
+    return StageStats(name=name, num_elements=num_elements, num_blocks=100, busy_s=busy_s, cpu_s=cpu_s, workers=workers)
+
+
+def snapshot(*stages: StageStats, wait: float, ready: float = 0.0, num_cpus: int = 2, notices: tuple[str, ...] = ()) -> Snapshot:
+    """A run of 10 s and 200 batches of which the training loop waited the share `wait`."""
+    consumer = ConsumerStats(num_batches=200, first_wait_s=0.1, wait_s=9.9 * wait, span_s=9.9, mean_ready=ready)
+    return Snapshot(elapsed_s=10.0, num_cpus=num_cpus, stages=stages, consumer=consumer, notices=notices)
+
+
+def test_a_loop_that_never_waits_is_limited_by_its_step() -> None:
+    text = explain(snapshot(stage("decode", busy_s=12.6, cpu_s=12.5), wait=0.001, ready=5.7))
+    assert "the training step limited: the feed had 5.7 batches ready on average and the step waited 0.1 % of the time" in text
+    assert "only a faster step makes this run faster" in text
+    assert "decode  10,000 elements, 1.26 ms each; 2 workers were busy 63 %" in text
+
+
+def test_a_stage_on_all_cpus_limits_and_must_become_cheaper() -> None:
+    verdict = judge(snapshot(stage("decode", busy_s=19.6, cpu_s=19.2), wait=0.4))
+    assert verdict.kind == "cpu"
+    assert verdict.stage == "decode"
+    assert "stage 'decode' limited: its 2 workers were busy 98 % of the time;" in verdict.headline
+    assert "used 1.9 of 2 CPUs, there are no more" in verdict.headline
+    assert "make 'decode' cheaper (1.96 ms per element): smaller images, less decoding, prepare the data once" in verdict.advice[0]
+
+
+def test_a_training_loop_that_shares_the_cpus_is_said_to_have_the_rest() -> None:
+    verdict = judge(snapshot(stage("decode", busy_s=19.6, cpu_s=15.2), wait=0.4))
+    assert verdict.kind == "cpu"
+    assert "the feed used 1.5 of 2 CPUs, the rest went to the training loop and to other work" in verdict.headline
+
+
+def test_a_busy_stage_with_idle_cpus_asks_for_more_workers() -> None:
+    verdict = judge(snapshot(stage("decode", busy_s=19.6, cpu_s=19.2), wait=0.4, num_cpus=8))
+    assert verdict.kind == "workers"
+    assert "the feed used 1.9 of 8 CPUs" in verdict.headline
+    assert "raise num_workers, or concurrency= on that map, from 2 to 8" in verdict.advice[0]
+
+
+def test_workers_that_together_use_one_cpu_take_turns_at_the_gil() -> None:
+    verdict = judge(snapshot(stage("tokenize", busy_s=38.0, cpu_s=9.8, workers=(0, 1, 2, 3)), wait=0.8, num_cpus=4))
+    assert verdict.kind == "gil"
+    assert "its 4 workers together used 1.0 CPUs, so most likely they took turns at the GIL" in verdict.headline
+    assert "vectorise" in verdict.advice[0]
+    assert "more threads cannot help" in verdict.advice[0]
+
+
+def test_workers_that_use_no_cpu_wait_for_something_outside() -> None:
+    verdict = judge(snapshot(stage("download", busy_s=19.8, cpu_s=0.4), wait=0.9))
+    assert verdict.kind == "waits"
+    assert "starved by stage 'download': its 2 workers were busy 99 % of the time" in verdict.headline
+    assert "on a CPU for only 2.0 % of that, so most likely it waits for storage, network or a lock" in verdict.headline
+    assert "concurrency= on that map (now 2, try 8)" in verdict.advice[0]
+
+
+def test_a_slow_source_that_one_worker_reads_starves_the_run() -> None:
+    text = explain(
+        snapshot(stage("read", busy_s=9.9, cpu_s=0.1, workers=(0,)), stage("decode", busy_s=1.0, cpu_s=1.0, workers=(1, 2)), wait=0.95)
+    )
+    assert text.startswith("starved by stage 'read': its 1 worker was busy 99 % of the time")
+
+
+def test_more_workers_than_cpus_are_told_that_more_cannot_help() -> None:
+    verdict = judge(snapshot(stage("decode", busy_s=39.0, cpu_s=19.5, workers=(0, 1, 2, 3)), wait=0.5))
+    assert verdict.kind == "crowded"
+    assert "the 2 CPUs were all in use, and 50 % of the busy time was waiting for a turn on one" in verdict.headline
+    assert "more workers cannot help" in verdict.advice[0]
+
+
+def test_stages_that_share_their_workers_are_judged_together() -> None:
+    verdict = judge(snapshot(stage("decode", busy_s=14.0, cpu_s=13.9), stage("augment", busy_s=5.5, cpu_s=5.4), wait=0.4))
+    assert verdict.kind == "cpu"
+    assert verdict.stage == "decode"
+
+
+def test_reading_in_the_training_thread_is_called_taking_turns() -> None:
+    verdict = judge(snapshot(stage("in line", busy_s=6.1, cpu_s=6.0, workers=(0,)), wait=0.61))
+    assert verdict.kind == "inline"
+    assert "reading and training took turns: nothing was read while the step ran, so the step waited 61 % of the time" in verdict.headline
+    assert 'executor="threads"' in verdict.advice[0]
+
+
+def test_a_wait_that_no_stage_explains_is_called_unclear_and_the_notices_are_shown() -> None:
+    text = explain(snapshot(stage("decode", busy_s=4.0, cpu_s=4.0), wait=0.3, notices=("the training loop keeps 3 batches",)))
+    assert "the feed limited, but no single stage did: the training loop waited 30 % of the time" in text
+    assert "the busiest stage, 'decode', was busy only 20 % of the time" in text
+    assert "batches kept by the training loop hold the buffers" in text
+    assert "notice: the training loop keeps 3 batches" in text
+
+
+def test_short_bursts_of_waiting_ask_for_a_deeper_queue() -> None:
+    verdict = judge(snapshot(stage("decode", busy_s=9.0, cpu_s=9.0), wait=0.05, ready=3.0))
+    assert verdict.kind == "unclear"
+    assert "a larger memory_bytes lets more batches be ready" in verdict.advice[0]
+
+
+def test_a_feed_without_any_stage_says_that_no_stage_reported_work() -> None:
+    assert "no stage reported work" in judge(snapshot(wait=0.5)).headline
+
+
+def test_one_batch_is_too_little_to_judge() -> None:
+    consumer = ConsumerStats(num_batches=1, first_wait_s=0.1, wait_s=0.0, span_s=0.0, mean_ready=0.0)
+    text = explain(Snapshot(elapsed_s=0.1, num_cpus=2, stages=(), consumer=consumer, notices=()))
+    assert "too little to judge: 1 batches were delivered" in text
+    assert "run more steps" in text
+
+
+def test_the_report_has_the_figures_of_the_run() -> None:
+    text = explain(snapshot(stage("decode", busy_s=19.6, cpu_s=19.2), wait=0.4, ready=0.2))
+    assert "run:    200 batches in 10.0 s, the first after 0.10 s, 0.2 ready on average, the training loop waited 40 % of the time" in text
+    assert "advice: make 'decode' cheaper" in text

@@ -1,0 +1,119 @@
+"""The figures that a run's events add up to."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+
+import pytest
+
+from penstock._contracts.event import BatchDelivered, BlockDone, Notice
+from penstock.observe import Stats
+
+MS = 1_000_000
+
+
+def test_nothing_announced_gives_zeros_and_no_division_by_zero() -> None:
+    snapshot = Stats(num_cpus=2).snapshot()
+    assert snapshot.elapsed_s == 0.0
+    assert snapshot.stages == ()
+    assert snapshot.notices == ()
+    assert snapshot.num_cpus == 2
+    assert snapshot.consumer.num_batches == 0
+    assert snapshot.consumer.wait_share == 0.0
+    assert snapshot.consumer.mean_ready == 0.0
+
+
+def test_blocks_are_added_up_per_stage_with_the_workers_seen() -> None:
+    stats = Stats(num_cpus=2)
+    stats(BlockDone("decode", 0, 0, 10 * MS, 9 * MS, 8))
+    stats(BlockDone("decode", 1, 5 * MS, 20 * MS, 12 * MS, 8))
+    stats(BlockDone("augment", 7, 20 * MS, 21 * MS, 1 * MS, 4))
+    snapshot = stats.snapshot()
+    decode, augment = snapshot.stages
+    assert (decode.name, decode.num_elements, decode.num_blocks, decode.workers) == ("decode", 16, 2, (0, 1))
+    assert decode.busy_s == pytest.approx(0.025)
+    assert decode.cpu_s == pytest.approx(0.021)
+    assert decode.us_per_element == pytest.approx(25_000 / 16)
+    assert decode.cpu_share == pytest.approx(21 / 25)
+    assert (augment.name, augment.workers) == ("augment", (7,))
+    assert snapshot.elapsed_s == pytest.approx(0.021)
+    assert decode.busy_share(snapshot.elapsed_s) == pytest.approx(25 / 42)
+
+
+def test_the_first_wait_is_kept_apart_from_the_waits_of_the_run() -> None:
+    stats = Stats(num_cpus=2)
+    stats(BatchDelivered(100 * MS, 100 * MS, 0, 1))
+    stats(BatchDelivered(150 * MS, 10 * MS, 2, 1))
+    stats(BatchDelivered(200 * MS, 0, 4, 2))
+    consumer = stats.snapshot().consumer
+    assert consumer.num_batches == 4
+    assert consumer.first_wait_s == pytest.approx(0.1)
+    assert consumer.wait_s == pytest.approx(0.01)
+    assert consumer.span_s == pytest.approx(0.1)
+    assert consumer.wait_share == pytest.approx(0.1)
+    assert consumer.mean_ready == pytest.approx(3.0)
+
+
+def test_the_time_before_the_first_batch_counts_in_the_length_of_the_run() -> None:
+    stats = Stats(num_cpus=1)
+    stats(BatchDelivered(500 * MS, 100 * MS, 0, 1))
+    stats(BatchDelivered(600 * MS, 0, 1, 1))
+    assert stats.snapshot().elapsed_s == pytest.approx(0.2)
+
+
+def test_notices_keep_their_order_and_only_the_last_hundred_are_kept() -> None:
+    stats = Stats(num_cpus=1)
+    for number in range(130):
+        stats(Notice(number, "workers", f"notice {number}"))
+    notices = stats.snapshot().notices
+    assert len(notices) == 100
+    assert notices[0] == "notice 30"
+    assert notices[-1] == "notice 129"
+
+
+def test_events_from_many_threads_are_all_counted_once() -> None:
+    stats = Stats(num_cpus=4)
+    start = threading.Barrier(5)
+
+    def announce(worker: int) -> None:
+        start.wait()
+        for number in range(5_000):
+            stats(BlockDone("decode", worker, number, number + 10, 5, 3))
+
+    threads = [threading.Thread(target=announce, args=(worker,)) for worker in range(4)]
+    for thread in threads:
+        thread.start()
+    start.wait()
+    for _ in range(50):
+        stats.snapshot()
+    for thread in threads:
+        thread.join()
+    (stage,) = stats.snapshot().stages
+    assert stage.num_blocks == 20_000
+    assert stage.num_elements == 60_000
+    assert stage.busy_s == pytest.approx(200_000e-9)
+    assert stage.workers == (0, 1, 2, 3)
+
+
+def test_waiting_events_are_added_up_on_the_way_so_that_memory_stays_bounded() -> None:
+    stats = Stats(num_cpus=1)
+    for number in range(100_000):
+        stats(BlockDone("decode", 0, number, number + 1, 1, 1))
+    assert len(stats._fresh) < 2_048
+    assert stats.snapshot().stages[0].num_blocks == 100_000
+
+
+def test_a_snapshot_is_frozen_and_later_events_do_not_change_it() -> None:
+    stats = Stats(num_cpus=1)
+    stats(BlockDone("decode", 0, 0, 10, 5, 3))
+    before = stats.snapshot()
+    stats(BlockDone("decode", 0, 10, 20, 5, 3))
+    assert before.stages[0].num_blocks == 1
+    assert stats.snapshot().stages[0].num_blocks == 2
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        before.elapsed_s = 1.0  # type: ignore[misc]
+
+
+def test_the_number_of_cpus_is_asked_of_the_system_when_it_is_not_given() -> None:
+    assert Stats().snapshot().num_cpus >= 1

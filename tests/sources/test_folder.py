@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import SourceError
+from penstock.sources import ImageFolderSource
+
+
+def fill(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(name.encode())
+
+
+def gathered(source: ImageFolderSource) -> list[Any]:
+    rows: list[Any] = []
+    source.gather(range(len(source)), rows)
+    return rows
+
+
+def test_classes_are_numbered_in_the_order_of_their_names_and_each_image_has_its_own(tmp_path: Path) -> None:
+    fill(tmp_path, "dog/1.jpg", "cat/x.PNG", "cat/b.webp", "cat-wild/deep/y.Jpeg")
+    source = ImageFolderSource(tmp_path)
+    assert source.class_names == ["cat", "cat-wild", "dog"]
+    assert [(row["path"], row["label"]) for row in gathered(source)] == [
+        ("cat-wild/deep/y.Jpeg", 1),
+        ("cat/b.webp", 0),
+        ("cat/x.PNG", 0),
+        ("dog/1.jpg", 2),
+    ]
+    assert all(row["data"] == row["path"].encode() and type(row["label"]) is int for row in gathered(source))
+    assert source.describe(3) == f"image 'dog/1.jpg' of {str(tmp_path)!r}"
+
+
+def test_other_files_and_hidden_folders_are_left_out_and_counted(tmp_path: Path) -> None:
+    fill(tmp_path, "a/1.jpg", "a/notes.txt", "a/2.jpg.tmp", "readme", ".cache/x.jpg", "a/.thumbs/1.jpg")
+    source = ImageFolderSource(tmp_path)
+    assert source.label() == f"read_images({str(tmp_path)!r}, 1 elements, 1 classes, 3 other files ignored)"
+    (tmp_path / "readme").unlink()
+    for name in ("notes.txt", "2.jpg.tmp"):
+        (tmp_path / "a" / name).unlink()
+    assert ImageFolderSource(tmp_path).label() == f"read_images({str(tmp_path)!r}, 1 elements, 1 classes)"
+
+
+def test_a_folder_link_to_its_own_parent_does_not_go_round(tmp_path: Path) -> None:
+    fill(tmp_path, "a/1.jpg")
+    (tmp_path / "a" / "up").symlink_to("..")
+    assert len(ImageFolderSource(tmp_path)) == 1
+
+
+def test_a_class_folder_without_an_image_is_an_error_that_names_it(tmp_path: Path) -> None:
+    fill(tmp_path, "a/1.jpg", "b/readme.txt")
+    with pytest.raises(SourceError) as caught:
+        ImageFolderSource(tmp_path)
+    assert "class folder 'b' holds no image" in caught.value.what
+    assert str(tmp_path) in caught.value.where
+    assert ".jpeg, .jpg, .png, .webp" in caught.value.fix
+
+
+def test_a_folder_without_class_folders_is_an_error(tmp_path: Path) -> None:
+    fill(tmp_path, "1.jpg")
+    with pytest.raises(SourceError) as caught:
+        ImageFolderSource(tmp_path)
+    assert "no sub-folder" in caught.value.what
+    assert str(tmp_path) in caught.value.where
+    assert "read_files" in caught.value.fix
+
+
+def test_a_missing_folder_is_the_systems_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        ImageFolderSource(tmp_path / "nowhere")
+
+
+def test_images_are_read_after_a_change_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, "in/a/1.jpg")
+    monkeypatch.chdir(tmp_path)
+    source = ImageFolderSource("in")
+    os.chdir("/")
+    assert gathered(source)[0]["path"] == os.path.join("a", "1.jpg")
+
+
+def test_an_image_deleted_after_listing_is_the_systems_error_with_a_note(tmp_path: Path) -> None:
+    fill(tmp_path, "a/1.jpg", "a/2.jpg")
+    source = ImageFolderSource(tmp_path)
+    (tmp_path / "a/2.jpg").unlink()
+    with pytest.raises(FileNotFoundError) as caught:
+        gathered(source)
+    assert f"reading image 'a/2.jpg' of {str(tmp_path)!r}" in caught.value.__notes__
+
+
+def test_the_fingerprint_tells_a_renamed_class(tmp_path: Path) -> None:
+    fill(tmp_path, "a/1.jpg", "b/1.jpg")
+    before = ImageFolderSource(tmp_path).fingerprint()
+    assert ImageFolderSource(tmp_path).fingerprint() == before
+    (tmp_path / "b").rename(tmp_path / "c")
+    assert ImageFolderSource(tmp_path).fingerprint() != before

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock._contracts.source import ColumnSource, IndexedSource
+from penstock.errors import LengthMismatch, PlanError, SourceError
+from penstock.sources import IndexableSource
+
+
+class Squares:
+    def __init__(self, declared: Any = 10, true: int = 10) -> None:
+        self.declared, self.true = declared, true
+
+    def __len__(self) -> Any:
+        return self.declared
+
+    def __getitem__(self, index: int) -> int:
+        assert type(index) is int
+        if not 0 <= index < self.true:
+            raise IndexError(f"no {index} here")
+        return index * index
+
+
+class BlockSquares(Squares):
+    def __init__(self, give: Any = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.give, self.asked = give, []
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        self.asked.append(indices)
+        return [self[index] for index in indices] if self.give is None else self.give
+
+
+def gathered(obj: Any, indices: list[int] | range) -> list[Any]:
+    rows: list[Any] = []
+    IndexableSource(obj).gather(indices, rows)
+    return rows
+
+
+@pytest.mark.parametrize(
+    "obj", [[n * n for n in range(10)], tuple(n * n for n in range(10)), Squares(), np.arange(10) ** 2, BlockSquares()]
+)
+def test_elements_come_in_the_order_of_the_indices(obj: Any) -> None:
+    source = IndexableSource(obj)
+    assert isinstance(source, IndexedSource)
+    assert not isinstance(source, ColumnSource)
+    assert len(source) == 10
+    assert gathered(obj, [3, 0, 3]) == [9, 0, 9]
+    assert gathered(obj, range(2, 4)) == [4, 9]
+
+
+def test_getitems_is_asked_once_per_block_with_a_list_of_ints() -> None:
+    obj = BlockSquares()
+    assert gathered(obj, range(4)) == [0, 1, 4, 9]
+    assert obj.asked == [[0, 1, 2, 3]]
+
+
+def test_a_length_that_is_too_large_is_an_error_that_names_the_index_and_tells_which_row_failed() -> None:
+    rows: list[Any] = []
+    with pytest.raises(LengthMismatch) as caught:
+        IndexableSource(Squares(declared=10, true=7)).gather([5, 6, 7, 8], rows)
+    assert rows == [25, 36]
+    assert "declared 10 elements, but got no element 7" in caught.value.what
+    assert "element 7 of Squares" in caught.value.where
+    assert "true number" in caught.value.fix
+    assert isinstance(caught.value.__cause__, IndexError)
+
+
+def test_a_list_that_shrinks_later_is_a_length_mismatch() -> None:
+    data = [1, 2, 3]
+    source = IndexableSource(data)
+    data.pop()
+    with pytest.raises(LengthMismatch) as caught:
+        source.gather([2], [])
+    assert "list declared 3 elements, but got no element 2" in caught.value.what
+
+
+def test_an_index_error_of_getitems_is_a_length_mismatch() -> None:
+    with pytest.raises(LengthMismatch) as caught:
+        gathered(BlockSquares(declared=10, true=7), [5, 9])
+    assert "declared 10 elements" in caught.value.what
+    assert "2 indices from 5 to 9" in caught.value.where
+    assert "__getitems__" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("give", "got"), [([1], "1 elements"), ([1, 2, 3], "3 elements"), (None.__class__, "a type"), ({"x": [1, 2]}, "a dict")]
+)
+def test_getitems_that_gives_another_number_of_elements_is_an_error(give: Any, got: str) -> None:
+    with pytest.raises(LengthMismatch) as caught:
+        gathered(BlockSquares(give=give), [4, 5])
+    assert f"asked for 2 elements and returned {got}" in caught.value.what
+    assert "BlockSquares" in caught.value.where
+    assert "one element per index" in caught.value.fix
+
+
+def test_an_error_of_the_object_stays_as_it_is_and_tells_which_row_failed() -> None:
+    class Faulty(Squares):
+        def __getitem__(self, index: int) -> int:
+            return 1 // (index - 3)
+
+    rows: list[Any] = []
+    with pytest.raises(ZeroDivisionError):
+        IndexableSource(Faulty()).gather([5, 4, 3], rows)
+    assert rows == [0, 1]
+
+
+def test_an_error_of_getitems_gets_a_note_with_the_block() -> None:
+    class Faulty(Squares):
+        def __getitems__(self, indices: list[int]) -> list[int]:
+            raise OSError("disk on fire")
+
+    with pytest.raises(OSError, match="disk on fire") as caught:
+        gathered(Faulty(), [1, 2])
+    assert "Faulty.__getitems__ with 2 indices from 1 to 2" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("length", [-1, "ten", 2.5, 2**70])
+def test_a_length_that_is_no_count_is_an_error(length: Any) -> None:
+    with pytest.raises(SourceError) as caught:
+        IndexableSource(Squares(declared=length))
+    assert "len() of Squares failed" in caught.value.what
+    assert "from_source(Squares)" in caught.value.where
+    assert "int >= 0" in caught.value.fix
+    assert caught.value.__cause__ is not None
+
+
+class NoLength:
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class NoIndex:
+    def __len__(self) -> int:
+        return 3
+
+
+class Frame(Squares):
+    iloc = None
+
+
+@pytest.mark.parametrize(
+    ("obj", "fix"),
+    [
+        ({0: "a"}, "list(obj.items())"),
+        ({1, 2}, "from_generator"),
+        (iter([1]), "from_generator"),
+        ("train.txt", "read_list"),
+        (b"abc", "read_list"),
+        (NoLength(), "__len__"),
+        (NoIndex(), "__getitem__"),
+        (Squares, "Squares(...)"),
+        (Frame(), "to_dict('records')"),
+        (7, "__getitem__"),
+    ],
+)
+def test_what_has_no_numbered_elements_is_an_error_that_says_what_to_give(obj: Any, fix: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        IndexableSource(obj)
+    assert "no elements numbered from 0" in caught.value.what
+    assert "from_source(" in caught.value.where
+    assert fix in caught.value.fix
+
+
+def test_the_fingerprint_of_a_list_changes_with_its_elements() -> None:
+    prints = [IndexableSource(obj).fingerprint() for obj in ([1, 2, 3], [1, 2, 4], [1, 2], (1, 2, 3), ["1", "2", "3"], range(3))]
+    assert all(one != other for place, one in enumerate(prints) for other in prints[:place])
+    assert prints[0] == IndexableSource([1, 2, 3]).fingerprint()
+
+
+def test_the_fingerprint_reads_no_element_of_an_unknown_object_and_takes_its_own_mark() -> None:
+    class Silent(Squares):
+        def __getitem__(self, index: int) -> int:
+            raise AssertionError("read")
+
+    silent = Silent()
+    assert IndexableSource(silent).fingerprint()["count"] == 10
+    silent._fingerprint = "one"  # type: ignore[attr-defined]
+    one = IndexableSource(silent).fingerprint()
+    silent._fingerprint = "two"  # type: ignore[attr-defined]
+    assert IndexableSource(silent).fingerprint() != one
+
+
+def test_label_and_describe_name_the_type() -> None:
+    source = IndexableSource(Squares())
+    assert source.label() == "from_source(Squares, 10 elements)"
+    assert source.describe(4) == "element 4 of Squares"

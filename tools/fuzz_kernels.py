@@ -1,0 +1,231 @@
+"""Run the C kernels under AddressSanitizer and UndefinedBehaviorSanitizer on random shapes, strides and edge sizes.
+
+The C file is built once per level of vector instructions (plain C, AVX2, AVX-512) and each build is compared with the NumPy twins in a
+child process. Every array is an allocation of its own and views reach up to its edges, so that one byte too far is seen. Before that a
+call with a wrong size must be caught, which shows that the sanitizer is on.
+
+    python tools/fuzz_kernels.py [seconds for each build]
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "penstock" / "kernels" / "penstock.c"
+FLAGS = [
+    "-O2",
+    "-g",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fvisibility=hidden",
+    "-fPIC",
+    "-shared",
+    "-std=c11",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+]
+SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+LEVELS = {0: "plain C", 1: "up to AVX2", 2: "up to AVX-512"}
+SEED = 20240607
+
+
+def main(arguments: list[str]) -> int:
+    """Build, prove that overruns are seen, fuzz; return the exit status."""
+    if arguments[:1] == ["--child"]:
+        return child(Path(arguments[1]), float(arguments[2]))
+    seconds = float(arguments[0]) if arguments else 5.0
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("cc")
+    if compiler is None or sys.platform != "linux":
+        say("skipped: it needs Linux and a C compiler with AddressSanitizer")
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        for level, name in LEVELS.items():
+            library = Path(folder) / f"kernels{level}.so"
+            subprocess.run([compiler, *FLAGS, *SANITIZE, f"-DPENSTOCK_VECTORS={level}", str(SOURCE), "-o", str(library)], check=True)
+            proof = run_child(compiler, library, -1.0)
+            if proof.returncode == 0 or "heap-buffer-overflow" not in proof.stderr:
+                say(f"an overrun on purpose was not caught, so the sanitizer is not on:\n{proof.stdout}{proof.stderr}")
+                return 1
+            fuzzed = run_child(compiler, library, seconds)
+            say(f"{name}: {fuzzed.stdout.strip() or 'failed'}")
+            if fuzzed.returncode:
+                say(fuzzed.stderr)
+                return 1
+    return 0
+
+
+def run_child(compiler: str, library: Path, seconds: float) -> subprocess.CompletedProcess[str]:
+    """Run this file again inside the sanitizer's runtime; a negative time asks for the overrun on purpose."""
+    runtime = subprocess.run([compiler, "-print-file-name=libasan.so"], check=True, capture_output=True, text=True).stdout.strip()
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": runtime,
+        # Python keeps memory until it exits: that is no leak of ours.
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+        "PYTHONPATH": str(ROOT / "src"),
+    }
+    command = [sys.executable, __file__, "--child", str(library), str(seconds)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+
+
+def child(path: Path, seconds: float) -> int:
+    """Compare random calls with the twins until the time is over."""
+    from penstock.kernels import native
+
+    library = native.load(path)
+    if library is None:
+        say(f"{path} does not load")
+        return 1
+    if seconds < 0:
+        library.copy_images(np.zeros((1, 9, 9, 3), np.uint8), np.empty((1, 9, 8, 3), np.uint8))
+        return 0
+    rng = np.random.default_rng(SEED)
+    num_calls, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        for case in CASES:
+            case(library, rng)
+            num_calls += 1
+    say(f"{num_calls} calls equal to the NumPy twins, no finding")
+    return 0
+
+
+def say(text: str) -> None:
+    """Write a line."""
+    sys.stdout.write(text + "\n")
+
+
+def same(left: NDArray[Any], right: NDArray[Any], about: object) -> None:
+    """Stop where two arrays differ by a bit."""
+    if left.tobytes() != right.tobytes():
+        raise AssertionError(f"C and NumPy differ: {about}")
+
+
+def side(rng: np.random.Generator) -> int:
+    """Draw a size: mostly around those of vectors, sometimes larger than a piece of a row."""
+    return int(rng.choice([0, 1, 2, *rng.integers(0, 70, 20), rng.integers(1000, 1500)]))
+
+
+def random_view(rng: np.random.Generator, max_channels: int) -> NDArray[np.uint8]:
+    """Make images in an allocation of their own, seen whole, mirrored, turned, thinned or cropped."""
+    shape = (int(rng.integers(0, 3)), int(rng.integers(0, 6)), side(rng), int(rng.integers(1, max_channels + 1)))
+    view = rng.integers(0, 256, shape, dtype=np.uint8)
+    for axis in range(4):
+        view = np.flip(view, axis) if rng.random() < 0.4 else view
+    match rng.integers(0, 8):
+        case 0:
+            view = view.transpose(0, 2, 1, 3)
+        case 1:
+            view = view[:, :, :: int(rng.integers(2, 4))]
+        case 2:
+            view = view[:, 1:, int(rng.integers(0, 9)) :]
+        case 3:
+            view = view[..., : max(1, shape[3] - 1)]
+        case 4:
+            view = view[:, ::-2]
+    return view
+
+
+def permute(library: Any, rng: np.random.Generator) -> None:
+    """Compare a permutation of a random range."""
+    from penstock.kernels import twin
+
+    num_elements = int(rng.integers(1, 2 ** int(rng.integers(1, 64)), dtype=np.uint64, endpoint=True))
+    length, key = int(rng.integers(0, 200)), int(rng.integers(0, 2**64, dtype=np.uint64))
+    positions = rng.integers(0, num_elements - 1, length, endpoint=True, dtype=np.int64)
+    if length and rng.random() < 0.1:
+        positions[rng.integers(0, length)] = rng.choice([-1, min(num_elements, 2**63 - 1), 2**63 - 1, -(2**63)])
+    ours, other = np.zeros(length, np.int64), np.zeros(length, np.int64)
+    row = library.permute(positions, num_elements, key, ours)
+    if row != twin.permute(positions, num_elements, key, other):
+        raise AssertionError(f"C and NumPy name different rows: {row}, {num_elements}")
+    if row < 0:
+        same(ours, other, (num_elements, length, key))
+
+
+def philox_uniform(library: Any, rng: np.random.Generator) -> None:
+    """Compare uniform numbers."""
+    from penstock.kernels import twin
+
+    length, num_draws = int(rng.integers(0, 20)), int(rng.integers(0, 11))
+    epochs, indices = rng.integers(-(2**63), 2**63 - 1, length), rng.integers(-(2**63), 2**63 - 1, length)
+    lanes = rng.integers(0, 2**64, length, dtype=np.uint64)
+    ours, other = np.empty((length, num_draws)), np.empty((length, num_draws))
+    for version, out in ((library, ours), (twin, other)):
+        version.philox_uniform(2**64 - 1, length, epochs, indices, lanes, out)
+    same(ours, other, (length, num_draws))
+
+
+def normalize(library: Any, rng: np.random.Generator) -> None:
+    """Compare normalised images in both layouts."""
+    from penstock.kernels import twin
+
+    values = random_view(rng, 4)
+    length, height, width, channels = values.shape
+    scale, bias = np.asarray(rng.normal(0, 2, (2, channels)), np.float32)
+    for channels_first in (True, False):
+        shape = (length, channels, height, width) if channels_first else values.shape
+        ours, other = np.empty(shape, np.float32), np.empty(shape, np.float32)
+        library.normalize(values, scale, bias, ours, channels_first)
+        twin.normalize(values, scale, bias, other, channels_first)
+        same(ours, other, (values.shape, values.strides, channels_first))
+
+
+def copy_images(library: Any, rng: np.random.Generator) -> None:
+    """Compare copies of views."""
+    values = random_view(rng, 6)
+    ours = np.empty(values.shape, np.uint8)
+    library.copy_images(values, ours)
+    same(ours, values, (values.shape, values.strides))
+
+
+def crop_images(library: Any, rng: np.random.Generator) -> None:
+    """Compare windows inside, across and outside of images."""
+    from penstock.kernels import twin
+
+    length, height, width, channels = int(rng.integers(0, 4)), int(rng.integers(0, 9)), side(rng), int(rng.integers(0, 6))
+    values = rng.integers(0, 256, (length, height, width, channels), dtype=np.uint8)
+    tops, lefts = rng.integers(-12, 12, length), rng.integers(-width - 2, width + 2, length)
+    if length and rng.random() < 0.1:
+        tops[0], lefts[-1] = rng.choice([-(2**63), 2**63 - 1], 2)
+    flips, fill = rng.integers(0, 2, length).astype(np.uint8), int(rng.integers(0, 256))
+    shape = (length, int(rng.integers(0, 9)), side(rng), channels)
+    ours, other = np.empty(shape, np.uint8), np.empty(shape, np.uint8)
+    library.crop_images(values, tops, lefts, flips, fill, ours)
+    twin.crop_images(values, tops, lefts, flips, fill, other)
+    same(ours, other, (values.shape, shape, tops, lefts, flips))
+
+
+def gather_windows(library: Any, rng: np.random.Generator) -> None:
+    """Compare windows of tokens, some of which lie outside."""
+    from penstock.kernels import twin
+
+    dtype = np.dtype(str(rng.choice(["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"])))
+    size, length = int(rng.integers(0, 99)), int(rng.integers(0, 60))
+    values = np.frombuffer(rng.bytes(size * dtype.itemsize), dtype).copy()
+    starts = rng.integers(0, max(0, size - length), int(rng.integers(0, 9)), endpoint=True)
+    if starts.size and rng.random() < 0.3:
+        starts[-1] = rng.choice([-1, size - length + 1, 2**63 - 1, -(2**63)])
+    ours, other = np.zeros((starts.size, length), np.int64), np.zeros((starts.size, length), np.int64)
+    if library.gather_windows(values, starts, ours) != twin.gather_windows(values, starts, other):
+        raise AssertionError(f"C and NumPy name different rows: {size}, {length}, {starts}")
+    same(ours, other, (dtype, size, length, starts))
+
+
+CASES: list[Callable[[Any, np.random.Generator], None]] = [permute, philox_uniform, normalize, copy_images, crop_images, gather_windows]
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
