@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,11 @@ def _records(run: rounds.Run, record_bytes: int) -> NDArray[np.uint8]:
     return records
 
 
+def _steady(run: rounds.Run, batches: Iterable[Any], num_records: int) -> dict[str, Any]:
+    # An endless feed: an epoch is a few milliseconds here, so starting one would be what is measured.
+    return drive.steady(batches, num_records // _BATCH_SIZE, _BATCH_SIZE, run.size.min_seconds)
+
+
 def _take(record_bytes: int, shuffled: bool) -> Callable[[rounds.Run], dict[str, Any]]:
     def measure(run: rounds.Run) -> dict[str, Any]:
         records = _records(run, record_bytes)
@@ -36,7 +41,7 @@ def _take(record_bytes: int, shuffled: bool) -> Callable[[rounds.Run], dict[str,
                 np.take(records, order[start : start + _BATCH_SIZE], axis=0, out=batch, mode="clip")
                 yield batch
 
-        return drive.epochs(epoch, _BATCH_SIZE, run.size.min_seconds)
+        return _steady(run, drive.forever(epoch), len(records))
 
     return measure
 
@@ -45,11 +50,13 @@ def _penstock(record_bytes: int, shuffled: bool) -> Callable[[rounds.Run], dict[
     def measure(run: rounds.Run) -> dict[str, Any]:
         import penstock as ps
 
-        dataset = ps.from_arrays(_records(run, record_bytes))
+        records = _records(run, record_bytes)
+        dataset = ps.from_arrays(records)
         if shuffled:
             dataset = dataset.shuffle(seed=7)
-        dataset = dataset.batch(_BATCH_SIZE, drop_remainder=True)
-        return drive.epochs(lambda: dataset, _BATCH_SIZE, run.size.min_seconds)
+        dataset = dataset.batch(_BATCH_SIZE, drop_remainder=True).repeat()
+        with dataset.feed() as feed:
+            return _steady(run, feed, len(records))
 
     return measure
 
@@ -57,8 +64,9 @@ def _penstock(record_bytes: int, shuffled: bool) -> Callable[[rounds.Run], dict[
 def _dataloader(record_bytes: int) -> Callable[[rounds.Run], dict[str, Any]]:
     def measure(run: rounds.Run) -> dict[str, Any]:
         utils = rounds.torch().utils.data
-        loader = utils.DataLoader(_records(run, record_bytes), batch_size=_BATCH_SIZE, shuffle=True, drop_last=True)
-        return drive.epochs(lambda: loader, _BATCH_SIZE, run.size.min_seconds)
+        records = _records(run, record_bytes)
+        loader = utils.DataLoader(records, batch_size=_BATCH_SIZE, shuffle=True, drop_last=True)
+        return _steady(run, drive.forever(lambda: loader), len(records))
 
     return measure
 

@@ -137,6 +137,7 @@ class Dataset:
         parts = (self, other, *more)
         for number, part in enumerate(parts):
             check.indexable(_root_of(part, "concatenate"), "concatenate", _LATER)
+            check.shared_workers(part._root, "concatenate")
             if number < len(parts) - 1:
                 check.finite(part._root, "concatenate", "put the endless dataset last")
         return self._with(plan.Concatenate(children=tuple(part._root for part in parts)))
@@ -146,6 +147,7 @@ class Dataset:
         parts = (self, other, *more)
         for part in parts:
             check.indexable(_root_of(part, "zip"), "zip", _LATER)
+            check.shared_workers(part._root, "zip")
         return self._with(plan.Zip(children=tuple(part._root for part in parts)))
 
     # -- folds --------------------------------------------------------------------------------------------------------------------

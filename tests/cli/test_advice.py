@@ -50,6 +50,12 @@ def test_images_of_about_the_right_size_are_left_alone() -> None:
     assert "stored once" not in text
 
 
+def test_stacking_is_never_the_dearest_operator_because_penstock_does_none() -> None:
+    text = " ".join(advise(figures(("read", 50.0), ("augment", 450.0), ("stack", 900.0), ceiling=4_000)))
+    assert "'augment' takes 90 % of an element's time" in text
+    assert "'stack'" not in text
+
+
 def test_threads_that_do_not_help_are_called_so() -> None:
     text = " ".join(advise(figures(("read", 50.0), ("tokenize", 450.0), ceiling=2_100)))
     assert "2 threads are only 1.05 times as fast as one: an operator holds the GIL or waits for a lock" in text

@@ -20,7 +20,7 @@ def batches(count: int) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def test_training_lowers_the_loss_and_gets_new_pictures_right() -> None:
-    model = PatchNet(2)
+    model = PatchNet(2, num_steps=70)
     data = batches(80)
     losses = [model.train(images, labels) for images, labels in data[:70]]
     assert losses[-1] < 0.5 * losses[0]
@@ -29,7 +29,7 @@ def test_training_lowers_the_loss_and_gets_new_pictures_right() -> None:
 
 
 def test_the_same_batches_give_the_same_weights_wherever_they_lie_in_memory() -> None:
-    one, other = PatchNet(2), PatchNet(2)
+    one, other = PatchNet(2, num_steps=10), PatchNet(2, num_steps=10)
     for number, (images, labels) in enumerate(batches(10)):
         one.train(images, labels)
         room = np.zeros(images.size + 16, np.float32)
@@ -40,7 +40,7 @@ def test_the_same_batches_give_the_same_weights_wherever_they_lie_in_memory() ->
 
 
 def test_another_order_gives_other_weights() -> None:
-    one, other = PatchNet(2), PatchNet(2)
+    one, other = PatchNet(2, num_steps=10), PatchNet(2, num_steps=10)
     data = batches(4)
     for images, labels in data:
         one.train(images, labels)
@@ -53,12 +53,12 @@ def test_the_gradient_is_the_slope_of_the_loss() -> None:
     images, labels = batches(1)[0]
 
     def loss_with(change: float) -> float:
-        model = PatchNet(2, rate=0.0)
+        model = PatchNet(2, num_steps=1, rate=0.0)
         model._weights["filters"][3, 5] += change
         return model.train(images, labels)
 
     slope = (loss_with(1e-2) - loss_with(-1e-2)) / 2e-2
-    model = PatchNet(2, rate=1.0)
+    model = PatchNet(2, num_steps=1, rate=1.0)
     before = model._weights["filters"][3, 5]
     model.train(images, labels)
     np.testing.assert_allclose(before - model._weights["filters"][3, 5], slope, rtol=0.05, atol=1e-4)

@@ -20,8 +20,8 @@ def test_long_facts_are_wrapped_under_themselves() -> None:
     lines = raw.getvalue().decode().splitlines()
     assert len(lines) > 2
     assert all(len(line) <= COLUMNS for line in lines)
-    assert lines[0].startswith("   files         word")
-    assert lines[1].startswith(" " * 17 + "word")
+    assert lines[0].startswith("   files          word")
+    assert lines[1].startswith(" " * 18 + "word")
 
 
 def test_points_of_a_list_are_wrapped_under_themselves() -> None:
@@ -34,18 +34,18 @@ def test_points_of_a_list_are_wrapped_under_themselves() -> None:
 
 def test_a_bar_shows_its_two_shares() -> None:
     screen, raw = printed()
-    screen.bar("in-line", "8.0 s", 0.25, 0.5)
+    screen.bar("in-line", "8.0 s", 0.5, 0.25)
     line = raw.getvalue().decode()
-    assert line.count("█") == 10
-    assert line.count("░") == 20
+    assert line.count("█") == 17
+    assert line.count("░") == 9
     assert line.endswith("8.0 s\n")
 
 
 def test_bars_of_a_plain_terminal_use_plain_characters() -> None:
     screen, raw = printed(encoding="ascii")
-    screen.bar("in-line", "8.0 s", 0.25, 0.75)
-    assert raw.getvalue().count(b"#") == 10
-    assert raw.getvalue().count(b"-") == 31
+    screen.bar("inline", "8.0 s", 0.5, 0.5)
+    assert raw.getvalue().count(b"#") == 17
+    assert raw.getvalue().count(b"-") == 17
 
 
 @pytest.mark.parametrize(("share", "text"), [(0.0, "0.0 %"), (0.0123, "1.2 %"), (0.5, "50 %"), (0.9984, "99.8 %"), (1.0, "100.0 %")])

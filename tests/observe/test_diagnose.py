@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from penstock.observe import ConsumerStats, Snapshot, StageStats, explain
 from penstock.observe.diagnose import judge
 
@@ -69,10 +71,39 @@ def test_a_slow_source_that_one_worker_reads_starves_the_run() -> None:
 
 
 def test_more_workers_than_cpus_are_told_that_more_cannot_help() -> None:
-    verdict = judge(snapshot(stage("decode", busy_s=39.0, cpu_s=19.5, workers=(0, 1, 2, 3)), wait=0.5))
+    verdict = judge(snapshot(stage("decode", busy_s=39.2, cpu_s=19.4, workers=(0, 1, 2, 3)), wait=0.5))
     assert verdict.kind == "crowded"
-    assert "the 2 CPUs were all in use, and 50 % of the busy time was waiting for a turn on one" in verdict.headline
+    assert "busy 98 % of the time, 51 % of that waiting for a turn on one of the 2 CPUs, which were all in use" in verdict.headline
+    assert "the feed had 1.9 of them, the training loop and other programs the rest" in verdict.headline
     assert "more workers cannot help" in verdict.advice[0]
+
+
+def test_cpus_that_other_programs_use_are_not_mistaken_for_the_gil() -> None:
+    figures = snapshot(stage("decode", busy_s=19.0, cpu_s=9.8), wait=0.9)
+    assert judge(figures).kind == "gil"
+    crowded = judge(dataclasses.replace(figures, machine_share=0.98))
+    assert crowded.kind == "crowded"
+    assert "the feed had 1.0 of them" in crowded.headline
+    assert "stop other programs on this machine" in crowded.advice[0]
+
+
+def test_workers_that_the_engine_let_stand_by_are_told_with_the_notice() -> None:
+    alone = dataclasses.replace(stage("tokenize", busy_s=9.8, cpu_s=9.6), busiest_s=9.7)
+    figures = snapshot(alone, wait=0.9, notices=("1 of 2 workers works: they wait for the GIL",))
+    verdict = judge(figures)
+    assert verdict.kind == "parked"
+    assert "stage 'tokenize' limited: one of its 2 workers was busy 97 % of the time and the others stood by" in verdict.headline
+    assert "because more workers did not make it faster" in verdict.headline
+    assert "make 'tokenize' cheaper (980.0 us per element)" in verdict.advice[0]
+    assert "notice: 1 of 2 workers works: they wait for the GIL" in explain(figures)
+    assert "all CPUs are in use, also by other programs" in judge(dataclasses.replace(figures, machine_share=1.0)).headline
+
+
+def test_cpus_that_stand_idle_are_not_called_crowded() -> None:
+    figures = snapshot(stage("decode", busy_s=39.0, cpu_s=14.0, workers=(0, 1, 2, 3)), wait=0.5)
+    assert judge(figures).kind == "crowded"
+    assert judge(dataclasses.replace(figures, machine_share=0.8)).kind == "crowded"
+    assert judge(dataclasses.replace(figures, machine_share=0.6)).kind == "gil"
 
 
 def test_stages_that_share_their_workers_are_judged_together() -> None:

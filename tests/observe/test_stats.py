@@ -33,6 +33,7 @@ def test_blocks_are_added_up_per_stage_with_the_workers_seen() -> None:
     decode, augment = snapshot.stages
     assert (decode.name, decode.num_elements, decode.num_blocks, decode.workers) == ("decode", 16, 2, (0, 1))
     assert decode.busy_s == pytest.approx(0.025)
+    assert decode.busiest_s == pytest.approx(0.015)
     assert decode.cpu_s == pytest.approx(0.021)
     assert decode.us_per_element == pytest.approx(25_000 / 16)
     assert decode.cpu_share == pytest.approx(21 / 25)
@@ -53,6 +54,18 @@ def test_the_first_wait_is_kept_apart_from_the_waits_of_the_run() -> None:
     assert consumer.span_s == pytest.approx(0.1)
     assert consumer.wait_share == pytest.approx(0.1)
     assert consumer.mean_ready == pytest.approx(3.0)
+
+
+def test_the_end_of_the_data_is_no_delivery() -> None:
+    stats = Stats(num_cpus=1)
+    stats(BatchDelivered(100 * MS, 0, 3, 1))
+    stats(BatchDelivered(150 * MS, 0, 3, 1))
+    stats(BatchDelivered(900 * MS, 700 * MS, 0, 0))
+    consumer = stats.snapshot().consumer
+    assert consumer.num_batches == 2
+    assert consumer.mean_ready == 3.0
+    assert consumer.wait_s == 0.0
+    assert consumer.span_s == pytest.approx(0.05)
 
 
 def test_the_time_before_the_first_batch_counts_in_the_length_of_the_run() -> None:
@@ -113,6 +126,14 @@ def test_a_snapshot_is_frozen_and_later_events_do_not_change_it() -> None:
     assert stats.snapshot().stages[0].num_blocks == 2
     with pytest.raises(dataclasses.FrozenInstanceError):
         before.elapsed_s = 1.0  # type: ignore[misc]
+
+
+def test_the_use_of_the_whole_machine_is_a_share_or_unknown() -> None:
+    stats = Stats(num_cpus=1)
+    assert stats.snapshot().machine_share is None
+    stats(BlockDone("decode", 0, 0, 10, 5, 3))
+    share = stats.snapshot().machine_share
+    assert share is None or 0.0 <= share <= 1.0
 
 
 def test_the_number_of_cpus_is_asked_of_the_system_when_it_is_not_given() -> None:

@@ -15,7 +15,7 @@ from penstock._engine.failing import prepare
 from penstock._engine.program import Program
 from penstock._engine.reader import Reader
 from penstock._engine.segment import Segment, given_unit
-from penstock._engine.sequencer import Sequencer
+from penstock._engine.sequencer import OPEN, Sequencer
 from penstock._engine.slots import SlotPool
 from penstock._engine.tune import ActiveWorkers
 from penstock._engine.unit import Failure, Task, Token, Unit
@@ -98,11 +98,15 @@ class Engine:
         """Return the next task for a worker of `pool`; block while there is none; None when the engine stops."""
         while True:
             with self._mutex:
+                before = self._version
                 task = self._next_task(pool, worker)
                 seen = self._mark()
             if task is not None:
                 self._ring_workers()
                 return task
+            if seen[0] != before:  # committing made work, perhaps for another pool, perhaps in a segment that was looked at before
+                self._ring_workers()
+                continue
             if self.stopping:
                 return None
             lot = self._bench if pool == "workers" and worker >= self._active.limit else self.lots[pool]
@@ -345,6 +349,7 @@ class Engine:
                         break
                     del segment.finished[unit.seq]
                     segment.committed += 1
+                    self._version += 1
                     self._commit(segment, unit)
                     moved = True
 
@@ -502,7 +507,7 @@ def _sequencers(program: Program, start: Token) -> list[Sequencer | None]:
         if record is not None:
             below = Token(below.source, (*below.sequencers, record))
         else:
-            below = Token(below.source, (*below.sequencers, (0, False, tuple(fold.initial() for fold in segment.folds))))
+            below = Token(below.source, (*below.sequencers, (0, OPEN, tuple(fold.initial() for fold in segment.folds))))
     return out
 
 

@@ -31,7 +31,7 @@ def lower(root: plan.Node) -> Program:
     """Split a plan into segments.
 
     Raises:
-        PlanError: when a `concurrency=` stands inside a branch of zip or concatenate.
+        PlanError: when an enumerate stands above a map with `concurrency=` above the batch.
     """
     chain = _chain(root)
     prefetch = max((node.buffer_size for node in chain if isinstance(node, plan.Prefetch)), default=0)
@@ -121,12 +121,6 @@ def _branches(node: plan.Concatenate, counter: _Counter) -> tuple[Leaf, ...]:
 
 def _branch(root: plan.Node, counter: _Counter) -> ChainOp:
     leaf, operators = _operators(_chain(root), counter)
-    if any(isinstance(item, (_Placed, _Fusible)) and item.concurrency is not None for item in operators):
-        raise PlanError(
-            "concurrency= has no effect inside a branch",
-            where="map() below zip or concatenate",
-            fix="give concurrency= to a map above the zip or concatenate",
-        )
     return ChainOp(leaf, tuple(_fuse(operators, counter)))
 
 
@@ -247,16 +241,18 @@ class _Builder:
         self._place_top(top)
 
     def _place_top(self, top: list[_Item]) -> None:
-        """Give maps above the batch that have a concurrency of their own a segment each."""
+        """Give maps above the batch that have a concurrency of their own a segment each; arithmetic on positions goes below them."""
         cut = next(place for place, item in enumerate(top) if getattr(item, "concurrency", None) is not None)
-        if any(not isinstance(item, (_Fusible, _Placed)) and not isinstance(item, MapOp) for item in top[cut:]):
+        if any(isinstance(item, EnumerateOp) for item in top[cut:]):
             raise PlanError(
-                "a map with concurrency= above batch() cannot have enumerate, shuffle, shard, skip or repeat above it",
+                "enumerate above a map with concurrency= above batch() is not possible",
                 where="map(concurrency=...) above batch()",
-                fix="put these operators below the batch or below this map",
+                fix="put enumerate() below the batch or below this map",
             )
-        self.segment = replace(self.segment, top=tuple(_fuse(top[:cut], self.counter)))
-        for item in top[cut:]:
+        maps = [item for item in top[cut:] if isinstance(item, (_Fusible, _Placed, MapOp))]
+        moves = [item for item in top[cut:] if not isinstance(item, (_Fusible, _Placed, MapOp))]
+        self.segment = replace(self.segment, top=tuple(_fuse(top[:cut] + moves, self.counter)))
+        for item in maps:
             self._place(_fuse([item], self.counter)[0], getattr(item, "concurrency", None))
 
     def stream(self, chain: list[plan.Node]) -> None:

@@ -50,7 +50,7 @@ def saved(root: Node, part: Node, token: Token, step: int, dataset: list[dict[st
     else:
         record["position"] = {
             "source": list(token.source),
-            "sequencers": [[skip, ignoring, list(states)] for skip, ignoring, states in token.sequencers],
+            "sequencers": [[skip, mode, list(states)] for skip, mode, states in token.sequencers],
         }
     return sealed(record)
 
@@ -168,13 +168,13 @@ def _token(root: Node, record: Any) -> Token:
         _count(None, "fold states")
     out = []
     for saved_record, chain in zip(sequencers, folds, strict=False):
-        skip, ignoring, states = saved_record
-        if len(states) != len(chain) or not isinstance(ignoring, bool):
+        skip, mode, states = saved_record
+        if len(states) != len(chain):
             _count(None, "fold states")
         for value in states:
             if value != []:
                 _count(value, "fold state")
-        out.append((_count(skip, "sub-position"), ignoring, tuple(states)))
+        out.append((_count(skip, "sub-position"), _count(mode, "fold mode", 2), tuple(states)))
     return Token(source, tuple(out))
 
 

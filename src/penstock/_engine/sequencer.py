@@ -8,7 +8,10 @@ from typing import Any, NamedTuple
 from penstock._engine.unit import Failure, Piece, Result, Token, Unit
 from penstock._order.folds import Chain, Fold, Passes
 
-__all__ = ["Sequenced", "Sequencer"]
+__all__ = ["DROP_END", "OPEN", "PASS_END", "Sequenced", "Sequencer"]
+
+OPEN, DROP_END, PASS_END = 0, 1, 2
+"""What a sequencer does with what is left of a pass: fold it; ignore it and its end; ignore it, but let its end go on upwards."""
 
 
 class Sequenced(NamedTuple):
@@ -25,13 +28,13 @@ class Sequenced(NamedTuple):
 class Sequencer:
     """Numbers what passes it. Not thread-safe: it runs under the engine's mutex, in unit order."""
 
-    __slots__ = ("_before", "_chain", "_emitted", "_endless", "_ignoring", "_skip", "_started")
+    __slots__ = ("_before", "_chain", "_emitted", "_endless", "_mode", "_skip", "_started")
 
-    def __init__(self, folds: Sequence[Fold], before: Token, saved: tuple[int, bool, tuple[Any, ...]] | None) -> None:
+    def __init__(self, folds: Sequence[Fold], before: Token, saved: tuple[int, int, tuple[Any, ...]] | None) -> None:
         """Start with the resume token of the input before, and this sequencer's own saved record."""
         self._endless = any(isinstance(fold, Passes) and fold.count is None for fold in folds)
         self._before = before
-        self._skip, self._ignoring, states = saved if saved is not None else (0, False, None)
+        self._skip, self._mode, states = saved if saved is not None else (0, OPEN, None)
         self._chain = Chain(folds, states)
         self._emitted = 0 if saved is None else 1  # a pass that gave something before the save is not an empty one
         self._started = False
@@ -44,19 +47,20 @@ class Sequencer:
         if not self._started:
             self._started = True
             ends, cut = self._close(items, tokens, self._before, 0)
-            cut = cut or self._ignoring
+            cut = cut or self._mode != OPEN
         if unit.result is not None:
             for number, results in enumerate(_by_input(unit)):
-                if self._ignoring:
+                if self._mode != OPEN:
                     break
                 step_ends, step_cut = self._take_input(unit.token_after(number), results, items, tokens)
                 ends, cut = ends or step_ends, cut or step_cut
         empty = False
         if unit.ends_pass and unit.tail is None:
-            if self._ignoring:
-                self._ignoring = False
+            if self._mode == OPEN:
+                ends = self._end(items, tokens) or ends
             else:
-                ends = self._end(unit, items, tokens) or ends
+                ends = ends or self._mode == PASS_END
+                self._mode = OPEN
             empty = self._endless and self._emitted + len(items) == 0
             self._emitted = -len(items)
             self._before, self._skip = self._pass_start(unit), 0
@@ -84,18 +88,18 @@ class Sequencer:
 
     def _close(self, items: list[Any], tokens: list[Token], before: Token, skip: int) -> tuple[bool, bool]:
         """End the pass early if a `take` is full; return (whether its end goes on, whether the rest of the pass is cut)."""
-        if self._ignoring:
+        if self._mode != OPEN:
             return False, False
         outs, how = self._chain.close_early()
         if how == "open":
             return False, False
-        self._ignoring = True
-        self._emit(outs, items, tokens, before, skip)
+        self._emit(outs, items, tokens, before, skip, PASS_END if how == "end" else DROP_END)
+        self._mode = DROP_END
         return how == "end", True
 
-    def _end(self, unit: Unit, items: list[Any], tokens: list[Token]) -> bool:
+    def _end(self, items: list[Any], tokens: list[Token]) -> bool:
         outs, goes_on = self._chain.end()
-        self._emit(outs, items, tokens, self._pass_start(unit), 0)
+        self._emit(outs, items, tokens, self._before, 0, PASS_END if goes_on else DROP_END)
         return goes_on
 
     def _pass_start(self, unit: Unit) -> Token:
@@ -105,17 +109,19 @@ class Sequencer:
         assert unit.pass_token is not None
         return unit.pass_token
 
-    def _emit(self, outs: Sequence[Any], items: list[Any], tokens: list[Token], before: Token, skip: int) -> None:
+    def _emit(
+        self, outs: Sequence[Any], items: list[Any], tokens: list[Token], before: Token, skip: int, mode: int = OPEN
+    ) -> None:
         if not outs:
             return
-        token = Token(before.source, (*before.sequencers, (skip, self._ignoring, tuple(self._chain.snapshot()))))
+        token = Token(before.source, (*before.sequencers, (skip, mode, tuple(self._chain.snapshot()))))
         items.extend(outs)
         tokens.extend([token] * len(outs))
 
     def start_of_next_pass(self, unit: Unit) -> Token:
         """Return the token that resumes at the start of the pass after `unit`'s, seen from behind this sequencer."""
         below = self._pass_start(unit)
-        return Token(below.source, (*below.sequencers, (0, False, tuple(self._chain.snapshot()))))
+        return Token(below.source, (*below.sequencers, (0, OPEN, tuple(self._chain.snapshot()))))
 
 
 def _by_input(unit: Unit) -> list[list[Piece]]:

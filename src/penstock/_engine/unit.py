@@ -19,8 +19,8 @@ class Token(NamedTuple):
     """Where to resume. `source` is (pass, position); each sequencer on the way adds a record of its own."""
 
     source: tuple[int, int]
-    sequencers: tuple[tuple[int, bool, tuple[Any, ...]], ...] = ()
-    """(results of the next input already taken, whether the rest of its pass is ignored, states of the folds)."""
+    sequencers: tuple[tuple[int, int, tuple[Any, ...]], ...] = ()
+    """(results of the next input already taken, what to do with the rest of its pass, states of the folds)."""
 
 
 class Piece(NamedTuple):

@@ -159,6 +159,7 @@ class Chain:
     def __init__(self, folds: Sequence[Fold], states: Sequence[Any] | None = None) -> None:
         self._folds = tuple(folds)
         self._states = [fold.initial() for fold in folds] if states is None else list(states)
+        self._states = self.snapshot()  # a fold may change its state in place; the given one stays as it was
 
     def snapshot(self) -> list[Any]:
         """Copy the states: JSON values."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock._plan.length import INFINITE, is_indexable, length_of
-from penstock._plan.node import Node
+from penstock._plan.length import INFINITE, is_indexable, length_of, walk
+from penstock._plan.node import Map, Node
 from penstock.errors import PlanError
 
-__all__ = ["bounded", "callable_argument", "count_argument", "finite", "indexable", "seed_argument"]
+__all__ = ["bounded", "callable_argument", "count_argument", "finite", "indexable", "seed_argument", "shared_workers"]
 
 _LARGEST = 2**63
 
@@ -43,6 +43,16 @@ def indexable(node: Node, operator: str, fix: str) -> None:
             f"{operator} needs positions that are known before reading, but a filter, flat_map, unbatch or generator stands below it",
             where=f"{operator}()",
             fix=fix,
+        )
+
+
+def shared_workers(node: Node, operator: str) -> None:
+    """Refuse a branch with workers of its own: branches are computed inside one task."""
+    if any(isinstance(part, Map) and part.concurrency is not None for part in walk(node)):
+        raise PlanError(
+            f"concurrency= has no effect inside a branch of {operator}",
+            where=f"map(concurrency=...) below {operator}()",
+            fix=f"give concurrency= to a map above the {operator}",
         )
 
 

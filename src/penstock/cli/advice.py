@@ -28,10 +28,12 @@ def advise(figures: Figures) -> list[str]:
 
 def _about_largest(figures: Figures) -> list[str]:
     """Say what halving the dearest operator would give, and for images what storing them smaller would."""
-    total_us = sum(cost.us for cost in figures.costs)
-    largest = max(figures.costs, key=lambda cost: cost.us)
-    if total_us <= 0 or len(figures.costs) < 2:
+    # Stacking is the in-line loop's alone: through Penstock the last operator writes into the batch.
+    costs = [cost for cost in figures.costs if cost.name != "stack"]
+    total_us = sum(cost.us for cost in costs)
+    if total_us <= 0 or len(costs) < 2:
         return []
+    largest = max(costs, key=lambda cost: cost.us)
     share = largest.us / total_us
     halved = figures.ceiling_per_s / (1 - share / 2)
     sentence = (

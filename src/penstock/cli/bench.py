@@ -78,7 +78,7 @@ def run(settings: Settings) -> int:
 
 
 def _print(settings: Settings, opened: Opened, figures: Figures, advice: list[str]) -> None:
-    screen = Screen(sys.stdout)
+    screen = Screen(sys.stdout, name_columns=20)
     workers = "1 thread" if settings.num_workers == 1 else f"{settings.num_workers} threads"
     screen.line(
         f"penstock bench {settings.source}: {len(opened.dataset):,} elements ({opened.kind}), batches of {settings.batch_size}, {workers}"
@@ -86,9 +86,9 @@ def _print(settings: Settings, opened: Opened, figures: Figures, advice: list[st
     screen.heading("Cost per element, one operator after the other in one thread")
     total_us = sum(cost.us for cost in figures.costs)
     for cost in figures.costs:
-        screen.bar(cost.name[:13], f"{cost.us:9,.1f} us  {percent(cost.us / total_us)}", cost.us / total_us, 0.0)
+        screen.bar(cost.name, f"{cost.us:9,.1f} us  {percent(cost.us / total_us)}", cost.us / total_us, 0.0)
     screen.heading("Speed")
-    screen.fact("in one thread", f"{figures.in_line_per_s:,.0f} elements/s, element by element (what a loop that reads in line can reach)")
+    screen.fact("in one thread", f"{figures.in_line_per_s:,.0f} elements/s, one after the other (what a loop that reads in line can reach)")
     times = figures.ceiling_per_s / figures.in_line_per_s
     screen.fact("ceiling", f"{figures.ceiling_per_s:,.0f} elements/s through Penstock with no training step, {times:.2f} times that")
     screen.fact("first batch", f"after {seconds(figures.first_batch_s)}")

@@ -102,9 +102,17 @@ def _open(source: str, root: str | None) -> tuple[Any, str]:
 
 def _arrays(path: Path) -> dict[str, Any]:
     """Return the arrays of a .npy (mapped, not read) or .npz file by name."""
+    arrays: dict[str, Any] = {}
     try:
-        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
-        arrays = {"data": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
+        with path.open("rb") as file:
+            # NumPy leaves its own file open when a zip archive is broken; this one is closed in any case.
+            is_archive = file.read(2) == b"PK"
+            file.seek(0)
+            if is_archive:
+                with np.load(file, allow_pickle=False) as archive:
+                    arrays = {name: archive[name] for name in archive.files}
+        if not is_archive:
+            arrays = {"data": np.load(path, mmap_mode="r", allow_pickle=False)}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise SourceError(
             f"{path.name!r} is not an array file that can be read: {error}",

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from penstock._contracts.version import VERSION
 from penstock.errors import PenstockError
 
 __all__ = ["main"]
@@ -15,7 +16,7 @@ _EXIT_ERROR, _EXIT_INTERRUPTED, _EXIT_PIPE_CLOSED = 1, 130, 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `penstock` with these arguments and return its exit code: 0 done, 1 an error of ours, 2 wrong arguments, 130 Ctrl-C."""
+    """Run `penstock` with these arguments; return 0, 1 after an error of ours or of a file, 2 for wrong arguments, 130 after Ctrl-C."""
     parser = _parser()
     arguments = parser.parse_args(argv)
     try:
@@ -26,9 +27,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         from penstock.cli import bench
 
         return bench.run(bench.settings_from(arguments))
-    except PenstockError as error:
-        print(f"penstock {arguments.command}: {error}", file=sys.stderr)
-        return _EXIT_ERROR
     except KeyboardInterrupt:
         print(f"\npenstock {arguments.command}: stopped by Ctrl-C", file=sys.stderr)
         return _EXIT_INTERRUPTED
@@ -36,11 +34,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         # `penstock bench ... | head`: the reader has gone. Without this, Python's own flush at exit would complain once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _EXIT_PIPE_CLOSED
+    except (PenstockError, OSError) as error:
+        name = "" if isinstance(error, PenstockError) else f"{type(error).__name__}: "
+        print(f"penstock {arguments.command}: {name}{error}", file=sys.stderr)
+        for note in getattr(error, "__notes__", ()):
+            print(f"  note:  {note}", file=sys.stderr)
+        return _EXIT_ERROR
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="penstock", description="Feed training loops so that they never wait.")
-    parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version and leave")
+    parser.add_argument("--version", action="version", version=f"penstock {VERSION}", help="print the version and leave")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_demo(commands.add_parser("demo", help="train a small model on real photographs, in line and through Penstock, and compare"))
     _add_bench(commands.add_parser("bench", help="measure a pipeline over your own images or arrays on this machine"))
@@ -54,7 +58,7 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="demo-out", metavar="DIR", help="where the crops and the picture go (default: %(default)s)")
     parser.add_argument("--photos", metavar="DIR", help="cut the crops from your own photographs in DIR, one class per file")
     parser.add_argument("--images", type=_at_least(20), metavar="N", help="training crops (default: 3000, with --quick 400)")
-    parser.add_argument("--epochs", type=_at_least(1), metavar="E", help="passes over the training crops (default: 3, with --quick 1)")
+    parser.add_argument("--epochs", type=_at_least(1), metavar="E", help="passes over the training crops (default: 4, with --quick 1)")
     parser.add_argument("--batch", type=_at_least(1), default=64, metavar="B", help="elements per step (default: %(default)s)")
     parser.add_argument("--workers", type=_at_least(1), metavar="N", help="threads of Penstock (default: one per CPU)")
     parser.add_argument("--quick", action="store_true", help="a small run of a few seconds")
@@ -79,25 +83,6 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         "--resize", type=_at_least(1), metavar="N", help="resize the shorter side to N pixels and crop the centre, without randomness"
     )
     parser.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
-
-
-class _PrintVersion(argparse.Action):
-    """Print the version; the look-up costs 20 ms, so only when it is asked for."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        print(f"penstock {version()}")
-        parser.exit()
-
-
-def version() -> str:
-    """Return the installed version, or "unknown" when run from a source tree that was never installed."""
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
-
-    try:
-        return installed("penstock")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 class _at_least:  # noqa: N801 (argparse shows it as a function)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock._contracts.version import VERSION
 from penstock.cli import photos
 from penstock.cli.model import PatchNet
 from penstock.cli.screen import Screen, percent, seconds, size
@@ -50,10 +51,10 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
         photos=None if arguments.photos is None else Path(arguments.photos),
         num_train=num_train,
         num_test=max(20, num_train // 8),
-        epochs=arguments.epochs or (1 if arguments.quick else 3),
+        epochs=arguments.epochs or (1 if arguments.quick else 4),
         batch_size=min(arguments.batch, num_train),
         num_workers=arguments.workers or available_cpus(),
-        device_steps=20 if arguments.quick else 120,
+        device_steps=40 if arguments.quick else 120,
     )
 
 
@@ -85,10 +86,8 @@ def run(settings: Settings) -> int:
 
 
 def _prepare(settings: Settings, screen: Screen) -> photos.Crops:
-    from penstock.cli.command import version
-
     found = photos.find_photos() if settings.photos is None else photos.photos_in(settings.photos)
-    screen.line(f"penstock {version()} demo: the same training, read in line and through Penstock")
+    screen.line(f"penstock {VERSION} demo: the same training, read in line and through Penstock")
     start_s = time.perf_counter()
     crops = photos.cut_crops(found, settings.out, num_train=settings.num_train, num_test=settings.num_test)
     made = "from an earlier run" if crops.reused else f"cut in {seconds(time.perf_counter() - start_s)}"
@@ -122,7 +121,7 @@ def _warm_up(crops: photos.Crops, plan: Any) -> None:
     """Read every file and load every library once, so that the loop that happens to run first does not pay for it."""
     for path in sorted((crops.root / "train").iterdir()):
         path.read_bytes()
-    PatchNet(2).train(plan[0]["data"][None], np.zeros(1, np.int64))
+    PatchNet(2, num_steps=1).train(plan[0]["data"][None], np.zeros(1, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +143,7 @@ def _train_both(settings: Settings, screen: Screen, crops: photos.Crops, plan: A
     passes = "1 pass" if settings.epochs == 1 else f"{settings.epochs} passes"
     elements = plan.repeat(settings.epochs)
     screen.heading(f"1. Train a small model in NumPy: {num_batches} steps of {batch_size} random crops, {passes} over the files")
-    in_line, through = _Training(PatchNet(len(crops.names)), []), _Training(PatchNet(len(crops.names)), [])
+    in_line, through = (_Training(PatchNet(len(crops.names), num_steps=num_batches), []) for _ in range(2))
     slow = run_trial(InLine(elements, batch_size), in_line.step, what="training, in line", num_steps=num_batches)
     batches = ThroughPenstock(elements.batch(batch_size, drop_remainder=True), settings.num_workers)
     fast = run_trial(batches, through.step, what="training, Penstock", num_steps=num_batches)
@@ -193,8 +192,8 @@ def _feed_device(settings: Settings, screen: Screen, plan: Any, trained: Trial) 
     step_s = max(2, math.ceil(1000 * 1.35 * read_s / min(settings.num_workers, available_cpus()))) / 1000
     elements = plan.repeat(math.ceil(settings.device_steps * batch_size / settings.num_train)).take(settings.device_steps * batch_size)
     screen.heading(
-        f"2. Feed a stand-in for an accelerator: {settings.device_steps} steps of {step_s * 1000:.0f} ms that sleep and use no CPU, because"
-        f" {_gpu_words() if not _has_gpu() else 'this demo does not use the GPU'}"
+        f"2. Feed a stand-in for an accelerator: {settings.device_steps} steps that sleep for {step_s * 1000:.0f} ms and use no CPU,"
+        f" because {'this demo does not use the GPU' if _has_gpu() else 'this machine has no GPU'}"
     )
 
     def step(_: Batch) -> None:
@@ -207,25 +206,24 @@ def _feed_device(settings: Settings, screen: Screen, plan: Any, trained: Trial) 
         what="device, Penstock",
         num_steps=settings.device_steps,
     )
-    _show(screen, slow, fast, "device")
+    _show(screen, slow, fast, "device busy")
     return slow, fast, step_s
 
 
 def _show(screen: Screen, slow: Trial, fast: Trial, who: str) -> None:
     """Print both times as bars (dark: steps, pale: waiting) and what limited each loop."""
-    screen.line()
     for name, trial in (("in-line loop", slow), ("Penstock", fast)):
         busy_s, total_s = trial.busy_s, trial.total_s
-        text = f"{total_s:5.1f} s, {who} busy {percent(busy_s / total_s)}"
+        text = f"{total_s:5.1f} s, {who} {percent(busy_s / total_s)}, waiting {percent(1 - busy_s / total_s)}"
         screen.bar(name, text, busy_s / slow.total_s, (total_s - busy_s) / slow.total_s)
+    screen.fact("speed-up", f"{slow.total_s / fast.total_s:.2f} times as fast with Penstock")
     screen.fact(
-        "",
-        f"{slow.total_s / fast.total_s:.2f} times as fast; after the first batch ({seconds(fast.first_batch_s)})"
-        f" the {who} was busy {percent(fast.busy_share_after_first)} of the time",
+        "first batch",
+        f"after {seconds(fast.first_batch_s)} with Penstock ({seconds(slow.first_batch_s)} in line);"
+        f" from then on {who} {percent(fast.busy_share_after_first)} of the time",
     )
-    screen.line()
-    for name, trial in (("in-line loop", slow), ("Penstock", fast)):
-        screen.fact(name, judge(trial.snapshot).headline)
+    screen.fact("why, in line", judge(slow.snapshot).headline)
+    screen.fact("why, Penstock", judge(fast.snapshot).headline)
 
 
 def _threads(count: int) -> str:
@@ -237,4 +235,4 @@ def _has_gpu() -> bool:
 
 
 def _gpu_words() -> str:
-    return "a GPU that this demo does not use" if _has_gpu() else "this machine has no GPU"
+    return "a GPU (not used here)" if _has_gpu() else "no GPU"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from penstock._contracts.element import flatten
 from penstock._contracts.transform import Transform
 from penstock.cli.bench_source import Opened
 from penstock.cli.progress import Progress
@@ -18,6 +20,7 @@ from penstock.observe import Snapshot, Stats
 __all__ = ["Cost", "Figures", "Wait", "measure"]
 
 _MAX_SAMPLED = 300
+_MAX_STACKED = 64
 _STEPS_OF_CEILING = (0.5, 1.0, 1.25, 2.0)
 
 
@@ -95,6 +98,7 @@ def _costs(opened: Opened, budget_s: float, progress: Progress) -> tuple[tuple[C
     dataset, length = opened.dataset, len(opened.dataset)
     calls = [_calling(operator.function) for operator in opened.operators]
     sums = np.zeros(1 + len(calls))
+    last_elements: deque[Any] = deque(maxlen=_MAX_STACKED)
     pixels: list[int] = []
     count = min(length, _MAX_SAMPLED)
     end_s = time.perf_counter() + budget_s
@@ -105,12 +109,18 @@ def _costs(opened: Opened, budget_s: float, progress: Progress) -> tuple[tuple[C
         times = [time.perf_counter()]
         element = dataset[index]
         times.append(time.perf_counter())
-        for position, call in enumerate(calls):
-            element = call(element, rng)
-            times.append(time.perf_counter())
-            if position == 0 and opened.side is not None:
-                height, width = element["data"].shape[:2]
-                pixels.append(height * width)
+        try:
+            for position, call in enumerate(calls):
+                element = call(element, rng)
+                times.append(time.perf_counter())
+                if position == 0 and opened.side is not None:
+                    height, width = element["data"].shape[:2]
+                    pixels.append(height * width)
+        except Exception as error:
+            name = element.get("path", "") if isinstance(element, dict) else ""
+            error.add_note(f"operator '{opened.operators[len(times) - 2].name}' on element {index} {name}".rstrip())
+            raise
+        last_elements.append(element)
         if number > 0:
             sums += np.diff(times)
             done += 1
@@ -119,8 +129,23 @@ def _costs(opened: Opened, budget_s: float, progress: Progress) -> tuple[tuple[C
         if done and last_s > end_s:
             break
     names = ["read", *(operator.name for operator in opened.operators)]
-    costs = tuple(Cost(name=name, us=float(total) * 1e6 / done) for name, total in zip(names, sums, strict=True))
-    return costs, float(np.mean(pixels)) if pixels else None
+    costs = [Cost(name=name, us=float(total) * 1e6 / done) for name, total in zip(names, sums, strict=True)]
+    costs.append(Cost(name="stack", us=_us_to_stack(list(last_elements))))
+    return tuple(costs), float(np.mean(pixels)) if pixels else None
+
+
+def _us_to_stack(elements: list[Any]) -> float:
+    """Return the microseconds per element that stacking a batch takes, as a loop that reads in line must."""
+    columns = list(zip(*(flatten(element) for element in elements), strict=True))
+    times = []
+    for _ in range(3):
+        start_s = time.perf_counter()
+        for column in columns:
+            if isinstance(column[0], (np.ndarray, np.generic, int, float)):
+                np.stack(column)
+        times.append(time.perf_counter() - start_s)
+    # The least of three: the first one also pays for memory that is new to the process.
+    return min(times) * 1e6 / len(elements)
 
 
 def _calling(function: Callable[..., Any]) -> Callable[[Any, np.random.Generator], Any]:

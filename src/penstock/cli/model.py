@@ -60,17 +60,18 @@ class PatchNet:
         # The mean over the patches sends the same slope to each of them, where the filter answered at all.
         back = np.einsum("bc,cf->bf", slope, self._weights["classes"]) / np.float32(answers.shape[2])
         filter_slope = (answers > 0) * back[:, :, None]
-        self._rate = max(0.0, self._rate - self._fall)
         self._descend("classes", np.einsum("bc,bf->cf", slope, means))
         self._descend("class_bias", slope.sum(axis=0))
         self._descend("filters", np.einsum("bfp,bkp->fk", filter_slope, patches))
         self._descend("filter_bias", filter_slope.sum(axis=(0, 2)))
+        self._rate = max(0.0, self._rate - self._fall)
         return loss
 
     def predict(self, images: _Floats) -> NDArray[np.int64]:
         """Return the likeliest label of each picture, int64 (batch,)."""
         logits = self._forward(_patches(images))[2]
-        return logits.argmax(axis=1)
+        labels: NDArray[np.int64] = logits.argmax(axis=1).astype(np.int64)
+        return labels
 
     def digest(self) -> str:
         """Return the SHA-256 of all weights, in hexadecimal."""

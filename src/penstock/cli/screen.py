@@ -16,10 +16,12 @@ class Screen:
 
     Args:
         stream: where to; characters outside its encoding are replaced by plain ones.
+        name_columns: the width of the names on the left.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, *, name_columns: int = 15) -> None:
         self._stream = stream
+        self._name_columns = name_columns
         self._fancy = _can_print(stream, "█░")
 
     def heading(self, text: str) -> None:
@@ -30,7 +32,7 @@ class Screen:
 
     def fact(self, name: str, text: str) -> None:
         """Print a name and what there is to say about it, wrapped under itself."""
-        lead = " " * _INDENT + f"{name:<14}"
+        lead = " " * _INDENT + f"{name:<{self._name_columns}}"
         for line in textwrap.wrap(text, COLUMNS, initial_indent=lead, subsequent_indent=" " * len(lead)) or [lead.rstrip()]:
             self._write(line)
 
@@ -41,11 +43,11 @@ class Screen:
 
     def bar(self, name: str, text: str, full: float, empty: float) -> None:
         """Print a bar: `full` and `empty` are its filled and pale parts as shares of the widest bar."""
-        width = 40
+        width = 34
         dark = max(1, round(width * full)) if full > 0 else 0
         pale = max(0, min(round(width * (full + empty)), width) - dark)
         marks = ("█", "░") if self._fancy else ("#", "-")
-        self._write(f"{' ' * _INDENT}{name:<14}{marks[0] * dark + marks[1] * pale:<{width}}  {text}")
+        self._write(f"{' ' * _INDENT}{name:<{self._name_columns}}{marks[0] * dark + marks[1] * pale:<{width}}  {text}")
 
     def line(self, text: str = "") -> None:
         """Print one line as it is."""

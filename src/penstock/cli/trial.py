@@ -147,8 +147,8 @@ def run_trial(source: InLine | ThroughPenstock, step: Callable[[Batch], object],
 
 def digest_of(batch: Batch) -> str:
     """Return the SHA-256 of every byte of a batch's images and labels."""
-    state = hashlib.sha256(np.ascontiguousarray(batch["data"]))
-    state.update(np.ascontiguousarray(batch["label"], np.int64))
+    state = hashlib.sha256(np.ascontiguousarray(batch["data"]).data)
+    state.update(np.ascontiguousarray(batch["label"], np.int64).data)
     return state.hexdigest()
 
 

@@ -23,7 +23,7 @@ class Verdict:
     """What limited a run.
 
     Attributes:
-        kind: "nothing", "step", "inline", "cpu", "workers", "gil", "waits", "crowded" or "unclear"; for programs.
+        kind: "nothing", "step", "inline", "cpu", "workers", "gil", "waits", "crowded", "parked" or "unclear"; for programs.
         headline: one sentence with the numbers.
         advice: what to change, one sentence each.
         stage: the name of the limiting stage, or None.
@@ -85,9 +85,23 @@ def judge(snapshot: Snapshot) -> Verdict:
             f" {_percent(consumer.wait_share)} of the time",
             advice=('read ahead while the step runs: executor="threads" with num_workers="auto"',),
         )
+    if stage is not None and _load(stage, snapshot) < _BUSY <= stage.busiest_s / snapshot.elapsed_s:
+        return _parked(stage, snapshot)
     if stage is None or _load(stage, snapshot) < _BUSY:
         return _unclear(snapshot, stage)
     return _limited_by(stage, snapshot)
+
+
+def _parked(stage: StageStats, snapshot: Snapshot) -> Verdict:
+    """Judge a run in which the engine let workers stand by because they did not help: a notice says why."""
+    cause = "all CPUs are in use, also by other programs" if _crowded(snapshot, 1) else "more workers did not make it faster"
+    return Verdict(
+        kind="parked",
+        stage=stage.name,
+        headline=f"stage '{stage.name}' limited: one of its {len(stage.workers)} workers was busy"
+        f" {_percent(stage.busiest_s / snapshot.elapsed_s)} of the time and the others stood by, because {cause}",
+        advice=(f"make '{stage.name}' cheaper ({_micros(stage.us_per_element)} per element), or let it hold the GIL for less of its time",),
+    )
 
 
 def _limited_by(stage: StageStats, snapshot: Snapshot) -> Verdict:
@@ -115,13 +129,18 @@ def _limited_by(stage: StageStats, snapshot: Snapshot) -> Verdict:
                 ),
             ),
         )
-    if num_workers > 1 and _cpus_used(snapshot) >= 0.85 * num_cpus:
+    if _crowded(snapshot, num_workers):
         return Verdict(
             kind="crowded",
             stage=stage.name,
-            headline=f"{head}; the {num_cpus} CPUs were all in use, and {_percent(1 - stage.cpu_share)} of the busy time was"
-            " waiting for a turn on one",
-            advice=(f"more workers cannot help: make '{stage.name}' or the step cheaper, or give the process more CPUs",),
+            headline=f"{head}, {_percent(1 - stage.cpu_share)} of that waiting for a turn on one of the {num_cpus} CPUs,"
+            f" which were all in use; the feed had {feed_cpus:.1f} of them, the training loop and other programs the rest",
+            advice=(
+                (
+                    f"more workers cannot help: stop other programs on this machine, make '{stage.name}' or the step cheaper,"
+                    " or give the process more CPUs"
+                ),
+            ),
         )
     return _waiting(stage, snapshot, head)
 
@@ -187,6 +206,15 @@ def _load(stage: StageStats, snapshot: Snapshot) -> float:
     mine = set(stage.workers)
     shared_s = sum(other.busy_s for other in snapshot.stages if mine & set(other.workers))
     return min(1.0, shared_s / (snapshot.elapsed_s * len(mine))) if snapshot.elapsed_s > 0 else 0.0
+
+
+def _crowded(snapshot: Snapshot, num_workers: int) -> bool:
+    """Tell whether the CPUs were all in use: by what the machine says, else by what this program alone may have used."""
+    could_be = num_workers > 1 and _cpus_used(snapshot) >= 0.85 * snapshot.num_cpus
+    if snapshot.machine_share is None:
+        return could_be
+    # Start and end of a short run leave CPUs idle, so 0.75 of the machine is enough where this program can have used the rest.
+    return snapshot.machine_share >= (0.75 if could_be else 0.9)
 
 
 def _took_turns(snapshot: Snapshot) -> bool:

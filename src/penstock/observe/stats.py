@@ -20,7 +20,11 @@ _MAX_NOTICES = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageStats:
-    """What one stage did. Times are sums over its workers; `busy_s` is wall time inside its blocks, `cpu_s` their threads' CPU time."""
+    """What one stage did.
+
+    Times are sums over its workers; `busy_s` is wall time inside its blocks, `cpu_s` their threads' CPU time. `busiest_s` is the wall
+    time of the busiest worker alone: the engine may let the others stand by.
+    """
 
     name: str
     num_elements: int
@@ -28,6 +32,7 @@ class StageStats:
     busy_s: float
     cpu_s: float
     workers: tuple[int, ...]
+    busiest_s: float = 0.0
 
     @property
     def us_per_element(self) -> float:
@@ -62,13 +67,18 @@ class ConsumerStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The figures of a run up to now; `elapsed_s` runs from the first event's start to the last event."""
+    """The figures of a run up to now.
+
+    `elapsed_s` runs from the first event's start to the last event. `machine_share` is the part of the whole machine's CPU time since
+    the first event that was in use, by this program or any other; None where the system does not tell.
+    """
 
     elapsed_s: float
     num_cpus: int
     stages: tuple[StageStats, ...]
     consumer: ConsumerStats
     notices: tuple[str, ...]
+    machine_share: float | None = None
 
 
 @dataclass(slots=True)
@@ -77,7 +87,7 @@ class _StageSum:
     num_blocks: int = 0
     busy_ns: int = 0
     cpu_ns: int = 0
-    workers: set[int] = field(default_factory=set)
+    worker_ns: dict[int, int] = field(default_factory=dict)
 
 
 class Stats:
@@ -97,6 +107,7 @@ class Stats:
         self._append: Callable[[Event], None] = self._fresh.append
         self._stages: dict[str, _StageSum] = {}
         self._notices: deque[str] = deque(maxlen=_MAX_NOTICES)
+        self._machine: tuple[int, int] | None = None
         self._first_ns: int | None = None
         self._last_ns = 0
         self._first_delivery_ns: int | None = None
@@ -110,6 +121,8 @@ class Stats:
     def __call__(self, event: Event) -> None:
         """Take one event. Appending to a deque is atomic; now and then one caller adds up what has gathered."""
         self._append(event)
+        if self._machine is None:
+            self._machine = _machine_ticks()
         if len(self._fresh) >= _FOLD_AT and self._folding.acquire(blocking=False):
             try:
                 self._fold()
@@ -127,7 +140,8 @@ class Stats:
                     num_blocks=total.num_blocks,
                     busy_s=total.busy_ns / 1e9,
                     cpu_s=total.cpu_ns / 1e9,
-                    workers=tuple(sorted(total.workers)),
+                    workers=tuple(sorted(total.worker_ns)),
+                    busiest_s=max(total.worker_ns.values()) / 1e9,
                 )
                 for name, total in self._stages.items()
             )
@@ -137,6 +151,7 @@ class Stats:
                 stages=stages,
                 consumer=self._consumer(),
                 notices=tuple(self._notices),
+                machine_share=_machine_share(self._machine),
             )
 
     def _consumer(self) -> ConsumerStats:
@@ -166,13 +181,17 @@ class Stats:
             total = self._stages[event.stage] = _StageSum()
         total.num_elements += event.num_elements
         total.num_blocks += 1
-        total.busy_ns += event.end_ns - event.start_ns
+        lasted_ns = event.end_ns - event.start_ns
+        total.busy_ns += lasted_ns
         total.cpu_ns += event.cpu_ns
-        total.workers.add(event.worker)
+        total.worker_ns[event.worker] = total.worker_ns.get(event.worker, 0) + lasted_ns
         self._stretch(event.start_ns, event.end_ns)
 
     def _add_delivery(self, event: BatchDelivered) -> None:
         # The first wait is the start of the pipeline, not its pace: it is kept apart, or short runs would all look starved.
+        # The end of the data is announced as a hand-over of nothing.
+        if event.num_delivered == 0:
+            return
         if self._first_delivery_ns is None:
             self._first_delivery_ns = event.time_ns
             self._first_wait_ns = event.wait_ns
@@ -187,6 +206,25 @@ class Stats:
     def _stretch(self, start_ns: int, end_ns: int) -> None:
         self._first_ns = start_ns if self._first_ns is None else min(self._first_ns, start_ns)
         self._last_ns = max(self._last_ns, end_ns)
+
+
+def _machine_ticks() -> tuple[int, int]:
+    """Return (ticks in use, all ticks) of all CPUs since boot; zeros where there is no /proc/stat."""
+    try:
+        with open("/proc/stat", encoding="ascii") as lines:
+            ticks = [int(number) for number in lines.readline().split()[1:9]]
+    except FileNotFoundError:
+        return 0, 0
+    # user nice system idle iowait irq softirq steal: waiting for a disk leaves the CPU free, time stolen by a neighbour does not.
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+
+
+def _machine_share(before: tuple[int, int] | None) -> float | None:
+    if before is None:
+        return None
+    used, total = (now - then for now, then in zip(_machine_ticks(), before, strict=True))
+    # A tick is 10 ms: below a tenth of a second on each of two CPUs the share says nothing.
+    return used / total if total >= 20 else None
 
 
 def available_cpus() -> int:

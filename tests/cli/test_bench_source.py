@@ -1,0 +1,157 @@
+"""What `penstock bench` can open, and what it says about the rest."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.cli.bench_source import Opened, open_source
+from penstock.errors import PenstockError, PlanError, SourceError
+
+cv2 = pytest.importorskip("cv2")
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    (tmp_path / "cat").mkdir()
+    for number in range(4):
+        pixels = np.full((40, 60, 3), 50 * number, np.uint8)
+        (tmp_path / "cat" / f"{number}.jpg").write_bytes(bytes(cv2.imencode(".jpg", pixels)[1]))
+    (tmp_path / "train.txt").write_text("".join(f"cat/{number}.jpg {number}\n" for number in range(4)))
+    return tmp_path
+
+
+def opened(source: object, **options: Any) -> Opened:
+    return open_source(str(source), **{"root": None, "function": None, "crop": None, "resize": None, **options})
+
+
+def refused(source: object, **options: Any) -> PenstockError:
+    with pytest.raises(PenstockError) as caught:
+        opened(source, **options)
+    return caught.value
+
+
+def test_a_list_file_is_cropped_at_random_and_normalised(images: Path) -> None:
+    found = opened(images / "train.txt", crop=16)
+    assert (found.kind, found.side, len(found.dataset)) == ("a list of images", 16, 4)
+    assert [operator.name for operator in found.operators] == ["decode", "random_resized_crop", "random_flip", "normalize"]
+    assert found.pipeline()[0]["data"].shape == (3, 16, 16)
+
+
+def test_a_list_file_may_have_its_root_elsewhere(images: Path, tmp_path: Path) -> None:
+    lists = tmp_path / "lists"
+    lists.mkdir()
+    (lists / "train.txt").write_text("0.jpg 3\n")
+    found = opened(lists / "train.txt", root=str(images / "cat"), resize=20)
+    element = found.pipeline()[0]
+    assert element["data"].shape == (3, 20, 20)
+    assert element["label"] == 3
+
+
+def test_a_folder_and_a_glob_of_images_open_as_well(images: Path) -> None:
+    assert opened(images).kind == "a folder of images"
+    assert len(opened(images / "cat" / "*.jpg").dataset) == 4
+
+
+def test_array_files_are_read_as_they_are(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(12).reshape(6, 2))
+    np.savez(tmp_path / "b.npz", x=np.arange(5), y=np.arange(5))
+    assert opened(tmp_path / "a.npy").pipeline()[0]["data"].shape == (2,)
+    found = opened(tmp_path / "b.npz")
+    assert (len(found.dataset), found.operators) == (5, ())
+    assert set(found.pipeline()[0]) == {"x", "y"}
+
+
+def test_an_own_function_replaces_the_image_operators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_steps_for_bench.py").write_text("def twice(element):\n    return {'data': element['data'] * 2}\n")
+    np.save(tmp_path / "a.npy", np.ones((3, 2)))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    monkeypatch.delitem(sys.modules, "my_steps_for_bench", raising=False)
+    found = opened("a.npy", function="my_steps_for_bench:twice")
+    assert [operator.name for operator in found.operators] == ["twice"]
+    assert found.pipeline()[0]["data"].tolist() == [2.0, 2.0]
+
+
+def test_nothing_there_says_what_could_be_given(tmp_path: Path) -> None:
+    error = refused(tmp_path / "nowhere")
+    assert isinstance(error, SourceError)
+    assert "nowhere' does not exist" in error.what
+    assert "penstock bench SOURCE" in error.where
+    assert "a list file of `path label` lines, a folder of images, a quoted glob" in error.fix
+
+
+def test_a_source_without_elements_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "empty.npy", np.zeros((0, 3)))
+    error = refused(tmp_path / "empty.npy")
+    assert "empty.npy' holds no elements" in error.what
+    assert "penstock bench SOURCE" in error.where
+    assert "at least one element" in error.fix
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", b"\x93NUMPY", b"hello"])
+@pytest.mark.parametrize("name", ["broken.npy", "broken.npz"])
+def test_a_broken_array_file_is_named(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    error = refused(tmp_path / name)
+    assert f"'{name}' is not an array file that can be read" in error.what
+    assert str(tmp_path / name) in error.where
+    assert "numpy.save or numpy.savez" in error.fix
+
+
+def test_arrays_of_objects_are_never_unpickled(tmp_path: Path) -> None:
+    np.save(tmp_path / "objects.npy", np.array([{}, {}]), allow_pickle=True)
+    assert "arrays of Python objects are not supported" in refused(tmp_path / "objects.npy").fix
+
+
+def test_a_single_number_has_no_elements_to_count(tmp_path: Path) -> None:
+    np.savez(tmp_path / "one.npz", x=np.arange(3), seed=7)
+    error = refused(tmp_path / "one.npz")
+    assert "array 'seed' is a single number" in error.what
+    assert "one.npz" in error.where
+    assert "first axis counts the elements" in error.fix
+
+
+def test_a_root_is_for_list_files_only(images: Path) -> None:
+    error = refused(images, root="elsewhere")
+    assert isinstance(error, PlanError)
+    assert "--root='elsewhere' is for list files" in error.what
+    assert "penstock bench --root" in error.where
+    assert "leave --root out" in error.fix
+
+
+def test_crops_are_for_images_only(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.ones((3, 2)))
+    error = refused(tmp_path / "a.npy", crop=8)
+    assert "--crop and --resize are for image files" in error.what
+    assert "penstock bench SOURCE" in error.where
+    assert "--map module:function" in error.fix
+
+
+def test_an_own_function_and_a_crop_exclude_each_other(images: Path) -> None:
+    error = refused(images / "train.txt", function="os.path:basename", crop=8)
+    assert "--map replaces the image operators" in error.what
+    assert "penstock bench --map" in error.where
+    assert "leave --crop and --resize out" in error.fix
+
+
+@pytest.mark.parametrize(
+    ("reference", "what", "fix"),
+    [
+        ("justaname", "'justaname' does not name a function", "write it as module:function"),
+        (":f", "':f' does not name a function", "write it as module:function"),
+        ("no_such_module_anywhere:f", "module 'no_such_module_anywhere' cannot be imported", "run from the folder that holds it"),
+        ("os.path:no_such_function", "module 'os.path' has no function 'no_such_function'", "takes an element and returns one"),
+        ("os.path:sep", "module 'os.path' has no function 'sep'", "takes an element and returns one"),
+    ],
+)
+def test_a_function_that_cannot_be_had_is_named(tmp_path: Path, reference: str, what: str, fix: str) -> None:
+    np.save(tmp_path / "a.npy", np.ones((3, 2)))
+    error = refused(tmp_path / "a.npy", function=reference)
+    assert what in error.what
+    assert f"penstock bench --map {reference}" in error.where
+    assert fix in error.fix

@@ -1,0 +1,161 @@
+"""Random pipelines, and what each must deliver according to a reference in plain Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock._order.permutation import shuffled, window_shuffled
+
+SOURCE_SIZES = st.integers(0, 40)
+
+
+def double(x: Any) -> Any:
+    return x * 2
+
+
+def keep_two_thirds(x: Any) -> bool:
+    return int(np.sum(x)) % 3 != 1
+
+
+def copies(x: Any) -> list[Any]:
+    return [x] * (int(np.sum(x)) % 3)
+
+
+def noisy(x: Any, rng: np.random.Generator) -> Any:
+    return x + int(rng.integers(0, 1000)) * 1000
+
+
+class Plan:
+    """A dataset and its reference: `reference(epoch)` lists one pass of what it delivers."""
+
+    def __init__(self, dataset: ps.Dataset, reference: Any, words: str, indexable: bool, batched: bool, random: int = 0) -> None:
+        self.dataset, self.reference, self.words = dataset, reference, words
+        self.indexable, self.batched, self.random = indexable, batched, random
+
+    def __repr__(self) -> str:
+        return self.words
+
+    def then(self, dataset: ps.Dataset, reference: Any, word: str, **changes: Any) -> Plan:
+        return Plan(
+            dataset,
+            reference,
+            f"{self.words}.{word}",
+            changes.get("indexable", self.indexable),
+            changes.get("batched", self.batched),
+            self.random,
+        )
+
+    def everything(self) -> list[Any]:
+        return [plain(item) for item in self.reference(0)]
+
+
+def plain(item: Any) -> Any:
+    """Turn an element into lists and numbers that == can compare."""
+    if isinstance(item, np.ndarray):
+        return item.tolist()
+    if isinstance(item, np.generic):
+        return item.item()
+    if isinstance(item, (tuple, list)):
+        return [plain(part) for part in item]
+    if isinstance(item, dict):
+        return {key: plain(value) for key, value in item.items()}
+    return item
+
+
+def _source(draw: Any) -> Plan:
+    size = draw(SOURCE_SIZES)
+    kind = draw(st.sampled_from(["source", "arrays", "generator"]))
+    if kind == "generator":
+        dataset = ps.from_generator(lambda: iter(range(size)), fast_forward=True)
+        return Plan(dataset, lambda epoch: list(range(size)), f"generator({size})", indexable=False, batched=False)
+    if kind == "arrays":
+        return Plan(ps.from_arrays(np.arange(size)), lambda epoch: list(range(size)), f"arrays({size})", indexable=True, batched=False)
+    return Plan(ps.from_source(list(range(size))), lambda epoch: list(range(size)), f"source({size})", indexable=True, batched=False)
+
+
+def _grouped(values: list[Any], size: int, drop: bool) -> list[Any]:
+    groups = [values[start : start + size] for start in range(0, len(values), size)]
+    return [group for group in groups if len(group) == size or not drop]
+
+
+def _permuted(values: list[Any], epoch: int, window: int | None, seed: int) -> list[Any]:
+    if not values:
+        return values
+    epochs, positions = np.full(len(values), epoch, np.int64), np.arange(len(values), dtype=np.int64)
+    if window is None:
+        places = shuffled(epochs, positions, len(values), seed=seed, reshuffle=True)
+    else:
+        places = window_shuffled(epochs, positions, len(values), window, seed=seed, reshuffle=True)
+    return [values[place] for place in places.tolist()]
+
+
+def _step(draw: Any, plan: Plan) -> Plan:
+    names = ["map", "take", "skip", "shard", "repeat", "batch", "filter", "flat_map", "prefetch"]
+    if plan.indexable:
+        names += ["shuffle", "window", "concatenate"]
+    if plan.batched:
+        names += ["unbatch"]
+        names.remove("batch")
+    name = draw(st.sampled_from(names))
+    ds, ref = plan.dataset, plan.reference
+    number = draw(st.integers(0, 12))
+    match name:
+        case "map":
+            concurrency = draw(st.sampled_from([None, None, 2]))
+            return plan.then(ds.map(double, concurrency=concurrency), lambda e: [plain_double(x) for x in ref(e)], f"map(c={concurrency})")
+        case "take":
+            return plan.then(ds.take(number), lambda e: ref(e)[:number], f"take({number})")
+        case "skip":
+            return plan.then(ds.skip(number), lambda e: ref(e)[number:], f"skip({number})")
+        case "shard":
+            shards = draw(st.integers(1, 3))
+            index = draw(st.integers(0, shards - 1))
+            return plan.then(ds.shard(shards, index), lambda e: ref(e)[index::shards], f"shard({shards},{index})")
+        case "repeat":
+            count = draw(st.integers(1, 3))
+            return plan.then(
+                ds.repeat(count), lambda e: [x for k in range(count) for x in ref(e * count + k)], f"repeat({count})"
+            )
+        case "batch":
+            size, drop = draw(st.integers(1, 5)), draw(st.booleans())
+            return plan.then(ds.batch(size, drop), lambda e: _grouped(ref(e), size, drop), f"batch({size},{drop})", batched=True)
+        case "filter":
+            return plan.then(ds.filter(keep_two_thirds), lambda e: [x for x in ref(e) if keep_two_thirds(x)], "filter", indexable=False)
+        case "flat_map":
+            return plan.then(ds.flat_map(copies), lambda e: [y for x in ref(e) for y in copies(x)], "flat_map", indexable=False)
+        case "unbatch":
+            return plan.then(ds.unbatch(), lambda e: [y for x in ref(e) for y in x], "unbatch", indexable=False, batched=False)
+        case "shuffle":
+            return plan.then(ds.shuffle(seed=number), lambda e: _permuted(ref(e), e, None, number), f"shuffle({number})")
+        case "window":
+            return plan.then(ds.shuffle(number + 1, seed=3), lambda e: _permuted(ref(e), e, number + 1, 3), f"window({number + 1})")
+        case "concatenate":
+            return plan.then(ds.concatenate(ds), lambda e: ref(e) + ref(e), "concatenate(self)")
+    return plan.then(ds.prefetch(2), ref, "prefetch(2)")
+
+
+def plain_double(x: Any) -> Any:
+    return [plain_double(part) for part in x] if isinstance(x, list) else x * 2
+
+
+@st.composite
+def plans(draw: Any, *, most_steps: int = 6) -> Plan:
+    """Draw a pipeline of up to `most_steps` operators."""
+    plan = _source(draw)
+    for _ in range(draw(st.integers(0, most_steps))):
+        try:
+            plan = _step(draw, plan)
+        except ps.errors.PlanError:
+            continue
+    return plan
+
+
+def options() -> st.SearchStrategy[dict[str, Any]]:
+    """Draw feed options."""
+    return st.sampled_from(
+        [{"executor": "inline"}, {"num_workers": 1}, {"num_workers": 2}, {"num_workers": 5}, {"num_workers": 2, "memory_bytes": 1}]
+    )
