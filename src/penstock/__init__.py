@@ -1,11 +1,11 @@
 """Penstock feeds training loops: exact order, exact resume, batches written straight into recycled memory.
 
-    import penstock as ps
+import penstock as ps
 
-    ds = ps.read_list("train.txt").shuffle(seed=7).map(decode).batch(128, drop_remainder=True).repeat(10)
-    with ds.feed() as feed:
-        for batch in feed:
-            train(batch)
+ds = ps.read_list("train.txt").shuffle(seed=7).map(decode).batch(128, drop_remainder=True).repeat(10)
+with ds.feed() as feed:
+for batch in feed:
+train(batch)
 """
 
 from __future__ import annotations

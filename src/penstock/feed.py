@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Self
 
 from penstock._contracts.event import BatchDelivered, Event, Listener
 from penstock._contracts.options import Options
+from penstock._contracts.version import VERSION
 from penstock._engine.engine import Engine
 from penstock._engine.failing import attach_others
 from penstock._engine.lower import lower
@@ -26,7 +27,6 @@ from penstock._plan.describe import describe, sources
 from penstock._plan.length import is_indexable
 from penstock._plan.node import Node
 from penstock._plan.progress import epoch_at
-from penstock._contracts.version import VERSION
 from penstock.errors import FeedClosed, SpecError, StillRunning
 from penstock.observe.diagnose import explain
 from penstock.observe.stats import Snapshot, Stats

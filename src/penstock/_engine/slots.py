@@ -15,6 +15,7 @@ __all__ = ["Lease", "SlotPool", "anonymous_memory"]
 _ALIGNMENT = 64  # one cache line; also what device_put needs to take memory as it is
 _PAGE = 4096
 _HUGE_PAGE = 2 << 20
+_KEEP = 2
 
 
 def anonymous_memory(num_bytes: int) -> Any:
@@ -60,10 +61,10 @@ class Lease:
 class SlotPool:
     """Buffers to be leased again. `lease` may be called from any thread; buffers come back from any thread, in finalisers.
 
-    The pool keeps at most `keep` free buffers, and none that is too small for what is asked.
+    The pool keeps at most two free buffers, and none that is too small for what is asked.
     """
 
-    __slots__ = ("_allocate", "_closed", "_free", "_ring", "keep", "returned")
+    __slots__ = ("_allocate", "_closed", "_free", "_returned", "_ring")
 
     def __init__(self, allocate: Callable[[int], Any], ring: Callable[[], object]) -> None:
         """Make an empty pool.
@@ -76,8 +77,7 @@ class SlotPool:
         self._ring = ring
         self._free: deque[Any] = deque()
         self._closed = False
-        self.keep = 2
-        self.returned: deque[None] = deque()
+        self._returned: deque[None] = deque()
 
     def lease(self, leaves: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> Lease:
         """Lease a buffer for arrays of the given shapes, the one that was given back last if it is large enough."""
@@ -93,12 +93,26 @@ class SlotPool:
     def close(self) -> None:
         """Drop the free buffers; those still leased are dropped when they come back."""
         self._closed = True
+        self._ring = _nobody  # a batch that outlives its feed must not keep the engine alive
         self._free.clear()
 
+    @property
+    def num_returned(self) -> int:
+        """How many buffers came back since `take_returned`."""
+        return len(self._returned)
+
+    def take_returned(self) -> int:
+        """Return how many buffers came back since the last call. One caller at a time."""
+        count = 0
+        while self._returned:
+            self._returned.popleft()
+            count += 1
+        return count
+
     def _give_back(self, buffer: Any) -> None:
-        if not self._closed and len(self._free) < self.keep:
+        if not self._closed and len(self._free) < _KEEP:
             self._free.append(buffer)
-        self.returned.append(None)
+        self._returned.append(None)
         self._ring()
 
 
@@ -114,3 +128,7 @@ def _sizes(leaves: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> list[int]
 
 def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _nobody() -> None:
+    """Ring nobody."""

@@ -69,20 +69,23 @@ class ActiveWorkers:
     """How many of the shared workers work: fewer when they only take the GIL from each other.
 
     When workers are on a CPU less than three quarters of their time, one of them alone is tried for a few tasks. If it is not slower per
-    row than several were together, it stays alone.
+    row than several were together, it stays alone, and all are tried again later, ever more rarely: another program may have used the CPUs.
     """
 
-    __slots__ = ("_costs", "_limit", "_most", "_shares", "_state", "_together", "notice")
+    __slots__ = ("_alone", "_costs", "_limit", "_most", "_patience", "_shares", "_state", "_together", "notice")
 
     _NUM_PROBES = 8
+    _SHORTEST_NS = 200_000
+    _FIRST_PATIENCE = 200
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._limit = most
-        self._state = "watch" if most > 1 else "settled"
+        self._state = "together" if most > 1 else "settled"
         self._shares: list[float] = []
         self._costs: list[float] = []
-        self._together = 0.0
+        self._together = self._alone = 0.0
+        self._patience = self._FIRST_PATIENCE
         self.notice = ""
 
     @property
@@ -91,30 +94,43 @@ class ActiveWorkers:
         return self._limit
 
     def observe(self, num_rows: int, wall_ns: int, cpu_ns: int) -> None:
-        """Learn from one finished task of at least 0.2 ms."""
-        if self._state == "settled" or wall_ns < 200_000:
+        """Learn from one finished task; very short ones say nothing."""
+        if self._state == "settled" or wall_ns < self._SHORTEST_NS:
             return
-        self._shares.append(cpu_ns / max(1, wall_ns))
+        self._shares.append(cpu_ns / wall_ns)
         self._costs.append(wall_ns / num_rows)
-        if len(self._costs) < self._NUM_PROBES * (2 if self._state == "watch" else 1):
+        if len(self._costs) < (self._patience if self._state == "waiting" else 2 * self._NUM_PROBES):
             return
-        share, cost = _median(self._shares), _median(self._costs[self._NUM_PROBES :] or self._costs)
+        share, cost = _median(self._shares[self._NUM_PROBES :]), _median(self._costs[self._NUM_PROBES :])
         self._shares, self._costs = [], []
-        if self._state == "watch":
-            if share < 0.75:
-                self._state, self._limit = "alone", 1
-                self._together = cost / self._most
-            else:
-                self._state = "settled"
-            return
-        self._state = "settled"
-        if cost <= self._together * 1.05:
-            self.notice = (
-                f"1 of {self._most} workers works: alone it needs {cost / 1e3:.1f} us per element, {self._most} together "
-                f"{self._together / 1e3:.1f}, because they wait for the GIL"
-            )
-            return
-        self._limit = self._most
+        if self._state == "together":
+            self._judge_together(share, cost)
+        elif self._state == "waiting":
+            self._go("together", self._most, "all workers are tried again")
+        elif cost <= self._together * 1.05:
+            self._alone, self._patience = cost, 2 * self._patience
+            self._go("waiting", 1, self._words())
+        else:
+            self._go("settled", self._most, f"all {self._most} workers work: one alone is slower")
+
+    def _judge_together(self, share: float, cost: float) -> None:
+        self._together = cost / self._most
+        if self._alone and self._alone <= self._together * 1.05:
+            self._patience *= 2
+            self._go("waiting", 1, self._words())
+        elif share < 0.75 and not self._alone:
+            self._go("alone", 1, "one worker alone is tried: together they are off the CPU more than a quarter of the time")
+        else:
+            self._state = "settled"
+
+    def _go(self, state: str, limit: int, notice: str) -> None:
+        self._state, self._limit, self.notice = state, limit, notice
+
+    def _words(self) -> str:
+        return (
+            f"1 of {self._most} workers works: alone it needs {self._alone / 1e3:.1f} us per element, {self._most} together "
+            f"{self._together / 1e3:.1f}, because they wait for the GIL or for CPUs that other programs use"
+        )
 
 
 def _median(values: list[float]) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from penstock._engine.engine import Engine
-from penstock._engine.unit import Task
 from penstock._ops.worker import WorkerContext
 
 __all__ = ["InlineExecutor"]

@@ -23,8 +23,8 @@ class ThreadsExecutor:
     def start(self) -> None:
         """Start all workers of all pools."""
         engine = self._engine
-        for pool in engine.pools:
-            for index in range(engine.size_of(pool)):
+        for pool, size in engine.pools.items():
+            for index in range(size):
                 name = f"penstock-{pool}-{index}"
                 thread = threading.Thread(target=_work, args=(engine, pool, index), name=name, daemon=True)
                 self._threads.append(thread)
@@ -46,9 +46,14 @@ class ThreadsExecutor:
 
 def _work(engine: Engine, pool: str, index: int) -> None:
     worker = WorkerContext(index)
-    while True:
-        task = engine.claim(pool, index)
-        if task is None:
-            return
-        engine.run(task, worker)
-        del task
+    try:
+        while True:
+            task = engine.claim(pool, index)
+            if task is None:
+                return
+            engine.run(task, worker)
+            del task
+    except BaseException as error:
+        engine.broke(error)
+        if not isinstance(error, Exception):
+            raise

@@ -141,9 +141,7 @@ def _store(array: NDArray[Any], row: int, value: Any, leaf: ArraySpec) -> bool:
             return False
         if leaf.dtype == _OBJECT and value.dtype.kind not in "OUS":
             return False
-    elif spec_of(value) != leaf or (type(value) is int and not -(2**63) <= value < 2**63):
-        return False
-    elif leaf.dtype == _OBJECT and not isinstance(value, (str, bytes, np.ndarray, np.generic)):
+    elif spec_of(value) != leaf or (type(value) is int and not -(2**63) <= value < 2**63) or (leaf.dtype == _OBJECT and not isinstance(value, (str, bytes, np.ndarray, np.generic))):
         return False
     array[row] = value
     return True

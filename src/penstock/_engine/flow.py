@@ -1,0 +1,341 @@
+"""The state of a run and every decision about it: what is claimed, what fits, what is committed. Pure: no lock, no clock, no waiting.
+
+The engine calls it under its mutex.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from penstock._engine.program import Program
+from penstock._engine.reader import Reader
+from penstock._engine.segment import Segment, given_unit
+from penstock._engine.sequencer import OPEN, Sequenced, Sequencer
+from penstock._engine.tune import ActiveWorkers
+from penstock._engine.unit import Failure, Task, Token, Unit
+from penstock._order.arithmetic import INFINITE
+from penstock._order.folds import Passes
+from penstock.errors import SourceError
+
+__all__ = ["READER", "SHARED", "Flow", "Ready", "pool_of"]
+
+SHARED, READER = "workers", "reader"
+_FEWEST_UNITS = 3  # one that is trained on, one that is ready, one in work
+_INBOX = 4
+
+
+class Ready(NamedTuple):
+    """What the consumer takes: items in reverse order, with the token after each; or the end; or an error."""
+
+    items: list[Any]
+    tokens: list[Token] | tuple[Token, int]
+    """One token per item, in the order of delivery; or the token before the first item, where positions count on by one."""
+    end: bool
+    error: Failure | None
+
+
+class Flow:
+    """Units on their way through the segments of a program.
+
+    Attributes:
+        version: changes with every change that may give somebody work.
+        ready: what the consumer has not taken yet; it may pop at any time.
+        waiting: how many consumers wait (the engine's counter).
+        failures: all errors so far.
+    """
+
+    def __init__(self, program: Program, num_workers: int, memory_bytes: int, start: Token) -> None:
+        """Begin at the state `start`."""
+        self.program = program
+        self.num_workers = num_workers
+        self.version = 0
+        self.ready: deque[Ready] = deque()
+        self.waiting = 0
+        self.ended = False
+        self.failures: list[Failure] = []
+        self.active = ActiveWorkers(num_workers)
+        self.pools = _pools(program)
+        passes = _num_passes(program)
+        self.segments = [Segment(number, plan, passes, start.source) for number, plan in enumerate(program.segments)]
+        self._sequencers = _sequencers(program, start)
+        stream = program.segments[0].stream
+        self.reader = None if stream is None else Reader(stream, start.source, passes)
+        self._memory_bytes = memory_bytes
+        self._live = 0
+        self._unit_bytes = 0
+
+    def size_of(self, pool: str) -> int:
+        """Return how many workers a pool should have."""
+        return self.pools[pool] or self.num_workers
+
+    def next_task(self, pool: str, worker: int) -> Task | None:
+        """Claim the next task for worker number `worker` of `pool`, or return None."""
+        if self.ended:
+            return None
+        if pool == READER:
+            return self._next_read()
+        if pool == SHARED and worker >= self.active.limit:
+            return None
+        self._pump()
+        for segment in reversed(self.segments):
+            task = self._segment_task(segment, pool)
+            if task is not None:
+                self.version += 1
+                return task
+        return None
+
+    def _segment_task(self, segment: Segment, pool: str) -> Task | None:
+        for stage in range(len(segment.plan.stages) - 1, 0, -1):
+            if pool_of(segment, stage) == pool:
+                task = segment.next_block(stage)
+                if task is not None:
+                    return task
+        if pool_of(segment, 0) != pool or self._blocked_by_next_stage(segment):
+            return None
+        while not segment.has_rows() and segment.can_open() and self._room(segment):
+            unit = segment.open()
+            if segment is self.segments[-1]:
+                self._live += 1
+            if unit.num_rows == 0:
+                self._close_unit(segment, unit)
+                self._pump()
+        return segment.next_rows(self.size_of(pool) if pool != SHARED else self.active.limit)
+
+    def _blocked_by_next_stage(self, segment: Segment) -> bool:
+        """Back-pressure between the stages of a segment: a bounded number of blocks waits for the second one."""
+        queues = segment.queues
+        return any(len(queue) > 2 * self.size_of(pool_of(segment, stage)) + 2 for stage, queue in enumerate(queues) if stage)
+
+    def _room(self, segment: Segment) -> bool:
+        """Tell whether the engine may hold one more unit of this segment."""
+        if segment is not self.segments[-1]:
+            return segment.opened - segment.committed < 2 * self.num_workers + 2
+        in_flight = segment.opened - self._delivered_units()
+        most = self._most_units()
+        if in_flight >= most:
+            return False
+        if self._live < most:
+            return True
+        # The consumer keeps batches. They are its own; it still gets the next ones, in fresh buffers.
+        return bool(self.waiting) and not self.ready and in_flight < most - 1
+
+    def _delivered_units(self) -> int:
+        return self.segments[-1].committed - len(self.ready)
+
+    def reclaim(self, num_slots: int) -> None:
+        """Book buffers that came back."""
+        if num_slots:
+            self._live -= num_slots
+            self.version += 1
+
+    def _most_units(self) -> int:
+        """Units of the last segment that may exist: finished, in work, or held by the consumer."""
+        wanted = max(2 * self.num_workers + 2, self.program.prefetch + 2, 4)
+        if self._unit_bytes == 0:
+            return _FEWEST_UNITS
+        return max(_FEWEST_UNITS, min(wanted, self._memory_bytes // self._unit_bytes))
+
+    def complete(
+        self, segment: Segment, task: Task, block: Any, end: int, failure: Failure | None, wall_ns: int, cpu_ns: int
+    ) -> bool:
+        """Book a finished task; return whether its unit is ready to be finished by this worker."""
+        self.version += 1
+        unit = task.unit
+        assert unit is not None
+        if end > task.begin:
+            segment.blocks[task.stage].observe(end - task.begin, wall_ns)
+            if pool_of(segment, task.stage) == SHARED:
+                self.active.observe(end - task.begin, wall_ns, cpu_ns)
+        unit.cost_ns += wall_ns
+        if failure is not None:
+            self.failures.append(failure)
+            unit.fail(failure)
+            segment.fail(unit)
+        if block is not None:
+            segment.queues[task.stage + 1].append(Task(task.segment, task.stage + 1, unit, task.begin, end, block))
+        elif end > task.begin and task.stage == len(segment.plan.stages) - 1:
+            unit.done.append((task.begin, end))
+        if unit.finishing or not unit.rows_complete():
+            return False
+        unit.finishing = True
+        return True
+
+    def finish(self, segment: Segment, unit: Unit, tail: Failure | None) -> None:
+        """Book a unit whose items are made, up to the failure `tail`, and commit what can be committed."""
+        if tail is not None:
+            if unit.failure is None:
+                self.failures.append(tail)
+            unit.tail = tail
+            segment.fail(unit)
+        last = segment is self.segments[-1]
+        if segment.plan.batch is not None and unit.num_items:
+            num_bytes = segment.guess.row_bytes * unit.num_rows if segment.guess is not None else 0
+            segment.units.observe(unit.num_items, unit.cost_ns, num_bytes)
+            if last:
+                self._unit_bytes = max(1, num_bytes)
+        elif last:
+            self._unit_bytes = max(1, self._unit_bytes)
+        self._close_unit(segment, unit)
+        self._pump()
+
+    def _close_unit(self, segment: Segment, unit: Unit) -> None:
+        self.version += 1
+        unit.given = None
+        if unit.tail is None:
+            unit.tail = unit.inherited
+        segment.finished[unit.seq] = unit
+
+    def _pump(self) -> None:
+        """Commit finished units in order, as far as there is room behind them; the last segment first."""
+        moved = True
+        while moved:
+            moved = False
+            for segment in reversed(self.segments):
+                while not self.ended:
+                    unit = segment.next_finished()
+                    if unit is None or not self._room_behind(segment):
+                        break
+                    del segment.finished[unit.seq]
+                    segment.committed += 1
+                    self.version += 1
+                    self._commit(segment, unit)
+                    moved = True
+
+    def _room_behind(self, segment: Segment) -> bool:
+        if segment is not self.segments[-1]:
+            return len(self.segments[segment.number + 1].inbox) < _INBOX
+        return len(self.ready) < max(_FEWEST_UNITS, self._most_units())
+
+    def _commit(self, segment: Segment, unit: Unit) -> None:
+        sequencer = self._sequencers[segment.number]
+        last = segment is self.segments[-1]
+        if last and not unit.leased:
+            self._live -= 1
+        if sequencer is None:
+            assert last
+            items = unit.result.items if unit.result is not None else []
+            tokens: Any = unit.tokens if unit.tokens is not None else (Token((unit.pass_number, unit.first)), 1)
+            self._deliver(Ready(items[::-1], tokens, unit.ends_pass and unit.tail is None, unit.tail))
+            return
+        out = sequencer.take(unit)
+        if out.cut:
+            self._cut(unit.pass_number)
+        tail = out.tail
+        if out.empty_pass and tail is None:
+            tail = Failure(0, _empty_pass(), segment.plan.name, 0)
+        if last:
+            values = [item.value for item in out.items]
+            if values or out.ends_pass or tail is not None:
+                self._deliver(Ready(values[::-1], out.tokens, out.ends_pass and tail is None, tail))
+            return
+        self._pass_on(segment, unit, sequencer, out, tail)
+
+    def _pass_on(self, segment: Segment, unit: Unit, sequencer: Sequencer, out: Sequenced, tail: Failure | None) -> None:
+        if not out.items and not out.ends_pass and tail is None:
+            return
+        following = self.segments[segment.number + 1]
+        batched = following.plan.batch is not None
+        groups = out.items if batched else [[piece] for piece in out.items]
+        given = given_unit(groups, batched, out.tokens, unit.pass_number, 0)
+        given.ends_pass = out.ends_pass
+        given.pass_token = sequencer.start_of_next_pass(unit)
+        if tail is not None:
+            given.inherited = tail._replace(at=len(groups))
+        following.inbox.append(given)
+
+    def _deliver(self, ready: Ready) -> None:
+        if ready.end or ready.error is not None:
+            self.ended = True
+        self.ready.append(ready)
+
+    def _cut(self, pass_number: int) -> None:
+        first = self.segments[0]
+        first.cut_pass = max(first.cut_pass, pass_number)
+        if self.reader is not None:
+            self.reader.cut(pass_number)
+
+    def _next_read(self) -> Task | None:
+        reader, first = self.reader, self.segments[0]
+        if reader is None or reader.busy or reader.done or first.failed_seq is not None:
+            return None
+        if len(first.inbox) >= 2 * self.num_workers + 2 or (first is self.segments[-1] and not self._room(first)):
+            return None
+        reader.busy = True
+        return Task(0, 0, None, 0, 0, None, read=reader.block_size())
+
+    def book_read(self, unit: Unit, failure: Failure | None, wall_ns: int) -> None:
+        """Book what the reader read."""
+        reader = self.reader
+        assert reader is not None
+        self.version += 1
+        reader.observe(unit.num_items, wall_ns)
+        if failure is not None:
+            self.failures.append(failure)
+            unit.inherited = failure._replace(at=unit.num_items)
+        reader.busy = False
+        if unit.num_items or unit.ends_pass or failure is not None:
+            self.segments[0].inbox.append(unit)
+
+    def put_back(self, task: Task) -> None:
+        """Undo a claim whose run was interrupted."""
+        if task.read and self.reader is not None:
+            self.reader.busy = False
+        elif task.unit is not None:
+            self.segments[task.segment].put_back(task)
+
+
+def pool_of(segment: Segment, stage: int) -> str:
+    """Name the pool of workers that runs a stage."""
+    concurrency = segment.plan.stages[stage].concurrency
+    return SHARED if concurrency is None else f"{segment.number}.{stage}"
+
+
+def _pools(program: Program) -> dict[str, int]:
+    """Name the worker pools: 0 stands for the shared number of workers."""
+    pools = {SHARED: 0}
+    for number, segment in enumerate(program.segments):
+        for stage, plan in enumerate(segment.stages):
+            if plan.concurrency is not None:
+                pools[f"{number}.{stage}"] = plan.concurrency
+    if program.segments[0].stream is not None:
+        pools[READER] = 1
+    return pools
+
+
+def _num_passes(program: Program) -> float:
+    """Multiply the repeats that stand behind folds: so many passes of the source may be needed."""
+    passes: float = 1
+    for segment in program.segments:
+        for fold in segment.folds or ():
+            if isinstance(fold, Passes):
+                passes *= INFINITE if fold.count is None else fold.count
+    return passes
+
+
+def _sequencers(program: Program, start: Token) -> list[Sequencer | None]:
+    out: list[Sequencer | None] = []
+    saved: Iterator[Any] = iter(start.sequencers)
+    below = Token(start.source)
+    for segment in program.segments:
+        if segment.folds is None:
+            out.append(None)
+            continue
+        record = next(saved, None)
+        out.append(Sequencer(segment.folds, below, record))
+        if record is not None:
+            below = Token(below.source, (*below.sequencers, record))
+        else:
+            below = Token(below.source, (*below.sequencers, (0, OPEN, tuple(fold.initial() for fold in segment.folds))))
+    return out
+
+
+def _empty_pass() -> SourceError:
+    return SourceError(
+        "a whole pass of an endless repeat() gave no element",
+        where="repeat() above a filter, take or generator",
+        fix="check the filter and the source: repeating nothing would never end",
+    )
+
+
