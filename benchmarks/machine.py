@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import os
 import platform
+import signal
 from pathlib import Path
 from typing import Any
 
 _TICKS_PER_S = float(os.sysconf("SC_CLK_TCK"))
+_PR_SET_PDEATHSIG = 1
 _PACKAGES = ("numpy", "simplejpeg", "opencv-python-headless", "torch", "penstock")
 
 
@@ -36,6 +39,13 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def die_with_parent() -> None:
+    """Have this process killed when its parent ends in whatever way, so that a stopped benchmark leaves nothing running."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
 
 
 def busy_s() -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import wait
 from typing import Any
 
 import machine
@@ -22,6 +23,9 @@ def limit(make: Callable[..., Work], arguments: tuple[Any, ...], portions: int, 
         arguments: further arguments of `make`.
         portions: portions that each worker does before the clock starts, and at least does on the clock.
         min_seconds: how long the clock runs at least.
+
+    Raises:
+        RuntimeError: a worker ended with an error (its traceback is on stderr).
     """
     num_workers = max(1, min(2, len(os.sched_getaffinity(0))))
     context = multiprocessing.get_context("fork")
@@ -32,14 +36,30 @@ def limit(make: Callable[..., Work], arguments: tuple[Any, ...], portions: int, 
     ]
     for worker in workers:
         worker.start()
+    _join(workers)
     reports = [results.get() for _ in workers]
-    for worker in workers:
-        worker.join()
     rate = sum(report["rate"] for report in reports)
     return {"rate": rate, "seconds": max(report["seconds"] for report in reports), "other_cores": reports[0]["other_cores"]}
 
 
+def _join(workers: Sequence[Any]) -> None:
+    """Wait for all workers; when one fails, end the others, which would wait at the barrier for it for ever."""
+    running = list(workers)
+    try:
+        while running:
+            wait([worker.sentinel for worker in running])
+            for worker in [one for one in running if one.exitcode is not None]:
+                if worker.exitcode != 0:
+                    raise RuntimeError(f"a worker of the limit ended with exit status {worker.exitcode}")
+                running.remove(worker)
+    finally:
+        for worker in running:
+            worker.terminate()
+            worker.join()
+
+
 def _work(make: Callable[..., Work], arguments: tuple[Any, ...], portions: int, min_seconds: float, barrier: Any, results: Any) -> None:
+    machine.die_with_parent()
     step = make(*arguments)
     for _ in range(portions):
         step()

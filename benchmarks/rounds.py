@@ -109,6 +109,7 @@ def main(claim: Claim, contestants: Contestants, flags: Sequence[str] = ()) -> N
     if args.contestant:
         _compete(contestants[args.contestant], Run(size=size, root=args.data))
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs the finally clauses, which end the contestant's session
     claim.prepare(size, args.data)
     names = args.only or list(contestants)
     command = [sys.executable, sys.argv[0], "--size", size.name, "--data", str(args.data), *flags]
@@ -136,6 +137,7 @@ def _arguments(claim: Claim, contestants: Contestants) -> argparse.Namespace:
 
 
 def _compete(function: Callable[[Run], dict[str, Any]], run: Run) -> None:
+    machine.die_with_parent()
     try:
         result = function(run)
     except Missing as reason:

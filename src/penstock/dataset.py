@@ -1,24 +1,19 @@
-"""The fluent builder: what to read and what to do with it. Nothing runs until it is fed."""
+"""The fluent builder: what to read and what to do with it. Nothing runs until it is fed.
+
+The engine and the sources are imported where they are first needed: `import penstock` costs half as much without them.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from penstock._contracts.element import map_leaves, spec_of
 from penstock._contracts.event import Listener
 from penstock._contracts.options import Options
 from penstock._contracts.source import IndexedSource, StreamSource
-from penstock._engine.explain import explain
-from penstock._engine.failing import prepare
-from penstock._engine.lower import evaluator
-from penstock._engine.unit import Failure
-from penstock._ops.block import ElementFailed
-from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import INFINITE
 from penstock._plan import check
 from penstock._plan import node as plan
@@ -26,12 +21,15 @@ from penstock._plan.describe import function_name, lines
 from penstock._plan.length import is_indexable, length_of
 from penstock._plan.random import wants_rng
 from penstock.errors import PlanError
-from penstock.feed import Feed
-from penstock.sources import ArraySource, FilesSource, GeneratorSource, ImageFolderSource, IndexableSource, ListSource
+
+if TYPE_CHECKING:
+    from penstock.feed import Feed
 
 __all__ = ["Dataset", "from_arrays", "from_generator", "from_source", "read_files", "read_images", "read_list"]
 
-_LATER = "put it below the filter, flat_map or generator (the elements that are left are the same), or feed the result and batch it yourself"
+_LATER = (
+    "put it below the filter, flat_map or generator (the elements that are left are the same), or feed the result and batch it yourself"
+)
 
 
 class Dataset:
@@ -41,13 +39,13 @@ class Dataset:
     The order is a function of the description alone: it does not depend on workers, blocks or timing.
     """
 
-    __slots__ = ("_evaluator", "_options", "_root")
+    __slots__ = ("_options", "_peek", "_root")
 
     def __init__(self, root: plan.Node, options: Options | None = None) -> None:
         """Wrap a plan. Use the functions `ps.from_...` and `ps.read_...` instead."""
         self._root = root
         self._options = options or Options()
-        self._evaluator: Any = None
+        self._peek: Any = None
 
     def _with(self, root: plan.Node) -> Dataset:
         return Dataset(root, self._options)
@@ -103,18 +101,14 @@ class Dataset:
         check.finite(self._root, "shuffle", "shuffle() first, then repeat(): each epoch gets an order of its own")
         size = None if buffer_size is None else check.count_argument(buffer_size, "buffer_size", "shuffle", least=1)
         seed = check.seed_argument(seed, "shuffle")
-        return self._with(
-            plan.Shuffle(child=self._root, buffer_size=size, seed=seed, reshuffle_each_epoch=bool(reshuffle_each_epoch))
-        )
+        return self._with(plan.Shuffle(child=self._root, buffer_size=size, seed=seed, reshuffle_each_epoch=bool(reshuffle_each_epoch)))
 
     def shard(self, num_shards: int, index: int) -> Dataset:
         """Keep elements index, index + num_shards, ...: one rank's part. All shards together are the whole, in its order."""
         num_shards = check.count_argument(num_shards, "num_shards", "shard", least=1)
         index = check.count_argument(index, "index", "shard")
         if index >= num_shards:
-            raise PlanError(
-                f"index={index} of num_shards={num_shards}", where="shard()", fix=f"give an index in 0..{num_shards - 1}"
-            )
+            raise PlanError(f"index={index} of num_shards={num_shards}", where="shard()", fix=f"give an index in 0..{num_shards - 1}")
         return self._with(plan.Shard(child=self._root, num_shards=num_shards, index=index))
 
     def take(self, count: int) -> Dataset:
@@ -181,9 +175,7 @@ class Dataset:
         size = check.count_argument(batch_size, "batch_size", "batch", least=1)
         return self._with(plan.Batch(child=self._root, batch_size=size, drop_remainder=bool(drop_remainder)))
 
-    def padded_batch(
-        self, batch_size: int, padded_shapes: Any = None, padding_values: Any = None, drop_remainder: bool = False
-    ) -> Dataset:
+    def padded_batch(self, batch_size: int, padded_shapes: Any = None, padding_values: Any = None, drop_remainder: bool = False) -> Dataset:
         """Like `batch`, for elements whose arrays differ in length: each dimension is padded to the longest of the batch.
 
         Args:
@@ -220,6 +212,8 @@ class Dataset:
             listeners: callables that are given every event of the engine, from its threads; they must be quick.
             **options: override those of `with_options`.
         """
+        from penstock.feed import Feed
+
         return Feed(self._root, _options(self._options, options), listeners)
 
     def __iter__(self) -> Iterator[Any]:
@@ -254,19 +248,11 @@ class Dataset:
             place += int(length or 0)
         if place < 0 or (length is not None and place >= length):
             raise _OutOfRange(f"index {index} of {length} elements", where="ds[i]", fix="use 0..len(ds)-1")
-        return self._compute(place)
+        from penstock._engine.peek import Peek
 
-    def _compute(self, place: int) -> Any:
-        if self._evaluator is None:
-            self._evaluator = evaluator(self._root)
-        chain = self._evaluator
-        try:
-            return chain.run(np.zeros(1, np.int64), np.array([place], np.int64), WorkerContext(0)).rows()[0]
-        except ElementFailed as failed:
-            if isinstance(failed.error, KeyboardInterrupt):
-                raise failed.error from None
-            failure = Failure(0, failed.error, failed.stage, 0)
-            raise prepare(failure, chain.where(0, place), chain.key(0, place)).error from None
+        if self._peek is None:
+            self._peek = Peek(self._root)
+        return self._peek.element(place)
 
     def spec(self) -> Any:
         """Push one element through and return the tree of `ArraySpec` (shape, dtype) of its leaves.
@@ -282,6 +268,8 @@ class Dataset:
 
     def explain(self) -> str:
         """Show how the plan will run: segments, stages, what is fused, what is written straight into the batch."""
+        from penstock._engine.explain import explain
+
         return explain(self._root)
 
     def __repr__(self) -> str:
@@ -325,6 +313,8 @@ def from_arrays(tree: Any) -> Dataset:
     Raises:
         SourceError: when lengths differ or a leaf is no array.
     """
+    from penstock.sources import ArraySource
+
     return _read(ArraySource(tree))
 
 
@@ -334,6 +324,8 @@ def from_source(source: Any) -> Dataset:
     It is read from several threads at once. One with `__getitems__(indices) -> list` is asked for whole blocks.
     An object that satisfies `IndexedSource` is used as it is.
     """
+    from penstock.sources import IndexableSource
+
     return _read(source if isinstance(source, IndexedSource) else IndexableSource(source))
 
 
@@ -345,6 +337,8 @@ def from_generator(fn: Callable[[], Any], *, fast_forward: bool = False, length:
         fast_forward: allow a resume to read and drop what was already delivered; without it the feed has no state.
         length: how many elements a pass has, if known: then another number is an error.
     """
+    from penstock.sources import GeneratorSource
+
     source: StreamSource = GeneratorSource(fn, fast_forward=fast_forward, length=length)
     return Dataset(plan.ReadStream(source=source))
 
@@ -360,14 +354,20 @@ def read_list(list_file: str | os.PathLike[str], root: str | os.PathLike[str] | 
     Raises:
         ListFileError: with the number of the first bad line.
     """
+    from penstock.sources import ListSource
+
     return _read(ListSource(list_file, root, **options))
 
 
 def read_images(folder: str | os.PathLike[str]) -> Dataset:
     """Read a folder with one sub-folder of images per class: {"path": str, "data": bytes, "label": int}, classes in sorted order."""
+    from penstock.sources import ImageFolderSource
+
     return _read(ImageFolderSource(folder))
 
 
 def read_files(pattern: Any) -> Dataset:
     """Read whole files that match a glob pattern (`**` for any depth) or a list of patterns: {"path": str, "data": bytes}, sorted."""
+    from penstock.sources import FilesSource
+
     return _read(FilesSource(pattern))

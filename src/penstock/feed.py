@@ -104,7 +104,8 @@ class Feed:
         with self._lock:
             items = self._hand.items
             if not items:
-                self._refill()
+                if not self._refill():
+                    raise StopIteration
                 items = self._hand.items
             if self._watch_spec:
                 self._check_spec(items[-1])
@@ -251,17 +252,21 @@ class Feed:
         executor = InlineExecutor(engine) if inline else ThreadsExecutor(engine)
         self._engine, self._executor, self._part_ended = engine, executor, False
         self._finalizer = weakref.finalize(self, _abandon, engine, executor, options.grace_period_s)
-        self._condition = "running"
         executor.start()
+        if self._condition != "running":  # close() came meanwhile, from a signal handler or another thread
+            self._shut(self._condition)
 
-    def _refill(self) -> None:
-        """Take the next hand-over; raise StopIteration, the pending error or FeedClosed when there is none."""
+    def _refill(self) -> bool:
+        """Take the next hand-over and return True, or False at the end; raise the pending error, or FeedClosed when there is no more."""
         begin_ns = time.perf_counter_ns()
         while True:
             if self._pending is not None:
                 self._raise_pending(self._pending)
             if self._condition == "new":
+                self._condition = "running"
                 self._start()
+            if self._condition == "ended":
+                return False
             if self._condition != "running":
                 self._refuse()
             if self._part_ended:
@@ -281,10 +286,10 @@ class Feed:
             now_ns = time.perf_counter_ns()
             self._announce(BatchDelivered(now_ns, now_ns - begin_ns, engine.num_ready if engine is not None else 0, len(ready.items)))
             if ready.items:
-                return
+                return True
 
     def _next_part(self) -> None:
-        """The program is at its end: go on with the next part of a moved state, or end for good."""
+        """Go on with the next part of a moved state, or end for good: the program is at its end."""
         self._shut("new")
         self._part_ended = False
         if len(self._parts) > 1:
@@ -300,12 +305,13 @@ class Feed:
         failures = self._engine.failures if self._engine is not None else []
         error = attach_others(failure, failures)
         self._pending = None
-        self._shut("failed")
+        try:
+            self._shut("failed")
+        except Exception as closing:  # the `finally` of a generator; the first error wins
+            error.add_note(f"penstock: also failed: {type(closing).__name__}: {closing} (while closing)")
         raise error
 
     def _refuse(self) -> None:
-        if self._condition == "ended":
-            raise StopIteration
         if self._condition == "failed":
             raise FeedClosed(
                 "this feed stopped at an error, which was raised before",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,3 +60,19 @@ def test_contestants_with_other_batches_than_their_reference_are_named(rounds: M
     summary = {"limit": {}, "inline": {"batch": "float32[8]"}, "penstock": {"batch": "float64[8]"}, "same": {"batch": "float32[8]"}}
     odd = rounds.odd_batches(summary, claim_of(rounds, reference="inline"))
     assert odd == ["penstock delivers float64[8], inline float32[8]"]
+
+
+def test_a_limit_whose_worker_fails_is_an_error_and_does_not_wait_at_the_barrier() -> None:
+    # In an interpreter of its own: the limit forks, and this one may have threads.
+    program = (
+        "import pairs\n"
+        "def make(worker, num_workers):\n"
+        "    if worker == num_workers - 1:\n"
+        "        raise LookupError('no such data')\n"
+        "    return lambda: 1\n"
+        "pairs.limit(make, (), 1, 0.0)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], cwd=BENCHMARKS, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert "LookupError: no such data" in ran.stderr
+    assert "RuntimeError: a worker of the limit ended with exit status 1" in ran.stderr

@@ -94,8 +94,7 @@ def spec_of(leaf: Any) -> ArraySpec:
     if kind is not None:
         return ArraySpec((), kind)
     if hasattr(leaf, "__array__"):
-        array = np.asarray(leaf)
-        return ArraySpec(array.shape, array.dtype)
+        return spec_of(np.asarray(leaf))
     return ArraySpec((), _OBJECT)
 
 

@@ -8,7 +8,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ColumnSource", "IndexedSource", "StreamSource"]
+from penstock._contracts.transform import Scratch
+
+__all__ = ["ColumnSource", "IndexedSource", "StreamSource", "TransientSource"]
 
 
 @runtime_checkable
@@ -49,6 +51,18 @@ class ColumnSource(IndexedSource, Protocol):
 
     def gather_columns(self, indices: NDArray[np.int64], out: list[NDArray[Any]] | None) -> list[NDArray[Any]]:
         """Gather rows `indices` of every leaf: into `out` (arrays of shape (n, *leaf shape)) or into new arrays."""
+
+
+@runtime_checkable
+class TransientSource(IndexedSource, Protocol):
+    """An indexed source of bytes that can read them into working memory, for an operator that turns them into something else at once."""
+
+    @property
+    def transient_field(self) -> str:
+        """The field whose bytes may lie in working memory."""
+
+    def read_transient(self, index: int, scratch: Scratch) -> dict[str, Any]:
+        """Return element `index` as `gather` does, its `transient_field` as a memoryview that is valid until the next call with `scratch`."""
 
 
 @runtime_checkable

@@ -97,10 +97,14 @@ class Engine:
     def try_claim(self) -> Task | None:
         """Return the next task of any pool, or None; never block. For the inline executor."""
         with self._mutex:
-            for pool in reversed(self._flow.pools):
-                task = self._next_task(pool, 0)
-                if task is not None:
-                    return task
+            self._flow.waiting += 1  # the consumer itself asks, so it may have one more batch even when it keeps all others
+            try:
+                for pool in reversed(self._flow.pools):
+                    task = self._next_task(pool, 0)
+                    if task is not None:
+                        return task
+            finally:
+                self._flow.waiting -= 1
         return None
 
     def run(self, task: Task, worker: WorkerContext) -> None:
@@ -116,6 +120,8 @@ class Engine:
         block, end, failure = run_task(segment.plan, task, worker)
         end_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns() - begin_cpu
         if failure is not None:
+            if _is_interrupt(failure):
+                raise failure.error  # the task will be put back
             failure = prepare(failure, *segment.where(unit, failure.at))
         with self._mutex:
             notice = self._flow.active.notice
@@ -214,19 +220,23 @@ class Engine:
         begin_ns, begin_cpu = time.perf_counter_ns(), time.thread_time_ns()
         unit, failure = reader.read(task.read)
         end_ns = time.perf_counter_ns()
+        interrupt = failure.error if failure is not None and _is_interrupt(failure) else None
         if failure is not None:
             failure = prepare(failure, reader.describe(failure.at), (unit.pass_number, failure.at))
         with self._mutex:
             self._flow.book_read(unit, failure, end_ns - begin_ns)
+        if interrupt is not None:
+            raise interrupt
         if self._listeners and unit.num_items:
             self._announce(BlockDone("read", 0, begin_ns, end_ns, time.thread_time_ns() - begin_cpu, unit.num_items))
         self._ring_workers()
 
     def _open_rows(self, segment: Segment, unit: Unit) -> None:
         with self._mutex:
-            if unit.rows is not None:
+            if unit.rows is not None or unit.finishing:
                 return
-            assert unit.sizes is not None and segment.plan.batch is not None
+            assert unit.sizes is not None
+            assert segment.plan.batch is not None
             is_last = segment is self._flow.segments[-1]
 
             def allocate(leaves: Any) -> Any:
@@ -259,6 +269,11 @@ class Engine:
     def _announce(self, event: Event) -> None:
         for listener in self._listeners:
             listener(event)
+
+
+def _is_interrupt(failure: Failure) -> bool:
+    """Tell Ctrl-C, which Python raises in the main thread, from a KeyboardInterrupt that a user's function raised in a worker."""
+    return isinstance(failure.error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def _nobody() -> None:

@@ -7,10 +7,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from penstock._engine.failing import is_interrupt
 from penstock._engine.program import SegmentPlan, Sift
 from penstock._engine.unit import Failure, Levels, Result, Task, Unit
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.operator import Operator, WritesRows, climb
+from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
 
 __all__ = ["finish_unit", "run_task"]
@@ -24,32 +26,40 @@ def run_task(plan: SegmentPlan, task: Task, worker: WorkerContext) -> tuple[Bloc
 
     Returns:
         (the block for the next stage or None, the first row that is not done, the failure or None).
+
+    Raises:
+        KeyboardInterrupt: of the user, in the main thread; the task may be run again.
     """
     unit = task.unit
     assert unit is not None
+    rows, given = unit.rows, unit.given  # before looking at `finishing`: who finishes the unit takes them away
+    if unit.finishing:
+        return None, task.begin, None  # a row before these failed, and the unit was finished without them
     end, failure = task.end, None
     while end > task.begin:
         try:
-            return _run_rows(plan, task, unit, end, worker), end, failure
+            return _run_rows(plan, task, _input(plan, task, given, end, worker), rows, worker), end, failure
         except ElementFailed as failed:
+            if is_interrupt(failed.error):
+                raise failed.error from None
             end = task.begin + failed.offset
             failure = Failure(end, failed.error, failed.stage, worker.index)
     return None, end, failure
 
 
-def _run_rows(plan: SegmentPlan, task: Task, unit: Unit, end: int, worker: WorkerContext) -> Block | None:
-    stage = plan.stages[task.stage]
-    block = _input(plan, task, unit, end, worker)
+def _run_rows(plan: SegmentPlan, task: Task, block: Block, rows: Rows | None, worker: WorkerContext) -> Block | None:
+    stage, unit, end = plan.stages[task.stage], task.unit, task.begin + len(block)
+    assert unit is not None
     skipped = 1 + sum(len(earlier.operators) for earlier in plan.stages[: task.stage])
     levels = [(e[task.begin : end], p[task.begin : end]) for e, p in unit.levels[skipped : skipped + len(stage.operators)]]
     operators = stage.operators
     last = task.stage == len(plan.stages) - 1
-    if last and unit.rows is not None:
-        if operators and isinstance(operators[-1], WritesRows):
+    if last and rows is not None:
+        if operators and hasattr(operators[-1], "up_into"):
             block = climb(operators[:-1], block, levels[:-1], worker)
-            operators[-1].up_into(block, worker, unit.rows, task.begin)
+            cast(WritesRows, operators[-1]).up_into(block, worker, rows, task.begin)
         else:
-            unit.rows.put_block(task.begin, climb(operators, block, levels, worker))
+            rows.put_block(task.begin, climb(operators, block, levels, worker))
         return None
     block = climb(operators, block, levels, worker)
     if not last:
@@ -61,13 +71,14 @@ def _run_rows(plan: SegmentPlan, task: Task, unit: Unit, end: int, worker: Worke
     return None
 
 
-def _input(plan: SegmentPlan, task: Task, unit: Unit, end: int, worker: WorkerContext) -> Block:
+def _input(plan: SegmentPlan, task: Task, given: Block | None, end: int, worker: WorkerContext) -> Block:
     if task.block is not None:
         return task.block if end == task.end else task.block.select(slice(0, end - task.begin))
-    if unit.given is not None:
-        return unit.given if (task.begin, end) == (0, len(unit.given)) else unit.given.select(slice(task.begin, end))
+    if given is not None:
+        return given if (task.begin, end) == (0, len(given)) else given.select(slice(task.begin, end))
     assert plan.leaf is not None
-    epochs, positions = unit.levels[0]
+    assert task.unit is not None
+    epochs, positions = task.unit.levels[0]
     return plan.leaf.run(epochs[task.begin : end], positions[task.begin : end], worker)
 
 
@@ -79,7 +90,7 @@ def _sift(steps: Sequence[Sift | Operator], block: Block, worker: WorkerContext)
             block, origins = cast(Sift, step).sift(block, origins)
             continue
         try:
-            block = cast(Operator, step).up(block, origins, origins, worker)
+            block = step.up(block, origins, origins, worker)
             block.rows()
         except ElementFailed as failed:
             raise failed.moved(int(origins[failed.offset])) from failed.error
@@ -125,7 +136,7 @@ def _top(plan: SegmentPlan, unit: Unit, batches: list[Any], worker: WorkerContex
     levels: Levels = [(e[:count], p[:count]) for e, p in unit.top_levels[1 : 1 + len(operators)]]
     if not levels and operators:
         levels = [(block.epochs, block.indices)] * len(operators)
-    block = climb(cast("list[Operator]", operators), block, levels, worker)
+    block = climb(operators, block, levels, worker)
     if not sifts:
         return Result(block.rows(), None, block)
     block, origins = _sift(sifts, block, worker)
@@ -138,7 +149,8 @@ def _keyed(unit: Unit, batches: list[Any]) -> Block:
     if unit.top_levels:
         epochs, positions = unit.top_levels[0]
         return Block(epochs[:count], positions[:count], np.zeros(count, np.uint64), rows=batches)
-    assert unit.given is not None and unit.sizes is not None
+    assert unit.given is not None
+    assert unit.sizes is not None
     first = np.concatenate([[0], np.cumsum(unit.sizes)[:-1]])[:count].astype(np.int64)
     given = unit.given
     return Block(given.epochs[first], given.indices[first], given.lanes[first], rows=batches)

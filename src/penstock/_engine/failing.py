@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 from penstock._engine.unit import Failure
 from penstock.errors import StopRaised
 
-__all__ = ["attach_others", "prepare"]
+__all__ = ["attach_others", "is_interrupt", "prepare"]
 
 _WOULD_END = (StopIteration, StopAsyncIteration, GeneratorExit, SystemExit, KeyboardInterrupt)
 
@@ -18,7 +20,7 @@ def prepare(failure: Failure, words: str, key: tuple[int, int]) -> Failure:
     """
     where = f"stage {failure.stage!r}, worker {failure.worker}, element epoch {key[0]} index {key[1]}" + (f" ({words})" if words else "")
     error = failure.error
-    if isinstance(error, _WOULD_END):
+    if isinstance(error, _WOULD_END) and not is_interrupt(error):
         stopped = StopRaised(
             f"the function of stage {failure.stage!r} raised {type(error).__name__}{_argument(error)}",
             where=where,
@@ -30,6 +32,11 @@ def prepare(failure: Failure, words: str, key: tuple[int, int]) -> Failure:
     if note not in getattr(error, "__notes__", ()):
         error.add_note(note)
     return failure
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Tell whether an error is the user's Ctrl-C: the main thread alone gets it, and it runs functions only for the inline executor."""
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def attach_others(first: Failure, failures: list[Failure]) -> BaseException:

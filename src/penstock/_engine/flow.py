@@ -13,7 +13,7 @@ from penstock._engine.program import Program
 from penstock._engine.reader import Reader
 from penstock._engine.segment import Segment, given_unit
 from penstock._engine.sequencer import OPEN, Sequenced, Sequencer
-from penstock._engine.tune import ActiveWorkers
+from penstock._engine.tune import ActiveWorkers, UnitSize
 from penstock._engine.unit import Failure, Task, Token, Unit
 from penstock._order.arithmetic import INFINITE
 from penstock._order.folds import Passes
@@ -59,6 +59,8 @@ class Flow:
         self.pools = _pools(program)
         passes = _num_passes(program)
         self.segments = [Segment(number, plan, passes, start.source) for number, plan in enumerate(program.segments)]
+        for segment in self.segments:
+            segment.units = UnitSize(memory_bytes // self._wanted_units())
         self._sequencers = _sequencers(program, start)
         stream = program.segments[0].stream
         self.reader = None if stream is None else Reader(stream, start.source, passes)
@@ -132,14 +134,14 @@ class Flow:
 
     def _most_units(self) -> int:
         """Units of the last segment that may exist: finished, in work, or held by the consumer."""
-        wanted = max(2 * self.num_workers + 2, self.program.prefetch + 2, 4)
         if self._unit_bytes == 0:
             return _FEWEST_UNITS
-        return max(_FEWEST_UNITS, min(wanted, self._memory_bytes // self._unit_bytes))
+        return max(_FEWEST_UNITS, min(self._wanted_units(), self._memory_bytes // self._unit_bytes))
 
-    def complete(
-        self, segment: Segment, task: Task, block: Any, end: int, failure: Failure | None, wall_ns: int, cpu_ns: int
-    ) -> bool:
+    def _wanted_units(self) -> int:
+        return max(2 * self.num_workers + 2, self.program.prefetch + 2, 4)
+
+    def complete(self, segment: Segment, task: Task, block: Any, end: int, failure: Failure | None, wall_ns: int, cpu_ns: int) -> bool:
         """Book a finished task; return whether its unit is ready to be finished by this worker."""
         self.version += 1
         unit = task.unit
@@ -157,6 +159,7 @@ class Flow:
             segment.queues[task.stage + 1].append(Task(task.segment, task.stage + 1, unit, task.begin, end, block))
         elif end > task.begin and task.stage == len(segment.plan.stages) - 1:
             unit.done.append((task.begin, end))
+            unit.num_done += end - task.begin
         if unit.finishing or not unit.rows_complete():
             return False
         unit.finishing = True
@@ -337,5 +340,3 @@ def _empty_pass() -> SourceError:
         where="repeat() above a filter, take or generator",
         fix="check the filter and the source: repeating nothing would never end",
     )
-
-

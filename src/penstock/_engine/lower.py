@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock._contracts.source import ColumnSource
+from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
 from penstock._contracts.transform import BlockTransform, Transform
 from penstock._engine.program import BatchPlan, Program, SegmentPlan, Sift, StagePlan
+from penstock._engine.unit import Piece
 from penstock._ops.leaves import BatchLeaf, ConcatenateLeaf, ReadLeaf, ZipLeaf
 from penstock._ops.map import MapOp
 from penstock._ops.operator import ChainOp, Leaf, Operator
@@ -98,15 +99,17 @@ _Item = Operator | _Fusible | _Placed
 def _leaf(node: plan.Node, counter: _Counter) -> Leaf:
     match node:
         case plan.Read():
-            return ReadLeaf(node.source, isinstance(node.source, ColumnSource))
+            return _read_leaf(node.source)
         case plan.Zip():
             return ZipLeaf(tuple(_branch(child, counter) for child in node.children))
-        case plan.Concatenate():
-            lengths = tuple(
-                2**63 - 1 if length == INFINITE else int(length or 0) for length in map(length_of, node.children)
-            )
-            return ConcatenateLeaf(_branches(node, counter), lengths, node.parts_of_one)
-    raise AssertionError(node)
+    assert isinstance(node, plan.Concatenate), node
+    lengths = tuple(2**63 - 1 if length == INFINITE else int(length or 0) for length in map(length_of, node.children))
+    return ConcatenateLeaf(_branches(node, counter), lengths, node.parts_of_one)
+
+
+def _read_leaf(source: IndexedSource) -> ReadLeaf:
+    columns = source if isinstance(source, ColumnSource) else None
+    return ReadLeaf(source, columns, source if isinstance(source, TransientSource) else None)
 
 
 def _branches(node: plan.Concatenate, counter: _Counter) -> tuple[Leaf, ...]:
@@ -251,13 +254,13 @@ class _Builder:
             )
         maps = [item for item in top[cut:] if isinstance(item, (_Fusible, _Placed, MapOp))]
         moves = [item for item in top[cut:] if not isinstance(item, (_Fusible, _Placed, MapOp))]
-        self.segment = replace(self.segment, top=tuple(_fuse(top[:cut] + moves, self.counter)))
+        self.segment = replace(self.segment, top=tuple(_fuse([*top[:cut], *moves], self.counter)))
         for item in maps:
             self._place(_fuse([item], self.counter)[0], getattr(item, "concurrency", None))
 
     def stream(self, chain: list[plan.Node]) -> None:
         """Take everything from the first filter, flat_map or generator up."""
-        for node in chain:
+        for place, node in enumerate(chain):
             match node:
                 case plan.Map():
                     item = _map_item(node, self.counter)
@@ -272,9 +275,9 @@ class _Builder:
                 case plan.Batch() | plan.PaddedBatch():
                     self._batch(node)
                 case plan.Enumerate():
-                    self._fold(Numbering(node.start))
+                    self._fold(Numbering(node.start, _numbered))
                 case _ if isinstance(node, _NUMBERING):
-                    self._number(node)
+                    self._number(_fold_of(node, chain[place + 1 :]))
 
     def finish(self) -> list[SegmentPlan]:
         """Close the last segment: it delivers."""
@@ -320,9 +323,8 @@ class _Builder:
         self._close(tuple(self.folds))
         self.segment = SegmentPlan(batch=BatchPlan(batch_size=node.batch_size, length=None, padding=_padding(node)))
 
-    def _number(self, node: plan.Node) -> None:
+    def _number(self, fold: Fold) -> None:
         """Add a numbering fold; below maps it moves into the sequencer before them, because it commutes with them."""
-        fold = _fold_of(node)
         if not self.folds and self.done and not self._sifts():
             before = self.done[-1]
             assert before.folds is not None
@@ -331,16 +333,18 @@ class _Builder:
         self.folds.append(fold)
 
 
-def _fold_of(node: plan.Node) -> Fold:
+def _numbered(number: int, piece: Piece) -> Piece:
+    """Pair an element with its number; it keeps its key."""
+    return Piece((number, piece.value), piece.key)
+
+
+def _fold_of(node: plan.Node, above: list[plan.Node]) -> Fold:
     match node:
         case plan.Take():
-            return Taking(node.count)
+            return Taking(node.count, any(isinstance(other, plan.Repeat) for other in above))
         case plan.Skip():
             return Skipping(node.count)
         case plan.Shard():
             return Sharding(node.num_shards, node.index)
-        case plan.Repeat():
-            return Passes(node.count)
-    raise AssertionError(node)
-
-
+    assert isinstance(node, plan.Repeat), node
+    return Passes(node.count)

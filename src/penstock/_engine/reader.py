@@ -11,7 +11,7 @@ import numpy as np
 from penstock._contracts.source import StreamSource
 from penstock._engine.tune import BlockSize
 from penstock._engine.unit import Failure, Token, Unit
-from penstock._ops.block import Block
+from penstock._ops.block import Block, ElementFailed
 from penstock.errors import LengthMismatch
 
 __all__ = ["Reader"]
@@ -56,30 +56,18 @@ class Reader:
         rows: list[Any] = []
         pass_number = self._pass_number
         failure, ended = None, False
-        deadline_ns = time.perf_counter_ns() + _SLICE_NS
-        first = self._position
         try:
-            first = self._begin()
-            assert self._iterator is not None
-            while len(rows) < count:
-                if self._cut_pass >= pass_number:
-                    ended = True
-                    break
-                try:
-                    rows.append(next(self._iterator))
-                except StopIteration:
-                    ended = True
-                    self._check_length(first + len(rows))
-                    break
-                if time.perf_counter_ns() > deadline_ns:
-                    break
-        except BaseException as error:
-            failure = Failure(first + len(rows), error, "read", 0)
-            ended = False
+            ended = self._fill(rows, count)
+        except ElementFailed as failed:
+            failure = Failure(failed.offset, failed.error, failed.stage, 0)
             self.done = True
-        self._position = first + len(rows)
+        first, self._position = self._position, self._position + len(rows)
         if ended:
-            self._next_pass()
+            try:
+                self._next_pass()
+            except BaseException as error:  # the `finally` of a generator that was cut short
+                failure = Failure(self._position, error, "read", 0)
+                self.done = True
         return self._unit(pass_number, first, rows, ended), failure
 
     def close(self) -> None:
@@ -89,7 +77,26 @@ class Reader:
         if close is not None:
             close()
 
-    def _begin(self) -> int:
+    def _fill(self, rows: list[Any], count: int) -> bool:
+        """Read into `rows` until there are `count`, or for a while; return whether the pass is at its end."""
+        deadline_ns = time.perf_counter_ns() + _SLICE_NS
+        try:
+            iterator = self._begin()
+            while len(rows) < count:
+                if self._cut_pass >= self._pass_number:
+                    return True
+                try:
+                    rows.append(next(iterator))
+                except StopIteration:
+                    self._check_length(self._position + len(rows))
+                    return True
+                if time.perf_counter_ns() > deadline_ns:
+                    break
+        except BaseException as error:
+            raise ElementFailed(self._position + len(rows), "read", error) from error
+        return False
+
+    def _begin(self) -> Iterator[Any]:
         if self._iterator is None:
             self._iterator = iter(self._source.open())
             self._position = 0
@@ -104,7 +111,7 @@ class Reader:
                     ) from None
                 self._position += 1
             self._skip = 0
-        return self._position
+        return self._iterator
 
     def _next_pass(self) -> None:
         self.close()

@@ -72,8 +72,8 @@ def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: b
         return _parts(root, place), step
     if strict and record["shard"] != shards:
         raise StateMismatch(
-            f"the state was saved with shard{_words(record['shard'])} and this plan has shard{_words(shards)}; a state moves to another number of "
-            "shards only when nothing but map, batch, repeat and prefetch stands above the shard",
+            f"the state was saved with shard{_words(record['shard'])} and this plan has shard{_words(shards)}; a state moves to another "
+            "number of shards only when nothing but map, batch, repeat and prefetch stands above the shard",
             where="load_state_dict()",
             fix="resume with the same shards, or put shard() above shuffle and filter",
         )
@@ -134,6 +134,8 @@ def _aligned(root: Node, place: GlobalPosition) -> int | None:
     epoch, offset = place.epoch, shard_resume(place.element, shard.num_shards, shard.index)
     if total not in (None, INFINITE) and place.element >= int(total or 0):
         epoch, offset = epoch + 1, 0
+    elif offset * shard.num_shards != place.element:
+        return None  # the shards stand between two of their positions: only a moved plan can say that again
     chain: list[Node] = []
     node = root
     while node is not shard:
@@ -176,5 +178,3 @@ def _token(root: Node, record: Any) -> Token:
                 _count(value, "fold state")
         out.append((_count(skip, "sub-position"), _count(mode, "fold mode", 2), tuple(states)))
     return Token(source, tuple(out))
-
-

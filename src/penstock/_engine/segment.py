@@ -222,5 +222,3 @@ def given_unit(pieces: list[list[Any]], batched: bool, tokens: list[Token], pass
         given=block,
         tokens=tokens,
     )
-
-

@@ -67,9 +67,7 @@ class Sequencer:
         self._emitted += len(items)
         return Sequenced(items, tokens, ends, unit.tail, cut, empty)
 
-    def _take_input(
-        self, after: Token, results: list[Piece], items: list[Any], tokens: list[Token]
-    ) -> tuple[bool, bool]:
+    def _take_input(self, after: Token, results: list[Piece], items: list[Any], tokens: list[Token]) -> tuple[bool, bool]:
         skip, self._skip = self._skip, 0
         for number, piece in enumerate(results):
             if number < skip:
@@ -109,9 +107,7 @@ class Sequencer:
         assert unit.pass_token is not None
         return unit.pass_token
 
-    def _emit(
-        self, outs: Sequence[Any], items: list[Any], tokens: list[Token], before: Token, skip: int, mode: int = OPEN
-    ) -> None:
+    def _emit(self, outs: Sequence[Any], items: list[Any], tokens: list[Token], before: Token, skip: int, mode: int = OPEN) -> None:
         if not outs:
             return
         token = Token(before.source, (*before.sequencers, (skip, mode, tuple(self._chain.snapshot()))))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 __all__ = ["ActiveWorkers", "BlockSize", "UnitSize"]
 
-_TARGET_NS = 3_000_000
+_TARGET_NS = 5_000_000
 _GROWTH = 4
 _LARGEST_BLOCK = 4096
+_BUSY = 0.9  # share of its time that an undisturbed worker is on a CPU
 _LARGEST_UNIT = 256
 _UNIT_BYTES = 4 << 20  # a unit of several tiny batches should stay in the second-level cache
 
 
 class BlockSize:
-    """Rows per task of one stage, so that a task costs about 3 ms; grows at most fourfold per measurement."""
+    """Rows per task of one stage, so that a task costs about 5 ms; grows at most fourfold per measurement."""
 
     __slots__ = ("_cost_ns", "_size")
 
@@ -47,15 +48,17 @@ class BlockSize:
 class UnitSize:
     """Items per unit: one batch when batches are dear, many when they are tiny."""
 
-    __slots__ = ("_size",)
+    __slots__ = ("_most_bytes", "_size")
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = _UNIT_BYTES) -> None:
+        """Start with one item; a unit of several items has at most `most_bytes`, so that the byte budget holds all units in flight."""
+        self._most_bytes = min(most_bytes, _UNIT_BYTES)
         self._size = 1
 
     def observe(self, num_items: int, wall_ns: int, num_bytes: int) -> None:
         """Learn from one finished unit: its cost over all tasks, and its size in memory."""
         cost = max(1.0, wall_ns / max(1, num_items))
-        wanted = min(_TARGET_NS / cost, _LARGEST_UNIT, max(1.0, _UNIT_BYTES / max(1.0, num_bytes / max(1, num_items))))
+        wanted = min(_TARGET_NS / cost, _LARGEST_UNIT, max(1.0, self._most_bytes / max(1.0, num_bytes / max(1, num_items))))
         ceiling = self._size * _GROWTH if num_items >= self._size else self._size
         self._size = max(1, min(int(wanted), ceiling))
 
@@ -68,7 +71,7 @@ class UnitSize:
 class ActiveWorkers:
     """How many of the shared workers work: fewer when they only take the GIL from each other.
 
-    When workers are on a CPU less than three quarters of their time, one of them alone is tried for a few tasks. If it is not slower per
+    When workers are on a CPU less than nine tenths of their time, one of them alone is tried for a few tasks. If it is not slower per
     row than several were together, it stays alone, and all are tried again later, ever more rarely: another program may have used the CPUs.
     """
 
@@ -118,8 +121,8 @@ class ActiveWorkers:
         if self._alone and self._alone <= self._together * 1.05:
             self._patience *= 2
             self._go("waiting", 1, self._words())
-        elif share < 0.75 and not self._alone:
-            self._go("alone", 1, "one worker alone is tried: together they are off the CPU more than a quarter of the time")
+        elif share < _BUSY and not self._alone:
+            self._go("alone", 1, "one worker alone is tried: together they are off the CPU more than a tenth of the time")
         else:
             self._state = "settled"
 

@@ -69,6 +69,7 @@ class Unit:
     parts: dict[int, tuple[Block, Ints]] = field(default_factory=dict)
     claimed: int = 0
     done: list[tuple[int, int]] = field(default_factory=list)
+    num_done: int = 0
     limit: int = -1
     failure: Failure | None = None
     cost_ns: int = 0
@@ -88,6 +89,8 @@ class Unit:
 
     def rows_complete(self) -> bool:
         """Tell whether every wanted row is done."""
+        if self.failure is None:
+            return self.num_done >= self.num_rows
         return sum(min(stop, self.limit) - start for start, stop in self.done if start < self.limit) >= self.limit
 
     def good_items(self) -> int:

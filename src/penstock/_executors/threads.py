@@ -6,7 +6,7 @@ import threading
 import time
 
 from penstock._engine.engine import Engine
-from penstock._ops.worker import WorkerContext
+from penstock._engine.worker import work
 
 __all__ = ["ThreadsExecutor"]
 
@@ -26,7 +26,7 @@ class ThreadsExecutor:
         for pool, size in engine.pools.items():
             for index in range(size):
                 name = f"penstock-{pool}-{index}"
-                thread = threading.Thread(target=_work, args=(engine, pool, index), name=name, daemon=True)
+                thread = threading.Thread(target=work, args=(engine, pool, index), name=name, daemon=True)
                 self._threads.append(thread)
                 thread.start()
 
@@ -42,18 +42,3 @@ class ThreadsExecutor:
             if thread is not current:
                 thread.join(max(0.0, deadline - time.monotonic()))
         return [thread.name for thread in self._threads if thread.is_alive() and thread is not current]
-
-
-def _work(engine: Engine, pool: str, index: int) -> None:
-    worker = WorkerContext(index)
-    try:
-        while True:
-            task = engine.claim(pool, index)
-            if task is None:
-                return
-            engine.run(task, worker)
-            del task
-    except BaseException as error:
-        engine.broke(error)
-        if not isinstance(error, Exception):
-            raise

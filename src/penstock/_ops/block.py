@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import LEAF, Structure, unflatten
-from penstock._contracts.source import ColumnSource, IndexedSource
+from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
+from penstock._contracts.transform import Scratch
 
 __all__ = ["Block", "ElementFailed", "Ints", "zeros"]
 
@@ -41,7 +42,7 @@ class Block:
     A key is (epoch, index, lane): the pass, the number in the source, and what tells apart elements that share both.
     """
 
-    __slots__ = ("_column_source", "_columns", "_rows", "_source", "_structure", "epochs", "indices", "lanes")
+    __slots__ = ("_column_source", "_columns", "_rows", "_source", "_structure", "_transient", "epochs", "indices", "lanes")
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class Block:
         rows: list[Any] | None = None,
         source: IndexedSource | None = None,
         column_source: ColumnSource | None = None,
+        transient: TransientSource | None = None,
         columns: tuple[Structure, list[NDArray[Any]]] | None = None,
     ) -> None:
         self.epochs = epochs
@@ -60,6 +62,7 @@ class Block:
         self._rows = rows
         self._source = source
         self._column_source = column_source
+        self._transient = transient
         self._structure, self._columns = columns if columns is not None else (LEAF, None)
 
     def __len__(self) -> int:
@@ -91,6 +94,22 @@ class Block:
             else:
                 self._rows = self._gather()
         return self._rows
+
+    def transient(self, field: str) -> bool:
+        """Tell whether `each_transient` can read this block, with `field` in working memory."""
+        return self._transient is not None and self._rows is None and self._transient.transient_field == field
+
+    def read_transient(self, offset: int, scratch: Scratch) -> Any:
+        """Read one element; its bytes are valid until the next call with this scratch.
+
+        Raises:
+            ElementFailed: when the source could not read it.
+        """
+        assert self._transient is not None
+        try:
+            return self._transient.read_transient(int(self.indices[offset]), scratch)
+        except BaseException as error:
+            raise ElementFailed(offset, "read", error) from error
 
     def first(self) -> Any:
         """Return the first element of a columnar block, without the others."""

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from penstock._contracts.source import ColumnSource, IndexedSource
+from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
 from penstock._ops.block import Block, ElementFailed, Ints, zeros
 from penstock._ops.operator import ChainOp, Leaf
 from penstock._ops.stack import stack_rows
@@ -22,11 +22,12 @@ class ReadLeaf:
     """Elements of an indexed source."""
 
     source: IndexedSource
-    columnar: bool
+    columns: ColumnSource | None
+    transient: TransientSource | None
 
     def run(self, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
-        columns = cast(ColumnSource, self.source) if self.columnar else None
-        return Block(epochs, positions, zeros(len(positions)), source=self.source, column_source=columns)
+        lanes = zeros(len(positions))
+        return Block(epochs, positions, lanes, source=self.source, column_source=self.columns, transient=self.transient)
 
     def where(self, epoch: int, position: int) -> str:
         return self.source.describe(position)

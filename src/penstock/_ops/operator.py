@@ -30,8 +30,8 @@ class RowSink(Protocol):
     def put_block(self, row: int, block: Block) -> None:
         """Write a whole block from `row` on."""
 
-    def row_of(self, field: str, row: int) -> Any:
-        """Return the array to write `field` of row `row` into, or None when that is not known yet."""
+    def array_of(self, field: str) -> Any:
+        """Return the array whose rows take `field`, or None when that is not known yet."""
 
     def columns_of(self, structure: Any, row: int, count: int) -> list[Any] | None:
         """Return the arrays to write `count` rows of every leaf into, or None when they are not known or are of another structure."""

@@ -102,18 +102,12 @@ class Rows:
                 return
         self.put_rows(row, block.rows())
 
-    def row_of(self, field: str, row: int) -> NDArray[Any] | None:
-        """Return the row of a field of flat dicts, or None when it is not known."""
-        guess, arrays = self._guess, self._arrays
-        if guess is None or self._padding is not None:
+    def array_of(self, field: str) -> NDArray[Any] | None:
+        """Return the array of a field of flat dicts, or None when it is not known."""
+        if self._guess is None or self._padding is not None:
             return None
-        place = guess.place_of(field)
-        if place is None:
-            return None
-        if arrays is None:
-            arrays = self._open(None, row)
-        found: NDArray[Any] = arrays[place][row]
-        return found
+        place = self._guess.place_of(field)
+        return None if place is None else self._open(None, 0)[place]
 
     def columns_of(self, structure: Structure, row: int, count: int) -> list[NDArray[Any]] | None:
         """Return the rows of every leaf, or None when no spec is known or it is another one."""

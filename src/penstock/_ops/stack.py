@@ -29,7 +29,7 @@ _OBJECT = np.dtype(object)
 class BatchSpec:
     """Structure, shapes and dtypes of one element of a batch."""
 
-    __slots__ = ("_flat_keys", "leaves", "row_bytes", "structure")
+    __slots__ = ("_flat_keys", "_quick", "leaves", "row_bytes", "structure")
 
     def __init__(self, element: Any, name: Callable[[], str]) -> None:
         """Read the spec off an element.
@@ -50,6 +50,7 @@ class BatchSpec:
         self._flat_keys: tuple[Any, ...] | None = None
         if self.structure is not LEAF and self.structure[0] == "dict" and all(child is LEAF for child in self.structure[2]):
             self._flat_keys = self.structure[1]
+        self._quick = [(leaf.shape, None if leaf.dtype == _OBJECT else leaf.dtype, leaf) for leaf in self.leaves]
         self.row_bytes = sum(leaf.dtype.itemsize * int(np.prod(leaf.shape, dtype=np.int64)) for leaf in self.leaves)
 
     def same(self, other: BatchSpec) -> bool:
@@ -67,10 +68,15 @@ class BatchSpec:
         if keys is not None:
             if type(element) is not dict or len(element) != len(keys):
                 return False
-            for key, array, leaf in zip(keys, arrays, self.leaves, strict=True):
+            for key, array, (shape, dtype, leaf) in zip(keys, arrays, self._quick, strict=False):
                 if key == done:
                     continue
-                if key not in element or not _store(array, row, element[key], leaf):
+                if key not in element:
+                    return False
+                value = element[key]
+                if type(value) is np.ndarray and value.dtype is dtype and value.shape == shape:
+                    array[row] = value
+                elif not _store(array, row, value, leaf):
                     return False
             return True
         if self.structure is LEAF:
@@ -136,12 +142,20 @@ class BatchSpec:
 
 
 def _store(array: NDArray[Any], row: int, value: Any, leaf: ArraySpec) -> bool:
-    if type(value) is np.ndarray:
+    kind = type(value)
+    if kind is np.ndarray:
         if value.shape != leaf.shape or (value.dtype != leaf.dtype and leaf.dtype != _OBJECT):
             return False
         if leaf.dtype == _OBJECT and value.dtype.kind not in "OUS":
             return False
-    elif spec_of(value) != leaf or (type(value) is int and not -(2**63) <= value < 2**63) or (leaf.dtype == _OBJECT and not isinstance(value, (str, bytes, np.ndarray, np.generic))):
+    elif issubclass(kind, np.generic) and kind is leaf.dtype.type and not leaf.shape and value.dtype == leaf.dtype:
+        pass
+    elif kind is str or kind is bytes:
+        if leaf.dtype != _OBJECT or leaf.shape:
+            return False
+    elif spec_of(value) != leaf or (kind is int and not -(2**63) <= value < 2**63):
+        return False
+    elif leaf.dtype == _OBJECT and not isinstance(value, (str, bytes, np.ndarray, np.generic)):
         return False
     array[row] = value
     return True

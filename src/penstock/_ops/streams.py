@@ -26,14 +26,13 @@ class FilterOp:
     def sift(self, block: Block, origins: Ints) -> tuple[Block, Ints]:
         """Return what is left, and where it came from."""
         kept: list[int] = []
-        offset = -1
-        fn = self.fn
+        rows, fn, offset = block.rows(), self.fn, 0
         try:
-            for offset, row in enumerate(block.rows()):
+            for offset, row in enumerate(rows):
                 if fn(row):
                     kept.append(offset)
         except BaseException as error:
-            raise ElementFailed(int(origins[offset]) if offset >= 0 else 0, self.name, error) from error
+            raise ElementFailed(int(origins[offset]), self.name, error) from error
         if len(kept) == len(block):
             return block, origins
         chosen = np.array(kept, np.int64)
@@ -51,9 +50,9 @@ class FlatMapOp:
         """Return all results, and where each came from. Their lanes tell apart the results of one element."""
         rows: list[Any] = []
         counts: list[int] = []
-        fn = self.fn
+        elements, fn = block.rows(), self.fn
         try:
-            for row in block.rows():
+            for row in elements:
                 before = len(rows)
                 rows.extend(fn(row))
                 counts.append(len(rows) - before)
@@ -76,7 +75,7 @@ class UnbatchOp:
 
 
 def _sublanes(lanes: NDArray[np.uint64], counts: list[int]) -> NDArray[np.uint64]:
-    """Number the results of each element into their lanes: the first keeps its parent's, so that a 1:1 flat_map changes nothing."""
+    """Put the number of each result into its lane; the first result of an element in lane 0 stays there, as one to one operators do."""
     numbers = np.concatenate([np.arange(count, dtype=np.uint64) for count in counts]) if counts else np.empty(0, np.uint64)
     return lanes * np.uint64(0x9E3779B97F4A7C15) + numbers
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from penstock import kernels
 from penstock._contracts.element import LEAF
-from penstock._contracts.transform import BlockTransform, Transform
+from penstock._contracts.transform import BlockTransform, Scratch, Transform
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.operator import RowSink
 from penstock._ops.worker import WorkerContext
@@ -49,44 +50,60 @@ class TransformsOp:
             done = self._columns(block, worker, None)
             if done is not None:
                 return block.with_columns(*done)
-        out: list[Any] = []
-        draws = self._draws(block)
-        for offset, element in enumerate(block.rows()):
-            out.append(self._one(element, offset, draws, worker, None, 0)[0])
-        return block.with_rows(out)
+        targets: list[NDArray[Any] | None] = [None] * len(self.steps)
+        return block.with_rows([element for element, _ in self._each(block, worker, targets, 0)])
 
     def up_into(self, block: Block, worker: WorkerContext, sink: RowSink, row: int) -> None:
         """Write each element into its row; the last transform of a field writes there itself."""
         if self._blockwise(block) and self._columns_into(block, worker, sink, row):
             return
-        draws = self._draws(block)
-        for offset, element in enumerate(block.rows()):
-            element, done = self._one(element, offset, draws, worker, sink, row + offset)
-            sink.put(row + offset, element, done)
+        targets = [sink.array_of(step.transform.out_field) if step.last else None for step in self.steps]
+        for place, (element, done) in enumerate(self._each(block, worker, targets, row), row):
+            sink.put(place, element, done)
 
-    def _one(
-        self, element: Any, offset: int, draws: list[list[list[float]]], worker: WorkerContext, sink: RowSink | None, row: int
-    ) -> tuple[Any, str | None]:
-        """Run the steps on one element; return it and the field that already stands in the batch."""
-        number = 0
-        done: str | None = None
-        try:
-            if type(element) is not dict:
-                element = _as_dict(element, self.steps[0])
-            element = element.copy()
-            for number, step in enumerate(self.steps):
-                transform = step.transform
-                out = sink.row_of(transform.out_field, row) if step.last and sink is not None else None
-                scratch = worker.scratch(self.number, number) if out is not None or not step.last else None
-                result = transform.apply(element[transform.field], draws[number][offset], scratch, out)
-                if out is not None and result is out:
-                    done = transform.out_field
-                elif step.last and result.base is not None:
-                    result = result.copy()  # it may be a view of somebody's scratch
-                element[transform.out_field] = result
-        except BaseException as error:
-            raise ElementFailed(offset, self.steps[number].name, _named(error, element, self.steps[number])) from error
-        return element, done
+    def _elements(self, block: Block, worker: WorkerContext) -> Iterable[Any]:
+        """Return the block's elements; bytes that the first step replaces are read one at a time, into working memory."""
+        first = self.steps[0].transform
+        if first.field != first.out_field or not block.transient(first.field):
+            return block.rows()
+        scratch = worker.scratch(self.number, -1)
+        return (block.read_transient(offset, scratch) for offset in range(len(block)))
+
+    def _each(
+        self, block: Block, worker: WorkerContext, targets: list[NDArray[Any] | None], row: int
+    ) -> Iterator[tuple[Any, str | None]]:
+        """Yield each element after all steps, with the field that already stands in its row of `targets`."""
+        plan = [
+            (step.transform.apply, step.transform.field, step.transform.out_field, step.last, target, scratch, draws)
+            for step, target, scratch, draws in zip(
+                self.steps, targets, self._scratches(worker, targets), self._draws(block), strict=True
+            )
+        ]
+        for offset, element in enumerate(self._elements(block, worker)):
+            done: str | None = None
+            number = 0
+            try:
+                element = element.copy() if type(element) is dict else _as_dict(element, self.steps[0])
+                for number, (apply, field, out_field, last, target, scratch, draws) in enumerate(plan):
+                    out = None if target is None else target[row + offset]
+                    result = apply(element[field], draws[offset], scratch, out)
+                    if last:
+                        if result is out:
+                            done = out_field
+                        elif result.base is not None:
+                            result = result.copy()  # it may be a view of somebody's scratch
+                    element[out_field] = result
+            except BaseException as error:
+                step = self.steps[number]
+                raise ElementFailed(offset, step.name, _named(error, element, step)) from error
+            yield element, done
+
+    def _scratches(self, worker: WorkerContext, targets: list[NDArray[Any] | None]) -> list[Scratch | None]:
+        """Return working memory for each step; none for a last step without a row to write to: its result leaves the worker."""
+        return [
+            None if step.last and target is None else worker.scratch(self.number, number)
+            for number, (step, target) in enumerate(zip(self.steps, targets, strict=True))
+        ]
 
     def _draws(self, block: Block) -> list[list[list[float]]]:
         nothing: list[list[float]] = [[]] * len(block)

@@ -5,7 +5,7 @@ A fold sees one item at a time and the ends of passes. Its state is a JSON value
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -32,9 +32,10 @@ class Fold(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Taking:
-    """The first `count` items of each pass. State: how many were seen."""
+    """The first `count` items of each pass. State: how many were seen. `repeated` tells that a repeat stands somewhere above."""
 
     count: int
+    repeated: bool = False
 
     def initial(self) -> int:
         return 0
@@ -90,15 +91,16 @@ class Sharding:
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """Pairs (number, item). State: the next number."""
+    """Pairs (number, item), as `pair` makes them. State: the next number."""
 
     start: int
+    pair: Callable[[int, Item], Item] = lambda number, item: (number, item)
 
     def initial(self) -> int:
         return self.start
 
     def push(self, state: int, item: Item) -> tuple[int, Sequence[Item]]:
-        return state + 1, ((state, item),)
+        return state + 1, (self.pair(state, item),)
 
     def end(self, state: int) -> tuple[int, Sequence[Item], bool]:
         return self.start, (), True
@@ -180,12 +182,19 @@ class Chain:
         end must not be pushed) or "end" (the end of the pass went on upwards).
         """
         for level, (fold, state) in enumerate(zip(self._folds, self._states, strict=True)):
-            if fold.closed(state):
+            if fold.closed(state) and not (isinstance(fold, Taking) and fold.repeated and self._passes_wait(level)):
                 for below in range(level):
                     self._states[below] = self._folds[below].initial()
                 outs, goes_on = self._end_from(level)
                 return outs, "end" if goes_on else "cut"
         return (), "open"
+
+    def _passes_wait(self, level: int) -> bool:
+        """Tell whether a `repeat(count)` below still has passes to come: a cut would give their epochs to the pass that a repeat above asks for."""
+        return any(
+            isinstance(fold, Passes) and fold.count is not None and state + 1 < fold.count
+            for fold, state in zip(self._folds[:level], self._states[:level], strict=True)
+        )
 
     def _push_from(self, level: int, items: Sequence[Item]) -> Sequence[Item]:
         for position in range(level, len(self._folds)):

@@ -1,10 +1,12 @@
-"""The nodes of a plan, one per operator. Frozen values: they hold arguments and children, and do nothing."""
+"""The nodes of a plan, one per operator. Frozen values: they hold arguments and children, and do nothing.
+
+Named tuples: a frozen dataclass costs 0.6 ms of import time each, these cost 0.2.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock._contracts.source import IndexedSource, StreamSource
 
@@ -33,22 +35,19 @@ __all__ = [
 Function = Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
+class Read(NamedTuple):
     """Elements 0..len-1 of an indexed source."""
 
     source: IndexedSource
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadStream:
+class ReadStream(NamedTuple):
     """Elements of a source that is read from its beginning."""
 
     source: StreamSource
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Map:
+class Map(NamedTuple):
     """`fn(element)`, or `fn(element, rng=generator)` when `random`."""
 
     child: Node
@@ -59,8 +58,7 @@ class Map:
     concurrency: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class Filter(NamedTuple):
     """Only the elements for which `fn` is true."""
 
     child: Node
@@ -68,8 +66,7 @@ class Filter:
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlatMap:
+class FlatMap(NamedTuple):
     """All elements of `fn(element)`, one after the other."""
 
     child: Node
@@ -77,15 +74,13 @@ class FlatMap:
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unbatch:
+class Unbatch(NamedTuple):
     """The rows of each element."""
 
     child: Node
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shuffle:
+class Shuffle(NamedTuple):
     """A keyed permutation of positions: global without `buffer_size`, inside a window with one."""
 
     child: Node
@@ -94,8 +89,7 @@ class Shuffle:
     reshuffle_each_epoch: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shard:
+class Shard(NamedTuple):
     """Positions index, index + num_shards, index + 2 * num_shards, ..."""
 
     child: Node
@@ -103,24 +97,22 @@ class Shard:
     index: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Take:
+class Take(NamedTuple):
     """The first `count` elements."""
 
     child: Node
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skip:
-    """All but the first `count` elements."""
+class Skip(NamedTuple):
+    """All but the first `count` elements. `lead` is how many places of the order below a shard (after a resume) `count` counts too far."""
 
     child: Node
     count: int
+    lead: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repeat:
+class Repeat(NamedTuple):
     """`count` passes, or endless ones; the first of them is pass number `first` (after a resume)."""
 
     child: Node
@@ -128,31 +120,27 @@ class Repeat:
     first: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Enumerate:
+class Enumerate(NamedTuple):
     """Pairs (number, element)."""
 
     child: Node
     start: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Concatenate:
+class Concatenate(NamedTuple):
     """All elements of the first child, then of the next. Children that are parts of one dataset (after a resume) share its keys."""
 
     children: tuple[Node, ...]
     parts_of_one: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Zip:
+class Zip(NamedTuple):
     """Tuples of one element of each child; as long as the shortest."""
 
     children: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class Batch(NamedTuple):
     """`batch_size` elements stacked along a new first dimension."""
 
     child: Node
@@ -160,8 +148,7 @@ class Batch:
     drop_remainder: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PaddedBatch:
+class PaddedBatch(NamedTuple):
     """Like Batch, each leaf padded to the longest of the batch or to `padded_shapes`."""
 
     child: Node
@@ -171,8 +158,7 @@ class PaddedBatch:
     padding_values: Any = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prefetch:
+class Prefetch(NamedTuple):
     """At least `buffer_size` finished batches ahead of the consumer, memory permitting."""
 
     child: Node

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from penstock._order.arithmetic import INFINITE, shard_resume
@@ -22,7 +21,12 @@ class GlobalPosition(NamedTuple):
 def epoch_at(root: Node, position: int) -> int:
     """Return the pass that root position `position` belongs to, counted by the repeats of an indexable plan."""
     node, epoch = root, 0
-    while not isinstance(node, (Read, Concatenate, Zip)):
+    while not isinstance(node, (Read, Zip)):
+        if isinstance(node, Concatenate):
+            if not node.parts_of_one:
+                break
+            node, position = _part(node, position)
+            continue
         below = children_of(node)[0]
         if isinstance(node, (Batch, PaddedBatch)):
             position *= node.batch_size
@@ -30,7 +34,7 @@ def epoch_at(root: Node, position: int) -> int:
             length = length_of(below)
             if length not in (None, INFINITE, 0):
                 passes, position = divmod(position, int(length or 1))
-                epoch = epoch * (node.count or 1) + passes
+                epoch = epoch * (node.count or 1) + passes + node.first
         node = below
     return epoch
 
@@ -52,12 +56,12 @@ def shard_of(root: Node) -> Shard | None:
 
 
 def global_position(root: Node, position: int) -> GlobalPosition:
-    """Return what root position `position` means for all shards together. `shard_of(root)` must not be None."""
-    node, epoch = root, 0
+    """Return what root position `position` means for all shards together. `shard_of` of the whole plan must not be None."""
+    node, epoch, lead = root, 0, 0
+    last: float = INFINITE
     while not isinstance(node, Shard):
         if isinstance(node, Concatenate):
-            first = int(length_of(node.children[0]) or 0)
-            node, position = (node.children[0], position) if position < first else (node.children[1], position - first)
+            node, position = _part(node, position)
             continue
         if isinstance(node, (Batch, PaddedBatch)):
             position *= node.batch_size
@@ -65,14 +69,23 @@ def global_position(root: Node, position: int) -> GlobalPosition:
             length = int(length_of(node.child) or 1)
             epoch, position = divmod(position, length)
             epoch += node.first
+            last = INFINITE if node.count is None else node.first + node.count
         elif isinstance(node, Skip):
-            position += node.count
+            position, lead = position + node.count, node.lead
         node = children_of(node)[0]
-    local = length_of(node)
+    if epoch >= last:  # the last batch of a batch above a repeat may end behind the last pass
+        return GlobalPosition(epoch, 0)
     total = length_of(node.child)
-    if local is not None and local != INFINITE and position >= local:
-        return GlobalPosition(epoch, int(total or 0))
-    return GlobalPosition(epoch, position * node.num_shards)
+    element = position * node.num_shards - lead
+    if element < 0:
+        return GlobalPosition(epoch - 1, int(total or 0) + element)
+    return GlobalPosition(epoch, element if total is None or total == INFINITE else min(element, int(total)))
+
+
+def _part(node: Concatenate, position: int) -> tuple[Node, int]:
+    """Return the part of a moved plan that a position falls in, and the position in it."""
+    first = int(length_of(node.children[0]) or 0)
+    return (node.children[0], position) if position < first else (node.children[1], position - first)
 
 
 def resharded(root: Node, place: GlobalPosition) -> list[Node]:
@@ -86,7 +99,7 @@ def resharded(root: Node, place: GlobalPosition) -> list[Node]:
         return [_rebuilt(above, _rest(node, place))]
     left = None if node.count is None else node.count - place.epoch - 1
     first = Repeat(child=_rest(node.child, place), count=1, first=place.epoch)
-    after = Repeat(child=node.child, count=left, first=place.epoch + 1)
+    after = Repeat(child=_rest(node.child, place, whole=True), count=left, first=place.epoch + 1)
     if left == 0:
         return [_rebuilt(above, first)]
     if any(isinstance(part, (Batch, PaddedBatch)) for part in above):
@@ -97,12 +110,17 @@ def resharded(root: Node, place: GlobalPosition) -> list[Node]:
 def _rebuilt(above: list[Node], node: Node) -> Node:
     for part in reversed(above):
         assert isinstance(part, (Map, Prefetch, Batch, PaddedBatch))
-        node = replace(part, child=node)
+        node = part._replace(child=node)
     return node
 
 
-def _rest(node: Node, place: GlobalPosition) -> Node:
+def _rest(node: Node, place: GlobalPosition, *, whole: bool = False) -> Node:
+    """Return what is left of a pass at `place`, or a whole later pass of a run that was moved there.
+
+    The shards have reached `place` together, which need not be a multiple of their number; the next saved state must say so again.
+    """
     if isinstance(node, Shard):
-        return Skip(child=node, count=shard_resume(place.element, node.num_shards, node.index))
+        count = shard_resume(place.element, node.num_shards, node.index)
+        return Skip(child=node, count=0 if whole else count, lead=count * node.num_shards - place.element)
     assert isinstance(node, (Map, Prefetch, Batch, PaddedBatch))
-    return replace(node, child=_rest(node.child, place))
+    return node._replace(child=_rest(node.child, place, whole=whole))

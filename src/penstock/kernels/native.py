@@ -7,8 +7,8 @@ From any thread; the library keeps no state.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +18,7 @@ from penstock.kernels import twin
 
 __all__ = ["LIBRARY", "Native", "load"]
 
-LIBRARY: Final = Path(__file__).with_name("_penstock.so")
+LIBRARY: Final = os.path.join(os.path.dirname(__file__), "_penstock.so")  # pathlib would cost 5 ms of import time
 # Raised with every change of an argument list, so that an old library beside new Python code is not called.
 _INTERFACE: Final = 1
 
@@ -35,7 +35,7 @@ _SIGNATURES: Final = {
 _shared: Callable[[Any], Any] = (ctypes.c_char * 0).from_buffer
 
 
-def load(path: Path = LIBRARY) -> Native | None:
+def load(path: str | os.PathLike[str] = LIBRARY) -> Native | None:
     """Open the library; return None when it is not there, cannot be opened here or is of another version."""
     try:
         library = ctypes.CDLL(str(path))

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SourceError
 from penstock.sources.paths import pack_paths, shown
 
@@ -53,6 +54,24 @@ class FilesSource:
             self._table.read_into(indices, rows, None)
         except (OSError, SourceError) as error:
             error.add_note(f"reading {self.describe(indices[len(rows) - before])}")
+            raise
+
+    @property
+    def transient_field(self) -> str:
+        """Return the name of the bytes' field."""
+        return "data"
+
+    def read_transient(self, index: int, scratch: Scratch) -> dict[str, Any]:
+        """Return one element, its bytes in working memory.
+
+        Raises:
+            OSError: as the system says it, with a note that names the element.
+            SourceError: it is no regular file.
+        """
+        try:
+            return self._table.read_transient(index, None, scratch)
+        except (OSError, SourceError) as error:
+            error.add_note(f"reading {self.describe(index)}")
             raise
 
     def describe(self, index: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock._contracts.transform import Scratch
 from penstock.errors import SourceError
 from penstock.sources.paths import pack_paths, shown
 
@@ -84,6 +85,24 @@ class ImageFolderSource:
             self._table.read_into(indices, rows, self._labels)
         except (OSError, SourceError) as error:
             error.add_note(f"reading {self.describe(indices[len(rows) - before])}")
+            raise
+
+    @property
+    def transient_field(self) -> str:
+        """Return the name of the bytes' field."""
+        return "data"
+
+    def read_transient(self, index: int, scratch: Scratch) -> dict[str, Any]:
+        """Return one element, its bytes in working memory.
+
+        Raises:
+            OSError: as the system says it, with a note that names the element.
+            SourceError: it is no regular file.
+        """
+        try:
+            return self._table.read_transient(index, self._labels, scratch)
+        except (OSError, SourceError) as error:
+            error.add_note(f"reading {self.describe(index)}")
             raise
 
     def describe(self, index: int) -> str:

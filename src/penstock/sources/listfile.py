@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.transform import Scratch
 from penstock.errors import ListFileError, PlanError, SourceError
 from penstock.sources.listparse import parse_list
 from penstock.sources.paths import PADDING, PathTable, shown
@@ -114,6 +115,24 @@ class ListSource:
             self._table.read_into(indices, rows, self._labels)
         except (OSError, SourceError) as error:
             error.add_note(f"reading {self.describe(indices[len(rows) - before])}")
+            raise
+
+    @property
+    def transient_field(self) -> str:
+        """Return the name of the bytes' field."""
+        return "data"
+
+    def read_transient(self, index: int, scratch: Scratch) -> dict[str, Any]:
+        """Return one element, its bytes in working memory.
+
+        Raises:
+            OSError: as the system says it, with a note that names the element.
+            SourceError: it is no regular file.
+        """
+        try:
+            return self._table.read_transient(index, self._labels, scratch)
+        except (OSError, SourceError) as error:
+            error.add_note(f"reading {self.describe(index)}")
             raise
 
     def describe(self, index: int) -> str:

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.transform import Scratch
 from penstock.sources.digest import spread
-from penstock.sources.reading import read_ends, read_file
+from penstock.sources.reading import read_ends, read_file, read_file_into
 
 __all__ = ["PADDING", "PathTable", "pack_paths", "shown"]
 
@@ -76,6 +77,19 @@ class PathTable:
         for (start, end), label in zip(spans, labels[places].tolist(), strict=True):
             path = blob[start:end].decode(_ENCODING, _ERRORS)
             append({"path": path, "data": read_file(full(path)), "label": label})
+
+    def read_transient(self, index: int, labels: NDArray[np.int64] | None, scratch: Scratch) -> dict[str, Any]:
+        """Return one element as `read_into` does, its "data" in working memory.
+
+        Raises:
+            OSError: as the system says it.
+            SourceError: it is no regular file.
+        """
+        path = self.path(index)
+        element: dict[str, Any] = {"path": path, "data": read_file_into(self.full(path), scratch)}
+        if labels is not None:
+            element["label"] = int(labels[index])
+        return element
 
     def hashes(self, begin: int, end: int, skip: int = 0) -> NDArray[np.uint64]:
         """Return a 64-bit hash of each of the paths begin..end-1 without their first `skip` bytes.

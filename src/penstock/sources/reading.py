@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import stat
 
+import numpy as np
+
+from penstock._contracts.transform import Scratch
 from penstock.errors import SourceError
 
-__all__ = ["read_ends", "read_file"]
+__all__ = ["read_ends", "read_file", "read_file_into"]
 
 # O_NONBLOCK: opening a FIFO without a writer must not block; it means nothing for regular files.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
@@ -43,6 +46,31 @@ def read_file(path: str) -> bytes:
         if len(data) == size and size:
             return data
         return _read_rest(descriptor, data)
+    finally:
+        os.close(descriptor)
+
+
+def read_file_into(path: str, scratch: Scratch) -> bytes | memoryview:
+    """Read all of a regular file into working memory, whose pages are there already: 100 kB of new bytes cost 25 page faults.
+
+    Returns:
+        A view that is valid until the next call with this scratch; or bytes, for a file whose size does not say how long it is.
+
+    Raises:
+        OSError: as the system says it.
+        SourceError: as `read_file`.
+    """
+    descriptor = os.open(path, _FLAGS)
+    try:
+        status = os.fstat(descriptor)
+        if status.st_mode & 0o170000 != 0o100000:
+            raise _not_regular(path, status.st_mode)
+        size = status.st_size
+        buffer = memoryview(scratch.take("file", (size + 1,), np.uint8))
+        count = os.readv(descriptor, [buffer])
+        if count == size and size:
+            return buffer[:size]
+        return _read_rest(descriptor, bytes(buffer[:count]))
     finally:
         os.close(descriptor)
 

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import enum
+from collections import OrderedDict, namedtuple
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock._contracts.element import LEAF, ArraySpec, flatten, leaf_paths, map_leaves, spec_of, structure_of, unflatten
+
+Point = namedtuple("Point", ["x", "y"])
+
+TREES = st.recursive(
+    st.integers() | st.text(max_size=3) | st.binary(max_size=3) | st.floats(allow_nan=False),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.builds(Point, inner, inner)
+        | st.dictionaries(st.sampled_from(["a", "b", "it's"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Compare two trees with the types of their nodes and the order of their keys."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+@given(TREES)
+def test_a_tree_taken_apart_and_put_together_is_the_same_tree(tree: Any) -> None:
+    assert same(unflatten(structure_of(tree), iter(flatten(tree))), tree)
+
+
+@given(TREES)
+def test_every_leaf_has_a_path_that_leads_to_it(tree: Any) -> None:
+    paths = leaf_paths(structure_of(tree))
+    leaves = flatten(tree)
+    assert len(paths) == len(leaves) == len(set(paths))
+    for path, leaf in zip(paths, leaves, strict=True):
+        assert eval("tree" + path, {"tree": tree}) is leaf
+
+
+@given(TREES, TREES)
+def test_two_structures_are_equal_exactly_when_the_trees_differ_in_leaves_only(one: Any, other: Any) -> None:
+    same_nodes = same(map_leaves(lambda _: 0, one), map_leaves(lambda _: 0, other))
+    assert (structure_of(one) == structure_of(other)) == same_nodes
+
+
+def test_a_function_on_the_leaves_keeps_keys_their_order_and_named_tuples() -> None:
+    tree = {"b": [1, 2], "a": Point(3, (4,))}
+    result = map_leaves(lambda leaf: leaf * 10, tree)
+    assert list(result) == ["b", "a"]
+    assert same(result, {"b": [10, 20], "a": Point(30, (40,))})
+
+
+def test_a_dict_of_another_class_has_the_structure_of_a_dict() -> None:
+    assert structure_of(OrderedDict(a=1, b=2)) == structure_of({"a": 3, "b": 4})
+    assert structure_of({"b": 4, "a": 3}) != structure_of({"a": 3, "b": 4})
+
+
+@pytest.mark.parametrize("leaf", [np.zeros(3), 1, 1.5, "text", b"bytes", None, {1, 2}])
+def test_everything_else_is_a_leaf(leaf: Any) -> None:
+    assert structure_of(leaf) is LEAF
+    assert flatten(leaf)[0] is leaf
+    assert leaf_paths(LEAF) == [""]
+
+
+class Tensor:
+    """What PyTorch, JAX and TensorFlow have in common."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.array
+
+
+class Colour(enum.IntEnum):
+    RED = 1
+
+
+@pytest.mark.parametrize(
+    ("leaf", "shape", "dtype"),
+    [
+        (True, (), "bool"),
+        (7, (), "int64"),
+        (7.0, (), "float64"),
+        (7j, (), "complex128"),
+        (np.float16(1), (), "float16"),
+        (np.datetime64("2026-01-01", "ms"), (), "datetime64[ms]"),
+        (np.zeros((2, 0, 3), ">i4"), (2, 0, 3), ">i4"),
+        (np.array(5, "u1"), (), "u1"),
+        (np.zeros(2, [("x", "i4"), ("y", "f8")]), (2,), [("x", "i4"), ("y", "f8")]),
+        ("text", (), object),
+        (b"bytes", (), object),
+        (np.str_("text"), (), object),
+        (np.bytes_(b"bytes"), (), object),
+        (np.array(["a", "bcd"]), (2,), object),
+        (np.array([b"a", b"bcd"]), (2,), object),
+        (np.array([None, 1]), (2,), object),
+        (Tensor(np.zeros((2, 3), "f4")), (2, 3), "f4"),
+        (Tensor(np.array(["a", "bcd"])), (2,), object),
+        (None, (), object),
+        (Colour.RED, (), object),
+    ],
+)
+def test_the_spec_of_a_leaf_is_what_it_becomes_in_a_batch(leaf: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    assert spec_of(leaf) == ArraySpec(shape, np.dtype(dtype))
+
+
+def test_a_spec_reads_like_a_shape() -> None:
+    assert repr(ArraySpec((224, 3), np.dtype("f4"))) == "float32[224, 3]"
+    assert repr(ArraySpec((), np.dtype("i8"))) == "int64[]"

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from penstock._contracts.options import Options
+from penstock.errors import PlanError
+
+
+def test_the_defaults_leave_the_choice_to_penstock() -> None:
+    assert Options() == Options(num_workers="auto", executor="auto", memory_bytes="auto", grace_period_s=2.0)
+
+
+@pytest.mark.parametrize(
+    "given", [{"num_workers": 0}, {"num_workers": 64}, {"executor": "inline"}, {"executor": "threads"}, {"memory_bytes": 1}, {"grace_period_s": 0}]
+)
+def test_what_makes_sense_is_accepted(given: dict[str, Any]) -> None:
+    options = Options(**given)
+    assert {name: getattr(options, name) for name in given} == given
+
+
+@pytest.mark.parametrize(
+    ("given", "what", "fix"),
+    [
+        ({"num_workers": -1}, "num_workers=-1 is not a number of workers", '"auto", 0 (inline) or a positive number'),
+        ({"num_workers": True}, "num_workers=True is not a number of workers", '"auto", 0 (inline)'),
+        ({"num_workers": 2.0}, "num_workers=2.0 is not a number of workers", '"auto", 0 (inline)'),
+        ({"num_workers": "many"}, "num_workers='many' is not a number of workers", '"auto", 0 (inline)'),
+        ({"executor": "processs"}, "executor='processs' is not known", "give one of auto, inline, threads"),
+        ({"memory_bytes": 0}, "memory_bytes=0 is not a size", '"auto" or a number of bytes'),
+        ({"memory_bytes": -5}, "memory_bytes=-5 is not a size", '"auto" or a number of bytes'),
+        ({"memory_bytes": 1e9}, "memory_bytes=1000000000.0 is not a size", '"auto" or a number of bytes'),
+        ({"grace_period_s": -0.1}, "grace_period_s=-0.1 is not a time", "number of seconds >= 0"),
+        ({"grace_period_s": float("nan")}, "grace_period_s=nan is not a time", "number of seconds >= 0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_its_value(given: dict[str, Any], what: str, fix: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        Options(**given)
+    assert caught.value.what == what
+    assert caught.value.where == "feed options"
+    assert fix in caught.value.fix
+
+
+def test_options_are_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Options().num_workers = 3  # type: ignore[misc]

@@ -1,0 +1,194 @@
+"""Runs a program without threads: a scheduler claims, computes, books and takes in any order that a seed asks for.
+
+A real run is one of these schedules. Because computing a task and booking it are steps of their own, tasks complete in every order.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+
+import penstock as ps
+from penstock._engine.execute import finish_unit, run_task
+from penstock._engine.flow import READER, Flow, Ready
+from penstock._engine.lower import lower
+from penstock._engine.segment import Segment
+from penstock._engine.unit import Failure, Task, Token, Unit
+from penstock._ops.rows import Rows
+from penstock._ops.worker import WorkerContext
+
+START = Token((0, 0))
+
+
+class Stepper:
+    """A flow and everything around it, one step at a time.
+
+    Attributes:
+        items: what the consumer took, in order.
+        tokens: the token after each of them.
+        error: the failure that ended the run, or None.
+        claims: (segment, unit, stage, row) of every row that was claimed, to see that each was claimed once.
+    """
+
+    def __init__(
+        self, dataset: ps.Dataset, seed: int, *, num_workers: int = 3, memory_bytes: int = 1 << 28, start: Token = START, keep: int = 0
+    ) -> None:
+        self.flow = Flow(lower(dataset._root), num_workers, memory_bytes, start)
+        self.items: list[Any] = []
+        self.tokens: list[Token] = []
+        self.error: Failure | None = None
+        self.claims: list[tuple[int, int, int, int]] = []
+        self.num_workers = num_workers
+        self.most_in_flight = 0
+        self._chance = random.Random(seed)
+        self._free = {pool: list(range(self.flow.size_of(pool))) for pool in self.flow.pools}
+        self._claimed: list[tuple[str, int, Task]] = []
+        self._computed: list[tuple[str, int, Task, Any]] = []
+        self._to_finish: list[tuple[str, int, Segment, Unit]] = []
+        self._keep = keep
+        self._held: list[int] = []
+        self._leased: dict[int, int] = {}
+        self._taken = 0
+        self._workers = {(pool, worker): WorkerContext(worker) for pool in self._free for worker in self._free[pool]}
+        self.ended = False
+
+    def run(self, most_items: int | None = None) -> Stepper:
+        """Step until the end, the error or `most_items`."""
+        while not self.ended and (most_items is None or len(self.items) < most_items):
+            self.step()
+            self.check_bounds()
+        return self
+
+    def fill(self) -> None:
+        """Do all that can be done while the consumer takes nothing."""
+        moved = True
+        while moved:
+            kinds = [kind for kind, there in self._possible().items() if there and kind != "_take"]
+            self._chance.shuffle(kinds)
+            self.flow.waiting = 0
+            moved = any(getattr(self, kind)() for kind in kinds)
+            self.check_bounds()
+
+    def step(self) -> None:
+        """Do one thing that a thread could do now."""
+        kinds = [kind for kind, there in self._possible().items() if there]
+        self._chance.shuffle(kinds)
+        before = self.flow.version
+        self.flow.waiting = 0 if self.flow.ready else 1
+        for kind in kinds:
+            if getattr(self, kind)():
+                return
+        if self.flow.version != before:
+            return  # looking for a task committed something
+        raise AssertionError(f"stuck: {[segment.position() for segment in self.flow.segments]}, ready {len(self.flow.ready)}")
+
+    def _possible(self) -> dict[str, bool]:
+        return {
+            "_claim": any(self._free.values()),
+            "_compute": bool(self._claimed),
+            "_book": bool(self._computed),
+            "_finish": bool(self._to_finish),
+            "_take": bool(self.flow.ready),
+        }
+
+    def _claim(self) -> bool:
+        pools = [pool for pool, free in self._free.items() if free]
+        self._chance.shuffle(pools)
+        for pool in pools:
+            for worker in sorted(self._free[pool], key=lambda _: self._chance.random()):
+                task = self.flow.next_task(pool, worker)
+                if task is not None:
+                    self._free[pool].remove(worker)
+                    self._claimed.append((pool, worker, task))
+                    if task.unit is not None:
+                        self.claims.extend((task.segment, task.unit.seq, task.stage, row) for row in range(task.begin, task.end))
+                    return True
+        return False
+
+    def _compute(self) -> bool:
+        pool, worker, task = self._pick(self._claimed)
+        if task.read:
+            assert self.flow.reader is not None
+            self._computed.append((pool, worker, task, self.flow.reader.read(task.read)))
+            return True
+        segment, unit = self.flow.segments[task.segment], task.unit
+        assert unit is not None
+        if not unit.finishing and unit.rows is None and segment.plan.batch is not None and task.stage == len(segment.plan.stages) - 1:
+            self._open_rows(segment, unit)
+        outcome = run_task(segment.plan, task, self._workers[pool, worker])
+        self._computed.append((pool, worker, task, outcome))
+        return True
+
+    def _book(self) -> bool:
+        pool, worker, task, outcome = self._pick(self._computed)
+        wall_ns = self._chance.choice([100, 10_000, 1_000_000, 50_000_000]) * max(1, task.end - task.begin)
+        if task.read:
+            unit, failure = outcome
+            self.flow.book_read(unit, failure, wall_ns)
+            self._free[READER].append(worker)
+            return True
+        segment = self.flow.segments[task.segment]
+        block, end, failure = outcome
+        complete = self.flow.complete(segment, task, block, end, failure, wall_ns, wall_ns)
+        if complete:
+            assert task.unit is not None
+            self._to_finish.append((pool, worker, segment, task.unit))
+        else:
+            self._free[pool].append(worker)
+        return True
+
+    def _finish(self) -> bool:
+        pool, worker, segment, unit = self._pick(self._to_finish)
+        if unit.rows is not None:
+            segment.guess = unit.rows.spec
+        unit.result, tail = finish_unit(segment.plan, unit, self._workers[pool, worker])
+        self.flow.finish(segment, unit, tail)
+        self._free[pool].append(worker)
+        return True
+
+    def _take(self) -> bool:
+        ready: Ready = self.flow.ready.popleft()
+        self.items.extend(reversed(ready.items))
+        if isinstance(ready.tokens, tuple):
+            (pass_number, position), _ = ready.tokens[0]
+            self.tokens.extend(Token((pass_number, position + number + 1)) for number in range(len(ready.items)))
+        else:
+            self.tokens.extend(ready.tokens[: len(ready.items)])
+        self._held.append(self._taken)
+        self._taken += 1
+        while len(self._held) > self._keep:
+            self.flow.reclaim(self._leased.pop(self._held.pop(0), 0))
+        self.ended, self.error = ready.end or ready.error is not None, ready.error
+        return True
+
+    def _open_rows(self, segment: Segment, unit: Unit) -> None:
+        """Give a unit its rows as the engine does, over memory of its own."""
+
+        def allocate(leaves: Any) -> list[Any]:
+            if segment is self.flow.segments[-1]:
+                unit.leased = True
+                self._leased[unit.seq] = 1
+            return [np.empty(shape, dtype) for shape, dtype in leaves]
+
+        assert unit.sizes is not None
+        assert segment.plan.batch is not None
+        unit.rows = Rows(unit.sizes, segment.guess, allocate, str, segment.plan.batch.padding)
+
+    def _pick(self, things: list[Any]) -> Any:
+        return things.pop(self._chance.randrange(len(things)))
+
+    def check_bounds(self) -> None:
+        """Nothing queues up without a limit, whoever is slow."""
+        most = max(2 * self.num_workers + 2, self.flow.program.prefetch + 2, 4)
+        for segment in self.flow.segments[:-1]:
+            assert segment.opened - segment.committed <= most
+        for segment in self.flow.segments[1:]:
+            assert len(segment.inbox) <= 4
+        last = self.flow.segments[-1]
+        in_flight = last.opened - (last.committed - len(self.flow.ready))
+        self.most_in_flight = max(self.most_in_flight, in_flight)
+        # Sequencers may make several hand-overs wait, but never more than there may be units.
+        assert len(self.flow.ready) <= most
+        assert in_flight <= most

@@ -1,0 +1,216 @@
+"""Whatever the order in which tasks complete, what comes out is the reference sequence: schedules at random, without threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from _engine.stepping import Stepper
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from laws.plans import Plan, plain, plans
+
+import penstock as ps
+from penstock._engine.flow import READER, SHARED, Flow, pool_of
+from penstock._engine.lower import lower
+from penstock._engine.unit import Token
+
+SEEDS = st.integers(0, 2**32)
+
+
+def items(stepper: Stepper) -> list[Any]:
+    return [plain(item) for item in stepper.items]
+
+
+def double(x: Any) -> Any:
+    return x * 2
+
+
+@settings(max_examples=200)
+@given(plans(), SEEDS, st.integers(1, 5), st.integers(0, 3))
+def test_whatever_the_order_of_completion_the_reference_sequence_comes_out(plan: Plan, seed: int, workers: int, keep: int) -> None:
+    stepper = Stepper(plan.dataset, seed, num_workers=workers, keep=keep).run()
+    assert stepper.error is None
+    assert items(stepper) == plan.everything()
+    assert len(set(stepper.claims)) == len(stepper.claims)
+
+
+@settings(max_examples=150)
+@given(plans(), SEEDS, SEEDS, st.data())
+def test_the_token_after_any_item_resumes_right_behind_it(plan: Plan, seed: int, other: int, data: st.DataObject) -> None:
+    whole = plan.everything()
+    stop = data.draw(st.integers(0, len(whole)))
+    stepper = Stepper(plan.dataset, seed).run(most_items=stop)
+    token = stepper.tokens[stop - 1] if stop else Token((0, 0))
+    assert items(stepper)[:stop] == whole[:stop]
+    again = Stepper(plan.dataset, other, num_workers=2, start=token).run()
+    assert items(again) == whole[stop:]
+
+
+class Refused(Exception):
+    """A user's error."""
+
+
+def failing(bad: frozenset[int]) -> Any:
+    def look(x: Any) -> Any:
+        if int(x) in bad:
+            raise Refused(int(x))
+        return x
+
+    return look
+
+
+BAD = st.frozensets(st.integers(0, 59), min_size=1, max_size=8)
+
+
+def build(kind: str, bad: frozenset[int], batch: int) -> tuple[ps.Dataset, list[int]]:
+    """Return a dataset that fails at the elements `bad`, and the order in which elements come without the failure."""
+    ds, order = ps.from_source(list(range(60))), list(range(60))
+    if "shuffled" in kind:
+        order = [ps.from_source(order).shuffle(seed=3)[place] for place in range(60)]
+        ds = ds.shuffle(seed=3)
+    if "generator" in kind:
+        ds = ps.from_generator(lambda: iter(range(60)))
+    if "bad source" in kind:
+        ds = ds.map(failing(bad), concurrency=None)
+    if "sifted" in kind:
+        ds, order = ds.filter(lambda x: x % 3 != 0), [x for x in order if x % 3 != 0]
+    if "bad filter" in kind:
+        look = failing(bad)
+        ds = ds.filter(lambda x: look(x) is not None)
+    if "bad map" in kind:
+        ds = ds.map(failing(bad))
+    if "bad pool" in kind:
+        ds = ds.map(failing(bad), concurrency=2)
+    return (ds.batch(batch) if batch else ds), order
+
+
+KINDS = [
+    "bad map",
+    "shuffled bad map",
+    "shuffled bad pool",
+    "shuffled bad filter",
+    "shuffled sifted bad map",
+    "shuffled sifted bad pool",
+    "generator bad map",
+    "generator bad filter",
+    "generator sifted bad pool",
+    "bad source sifted",
+    "shuffled bad source sifted",
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=40)
+@given(BAD, st.sampled_from([0, 1, 4, 7]), SEEDS, st.integers(1, 4))
+def test_the_first_failure_in_order_wins_and_everything_before_it_is_delivered(
+    kind: str, bad: frozenset[int], batch: int, seed: int, workers: int
+) -> None:
+    dataset, order = build(kind, bad, batch)
+    # "bad source" looks at all elements, also at those that the filter would drop.
+    seen = list(range(60)) if kind == "bad source sifted" else order
+    if kind == "shuffled bad source sifted":
+        seen = [ps.from_source(list(range(60))).shuffle(seed=3)[place] for place in range(60)]
+    first = next((x for x in seen if x in bad), None)
+    stepper = Stepper(dataset, seed, num_workers=workers).run()
+    before = set(seen[: seen.index(first)]) if first is not None else set(seen)
+    good = [x for x in order if x in before]
+    if batch:
+        whole = len(good) // batch if first is not None else -(-len(good) // batch)
+        expected: list[Any] = [good[number * batch : (number + 1) * batch] for number in range(whole)]
+    else:
+        expected = good
+    assert items(stepper) == expected
+    if first is None:
+        assert stepper.error is None
+    else:
+        assert stepper.error is not None
+        assert isinstance(stepper.error.error, Refused)
+        assert stepper.error.error.args == (first,)
+        assert stepper.flow.failures
+
+
+@given(st.integers(1, 6), SEEDS)
+def test_units_in_flight_are_bounded_although_nobody_takes_them(workers: int, seed: int) -> None:
+    stepper = Stepper(ps.from_source(list(range(10_000))).batch(2), seed, num_workers=workers)
+    stepper.fill()
+    assert stepper.items == []
+    assert 1 <= stepper.most_in_flight <= 2 * workers + 2
+
+
+@given(SEEDS)
+def test_a_byte_budget_of_nothing_still_leaves_three_batches(seed: int) -> None:
+    stepper = Stepper(ps.from_source(list(range(200))).batch(4), seed, num_workers=4, memory_bytes=1)
+    stepper.run()
+    assert len(stepper.items) == 50
+    assert stepper.most_in_flight <= 3
+
+
+@given(SEEDS)
+def test_a_consumer_that_keeps_every_batch_still_gets_all_of_them(seed: int) -> None:
+    stepper = Stepper(ps.from_source(list(range(200))).batch(4), seed, num_workers=4, keep=10_000).run()
+    assert items(stepper) == [list(range(start, start + 4)) for start in range(0, 200, 4)]
+
+
+def test_prefetch_lets_more_units_be_ready() -> None:
+    dataset = ps.from_source(list(range(2000))).map(double).batch(2)
+    few, many = Stepper(dataset, 1, num_workers=1), Stepper(dataset.prefetch(30), 1, num_workers=1)
+    for stepper in (few, many):
+        stepper.run(most_items=2)
+        stepper.fill()
+    assert few.most_in_flight <= 4
+    assert 25 <= many.most_in_flight <= 32
+
+
+def test_pools_are_the_shared_workers_one_reader_and_one_per_concurrency() -> None:
+    flow = Flow(lower(ps.from_generator(lambda: iter(range(3))).map(double, concurrency=5).batch(2)._root), 3, 1 << 20, Token((0, 0)))
+    sizes = {pool: flow.size_of(pool) for pool in flow.pools}
+    own = next(pool for pool in sizes if pool not in (SHARED, READER))
+    assert sizes == {SHARED: 3, READER: 1, own: 5}
+    assert own in {pool_of(segment, stage) for segment in flow.segments for stage in range(len(segment.plan.stages))}
+
+
+def test_an_endless_repeat_of_nothing_is_an_error_and_not_an_endless_loop() -> None:
+    stepper = Stepper(ps.from_source([1, 2, 3]).filter(lambda x: x > 5).repeat(), 0).run()
+    assert stepper.error is not None
+    error = stepper.error.error
+    assert isinstance(error, ps.errors.SourceError)
+    assert error.what == "a whole pass of an endless repeat() gave no element"
+    assert error.where == "repeat() above a filter, take or generator"
+    assert "check the filter" in error.fix
+
+
+def test_the_version_changes_with_every_claim_and_every_completion() -> None:
+    stepper = Stepper(ps.from_source(list(range(8))).batch(2), 0, num_workers=1)
+    versions = [stepper.flow.version]
+    assert stepper._claim()
+    versions.append(stepper.flow.version)
+    stepper._compute()
+    stepper._book()
+    versions.append(stepper.flow.version)
+    assert len(set(versions)) == 3
+
+
+def test_nothing_is_claimed_after_the_end() -> None:
+    stepper = Stepper(ps.from_source(list(range(8))).batch(2), 0).run()
+    assert stepper.flow.ended
+    assert [stepper.flow.next_task(pool, 0) for pool in stepper.flow.pools] == [None]
+
+
+def test_a_claim_that_is_put_back_is_given_out_again() -> None:
+    flow = Flow(lower(ps.from_source(list(range(8))).batch(2)._root), 1, 1 << 20, Token((0, 0)))
+    task = flow.next_task(SHARED, 0)
+    assert task is not None
+    flow.put_back(task)
+    again = flow.next_task(SHARED, 0)
+    assert again is not None
+    assert (again.unit, again.begin, again.end) == (task.unit, task.begin, task.end)
+
+
+def test_a_read_that_is_put_back_is_given_out_again() -> None:
+    flow = Flow(lower(ps.from_generator(lambda: iter(range(3)))._root), 1, 1 << 20, Token((0, 0)))
+    task = flow.next_task(READER, 0)
+    assert task is not None
+    assert flow.next_task(READER, 0) is None
+    flow.put_back(task)
+    assert flow.next_task(READER, 0) is not None

@@ -1,0 +1,261 @@
+"""A buffer comes back when its last view is gone and never before: a batch that somebody holds must not change."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock._engine.slots import Lease, SlotPool, anonymous_memory
+
+LEAVES = [((4, 3), np.dtype(np.float32)), ((4,), np.dtype(np.int64)), ((4, 5), np.dtype(np.uint8))]
+
+
+class Counting:
+    """A pool's memory and bell, counted."""
+
+    def __init__(self) -> None:
+        self.allocated: list[int] = []
+        self.rings = 0
+        self.pool = SlotPool(self.allocate, self.ring)
+
+    def allocate(self, num_bytes: int) -> Any:
+        self.allocated.append(num_bytes)
+        return anonymous_memory(num_bytes)
+
+    def ring(self) -> None:
+        self.rings += 1
+
+
+def address(array: np.ndarray[Any, Any]) -> int:
+    return array.ctypes.data
+
+
+VIEWS: dict[str, Callable[[np.ndarray[Any, Any]], Any]] = {
+    "the array": lambda array: array,
+    "a slice": lambda array: array[1:2],
+    "a row": lambda array: array[0],
+    "a transpose": lambda array: array.T,
+    "a reshape": lambda array: array.reshape(-1),
+    "another dtype": lambda array: array.view(np.uint8),
+    "a ravel": lambda array: array.ravel(),
+    "np.asarray": lambda array: np.asarray(array)[::2],
+    "a subclass": lambda array: array.view(np.recarray),
+    "a memoryview": memoryview,
+    "a memoryview of a slice": lambda array: memoryview(array[1:])[:1],
+    "np.frombuffer of a memoryview": lambda array: np.frombuffer(memoryview(array).cast("B"), np.uint8),
+    "np.frombuffer of the array": lambda array: np.frombuffer(array, np.uint8)[3:],
+    "as_strided": lambda array: np.lib.stride_tricks.as_strided(array, (2,), (0,)),
+    "broadcast_to": lambda array: np.broadcast_to(array, (2, *array.shape)),
+    "an iterator": iter,
+    "a view inside a list": lambda array: [{"deep": (array[2:],)}],
+    "a dlpack import": lambda array: np.from_dlpack(array),
+    "the base": lambda array: array.base,
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_the_buffer_comes_back_when_the_last_view_is_gone_and_never_before(name: str) -> None:
+    counting = Counting()
+    arrays = counting.pool.lease(LEAVES).arrays(LEAVES)
+    view = VIEWS[name](arrays[0])
+    del arrays
+    gc.collect()
+    assert (counting.rings, counting.pool.num_returned) == (0, 0)
+    del view
+    assert (counting.rings, counting.pool.num_returned) == (1, 1)
+    assert counting.pool.take_returned() == 1
+    assert counting.pool.take_returned() == 0
+
+
+def test_all_arrays_of_a_lease_keep_it_not_only_the_first() -> None:
+    counting = Counting()
+    first, second, third = counting.pool.lease(LEAVES).arrays(LEAVES)
+    del first
+    del third
+    assert counting.rings == 0
+    del second
+    assert counting.rings == 1
+
+
+def test_a_copy_does_not_keep_the_buffer() -> None:
+    counting = Counting()
+    (array,) = counting.pool.lease(LEAVES[:1]).arrays(LEAVES[:1])
+    array[:] = 7
+    copy = array.copy()
+    del array
+    assert counting.rings == 1
+    assert (copy == 7).all()
+
+
+def test_arrays_have_the_shapes_and_dtypes_asked_for_and_do_not_overlap() -> None:
+    arrays = Counting().pool.lease(LEAVES).arrays(LEAVES)
+    assert [(array.shape, array.dtype) for array in arrays] == LEAVES
+    for number, array in enumerate(arrays):
+        assert array.flags.c_contiguous
+        assert array.flags.writeable
+        array[:] = number
+    assert [int(array.max()) == int(array.min()) == number for number, array in enumerate(arrays)] == [True] * 3
+
+
+@pytest.mark.parametrize("count", [1, 3, 63, 64, 65, 1000, 5000])
+def test_every_array_begins_on_a_64_byte_border(count: int) -> None:
+    leaves = [((count,), np.dtype(np.uint8)), ((count, 3), np.dtype(np.int16)), ((1,), np.dtype(np.float64)), ((count,), np.dtype(bool))]
+    arrays = Counting().pool.lease(leaves).arrays(leaves)
+    assert [address(array) % 64 for array in arrays] == [0] * len(leaves)
+
+
+def test_structured_complex_and_empty_leaves_are_served() -> None:
+    leaves = [
+        ((2,), np.dtype([("a", "i4"), ("b", "f8")])),
+        ((0, 4), np.dtype(np.float32)),
+        ((3,), np.dtype(np.complex128)),
+        ((), np.dtype(">i4")),
+    ]
+    arrays = Counting().pool.lease(leaves).arrays(leaves)
+    assert [(array.shape, array.dtype) for array in arrays] == leaves
+
+
+def test_a_lease_of_nothing_is_still_a_buffer() -> None:
+    counting = Counting()
+    leaves = [((0,), np.dtype(np.int8))]
+    (array,) = counting.pool.lease(leaves).arrays(leaves)
+    assert array.size == 0
+    del array
+    assert counting.rings == 1
+
+
+def test_the_next_lease_gets_the_same_memory_again() -> None:
+    counting = Counting()
+    addresses = set()
+    for _ in range(20):
+        arrays = counting.pool.lease(LEAVES).arrays(LEAVES)
+        addresses.add(address(arrays[0]))
+        del arrays
+    assert len(addresses) == len(counting.allocated) == 1
+
+
+def test_a_smaller_lease_takes_a_larger_buffer_and_a_larger_one_a_new_buffer() -> None:
+    counting = Counting()
+
+    def lease(rows: int) -> int:
+        leaves = [((rows, 1024), np.dtype(np.uint8))]
+        return address(counting.pool.lease(leaves).arrays(leaves)[0])
+
+    first = lease(100)
+    assert lease(60) == first
+    assert lease(101) != 0
+    assert counting.allocated == [100 * 1024, 101 * 1024]
+    lease(100)
+    assert len(counting.allocated) == 2
+
+
+def test_a_buffer_far_larger_than_what_is_asked_is_given_up() -> None:
+    counting = Counting()
+    large, small = [((64 << 20,), np.dtype(np.uint8))], [((100,), np.dtype(np.uint8))]
+    counting.pool.lease(large)
+    counting.pool.lease(small)
+    assert counting.allocated == [64 << 20, 128]
+
+
+def test_the_pool_grows_with_what_is_held_and_keeps_two_when_it_is_given_back() -> None:
+    counting = Counting()
+    held = [counting.pool.lease(LEAVES).arrays(LEAVES) for _ in range(10)]
+    assert len(counting.allocated) == 10
+    assert len({address(arrays[0]) for arrays in held}) == 10
+    held.clear()
+    assert counting.pool.take_returned() == 10
+    held = [counting.pool.lease(LEAVES).arrays(LEAVES) for _ in range(10)]
+    assert len(counting.allocated) == 18
+
+
+def test_a_batch_stays_valid_after_the_pool_is_closed_and_rings_nobody() -> None:
+    counting = Counting()
+    (array,) = counting.pool.lease(LEAVES[:1]).arrays(LEAVES[:1])
+    array[:] = 3
+    counting.pool.close()
+    gc.collect()
+    assert (array == 3).all()
+    array += 1
+    assert (array == 4).all()
+    del array
+    assert counting.rings == 0
+
+
+def test_what_comes_back_to_a_closed_pool_is_not_kept() -> None:
+    freed: list[int] = []
+
+    class Memory(bytearray):
+        def __del__(self) -> None:
+            freed.append(len(self))
+
+    pool = SlotPool(Memory, lambda: None)
+    held, idle = pool.lease(LEAVES), pool.lease(LEAVES)
+    del idle
+    assert freed == []
+    pool.close()
+    assert len(freed) == 1
+    del held
+    assert len(freed) == 2
+
+
+def test_the_lease_alone_is_enough_to_keep_the_buffer() -> None:
+    counting = Counting()
+    lease = counting.pool.lease(LEAVES)
+    assert isinstance(lease, Lease)
+    arrays = lease.arrays(LEAVES)
+    del arrays
+    assert counting.rings == 0
+    del lease
+    assert counting.rings == 1
+
+
+def test_memory_from_the_kernel_is_zero_writable_and_as_large_as_asked() -> None:
+    for num_bytes in (1, 4096, (2 << 20) + 5):
+        memory = anonymous_memory(num_bytes)
+        array = np.frombuffer(memory, np.uint8)
+        assert len(array) == num_bytes
+        assert not array.any()
+        array[-1] = 255
+        assert array.flags.writeable
+
+
+VIEW_KINDS: list[Callable[[Any], Any]] = [np.asarray, memoryview, lambda array: array[10:], lambda array: array.reshape(5, 10)]
+
+
+def test_no_held_batch_ever_changes_while_many_threads_lease_hold_and_drop() -> None:
+    pool = SlotPool(anonymous_memory, lambda: None)
+    leaves = [((50,), np.dtype(np.int64)), ((7, 11), np.dtype(np.uint8))]
+    wrong: list[str] = []
+
+    def work(number: int) -> None:
+        chance = random.Random(number)
+        held: list[tuple[int, Any]] = []
+        for step in range(400):
+            stamp = number * 1000 + step
+            arrays = pool.lease(leaves).arrays(leaves)
+            arrays[0][:] = stamp
+            arrays[1][:] = stamp % 251
+            view = chance.choice(VIEW_KINDS)(arrays[0])
+            held.append((stamp, view))
+            del arrays, view
+            for _ in range(chance.randrange(3)):
+                if held:
+                    stamp, view = held.pop(chance.randrange(len(held)))
+                    if not (np.asarray(view) == stamp).all():
+                        wrong.append(f"{stamp} became {np.asarray(view).ravel()[0]}")
+                    del view
+        wrong.extend(f"{stamp} was overwritten" for stamp, view in held if not (np.asarray(view) == stamp).all())
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert pool.take_returned() == 6 * 400

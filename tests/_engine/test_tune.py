@@ -1,0 +1,181 @@
+"""The sizes of blocks and units and the number of working threads, from made-up costs: no clock runs here."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock._engine.tune import ActiveWorkers, BlockSize, UnitSize
+
+MS = 1_000_000
+
+
+def grown(cost_ns: int, tasks: int = 30) -> BlockSize:
+    """Let a stage of elements that cost `cost_ns` run alone for a while."""
+    blocks = BlockSize()
+    for _ in range(tasks):
+        rows = blocks.rows(1 << 40, 1)
+        blocks.observe(rows, rows * cost_ns)
+    return blocks
+
+
+@given(st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 10**10)), max_size=60))
+def test_a_block_has_one_to_4096_rows_whatever_was_measured(tasks: list[tuple[int, int]]) -> None:
+    blocks = BlockSize()
+    for rows, wall_ns in tasks:
+        before = blocks.rows(1 << 40, 1)
+        blocks.observe(rows, wall_ns)
+        assert 1 <= blocks.rows(1 << 40, 1) <= min(4096, 4 * before)
+
+
+@given(st.integers(1300, 10**9))
+def test_blocks_come_to_cost_one_to_five_milliseconds_or_are_single_rows(cost_ns: int) -> None:
+    rows = grown(cost_ns).rows(1 << 40, 1)
+    assert rows * cost_ns <= max(cost_ns, 5 * MS)
+    assert rows * cost_ns >= min(cost_ns, MS)
+    assert rows > 1 or cost_ns > MS
+
+
+def test_blocks_of_rows_that_cost_nothing_stop_at_4096() -> None:
+    assert grown(1).rows(1 << 40, 1) == 4096
+    assert grown(0).rows(1 << 40, 1) == 4096
+
+
+@given(st.integers(1, 10**7), st.integers(1, 10**7))
+def test_after_a_change_of_cost_the_blocks_follow(before_ns: int, after_ns: int) -> None:
+    blocks = grown(before_ns)
+    for _ in range(80):
+        rows = blocks.rows(1 << 40, 1)
+        blocks.observe(rows, rows * after_ns)
+    assert blocks.cost_ns == pytest.approx(after_ns, rel=0.05)
+    assert blocks.rows(1 << 40, 1) * after_ns <= max(after_ns, 5 * MS)
+
+
+def test_a_short_task_does_not_let_the_blocks_grow() -> None:
+    blocks = grown(100_000)
+    before = blocks.rows(1 << 40, 1)
+    blocks.observe(3, 3)
+    assert blocks.rows(1 << 40, 1) == before
+
+
+@given(st.integers(1, 10**8), st.integers(1, 10_000), st.integers(0, 64))
+def test_a_task_takes_at_least_one_row_and_never_more_than_are_left(cost_ns: int, remaining: int, num_workers: int) -> None:
+    assert 1 <= grown(cost_ns, 8).rows(remaining, num_workers) <= remaining
+
+
+def test_near_the_end_of_a_unit_the_workers_share_what_is_left() -> None:
+    blocks = grown(30_000)
+    full = blocks.rows(1 << 40, 4)
+    assert blocks.rows(10 * full, 4) == full
+    assert blocks.rows(2 * full, 4) == -(-2 * full // 4)
+    assert blocks.rows(full, 4) == full  # one more hand-over would cost more than it gives
+
+
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 10**10), st.integers(0, 10**10)), max_size=60))
+def test_a_unit_has_one_to_256_items_whatever_was_measured(units: list[tuple[int, int, int]]) -> None:
+    size = UnitSize()
+    assert size.items == 1
+    for items, wall_ns, num_bytes in units:
+        before = size.items
+        size.observe(items, wall_ns, num_bytes)
+        assert 1 <= size.items <= min(256, 4 * before)
+
+
+def test_dear_batches_are_units_of_their_own_and_tiny_ones_go_together() -> None:
+    dear, tiny, large = UnitSize(), UnitSize(), UnitSize()
+    for _ in range(10):
+        dear.observe(dear.items, dear.items * 80 * MS, dear.items << 20)
+        tiny.observe(tiny.items, tiny.items * 30_000, tiny.items * 1000)
+        large.observe(large.items, large.items * 30_000, large.items << 20)
+    assert dear.items == 1
+    assert MS <= tiny.items * 30_000 <= 5 * MS
+    assert 2 <= large.items <= 8  # a few MB together, as long as they fit the cache
+
+
+def together(workers: ActiveWorkers, count: int, *, cost_ns: int, share: float) -> None:
+    """Book `count` tasks of 10 rows."""
+    for _ in range(count):
+        workers.observe(10, 10 * cost_ns, int(10 * cost_ns * share))
+
+
+def test_workers_that_compute_without_the_gil_all_stay() -> None:
+    workers = ActiveWorkers(4)
+    together(workers, 1000, cost_ns=MS, share=0.98)
+    assert workers.limit == 4
+    assert workers.notice == ""
+
+
+def test_workers_that_wait_for_storage_all_stay_after_one_alone_was_slower() -> None:
+    workers = ActiveWorkers(4)
+    together(workers, 16, cost_ns=MS, share=0.05)
+    assert workers.limit == 1
+    assert "one worker alone is tried" in workers.notice
+    together(workers, 16, cost_ns=MS, share=0.05)
+    assert workers.limit == 4
+    assert workers.notice == "all 4 workers work: one alone is slower"
+    together(workers, 5000, cost_ns=MS, share=0.05)
+    assert workers.limit == 4
+
+
+def gil_bound(workers: ActiveWorkers, count: int) -> None:
+    """Book tasks of a function that never lets the GIL go: together each takes as many times as long as there are workers."""
+    for _ in range(count):
+        wall_ns = 10 * MS * workers.limit
+        workers.observe(10, wall_ns, wall_ns // workers.limit)
+
+
+def test_workers_that_take_the_gil_from_each_other_leave_it_to_one() -> None:
+    workers = ActiveWorkers(4)
+    gil_bound(workers, 32)
+    assert workers.limit == 1
+    assert workers.notice.startswith("1 of 4 workers works: alone it needs 1000.0 us per element, 4 together 1000.0")
+    assert "GIL" in workers.notice
+
+
+def test_all_workers_are_tried_again_ever_more_rarely() -> None:
+    workers = ActiveWorkers(4)
+    trials = []
+    for task in range(4000):
+        before = workers.limit
+        gil_bound(workers, 1)
+        if workers.limit == 4 and before == 1:
+            trials.append(task)
+            assert workers.notice == "all workers are tried again"
+    gaps = [later - earlier for earlier, later in pairwise(trials)]
+    assert len(trials) >= 3
+    assert all(later > 1.5 * earlier for earlier, later in pairwise(gaps))
+    assert workers.limit == 1 or workers.notice == "all workers are tried again"
+
+
+def test_when_the_other_program_is_gone_all_workers_come_back_for_good() -> None:
+    workers = ActiveWorkers(4)
+    gil_bound(workers, 32)
+    assert workers.limit == 1
+    together(workers, 1000, cost_ns=MS, share=0.98)
+    assert workers.limit == 4
+    together(workers, 5000, cost_ns=MS, share=0.98)
+    assert workers.limit == 4
+
+
+def test_one_worker_alone_is_never_judged() -> None:
+    workers = ActiveWorkers(1)
+    together(workers, 100, cost_ns=MS, share=0.1)
+    assert (workers.limit, workers.notice) == (1, "")
+
+
+def test_very_short_tasks_say_nothing() -> None:
+    workers = ActiveWorkers(4)
+    for _ in range(1000):
+        workers.observe(1, 199_999, 0)
+    assert (workers.limit, workers.notice) == (4, "")
+
+
+@given(st.integers(1, 8), st.lists(st.tuples(st.integers(1, 100), st.integers(1, 10**9), st.floats(0, 2)), max_size=300))
+def test_at_least_one_worker_and_at_most_all_work(most: int, tasks: list[tuple[int, int, float]]) -> None:
+    workers = ActiveWorkers(most)
+    for rows, wall_ns, share in tasks:
+        workers.observe(rows, wall_ns, int(wall_ns * share))
+        assert workers.limit in (1, most)

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = ["docs/guide.md", "docs/resume.md", "docs/errors.md", "docs/how-it-works.md"]
+BLOCKS = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+END = "<end of snippet>"
+
+
+def test_what_a_page_says_a_snippet_prints_is_what_it_prints(page: str, tmp_path: Path) -> None:
+    blocks = [(code, said) for code, said in BLOCKS.findall((ROOT / page).read_text(encoding="utf-8")) if not code.startswith("# no-run:")]
+    assert blocks
+    program = "".join(f"{code}\nprint({END!r}, flush=True)\n" for code, _ in blocks)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-"], input=program, capture_output=True, text=True, cwd=tmp_path, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout.split(END + "\n")
+    for (code, said), text in zip(blocks, printed, strict=False):
+        if said:
+            assert same(text, said), f"{page}\n{code}\nprints\n{text}\nnot\n{said}"
+
+
+def same(text: str, said: str) -> bool:
+    """Compare line by line; three dots in what the page says stand for anything in the line."""
+    lines, patterns = text.splitlines(), said.splitlines()
+    return len(lines) == len(patterns) and all(map(fits, lines, patterns))
+
+
+def fits(line: str, pattern: str) -> bool:
+    escaped = pattern.replace("[", "[[]").replace("*", "[*]").replace("?", "[?]")
+    return fnmatchcase(line.rstrip(), escaped.replace("...", "*").rstrip())
+
+
+def test_the_comparison_sees_another_line_and_a_missing_one() -> None:
+    assert same("a [1] 2.5 s\nb\n", "a [1] ... s\nb\n")
+    assert not same("a [2] 2.5 s\nb\n", "a [1] ... s\nb\n")
+    assert not same("a\n", "a\nb\n")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "page" in metafunc.fixturenames:
+        metafunc.parametrize("page", PAGES)

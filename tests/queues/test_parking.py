@@ -1,0 +1,253 @@
+"""No ring may be lost: a lost one is a hang. The tests that drive threads join them with a limit and check that all came back."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from penstock.queues import ParkingLot
+
+LIMIT_S = 30.0
+
+
+@pytest.fixture
+def nervous() -> Iterator[None]:
+    """Let threads change places after every microsecond."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def together(*functions: Callable[[], object]) -> None:
+    """Run all in threads of their own; fail when one hangs or raises."""
+    errors: list[BaseException] = []
+
+    def guarded(function: Callable[[], object]) -> None:
+        try:
+            function()
+        except BaseException as error:
+            errors.append(error)
+            raise
+
+    threads = [threading.Thread(target=guarded, args=(function,), daemon=True) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT_S)
+    assert not [thread.name for thread in threads if thread.is_alive()]
+    assert not errors
+
+
+def parked(lot: ParkingLot, count: int) -> None:
+    """Wait until `count` threads are parked, for at most LIMIT_S."""
+    watch, looked = ParkingLot(), 0
+    while len(lot) != count and looked < LIMIT_S * 1000:
+        watch.park(lambda: True, 0.001)
+        looked += 1
+    assert len(lot) == count
+
+
+def test_who_is_not_idle_does_not_park() -> None:
+    lot = ParkingLot()
+    assert lot.park(lambda: False)
+    assert len(lot) == 0
+
+
+def test_the_idle_question_is_asked_after_enrolling() -> None:
+    lot = ParkingLot()
+    seen = []
+
+    def idle() -> bool:
+        seen.append(len(lot))
+        return False
+
+    lot.park(idle)
+    assert seen == [1]
+
+
+def test_a_ring_between_enrolling_and_waiting_wakes() -> None:
+    lot = ParkingLot()
+    assert lot.park(lot.ring)  # rung while it looks, and still idle: it wakes at once
+    assert len(lot) == 0
+
+
+def test_ring_tells_whether_somebody_was_there() -> None:
+    lot = ParkingLot()
+    assert not lot.ring()
+    answers = []
+    together(lambda: answers.append(lot.park(lambda: True)), lambda: (parked(lot, 1), answers.append(lot.ring())))
+    assert answers == [True, True]
+    assert not lot.ring()
+
+
+def test_a_park_whose_time_is_up_says_so_and_leaves() -> None:
+    lot = ParkingLot()
+    assert not lot.park(lambda: True, 0.0)
+    assert not lot.park(lambda: True, -1.0)
+    assert not lot.park(lambda: True, 0.002)
+    assert len(lot) == 0
+
+
+def test_ring_wakes_the_one_that_parked_last() -> None:
+    lot, woken = ParkingLot(), []
+
+    def first() -> None:
+        lot.park(lambda: True)
+        woken.append("first")
+
+    def second() -> None:
+        parked(lot, 1)
+        lot.park(lambda: True)
+        woken.append("second")
+        lot.ring()
+
+    together(first, second, lambda: (parked(lot, 2), lot.ring()))
+    assert woken == ["second", "first"]
+
+
+def test_ring_all_wakes_everybody() -> None:
+    lot = ParkingLot()
+    together(*[lambda: lot.park(lambda: True)] * 8, lambda: (parked(lot, 8), lot.ring_all()))
+    assert len(lot) == 0
+
+
+class Turnstile:
+    """A counter of permits over a lot, in the pattern of the engine: change the world, then ring; who takes and leaves some rings on."""
+
+    def __init__(self) -> None:
+        self.lot = ParkingLot()
+        self.permits: deque[int] = deque()
+
+    def give(self, number: int) -> None:
+        self.permits.append(number)
+        self.lot.ring()
+
+    def take(self, timeout_s: float | None = None) -> int:
+        while True:
+            try:
+                return self.permits.popleft()
+            except IndexError:
+                self.lot.park(lambda: not self.permits, timeout_s)
+
+
+@pytest.mark.parametrize("timeout_s", [None, 0.0, 1e-5, 1e-4])
+@pytest.mark.parametrize(("givers", "takers"), [(1, 1), (1, 4), (4, 1), (4, 4)])
+def test_no_ring_is_lost_under_stress(nervous: None, givers: int, takers: int, timeout_s: float | None) -> None:
+    turnstile, each = Turnstile(), 4800 // givers // takers * takers
+    taken: list[list[int]] = [[] for _ in range(takers)]
+
+    def giver(first: int) -> Callable[[], None]:
+        return lambda: [turnstile.give(first + number) for number in range(each)] and None
+
+    def taker(mine: list[int], impatient: bool) -> Callable[[], None]:
+        # One taker of each group runs out of time again and again: the ring that it was given meanwhile must reach another.
+        return lambda: [mine.append(turnstile.take(timeout_s if impatient else None)) for _ in range(givers * each // takers)] and None
+
+    together(
+        *[giver(1000 * number * 10) for number in range(givers)],
+        *[taker(mine, number == 0) for number, mine in enumerate(taken)],
+    )
+    found = sorted(number for mine in taken for number in mine)
+    assert found == sorted(10_000 * giver + number for giver in range(givers) for number in range(each))
+
+
+def test_a_ping_pong_between_two_lots_never_stops(nervous: None) -> None:
+    here, there = Turnstile(), Turnstile()
+
+    def player(mine: Turnstile, other: Turnstile) -> Callable[[], None]:
+        return lambda: [other.give(mine.take()) for _ in range(2000)] and None
+
+    together(player(here, there), player(there, here), lambda: here.give(1))
+
+
+def test_an_interrupted_waiter_passes_its_ring_on() -> None:
+    lot, woken = ParkingLot(), []
+
+    def other() -> None:
+        lot.park(lambda: True)
+        woken.append("other")
+
+    def interrupted() -> None:
+        parked(lot, 1)
+
+        def idle() -> bool:
+            assert lot.ring()  # takes the bell of this very thread: it parked last
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            lot.park(idle)
+
+    together(other, interrupted)
+    assert woken == ["other"]
+
+
+def test_a_waiter_that_turns_out_not_to_be_idle_passes_its_ring_on() -> None:
+    lot, woken = ParkingLot(), []
+
+    def other() -> None:
+        lot.park(lambda: True)
+        woken.append("other")
+
+    def busy() -> None:
+        parked(lot, 1)
+        assert lot.park(lambda: not lot.ring())
+
+    together(other, busy)
+    assert woken == ["other"]
+
+
+def test_a_parked_main_thread_can_be_interrupted_and_leaves_the_lot() -> None:
+    lot = ParkingLot()
+
+    def ring_up() -> None:
+        parked(lot, 1)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    thread = threading.Thread(target=ring_up, daemon=True)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        lot.park(lambda: True)
+    thread.join(LIMIT_S)
+    assert len(lot) == 0
+
+
+class RingsWhenGone:
+    """Rings in its finaliser, as the buffer of a batch does."""
+
+    def __init__(self, turnstile: Turnstile, number: int) -> None:
+        self.turnstile, self.number, self.itself = turnstile, number, self
+
+    def __del__(self) -> None:
+        self.turnstile.give(self.number)
+
+
+def test_rings_from_finalisers_that_run_inside_park_and_ring_are_not_lost(nervous: None) -> None:
+    turnstile, taken = Turnstile(), []
+    thresholds = gc.get_threshold()
+
+    def dropper() -> None:
+        for number in range(1500):
+            RingsWhenGone(turnstile, number)  # a cycle: only the collector ends it, in whatever the thread does then
+
+    def taker() -> None:
+        while len(taken) < 1500:
+            taken.append(turnstile.take(0.001))
+            garbage: list[Any] = [[] for _ in range(10)]
+            del garbage
+            if not turnstile.permits:
+                gc.collect(0)
+
+    gc.set_threshold(5, 2, 2)
+    try:
+        together(dropper, taker)
+    finally:
+        gc.set_threshold(*thresholds)
+    assert sorted(taken) == list(range(1500))
