@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 import warnings
@@ -103,7 +104,7 @@ class Feed:
         """
         with self._lock:
             items = self._hand.items
-            if not items:
+            if not items or self._condition != "running":
                 if not self._refill():
                     raise StopIteration
                 items = self._hand.items
@@ -260,8 +261,6 @@ class Feed:
         """Take the next hand-over and return True, or False at the end; raise the pending error, or FeedClosed when there is no more."""
         begin_ns = time.perf_counter_ns()
         while True:
-            if self._pending is not None:
-                self._raise_pending(self._pending)
             if self._condition == "new":
                 self._condition = "running"
                 self._start()
@@ -269,6 +268,8 @@ class Feed:
                 return False
             if self._condition != "running":
                 self._refuse()
+            if self._pending is not None:
+                self._raise_pending(self._pending)
             if self._part_ended:
                 self._next_part()
                 continue
@@ -278,7 +279,7 @@ class Feed:
                 if engine is not None and executor is not None and not engine.stopping:
                     executor.wait()
                 elif self._condition == "running":
-                    self._condition = "closed"
+                    self._end_with_the_interpreter()
                 continue
             hand = self._hand
             self._hand = _HandOver(ready.items, ready.tokens, len(ready.items), hand.step_now(), hand.token_now(), hand.part)
@@ -288,10 +289,16 @@ class Feed:
             if ready.items:
                 return True
 
+    def _end_with_the_interpreter(self) -> None:
+        """End the consumer's thread without a word: only at exit is a feed stopped that somebody holds, and only daemon threads are left."""
+        self._condition = "closed"
+        if threading.current_thread().daemon:
+            sys.exit()
+
     def _next_part(self) -> None:
         """Go on with the next part of a moved state, or end for good: the program is at its end."""
-        self._shut("new")
-        self._part_ended = False
+        self._shut("failed")  # so it stays if a generator's `finally` raises
+        self._condition, self._part_ended = "new", False
         if len(self._parts) > 1:
             del self._parts[0]
             root, token = self._parts[0]
@@ -308,7 +315,8 @@ class Feed:
         try:
             self._shut("failed")
         except Exception as closing:  # the `finally` of a generator; the first error wins
-            error.add_note(f"penstock: also failed: {type(closing).__name__}: {closing} (while closing)")
+            if closing is not error:
+                error.add_note(f"penstock: also failed: {type(closing).__name__}: {closing} (while closing)")
         raise error
 
     def _refuse(self) -> None:

@@ -459,6 +459,8 @@ def test_an_error_of_a_generators_cleanup_at_the_end_of_a_pass_is_an_error_behin
         with pytest.raises(OSError, match="the shard could not be closed"):
             items.extend(feed)
         assert items == list(range(1000))
+        with pytest.raises(ps.errors.FeedClosed):
+            next(feed)
         feed.close()
         assert nothing_runs()
 

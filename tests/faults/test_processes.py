@@ -298,7 +298,7 @@ def test_sigterm_ends_a_program_at_once() -> None:
 
 
 SAVING = """
-    with ps.from_source(range(100_000)).shuffle(seed=3).map(lambda x: x, name="same").batch(3).feed(**json.loads(sys.argv[1])) as feed:
+    with ps.from_source(range(100_000)).shuffle(seed=3).map(abs).batch(3).feed(**json.loads(sys.argv[1])) as feed:
         left = []
         def save(number, frame):
             begin = time.perf_counter()
@@ -318,7 +318,7 @@ SAVING = """
 
 @pytest.mark.parametrize("way", [{"executor": "inline"}, {"num_workers": 2}], ids=["inline", "threads"])
 def test_the_state_saved_in_a_sigterm_handler_goes_on_right_behind_what_the_loop_got(way: dict[str, Any]) -> None:
-    ds = ps.from_source(range(100_000)).shuffle(seed=3).map(lambda x: x, name="same").batch(3)
+    ds = ps.from_source(range(100_000)).shuffle(seed=3).map(abs).batch(3)
     for delay_s in (0.0, 0.003, 0.01):
         with program(SAVING, json.dumps(way)) as child:
             assert child.stdout is not None
@@ -338,7 +338,7 @@ def test_the_state_saved_in_a_sigterm_handler_goes_on_right_behind_what_the_loop
 
 
 def test_a_handler_that_saves_and_exits_leaves_a_state_that_continues_the_log() -> None:
-    ds = ps.from_source(range(100_000)).shuffle(seed=3).map(lambda x: x, name="same").batch(3)
+    ds = ps.from_source(range(100_000)).shuffle(seed=3).map(abs).batch(3)
     with program(SAVING.replace("left.append((state,", "print(json.dumps(state)); sys.exit(7); left.append((state,"), "{}") as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"

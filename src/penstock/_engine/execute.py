@@ -48,11 +48,11 @@ def run_task(plan: SegmentPlan, task: Task, worker: WorkerContext) -> tuple[Bloc
 
 
 def _run_rows(plan: SegmentPlan, task: Task, block: Block, rows: Rows | None, worker: WorkerContext) -> Block | None:
-    stage, unit, end = plan.stages[task.stage], task.unit, task.begin + len(block)
+    """Run a block through a stage; return it for the next stage, or leave it in the batch or with the unit."""
+    stage, unit = plan.stages[task.stage], task.unit
     assert unit is not None
-    skipped = 1 + sum(len(earlier.operators) for earlier in plan.stages[: task.stage])
-    levels = [(e[task.begin : end], p[task.begin : end]) for e, p in unit.levels[skipped : skipped + len(stage.operators)]]
     operators = stage.operators
+    levels = _levels(plan, task, len(block)) if operators else []
     last = task.stage == len(plan.stages) - 1
     if last and rows is not None:
         if operators and hasattr(operators[-1], "up_into"):
@@ -61,19 +61,34 @@ def _run_rows(plan: SegmentPlan, task: Task, block: Block, rows: Rows | None, wo
         else:
             rows.put_block(task.begin, climb(operators, block, levels, worker))
         return None
+    origins = block.origins
     block = climb(operators, block, levels, worker)
-    if not last:
-        block.rows()
-        return block
-    block, origins = _sift(stage.sifts, block, worker)
+    if stage.sifts:
+        block, origins = _sift(stage.sifts, block, origins, worker)
     block.rows()
-    unit.parts[task.begin] = (block, origins + task.begin)
+    block.origins = origins
+    if not last:
+        return block
+    unit.parts[task.begin] = (block, (np.arange(len(block), dtype=np.int64) if origins is None else origins) + task.begin)
     return None
 
 
+def _levels(plan: SegmentPlan, task: Task, count: int) -> Levels:
+    """Return the (epochs, positions) of the stage's operators: only stages before any sift have some."""
+    assert task.unit is not None
+    first = 1 + sum(len(earlier.operators) for earlier in plan.stages[: task.stage])
+    here = slice(task.begin, task.begin + count)
+    return [(e[here], p[here]) for e, p in task.unit.levels[first : first + len(plan.stages[task.stage].operators)]]
+
+
 def _input(plan: SegmentPlan, task: Task, given: Block | None, end: int, worker: WorkerContext) -> Block:
+    """Return the block of a task up to input row `end`."""
     if task.block is not None:
-        return task.block if end == task.end else task.block.select(slice(0, end - task.begin))
+        block = task.block
+        if end == task.end:
+            return block
+        count = end - task.begin if block.origins is None else int(np.searchsorted(block.origins, end - task.begin))
+        return block.select(slice(0, count))
     if given is not None:
         return given if (task.begin, end) == (0, len(given)) else given.select(slice(task.begin, end))
     assert plan.leaf is not None
@@ -82,9 +97,9 @@ def _input(plan: SegmentPlan, task: Task, given: Block | None, end: int, worker:
     return plan.leaf.run(epochs[task.begin : end], positions[task.begin : end], worker)
 
 
-def _sift(steps: Sequence[Sift | Operator], block: Block, worker: WorkerContext) -> tuple[Block, Ints]:
+def _sift(steps: Sequence[Sift | Operator], block: Block, origins: Ints | None, worker: WorkerContext) -> tuple[Block, Ints]:
     """Run filters, flat_maps and the maps among them; their failures count in input offsets."""
-    origins: Ints = np.arange(len(block), dtype=np.int64)
+    origins = np.arange(len(block), dtype=np.int64) if origins is None else origins
     for step in steps:
         if hasattr(step, "sift"):
             block, origins = cast(Sift, step).sift(block, origins)
@@ -139,7 +154,7 @@ def _top(plan: SegmentPlan, unit: Unit, batches: list[Any], worker: WorkerContex
     block = climb(operators, block, levels, worker)
     if not sifts:
         return Result(block.rows(), None, block)
-    block, origins = _sift(sifts, block, worker)
+    block, origins = _sift(sifts, block, None, worker)
     return Result(block.rows(), origins.tolist(), block)
 
 

@@ -324,13 +324,13 @@ def _sequencers(program: Program, start: Token) -> list[Sequencer | None]:
     for segment in program.segments:
         if segment.folds is None:
             out.append(None)
-            continue
-        record = next(saved, None)
-        out.append(Sequencer(segment.folds, below, record))
-        if record is not None:
-            below = Token(below.source, (*below.sequencers, record))
+        elif segment.transparent:
+            out.append(Sequencer((), below, None, transparent=True))
         else:
-            below = Token(below.source, (*below.sequencers, (0, OPEN, tuple(fold.initial() for fold in segment.folds))))
+            record = next(saved, None)
+            out.append(Sequencer(segment.folds, below, record))
+            record = record or (0, OPEN, tuple(fold.initial() for fold in segment.folds))
+            below = Token(below.source, (*below.sequencers, record))
     return out
 
 

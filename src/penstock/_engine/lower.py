@@ -221,8 +221,7 @@ class _Builder:
     done: list[SegmentPlan] = field(default_factory=list)
     segment: SegmentPlan = field(default_factory=SegmentPlan)
     folds: list[Fold] = field(default_factory=list)
-    steps: list[Sift | Operator] = field(default_factory=list)
-    concurrency: int | None = None
+    steps: list[tuple[int | None, Sift | Operator]] = field(default_factory=list)
 
     def index(self, chain: list[plan.Node]) -> None:
         """Take the indexable part: its last batch is the one that workers write into."""
@@ -286,34 +285,40 @@ class _Builder:
         return self.done
 
     def _sifts(self) -> bool:
-        return any(not hasattr(step, "up") for step in self.steps)
+        return any(not hasattr(step, "up") for _, step in self.steps)
 
     def _close(self, folds: tuple[Fold, ...] | None) -> None:
         segment = self.segment
-        if self.steps and segment.batch is None:
-            last = segment.stages[-1] if segment.stages else StagePlan(name="")
-            name = "+".join(filter(None, [last.name, *(step.name for step in self.steps)]))
-            stages = (*segment.stages[:-1], replace(last, name=name, sifts=tuple(self.steps)))
-            segment = replace(segment, stages=stages)
+        if self.steps and segment.batch is not None:
+            segment = replace(segment, top=(*segment.top, *(step for _, step in self.steps)))
         elif self.steps:
-            segment = replace(segment, top=(*segment.top, *self.steps))
+            segment = replace(segment, stages=self._with_steps(segment.stages))
         if not segment.stages:
-            segment = replace(segment, stages=(StagePlan(name="", concurrency=self.concurrency),))
-        elif self.concurrency is not None:
-            segment = replace(segment, stages=tuple(replace(stage, concurrency=self.concurrency) for stage in segment.stages))
+            segment = replace(segment, stages=(StagePlan(name=""),))
         self.done.append(replace(segment, folds=folds))
-        self.segment, self.folds, self.steps, self.concurrency = SegmentPlan(), [], [], None
+        self.segment, self.folds, self.steps = SegmentPlan(), [], []
+
+    def _with_steps(self, stages: tuple[StagePlan, ...]) -> tuple[StagePlan, ...]:
+        """Add the steps to the last stage, and cut where the concurrency changes."""
+        out = list(stages)
+        for wanted, step in self.steps:
+            if not out or out[-1].concurrency != wanted:
+                out.append(StagePlan(name="", concurrency=wanted))
+            last = out[-1]
+            name = "+".join(filter(None, (last.name, step.name)))
+            out[-1] = replace(last, name=name, sifts=(*last.sifts, step))
+        return tuple(out)
 
     def _place(self, operator: Operator, concurrency: int | None) -> None:
-        if self.folds or concurrency != self.concurrency:
+        in_batch = self.segment.batch is not None
+        if self.folds or (in_batch and concurrency is not None):
             self._close(tuple(self.folds))
-            self.concurrency = concurrency
-        self.steps.append(operator)
+        self.steps.append((concurrency, operator))
 
     def _sift(self, sift: Sift) -> None:
         if self.folds:
             self._close(tuple(self.folds))
-        self.steps.append(sift)
+        self.steps.append((None, sift))
 
     def _fold(self, fold: Fold) -> None:
         self.folds.append(fold)

@@ -32,6 +32,7 @@ class Reader:
         self._num_passes = num_passes
         self._iterator: Iterator[Any] | None = None
         self._cut_pass = -1
+        self._unclosed: BaseException | None = None
         self._blocks = BlockSize()
 
     def describe(self, index: int) -> str:
@@ -67,15 +68,23 @@ class Reader:
                 self._next_pass()
             except BaseException as error:  # the `finally` of a generator that was cut short
                 failure = Failure(self._position, error, "read", 0)
+                self._unclosed = error  # what was wanted of the pass may all be delivered: then the end of the feed raises it
                 self.done = True
         return self._unit(pass_number, first, rows, ended), failure
 
     def close(self) -> None:
-        """End the generator: its `finally` blocks run."""
+        """End the generator: its `finally` blocks run. Raises what they raise, also when that was in an earlier `read`."""
         iterator, self._iterator = self._iterator, None
         close = getattr(iterator, "close", None)
         if close is not None:
-            close()
+            try:
+                close()
+            except BaseException as error:
+                error.add_note(f"penstock: stage 'read', while closing {self._source.label()}")
+                raise
+        error, self._unclosed = self._unclosed, None
+        if error is not None:
+            raise error
 
     def _fill(self, rows: list[Any], count: int) -> bool:
         """Read into `rows` until there are `count`, or for a while; return whether the pass is at its end."""

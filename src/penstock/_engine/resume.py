@@ -37,7 +37,7 @@ def saved(root: Node, part: Node, token: Token, step: int, dataset: list[dict[st
     record: dict[str, Any] = {
         "penstock_state": FORMAT,
         "version": version,
-        "plan": lines(root, shard=False),
+        "plan": lines(root, saved=True),
         "dataset": dataset,
         "shard": [[node.num_shards, node.index] for node in shards],
         "step": step,
@@ -65,7 +65,7 @@ def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: b
     record = checked(state)
     step = _count(record["step"], "step")
     if strict:
-        compare(record, lines(root, shard=False), dataset)
+        compare(record, lines(root, saved=True), dataset)
     shards = [[node.num_shards, node.index] for node in walk(root) if isinstance(node, Shard)]
     if record["global"] is not None and _movable_shard(root) is not None:
         place = _global_place(root, record["global"])
@@ -107,7 +107,8 @@ def _global_place(root: Node, record: Any) -> GlobalPosition:
     if not isinstance(record, dict):
         _count(record, "global position")
     epoch = _count(record.get("epoch"), "epoch", most_epochs)
-    return GlobalPosition(epoch, _count(record.get("element"), "element", INFINITE if total is None else total))
+    element = _count(record.get("element"), "element", INFINITE if total is None else total)
+    return GlobalPosition(epoch, 0 if epoch == most_epochs else element)
 
 
 def _above(root: Node, node: Node, shard: Shard) -> bool:
@@ -160,7 +161,7 @@ def _token(root: Node, record: Any) -> Token:
     """Check a position against the plan's program."""
     program = lower(root)
     first = program.segments[0]
-    folds = [segment.folds for segment in program.segments if segment.folds is not None]
+    folds = [segment.folds for segment in program.segments if segment.folds is not None and not segment.transparent]
     if not isinstance(record, dict) or not isinstance(record.get("source"), list) or len(record["source"]) != 2:
         _count(None, "position")
     length = first.length if first.leaf is not None else None

@@ -28,9 +28,11 @@ class Sequenced(NamedTuple):
 class Sequencer:
     """Numbers what passes it. Not thread-safe: it runs under the engine's mutex, in unit order."""
 
-    __slots__ = ("_before", "_chain", "_emitted", "_endless", "_mode", "_skip", "_started")
+    __slots__ = ("_before", "_chain", "_emitted", "_endless", "_mode", "_skip", "_started", "_transparent")
 
-    def __init__(self, folds: Sequence[Fold], before: Token, saved: tuple[int, int, tuple[Any, ...]] | None) -> None:
+    def __init__(
+        self, folds: Sequence[Fold], before: Token, saved: tuple[int, int, tuple[Any, ...]] | None, *, transparent: bool = False
+    ) -> None:
         """Start with the resume token of the input before, and this sequencer's own saved record."""
         self._endless = any(isinstance(fold, Passes) and fold.count is None for fold in folds)
         self._before = before
@@ -38,6 +40,7 @@ class Sequencer:
         self._chain = Chain(folds, states)
         self._emitted = 0 if saved is None else 1  # a pass that gave something before the save is not an empty one
         self._started = False
+        self._transparent = transparent
 
     def take(self, unit: Unit) -> Sequenced:
         """Take one finished unit, in order."""
@@ -110,13 +113,15 @@ class Sequencer:
     def _emit(self, outs: Sequence[Any], items: list[Any], tokens: list[Token], before: Token, skip: int, mode: int = OPEN) -> None:
         if not outs:
             return
-        token = Token(before.source, (*before.sequencers, (skip, mode, tuple(self._chain.snapshot()))))
+        token = before if self._transparent else Token(before.source, (*before.sequencers, (skip, mode, tuple(self._chain.snapshot()))))
         items.extend(outs)
         tokens.extend([token] * len(outs))
 
     def start_of_next_pass(self, unit: Unit) -> Token:
         """Return the token that resumes at the start of the pass after `unit`'s, seen from behind this sequencer."""
         below = self._pass_start(unit)
+        if self._transparent:
+            return below
         return Token(below.source, (*below.sequencers, (0, OPEN, tuple(self._chain.snapshot()))))
 
 

@@ -42,7 +42,7 @@ class Block:
     A key is (epoch, index, lane): the pass, the number in the source, and what tells apart elements that share both.
     """
 
-    __slots__ = ("_column_source", "_columns", "_rows", "_source", "_structure", "_transient", "epochs", "indices", "lanes")
+    __slots__ = ("_column_source", "_columns", "_rows", "_source", "_structure", "_transient", "epochs", "indices", "lanes", "origins")
 
     def __init__(
         self,
@@ -59,6 +59,7 @@ class Block:
         self.epochs = epochs
         self.indices = indices
         self.lanes = lanes
+        self.origins: Ints | None = None  # behind a filter or flat_map: the offset of the input that each element came from
         self._rows = rows
         self._source = source
         self._column_source = column_source
@@ -80,7 +81,9 @@ class Block:
         """Return the elements at `offsets` (a slice or an int64 array); rows only."""
         rows = self.rows()
         part = rows[offsets] if isinstance(offsets, slice) else [rows[offset] for offset in offsets.tolist()]
-        return Block(self.epochs[offsets], self.indices[offsets], self.lanes[offsets], rows=part)
+        out = Block(self.epochs[offsets], self.indices[offsets], self.lanes[offsets], rows=part)
+        out.origins = None if self.origins is None else self.origins[offsets]
+        return out
 
     def rows(self) -> list[Any]:
         """Return the elements one by one, reading or splitting them now if need be.

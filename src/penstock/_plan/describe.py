@@ -42,18 +42,19 @@ def function_name(fn: Callable[..., Any]) -> str:
     return type(fn).__qualname__ if " at 0x" in text else text
 
 
-def describe(node: Node, *, shard: bool = True) -> str:
-    """Say one node in one line. With shard=False the shard's numbers are left out: a state is valid for other ones."""
+def describe(node: Node, *, saved: bool = False) -> str:
+    """Say one node in one line; with `saved`, without what a state does not depend on: the numbers of a shard, the place of a source."""
     match node:
         case Read() | ReadStream():
-            return node.source.label()
+            label = node.source.label()
+            return label.partition("(")[0] if saved else label
         case Map():
             seed = f", seed={node.seed}" if node.random else ""
-            return f"map({function_name(node.fn)}{seed})"
+            return f"map({node.name if saved else function_name(node.fn)}{seed})"
         case Filter():
-            return f"filter({function_name(node.fn)})"
+            return f"filter({node.name if saved else function_name(node.fn)})"
         case FlatMap():
-            return f"flat_map({function_name(node.fn)})"
+            return f"flat_map({node.name if saved else function_name(node.fn)})"
         case Unbatch():
             return "unbatch()"
         case Shuffle():
@@ -61,7 +62,7 @@ def describe(node: Node, *, shard: bool = True) -> str:
             again = "" if node.reshuffle_each_epoch else ", reshuffle_each_epoch=False"
             return f"shuffle({size}seed={node.seed}{again})"
         case Shard():
-            return f"shard({node.num_shards}, {node.index})" if shard else "shard(num_shards, index)"
+            return "shard(num_shards, index)" if saved else f"shard({node.num_shards}, {node.index})"
         case Take() | Skip():
             return f"{type(node).__name__.lower()}({node.count})"
         case Repeat():
@@ -83,14 +84,14 @@ def describe(node: Node, *, shard: bool = True) -> str:
             return f"prefetch({node.buffer_size})"
 
 
-def lines(node: Node, *, shard: bool = True, depth: int = 0) -> list[str]:
-    """List a plan from its sources up, branches indented."""
+def lines(node: Node, *, saved: bool = False, depth: int = 0) -> list[str]:
+    """List a plan from its sources up, branches indented; with `saved`, as a state has it: without prefetch."""
     children = children_of(node)
-    if len(children) > 1:
-        out = [line for child in children for line in lines(child, shard=shard, depth=depth + 1)]
-    else:
-        out = [line for child in children for line in lines(child, shard=shard, depth=depth)]
-    return [*out, "  " * depth + describe(node, shard=shard)]
+    inner = depth + 1 if len(children) > 1 else depth
+    out = [line for child in children for line in lines(child, saved=saved, depth=inner)]
+    if saved and isinstance(node, Prefetch):
+        return out
+    return [*out, "  " * depth + describe(node, saved=saved)]
 
 
 def sources(node: Node) -> list[Read | ReadStream]:

@@ -105,7 +105,7 @@ class Take(NamedTuple):
 
 
 class Skip(NamedTuple):
-    """All but the first `count` elements. `lead` is how many places of the order below a shard (after a resume) `count` counts too far."""
+    """All but the first `count` elements. `lead`: by how much count * num_shards is more than what all shards had reached (after a resume)."""
 
     child: Node
     count: int

@@ -58,7 +58,7 @@ def shard_of(root: Node) -> Shard | None:
 def global_position(root: Node, position: int) -> GlobalPosition:
     """Return what root position `position` means for all shards together. `shard_of` of the whole plan must not be None."""
     node, epoch, lead = root, 0, 0
-    last: float = INFINITE
+    repeated = ended = False
     while not isinstance(node, Shard):
         if isinstance(node, Concatenate):
             node, position = _part(node, position)
@@ -66,20 +66,21 @@ def global_position(root: Node, position: int) -> GlobalPosition:
         if isinstance(node, (Batch, PaddedBatch)):
             position *= node.batch_size
         elif isinstance(node, Repeat):
-            length = int(length_of(node.child) or 1)
-            epoch, position = divmod(position, length)
+            repeated = True
+            epoch, position = divmod(position, int(length_of(node.child) or 1))
+            ended = node.count is not None and epoch >= node.count
+            if ended:  # or behind the end: the last batch of a batch above a repeat may be short
+                epoch, position = node.count or 0, 0
             epoch += node.first
-            last = INFINITE if node.count is None else node.first + node.count
         elif isinstance(node, Skip):
-            position, lead = position + node.count, node.lead
+            position, lead = position + (0 if ended else node.count), node.lead
         node = children_of(node)[0]
-    if epoch >= last:  # the last batch of a batch above a repeat may end behind the last pass
-        return GlobalPosition(epoch, 0)
-    total = length_of(node.child)
-    element = position * node.num_shards - lead
-    if element < 0:
-        return GlobalPosition(epoch - 1, int(total or 0) + element)
-    return GlobalPosition(epoch, element if total is None or total == INFINITE else min(element, int(total)))
+    element, total = position * node.num_shards - lead, length_of(node.child)
+    if total is None or total == INFINITE:
+        return GlobalPosition(epoch, element)
+    if not repeated or not total:
+        return GlobalPosition(epoch, min(element, int(total)))
+    return GlobalPosition(*divmod(epoch * int(total) + element, int(total)))
 
 
 def _part(node: Concatenate, position: int) -> tuple[Node, int]:
