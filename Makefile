@@ -33,7 +33,7 @@ check: style types layers guards docs slow sanitize pythons
 	@echo "check: all passed"
 
 bench: .venv/.bench
-	@for script in benchmarks/w[0-9]*.py; do echo "== $$script"; .venv/bin/python "$$script"; done
+	@.venv/bin/python benchmarks
 
 clean:
 	rm -rf .venv .venv-3.* build dist demo-out bench-data .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

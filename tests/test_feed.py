@@ -81,8 +81,7 @@ def test_step_counts_what_was_delivered_not_what_was_made(way: dict[str, Any]) -
 def test_epoch_is_the_pass_of_the_next_element(way: dict[str, Any]) -> None:
     with numbers(4).batch(2).repeat(3).feed(**way) as feed:
         epochs = [feed.epoch]
-        for _ in feed:
-            epochs.append(feed.epoch)
+        epochs += [feed.epoch for _ in feed]
     assert epochs[:6] == [0, 0, 1, 1, 2, 2]
 
 
@@ -367,9 +366,8 @@ def test_stop_iteration_of_a_users_function_is_not_the_end(way: dict[str, Any]) 
         with pytest.raises(StopRaised) as caught:
             next(feed)
     assert got == [0, 1, 2]
-    assert (
-        caught.value.what == "the function of stage 'test_stop_iteration_of_a_users_function_is_not_the_end.stops' raised StopIteration(3)"
-    )
+    assert caught.value.what.startswith("the function of stage 'test_stop_iteration_")
+    assert caught.value.what.endswith(".stops' raised StopIteration(3)")
     assert "element epoch 0 index 3" in caught.value.where
     assert "filter() or take()" in caught.value.fix
     assert isinstance(caught.value.__cause__, StopIteration)
@@ -399,16 +397,16 @@ def test_ctrl_c_in_a_function_of_an_inline_feed_is_a_keyboard_interrupt_and_noth
         return x
 
     with numbers(10).map(interrupted).batch(2).feed(executor="inline") as feed:
-        got = []
+        got: list[Any] = []
         with pytest.raises(KeyboardInterrupt):
-            for batch in feed:
-                got.append(plain(batch))
-        got.extend(plain(batch) for batch in feed)
+            got.extend(map(plain, feed))
+        got.extend(map(plain, feed))
     assert got == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+    assert left == []
 
 
 def test_ctrl_c_while_the_main_thread_waits_leaves_the_feed_usable() -> None:
-    gate, asked = threading.Event(), threading.Event()
+    gate, asked, caught = threading.Event(), threading.Event(), threading.Event()
 
     def slow(x: int) -> int:
         asked.set()
@@ -417,13 +415,17 @@ def test_ctrl_c_while_the_main_thread_waits_leaves_the_feed_usable() -> None:
 
     def interrupt() -> None:
         asked.wait(30)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        # CPython forgets to look at a signal that comes right before the thread sleeps; so does who presses the keys once more.
+        while not caught.is_set():
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            caught.wait(1.0)
 
     thread = threading.Thread(target=interrupt)
     with numbers(4).map(slow).feed(num_workers=1) as feed:
         thread.start()
         with pytest.raises(KeyboardInterrupt):
             next(feed)
+        caught.set()
         gate.set()
         assert list(feed) == [0, 1, 2, 3]
     thread.join()
@@ -545,8 +547,6 @@ def test_a_close_that_comes_while_the_feed_starts_leaves_nothing_running() -> No
     with pytest.raises(FeedClosed):
         next(feed)
     feed.close()
-    del feed, start, close_then_start
-    gc.collect()
     assert threading.active_count() == before
 
 
@@ -559,7 +559,12 @@ def test_a_function_that_does_not_return_is_named_and_the_caller_goes_on() -> No
         return x
 
     feed = numbers(4).map(stuck).feed(num_workers=1, grace_period_s=0.01)
-    consumer = threading.Thread(target=lambda: pytest.raises(FeedClosed, next, feed))
+
+    def consume() -> None:
+        with pytest.raises(FeedClosed):
+            next(feed)
+
+    consumer = threading.Thread(target=consume)
     consumer.start()
     asked.wait(30)
     with pytest.raises(StillRunning) as caught:
@@ -632,12 +637,12 @@ def test_the_generator_of_a_closed_feed_is_closed_too(way: dict[str, Any]) -> No
 
 def test_batches_lie_in_recycled_memory_when_they_are_dropped(way: dict[str, Any]) -> None:
     addresses = set()
-    with ps.from_arrays(np.zeros((400, 1000), np.float32)).map(np.copy).batch(4).feed(**way) as feed:
+    with ps.from_arrays(np.zeros((48, 1 << 20), np.float32)).batch(4).repeat(2).feed(**way) as feed:
         for batch in feed:
             addresses.add(batch.ctypes.data)
             assert batch.ctypes.data % 64 == 0
             del batch
-    assert len(addresses) <= 8
+    assert len(addresses) <= 12  # of 24 batches: what is in flight, and what the pool kept
 
 
 def test_held_batches_stay_as_they_were_and_outlive_the_feed(way: dict[str, Any]) -> None:

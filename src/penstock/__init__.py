@@ -1,5 +1,6 @@
 """Penstock feeds training loops: exact order, exact resume, batches written straight into recycled memory.
 
+Example:
     >>> import penstock as ps
     >>> dataset = ps.read_list("train.txt").shuffle(seed=7).map(decode).batch(128, drop_remainder=True).repeat(10)
     >>> with dataset.feed() as feed:

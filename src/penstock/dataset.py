@@ -20,7 +20,7 @@ from penstock._plan import node as plan
 from penstock._plan.describe import function_name, lines
 from penstock._plan.length import is_indexable, length_of
 from penstock._plan.random import wants_rng
-from penstock.errors import PlanError
+from penstock.errors import LengthUnknown, OutOfRange, PlanError
 
 if TYPE_CHECKING:
     from penstock.feed import Feed
@@ -149,11 +149,13 @@ class Dataset:
     def filter(self, fn: Callable[[Any], Any], *, name: str | None = None) -> Dataset:
         """Keep the elements for which `fn(element)` is true."""
         check.callable_argument(fn, "filter")
+        check.no_rng(fn, "filter")
         return self._with(plan.Filter(child=self._root, fn=fn, name=name or function_name(fn)))
 
     def flat_map(self, fn: Callable[[Any], Any], *, name: str | None = None) -> Dataset:
         """Replace each element by all elements of `fn(element)`: a list, or anything that can be iterated."""
         check.callable_argument(fn, "flat_map")
+        check.no_rng(fn, "flat_map")
         return self._with(plan.FlatMap(child=self._root, fn=fn, name=name or function_name(fn)))
 
     def unbatch(self) -> Dataset:
@@ -231,7 +233,7 @@ class Dataset:
         length = length_of(self._root)
         if length is None or length == INFINITE:
             what = "endless" if length == INFINITE else "only known after reading (a filter, flat_map, unbatch or generator)"
-            raise _NoLength(f"the length of this dataset is {what}", where="len(ds)", fix="count while you iterate, or use take(n)")
+            raise LengthUnknown(f"the length of this dataset is {what}", where="len(ds)", fix="count while you iterate, or use take(n)")
         return int(length)
 
     def __getitem__(self, index: int) -> Any:
@@ -243,11 +245,11 @@ class Dataset:
         """
         check.indexable(self._root, "ds[i]", "iterate, or index the dataset below the filter")
         length = length_of(self._root)
-        place = int(index.__index__())
+        place = check.count_argument(index, "index", "ds[i]", least=-(2**63))
         if place < 0 and length not in (None, INFINITE):
             place += int(length or 0)
         if place < 0 or (length is not None and place >= length):
-            raise _OutOfRange(f"index {index} of {length} elements", where="ds[i]", fix="use 0..len(ds)-1")
+            raise OutOfRange(f"index {index} of {length} elements", where="ds[i]", fix="use 0..len(ds)-1")
         from penstock._engine.peek import Peek
 
         if self._peek is None:
@@ -279,14 +281,6 @@ class Dataset:
         return "\n".join([f"Dataset ({count})", *("  " + line for line in lines(self._root))])
 
 
-class _NoLength(PlanError, TypeError):
-    """`len()` of what has none; a TypeError, as `list(ds)` expects."""
-
-
-class _OutOfRange(PlanError, IndexError):
-    """An index beyond the end; an IndexError, as the sequence protocol expects."""
-
-
 def _options(base: Options, changes: dict[str, Any]) -> Options:
     known = Options.__dataclass_fields__
     for name in changes:
@@ -311,7 +305,7 @@ def from_arrays(tree: Any) -> Dataset:
     Memory-mapped arrays are read as they are used. Whole blocks are gathered at once.
 
     Raises:
-        SourceError: when lengths differ or a leaf is no array.
+        PlanError: when lengths differ or a leaf is no array.
     """
     from penstock.sources import ArraySource
 
@@ -343,20 +337,29 @@ def from_generator(fn: Callable[[], Any], *, fast_forward: bool = False, length:
     return Dataset(plan.ReadStream(source=source))
 
 
-def read_list(list_file: str | os.PathLike[str], root: str | os.PathLike[str] | None = None, **options: Any) -> Dataset:
+def read_list(
+    list_file: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None = None,
+    *,
+    label: bool = True,
+    num_classes: int | None = None,
+    duplicates: str = "keep",
+) -> Dataset:
     """Read the files of a list: lines `path label` give elements {"path": str, "data": bytes, "label": int}.
 
     Args:
         list_file: text, UTF-8; blank lines and lines that begin with # are skipped.
         root: the folder that relative paths start from; the list's own folder by default.
-        **options: `label=False` for lines without a label, `duplicates="keep" | "drop" | "error"`.
+        label: False for lines that are only paths.
+        num_classes: refuse labels outside 0..num_classes-1 here, rather than in an assertion on the accelerator.
+        duplicates: "keep" (they are counted in `print(ds)`), "drop" or "error".
 
     Raises:
         ListFileError: with the number of the first bad line.
     """
     from penstock.sources import ListSource
 
-    return _read(ListSource(list_file, root, **options))
+    return _read(ListSource(list_file, root, label=label, num_classes=num_classes, duplicates=duplicates))
 
 
 def read_images(folder: str | os.PathLike[str]) -> Dataset:

@@ -2,6 +2,8 @@
 
     PenstockError
     |- PlanError (ValueError)            a pipeline that cannot run as it was described
+    |  |- LengthUnknown (TypeError)      len() of a dataset that is endless or must be read to be counted
+    |  '- OutOfRange (IndexError)        ds[i] beyond the end
     |- SourceError                       a source that is not what it said it was
     |  |- ListFileError (ValueError)     a line of a list file that cannot be read
     |  '- LengthMismatch                 a source or generator gave more or fewer elements than declared
@@ -26,8 +28,10 @@ __all__ = [
     "DecodeError",
     "FeedClosed",
     "LengthMismatch",
+    "LengthUnknown",
     "ListFileError",
     "MissingExtra",
+    "OutOfRange",
     "PenstockError",
     "PlanError",
     "SourceError",
@@ -66,6 +70,14 @@ def _rebuild(kind: type[PenstockError], what: str, where: str, fix: str) -> Pens
 
 class PlanError(PenstockError, ValueError):
     """The pipeline as described cannot run."""
+
+
+class LengthUnknown(PlanError, TypeError):
+    """The dataset is endless, or only reading it can tell its length. A TypeError, as `list(ds)` expects of `len(ds)`."""
+
+
+class OutOfRange(PlanError, IndexError):
+    """The index is beyond the end. An IndexError, as the sequence protocol expects."""
 
 
 class SourceError(PenstockError):

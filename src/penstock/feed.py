@@ -290,10 +290,10 @@ class Feed:
                 return True
 
     def _end_with_the_interpreter(self) -> None:
-        """End the consumer's thread without a word: only at exit is a feed stopped that somebody holds, and only daemon threads are left."""
-        self._condition = "closed"
+        """End the consumer's thread without a word: a feed that somebody holds is stopped only at exit, when daemon threads are left."""
         if threading.current_thread().daemon:
             sys.exit()
+        self._condition = "closed"
 
     def _next_part(self) -> None:
         """Go on with the next part of a moved state, or end for good: the program is at its end."""
@@ -317,6 +317,7 @@ class Feed:
         except Exception as closing:  # the `finally` of a generator; the first error wins
             if closing is not error:
                 error.add_note(f"penstock: also failed: {type(closing).__name__}: {closing} (while closing)")
+            raise error from error.__cause__
         raise error
 
     def _refuse(self) -> None:

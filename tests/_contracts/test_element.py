@@ -121,3 +121,5 @@ def test_the_spec_of_a_leaf_is_what_it_becomes_in_a_batch(leaf: Any, shape: tupl
 def test_a_spec_reads_like_a_shape() -> None:
     assert repr(ArraySpec((224, 3), np.dtype("f4"))) == "float32[224, 3]"
     assert repr(ArraySpec((), np.dtype("i8"))) == "int64[]"
+    assert repr(ArraySpec((2,), np.dtype(">i4"))) == ">i4[2]"
+    assert "('x', '<i4')" in repr(ArraySpec((), np.dtype([("x", "<i4")])))

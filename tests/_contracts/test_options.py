@@ -14,7 +14,8 @@ def test_the_defaults_leave_the_choice_to_penstock() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"num_workers": 0}, {"num_workers": 64}, {"executor": "inline"}, {"executor": "threads"}, {"memory_bytes": 1}, {"grace_period_s": 0}]
+    "given",
+    [{"num_workers": 0}, {"num_workers": 64}, {"executor": "inline"}, {"executor": "threads"}, {"memory_bytes": 1}, {"grace_period_s": 0}],
 )
 def test_what_makes_sense_is_accepted(given: dict[str, Any]) -> None:
     options = Options(**given)

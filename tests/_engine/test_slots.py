@@ -54,7 +54,7 @@ VIEWS: dict[str, Callable[[np.ndarray[Any, Any]], Any]] = {
     "broadcast_to": lambda array: np.broadcast_to(array, (2, *array.shape)),
     "an iterator": iter,
     "a view inside a list": lambda array: [{"deep": (array[2:],)}],
-    "a dlpack import": lambda array: np.from_dlpack(array),
+    "a dlpack import": np.from_dlpack,
     "the base": lambda array: array.base,
 }
 

@@ -242,9 +242,7 @@ def test_a_full_take_waits_for_nothing_when_no_repeat_stands_above_it() -> None:
 @given(st.lists(FOLDS, max_size=4), PASSES)
 def test_asking_after_every_item_changes_nothing_but_the_reading(folds: list[Fold], passes: Passed) -> None:
     repeated = [any(isinstance(above, Passes) for above in folds[place + 1 :]) for place in range(len(folds))]
-    folds = [
-        Taking(fold.count, again) if isinstance(fold, Taking) else fold for fold, again in zip(folds, repeated, strict=True)
-    ]
+    folds = [Taking(fold.count, again) if isinstance(fold, Taking) else fold for fold, again in zip(folds, repeated, strict=True)]
     passes = passes[: len(passes) - len(passes) % passes_per_end(folds)]
     chain, out, here = Chain(folds), [[]], 0
     while here < len(passes):

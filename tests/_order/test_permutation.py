@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -99,7 +100,16 @@ GOLDEN = {
     (100, None, 7, 1): [13, 42, 35, 85, 59, 17, 86, 21],
     (1000, None, 7, 0): [423, 750, 781, 933, 37, 430, 55, 221],
     (10**9, None, 2**64 - 1, 3): [206319132, 192397641, 224894765, 833302678, 558290833, 618850576, 1008651, 168420489],
-    (2**63, None, 7, 0): [3728781886068939621, 5943510386004213362, 8110780708577838064, 4660264691498180590, 6653394150051533896, 1460355229014528226, 8801366489936260483, 7878704255687511794],
+    (2**63, None, 7, 0): [
+        3728781886068939621,
+        5943510386004213362,
+        8110780708577838064,
+        4660264691498180590,
+        6653394150051533896,
+        1460355229014528226,
+        8801366489936260483,
+        7878704255687511794,
+    ],
     (100, 10, 7, 0): [4, 3, 2, 6, 8, 1, 0, 7],
     (100, 10, 7, 2): [0, 1, 2, 5, 3, 7, 9, 4],
     (10**6, 512, 7, 0): [252, 12, 94, 135, 40, 28, 197, 43],
@@ -200,7 +210,7 @@ def test_runs_of_equal_epochs_are_found_in_their_order(epochs: list[int]) -> Non
     runs = list(by_epoch(np.array(epochs, np.int64)))
     assert [epoch for epoch, part in runs for _ in range(part.stop - part.start)] == epochs
     assert [part.start for _, part in runs] == [0, *(part.stop for _, part in runs)][: len(runs)]
-    assert all(one[0] != other[0] for one, other in zip(runs, runs[1:], strict=False))
+    assert all(one[0] != other[0] for one, other in pairwise(runs))
 
 
 @pytest.mark.parametrize("window", [None, 1, 10, 49, 520])

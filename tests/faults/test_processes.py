@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faults.ways import drained, engine_threads
 
 import penstock as ps
-from faults.ways import drained, engine_threads
 
 EXIT_S = 2.0
 SOURCE = str(Path(ps.__file__).parents[1])
@@ -39,6 +39,11 @@ def work(x):
 
 def numbers(count=10**9):
     return ps.from_source(range(count)).map(work).batch(4)
+
+def import_all():
+    # Modules are imported when they are first needed. Ctrl-C inside an import makes Python itself warn of the source file it left open.
+    for way in ({"executor": "inline"}, {"num_workers": 1}):
+        list(numbers(8).feed(**way))
 """
 
 
@@ -195,18 +200,18 @@ def test_an_uncaught_error_of_a_users_function_prints_its_stage_and_element() ->
 
 LOOPS = {
     "threads": """
-        print("ready")
+        import_all(); print("ready")
         with numbers().feed(num_workers=2) as feed:
             for batch in feed:
                 batch.sum()
     """,
     "a plain loop": """
-        print("ready")
+        import_all(); print("ready")
         for batch in numbers():
             batch.sum()
     """,
     "inline": """
-        print("ready")
+        import_all(); print("ready")
         with numbers().feed(executor="inline") as feed:
             for batch in feed:
                 batch.sum()
@@ -215,13 +220,13 @@ LOOPS = {
         def slow(x):
             threading.Event().wait(0.2)
             return x
-        print("ready")
+        import_all(); print("ready")
         with ps.from_source(range(10**6)).map(slow).feed(num_workers=2) as feed:
             for item in feed:
                 pass
     """,
     "starting and closing": """
-        print("ready")
+        import_all(); print("ready")
         while True:
             with numbers().feed(num_workers=2) as feed:
                 next(feed)
@@ -359,8 +364,8 @@ def test_a_pipeline_built_and_run_outside_the_main_thread_works() -> None:
 
     def train() -> None:
         ds = ps.from_source(range(300)).shuffle(seed=1).map(lambda x: x).batch(7)
-        for way in ({"executor": "inline"}, {"num_workers": 1}, {"num_workers": 4}):
-            outcome.append(drained(ds.feed(**way)))
+        ways: list[dict[str, Any]] = [{"executor": "inline"}, {"num_workers": 1}, {"num_workers": 4}]
+        outcome.extend(drained(ds.feed(**way)) for way in ways)
         feed = ds.feed(num_workers=2)
         outcome.append(next(feed).tolist())
         feed.close()

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import penstock as ps
 from faults.ways import SETTLED_S, drained, every_thread_count, every_way, notes, worker_named_in
 from laws.plans import plain
+
+import penstock as ps
 
 SIZE = 700
 PLACES = [0, 1, 7, 85, 341, SIZE - 1]

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from laws.plans import plain
 
 import penstock as ps
-from laws.plans import plain
 
 WAYS: list[dict[str, Any]] = [{"executor": "inline"}, {"num_workers": 1}, {"num_workers": 2}, {"num_workers": 8}]
 THREADS: list[dict[str, Any]] = WAYS[1:]

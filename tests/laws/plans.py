@@ -117,9 +117,7 @@ def _step(draw: Any, plan: Plan) -> Plan:
             return plan.then(ds.shard(shards, index), lambda e: ref(e)[index::shards], f"shard({shards},{index})")
         case "repeat":
             count = draw(st.integers(1, 3))
-            return plan.then(
-                ds.repeat(count), lambda e: [x for k in range(count) for x in ref(e * count + k)], f"repeat({count})"
-            )
+            return plan.then(ds.repeat(count), lambda e: [x for k in range(count) for x in ref(e * count + k)], f"repeat({count})")
         case "batch":
             size, drop = draw(st.integers(1, 5)), draw(st.booleans())
             return plan.then(ds.batch(size, drop), lambda e: _grouped(ref(e), size, drop), f"batch({size},{drop})", batched=True)

@@ -8,7 +8,6 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
 from laws.plans import Plan, options, plain, plans
 
 LAW = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])

@@ -25,7 +25,8 @@ class ArraySpec:
     dtype: np.dtype[Any]
 
     def __repr__(self) -> str:
-        return f"{self.dtype.name}{list(self.shape)}"
+        plain = self.dtype.isnative and self.dtype.names is None  # else two that differ could read the same
+        return f"{self.dtype.name if plain else self.dtype}{list(self.shape)}"
 
 
 def structure_of(tree: Any) -> Structure:
@@ -73,11 +74,7 @@ def leaf_paths(structure: Structure, prefix: str = "") -> list[str]:
     if structure is LEAF:
         return [prefix]
     if structure[0] == "dict":
-        return [
-            path
-            for key, child in zip(structure[1], structure[2], strict=True)
-            for path in leaf_paths(child, f"{prefix}[{key!r}]")
-        ]
+        return [path for key, child in zip(structure[1], structure[2], strict=True) for path in leaf_paths(child, f"{prefix}[{key!r}]")]
     children = structure[1] if structure[0] == "list" else structure[2]
     return [path for index, child in enumerate(children) for path in leaf_paths(child, f"{prefix}[{index}]")]
 

@@ -37,9 +37,7 @@ class Options:
                 fix='give "auto", 0 (inline) or a positive number',
             )
         if self.executor not in _EXECUTORS:
-            raise PlanError(
-                f"executor={self.executor!r} is not known", where="feed options", fix=f"give one of {', '.join(_EXECUTORS)}"
-            )
+            raise PlanError(f"executor={self.executor!r} is not known", where="feed options", fix=f"give one of {', '.join(_EXECUTORS)}")
         if self.memory_bytes != "auto" and (not _is_int(self.memory_bytes) or self.memory_bytes <= 0):
             raise PlanError(
                 f"memory_bytes={self.memory_bytes!r} is not a size", where="feed options", fix='give "auto" or a number of bytes'

@@ -62,7 +62,7 @@ class TransientSource(IndexedSource, Protocol):
         """The field whose bytes may lie in working memory."""
 
     def read_transient(self, index: int, scratch: Scratch) -> dict[str, Any]:
-        """Return element `index` as `gather` does, its `transient_field` as a memoryview that is valid until the next call with `scratch`."""
+        """Return element `index` as `gather` does, its `transient_field` a memoryview that is valid until the next call with `scratch`."""
 
 
 @runtime_checkable

@@ -32,7 +32,8 @@ class Scratch:
         if buffer is None or buffer.nbytes < num_bytes:
             buffer = np.empty(max(num_bytes, 4096), np.uint8)
             self._buffers[tag] = buffer
-        return buffer[:num_bytes].view(kind).reshape(shape)
+        array: NDArray[Any] = buffer[:num_bytes].view(kind).reshape(shape)
+        return array
 
 
 @runtime_checkable
@@ -55,9 +56,7 @@ class Transform(Protocol):
     def num_draws(self) -> int:
         """How many uniform [0, 1) float64 numbers it uses per element; 0 when it is not random."""
 
-    def apply(
-        self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None
-    ) -> NDArray[Any]:
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
         """Compute the field's new value.
 
         Args:

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock._contracts.event import BlockDone, Event, Listener, Notice
 from penstock._engine.execute import finish_unit, run_task
-from penstock._engine.failing import prepare
+from penstock._engine.failing import is_interrupt, prepare
 from penstock._engine.flow import SHARED, Flow, Ready
 from penstock._engine.program import Program
 from penstock._engine.segment import Segment
@@ -120,8 +120,6 @@ class Engine:
         block, end, failure = run_task(segment.plan, task, worker)
         end_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns() - begin_cpu
         if failure is not None:
-            if _is_interrupt(failure):
-                raise failure.error  # the task will be put back
             failure = prepare(failure, *segment.where(unit, failure.at))
         with self._mutex:
             notice = self._flow.active.notice
@@ -220,7 +218,7 @@ class Engine:
         begin_ns, begin_cpu = time.perf_counter_ns(), time.thread_time_ns()
         unit, failure = reader.read(task.read)
         end_ns = time.perf_counter_ns()
-        interrupt = failure.error if failure is not None and _is_interrupt(failure) else None
+        interrupt = failure.error if failure is not None and is_interrupt(failure.error) else None
         if failure is not None:
             failure = prepare(failure, reader.describe(failure.at), (unit.pass_number, failure.at))
         with self._mutex:
@@ -269,11 +267,6 @@ class Engine:
     def _announce(self, event: Event) -> None:
         for listener in self._listeners:
             listener(event)
-
-
-def _is_interrupt(failure: Failure) -> bool:
-    """Tell Ctrl-C, which Python raises in the main thread, from a KeyboardInterrupt that a user's function raised in a worker."""
-    return isinstance(failure.error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def _nobody() -> None:

@@ -18,12 +18,6 @@ class Sift(Protocol):
     """A step that keeps, drops or multiplies elements."""
 
     @property
-    def transparent(self) -> bool:
-        """Tell whether what comes out is what went in, one to one, with nothing folded: the saved state does not mention it."""
-        steps = [*self.top, *(sift for stage in self.stages for sift in stage.sifts)]
-        return self.folds == () and not any(hasattr(step, "sift") for step in steps)
-
-    @property
     def name(self) -> str:
         """The stage name."""
 

@@ -66,9 +66,8 @@ class Reader:
         if ended:
             try:
                 self._next_pass()
-            except BaseException as error:  # the `finally` of a generator that was cut short
-                failure = Failure(self._position, error, "read", 0)
-                self._unclosed = error  # what was wanted of the pass may all be delivered: then the end of the feed raises it
+            except ElementFailed as failed:
+                failure = Failure(failed.offset, failed.error, failed.stage, 0)
                 self.done = True
         return self._unit(pass_number, first, rows, ended), failure
 
@@ -82,9 +81,9 @@ class Reader:
             except BaseException as error:
                 error.add_note(f"penstock: stage 'read', while closing {self._source.label()}")
                 raise
-        error, self._unclosed = self._unclosed, None
-        if error is not None:
-            raise error
+        left, self._unclosed = self._unclosed, None
+        if left is not None:
+            raise left
 
     def _fill(self, rows: list[Any], count: int) -> bool:
         """Read into `rows` until there are `count`, or for a while; return whether the pass is at its end."""
@@ -123,7 +122,11 @@ class Reader:
         return self._iterator
 
     def _next_pass(self) -> None:
-        self.close()
+        try:
+            self.close()
+        except BaseException as error:  # the `finally` of a generator that was cut short
+            self._unclosed = error  # what was wanted of the pass may all be delivered: then the end of the feed raises it
+            raise ElementFailed(self._position, "read", error) from error
         self._pass_number += 1
         self._position = 0
         self.done = self._pass_number >= self._num_passes

@@ -17,6 +17,7 @@ from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 __all__ = ["restored", "saved"]
 
 Part = tuple[Node, Token]
+_LARGEST = 2**63 - 1
 
 
 def saved(root: Node, part: Node, token: Token, step: int, dataset: list[dict[str, Any]], version: str) -> dict[str, Any]:
@@ -89,6 +90,7 @@ def _words(shards: Any) -> str:
 
 
 def _count(value: Any, name: str, most: float = INFINITE) -> int:
+    most = min(most, _LARGEST)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
         raise StateDamaged(
             f"the state's {name} is {value!r}, outside 0..{most}",
@@ -167,15 +169,17 @@ def _token(root: Node, record: Any) -> Token:
     length = first.length if first.leaf is not None else None
     source = (_count(record["source"][0], "pass"), _count(record["source"][1], "position", INFINITE if length is None else length))
     sequencers = record.get("sequencers")
-    if not isinstance(sequencers, list) or (sequencers and len(sequencers) != len(folds)):
+    if not isinstance(sequencers, list) or (len(sequencers) != len(folds) and (sequencers or source != (0, 0))):
         _count(None, "fold states")
     out = []
     for saved_record, chain in zip(sequencers, folds, strict=False):
+        if not isinstance(saved_record, list) or len(saved_record) != 3 or not isinstance(saved_record[2], list):
+            _count(None, "fold states")
         skip, mode, states = saved_record
         if len(states) != len(chain):
             _count(None, "fold states")
-        for value in states:
-            if value != []:
-                _count(value, "fold state")
+        for value, fold in zip(states, chain, strict=True):
+            if value != [] or fold.initial() != []:
+                _count(value if fold.initial() != [] else None, "fold state")
         out.append((_count(skip, "sub-position"), _count(mode, "fold mode", 2), tuple(states)))
     return Token(source, tuple(out))

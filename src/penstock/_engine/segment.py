@@ -147,7 +147,7 @@ class Segment:
         if unit is None or unit.claimed >= unit.limit or (self.failed_seq is not None and unit.seq > self.failed_seq):
             return None
         begin = unit.claimed
-        end = begin + self.blocks[0].rows(unit.limit - begin, num_workers if self.plan.batch is not None else 1)
+        end = begin + self.blocks[0].rows(unit.limit - begin, num_workers if self.plan.batch is not None and unit.seq == 0 else 1)
         unit.claimed = end
         if end >= unit.limit:
             self._current = None

@@ -64,7 +64,8 @@ class Block:
         self._source = source
         self._column_source = column_source
         self._transient = transient
-        self._structure, self._columns = columns if columns is not None else (LEAF, None)
+        self._structure: Structure = LEAF if columns is None else columns[0]
+        self._columns: list[NDArray[Any]] | None = None if columns is None else columns[1]
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -37,9 +37,7 @@ class ShuffleOp(_Moves):
     def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
         if self.buffer_size is None:
             return epochs, shuffled(epochs, positions, self.num_elements, seed=self.seed, reshuffle=self.reshuffle)
-        window = window_shuffled(
-            epochs, positions, self.num_elements, self.buffer_size, seed=self.seed, reshuffle=self.reshuffle
-        )
+        window = window_shuffled(epochs, positions, self.num_elements, self.buffer_size, seed=self.seed, reshuffle=self.reshuffle)
         return epochs, window
 
 

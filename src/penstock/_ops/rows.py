@@ -22,8 +22,10 @@ _SMALL_BYTES = 64
 
 
 class Rows:
-    """The rows of a unit. The first finished element, or the unit before, sets the guess of their spec; what does not fit it is kept
-    aside and judged when all rows are there, so that the outcome does not depend on who was first.
+    """The rows of a unit.
+
+    The first finished element, or the unit before, sets the guess of their spec; what does not fit it is kept aside and judged when all
+    rows are there, so that the outcome does not depend on who was first.
 
     Thread-safe for different rows.
     """
@@ -134,7 +136,8 @@ class Rows:
     def _batch(self, start: int, size: int) -> Any:
         loose = [self._loose.get(row, self) for row in range(start, start + size)] if self._loose else []
         if not any(element is not self for element in loose):
-            assert self._arrays is not None and self._guess is not None
+            assert self._arrays is not None
+            assert self._guess is not None
             whole = len(self._sizes) == 1 and size == self._num_rows
             leaves = self._arrays if whole else [array[start : start + size] for array in self._arrays]
             return unflatten(self._guess.structure, iter(leaves))
@@ -154,7 +157,8 @@ class Rows:
         return stack_rows(loose, names, None)
 
     def _element(self, row: int) -> Any:
-        assert self._arrays is not None and self._guess is not None
+        assert self._arrays is not None
+        assert self._guess is not None
         return unflatten(self._guess.structure, iter([array[row] for array in self._arrays]))
 
     def _open(self, element: Any, row: int) -> list[NDArray[Any]]:
@@ -172,4 +176,3 @@ class Rows:
                     np.empty((self._num_rows, *leaf.shape), leaf.dtype) if leaf.dtype.hasobject else next(given) for leaf in leaves
                 ]
             return self._arrays
-

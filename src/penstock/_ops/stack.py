@@ -83,20 +83,23 @@ class BatchSpec:
             return _store(arrays[0], row, element, self.leaves[0])
         if structure_of(element) != self.structure:
             return False
-        return all(
-            _store(array, row, value, leaf) for array, value, leaf in zip(arrays, flatten(element), self.leaves, strict=True)
-        )
+        return all(_store(array, row, value, leaf) for array, value, leaf in zip(arrays, flatten(element), self.leaves, strict=True))
 
     def put_many(self, arrays: Sequence[NDArray[Any]], row: int, elements: list[Any]) -> bool:
         """Write many elements of scalars, a column at a time; False, and nothing useful written, when that is not possible."""
-        if any(leaf.shape for leaf in self.leaves):
+        if any(leaf.shape or leaf.dtype.kind in "mMV" for leaf in self.leaves):  # scalars of one type may differ in unit or size there
             return False
         columns = self._columns_of(elements)
         if columns is None:
             return False
         for array, column, leaf in zip(arrays, columns, self.leaves, strict=True):
             kinds = set(map(type, column))
-            if len(kinds) != 1 or leaf.dtype == _OBJECT or spec_of(column[0]) != leaf or not isinstance(column[0], (int, float, np.generic)):
+            if (
+                len(kinds) != 1
+                or leaf.dtype == _OBJECT
+                or spec_of(column[0]) != leaf
+                or not isinstance(column[0], (int, float, np.generic))
+            ):
                 return False
             try:
                 array[row : row + len(column)] = column
@@ -153,9 +156,11 @@ def _store(array: NDArray[Any], row: int, value: Any, leaf: ArraySpec) -> bool:
     elif kind is str or kind is bytes:
         if leaf.dtype != _OBJECT or leaf.shape:
             return False
-    elif spec_of(value) != leaf or (kind is int and not -(2**63) <= value < 2**63):
-        return False
-    elif leaf.dtype == _OBJECT and not isinstance(value, (str, bytes, np.ndarray, np.generic)):
+    elif (
+        spec_of(value) != leaf
+        or (kind is int and not -(2**63) <= value < 2**63)
+        or (leaf.dtype == _OBJECT and not isinstance(value, (str, bytes, np.ndarray, np.generic)))
+    ):
         return False
     array[row] = value
     return True
@@ -213,10 +218,7 @@ def pad_rows(
             if found.dtype != leaf.dtype or len(found.shape) != len(leaf.shape):
                 refuse_row(spec, 0, row, element, names)
             column.append(value)
-    out = [
-        _pad_leaf(number, column, spec, shapes[number], values[number], names)
-        for number, column in enumerate(columns)
-    ]
+    out = [_pad_leaf(number, column, spec, shapes[number], values[number], names) for number, column in enumerate(columns)]
     return unflatten(spec.structure, iter(out))
 
 
@@ -236,7 +238,8 @@ def _pad_leaf(
     array = np.empty((len(column), *longest), leaf.dtype)
     array[...] = 0 if value is None and leaf.dtype != _OBJECT else value
     for row, item in enumerate(column):
-        array[(row, *(slice(0, size) for size in found[row]))] = item
+        corner: tuple[int | slice, ...] = (row, *(slice(0, size) for size in found[row]))
+        array[corner] = item
     return array
 
 

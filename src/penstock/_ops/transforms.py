@@ -15,6 +15,7 @@ from penstock._contracts.transform import BlockTransform, Scratch, Transform
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.operator import RowSink
 from penstock._ops.worker import WorkerContext
+from penstock.errors import SpecError
 
 __all__ = ["Step", "TransformsOp"]
 
@@ -69,23 +70,19 @@ class TransformsOp:
         scratch = worker.scratch(self.number, -1)
         return (block.read_transient(offset, scratch) for offset in range(len(block)))
 
-    def _each(
-        self, block: Block, worker: WorkerContext, targets: list[NDArray[Any] | None], row: int
-    ) -> Iterator[tuple[Any, str | None]]:
+    def _each(self, block: Block, worker: WorkerContext, targets: list[NDArray[Any] | None], row: int) -> Iterator[tuple[Any, str | None]]:
         """Yield each element after all steps, with the field that already stands in its row of `targets`."""
         plan = [
             (step.transform.apply, step.transform.field, step.transform.out_field, step.last, target, scratch, draws)
-            for step, target, scratch, draws in zip(
-                self.steps, targets, self._scratches(worker, targets), self._draws(block), strict=True
-            )
+            for step, target, scratch, draws in zip(self.steps, targets, self._scratches(worker, targets), self._draws(block), strict=True)
         ]
         for offset, element in enumerate(self._elements(block, worker)):
             done: str | None = None
             number = 0
             try:
                 element = element.copy() if type(element) is dict else _as_dict(element, self.steps[0])
-                for number, (apply, field, out_field, last, target, scratch, draws) in enumerate(plan):
-                    out = None if target is None else target[row + offset]
+                for number, (apply, field, out_field, last, target, scratch, draws) in enumerate(plan):  # noqa: B007 - the handler names the step
+                    out = None if target is None else target[row + offset, ...]  # an array for a leaf without dimensions too
                     result = apply(element[field], draws[offset], scratch, out)
                     if last:
                         if result is out:
@@ -110,9 +107,7 @@ class TransformsOp:
         return [self._uniform(step, block).tolist() if step.transform.num_draws else nothing for step in self.steps]
 
     def _uniform(self, step: Step, block: Block) -> NDArray[np.float64]:
-        return kernels.philox_uniform(
-            step.seed, step.stage, block.epochs, block.indices, block.lanes, step.transform.num_draws
-        )
+        return kernels.philox_uniform(step.seed, step.stage, block.epochs, block.indices, block.lanes, step.transform.num_draws)
 
     def _blockwise(self, block: Block) -> bool:
         if not self.blockwise or not block.columnar:
@@ -126,9 +121,7 @@ class TransformsOp:
             and all(step.transform.field == step.transform.out_field for step in self.steps)
         )
 
-    def _columns(
-        self, block: Block, worker: WorkerContext, out: dict[str, NDArray[Any]] | None
-    ) -> tuple[Any, list[NDArray[Any]]] | None:
+    def _columns(self, block: Block, worker: WorkerContext, out: dict[str, NDArray[Any]] | None) -> tuple[Any, list[NDArray[Any]]] | None:
         """Do whole columns; None when a transform cannot do this block."""
         structure = block.structure()
         columns = dict(zip(structure[1], block.columns(), strict=True))
@@ -175,7 +168,11 @@ def _stored(keys: tuple[Any, ...], columns: list[NDArray[Any]], targets: dict[An
 def _as_dict(element: Any, step: Step) -> dict[str, Any]:
     if isinstance(element, dict):
         return dict(element)
-    raise TypeError(f"{step.name} reads the field {step.transform.field!r} of a dict, but the element is a {type(element).__name__}")
+    raise SpecError(
+        f"{step.name} reads the field {step.transform.field!r} of a dict, but the element is a {type(element).__name__}",
+        where=f"stage {step.name!r}",
+        fix="give elements with named fields, such as from_arrays({'image': images}); on a bare array call the operator itself in a map",
+    )
 
 
 def _named(error: BaseException, element: Any, step: Step) -> BaseException:

@@ -16,7 +16,8 @@ class KeyedGenerator:
     """One NumPy Generator that is set to the stream of a key before each use.
 
     The stream is that of `numpy.random.Philox(key=[seed, stage], counter=[0, lane, index, epoch])` (Salmon et al., SC 2011). A new
-    generator costs 7.5 us, setting `state` 1.7, writing the counter where it lies 0.3: that is done where the layout proves to be the known one.
+    generator costs 7.5 us, setting `state` 1.7, writing the counter where it lies 0.3: that is done where the layout proves to be the
+    known one.
     """
 
     __slots__ = ("_bits", "_counter", "_has_half", "_place", "_state", "generator")
@@ -24,10 +25,10 @@ class KeyedGenerator:
     def __init__(self, seed: int, stage: int) -> None:
         self._bits = np.random.Philox(key=np.array([seed, stage], np.uint64))
         self.generator = np.random.Generator(self._bits)
-        self._state: dict[str, Any] = dict(self._bits.state)
+        self._state: Any = dict(self._bits.state)
         self._state["state"]["counter"][:] = 0
-        found = _layout(self._bits)
-        self._counter, self._place, self._has_half = found if found is not None else (None, None, None)
+        nowhere: tuple[memoryview | None, ...] = (None, None, None)
+        self._counter, self._place, self._has_half = _layout(self._bits) or nowhere
 
     def at(self, epoch: int, index: int, lane: int) -> np.random.Generator:
         """Return the generator at the start of the stream of one element. It is valid until the next call."""
@@ -48,10 +49,10 @@ _State = tuple[memoryview, memoryview, memoryview]
 
 
 def _layout(bits: np.random.Philox) -> _State | None:
-    """Return views of counter, buffer position and "half a draw is left" inside `bits`, or None if they are not where NumPy 1.17 to 2.4 has them.
+    """Return views of counter, position and "half a draw is left" inside `bits`; None if they are not where NumPy 1.17 to 2.4 have them.
 
-    The struct is {counter pointer, key pointer, int position, uint64 buffer[4], int has_uint32, uint32}. Nothing is written unless the counter
-    lies inside the object itself and reads as the counter that the object says it has; one probe then checks the effect.
+    The struct is {counter pointer, key pointer, int position, uint64 buffer[4], int has_uint32, uint32}. Nothing is written unless the
+    counter lies inside the object itself and reads as the counter that the object says it has; one probe then checks the effect.
     """
     bits.state = {**bits.state, "state": {**bits.state["state"], "counter": np.array(_PROBE, np.uint64)}, "buffer_pos": 3}
     start = bits.ctypes.state_address

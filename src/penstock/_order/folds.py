@@ -190,7 +190,7 @@ class Chain:
         return (), "open"
 
     def _passes_wait(self, level: int) -> bool:
-        """Tell whether a `repeat(count)` below still has passes to come: a cut would give their epochs to the pass that a repeat above asks for."""
+        """Tell whether a `repeat(count)` below has passes to come: a cut would give their epochs to the pass that a repeat above wants."""
         return any(
             isinstance(fold, Passes) and fold.count is not None and state + 1 < fold.count
             for fold, state in zip(self._folds[:level], self._states[:level], strict=True)

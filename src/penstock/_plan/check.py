@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
+from penstock._plan.describe import function_name
 from penstock._plan.length import INFINITE, is_indexable, length_of, walk
 from penstock._plan.node import Map, Node
+from penstock._plan.random import wants_rng
 from penstock.errors import PlanError
 
-__all__ = ["bounded", "callable_argument", "count_argument", "finite", "indexable", "seed_argument", "shared_workers"]
+__all__ = ["bounded", "callable_argument", "count_argument", "finite", "indexable", "no_rng", "seed_argument", "shared_workers"]
 
 _LARGEST = 2**63
 
 
 def count_argument(value: Any, name: str, operator: str, *, least: int = 0) -> int:
     """Return `value` as an int that is at least `least`."""
-    if isinstance(value, bool) or not hasattr(type(value), "__index__") or int(value.__index__()) < least:
-        raise PlanError(f"{name}={value!r} is not a whole number >= {least}", where=f"{operator}()", fix=f"give {name} a whole number >= {least}")
-    return int(value.__index__())
+    try:
+        number = -1 if isinstance(value, bool) else index(value)
+    except TypeError:  # no whole number, or an array of several
+        number = -1
+    if number < least:
+        raise PlanError(
+            f"{name}={value!r} is not a whole number >= {least}", where=f"{operator}()", fix=f"give {name} a whole number >= {least}"
+        )
+    return number
 
 
 def seed_argument(value: Any, operator: str) -> int:
@@ -31,8 +40,16 @@ def seed_argument(value: Any, operator: str) -> int:
 def callable_argument(fn: Any, operator: str) -> None:
     """Refuse what cannot be called."""
     if not callable(fn):
+        raise PlanError(f"{fn!r} is not callable", where=f"{operator}()", fix=f"give {operator} a function that takes one element")
+
+
+def no_rng(fn: Any, operator: str) -> None:
+    """Refuse a function that waits for a generator that it will not get."""
+    if wants_rng(fn):
         raise PlanError(
-            f"{fn!r} is not callable", where=f"{operator}()", fix=f"give {operator} a function that takes one element"
+            f"{operator} gives no rng to its function",
+            where=f"{operator}({function_name(fn)})",
+            fix=f"draw in a map(fn, seed=...) before it, and let {operator} look at what was drawn",
         )
 
 
@@ -66,4 +83,6 @@ def bounded(node: Node, operator: str) -> None:
     """Refuse a finite length that no longer fits 63 bits."""
     length = length_of(node)
     if length is not None and length != INFINITE and length >= _LARGEST:
-        raise PlanError(f"{length} elements are more than 2**63", where=f"{operator}()", fix="use repeat() without a count for endless passes")
+        raise PlanError(
+            f"{length} elements are more than 2**63", where=f"{operator}()", fix="use repeat() without a count for endless passes"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from penstock._plan.node import (
@@ -35,9 +36,8 @@ def function_name(fn: Callable[..., Any]) -> str:
     name = getattr(fn, "__qualname__", None)
     if isinstance(name, str):
         return name.replace("<locals>.", "")
-    inner = getattr(fn, "func", None)
-    if callable(inner):
-        return f"partial({function_name(inner)})"
+    if isinstance(fn, partial):
+        return f"partial({function_name(fn.func)})"
     text = repr(fn)
     return type(fn).__qualname__ if " at 0x" in text else text
 

@@ -105,7 +105,7 @@ class Take(NamedTuple):
 
 
 class Skip(NamedTuple):
-    """All but the first `count` elements. `lead`: by how much count * num_shards is more than what all shards had reached (after a resume)."""
+    """All but the first `count` elements. `lead`: count * num_shards less the place that all shards had reached (after a resume)."""
 
     child: Node
     count: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from penstock._contracts.transform import Transform
@@ -15,8 +16,8 @@ def wants_rng(fn: Callable[..., Any]) -> bool:
     if isinstance(fn, Transform):
         return fn.num_draws > 0
     while not hasattr(fn, "__code__"):
-        if hasattr(fn, "func"):  # functools.partial
-            if "rng" in getattr(fn, "keywords", {}):
+        if isinstance(fn, partial):
+            if "rng" in fn.keywords:
                 return False
             fn = fn.func
         elif hasattr(fn, "__func__"):

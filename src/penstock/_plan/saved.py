@@ -46,7 +46,8 @@ def checked(state: Any) -> dict[str, Any]:
         )
     if state["penstock_state"] != FORMAT:
         raise StateMismatch(
-            f"the state has format {state['penstock_state']!r} (written by penstock {state.get('version')!r}); this penstock reads format {FORMAT}",
+            f"the state has format {state['penstock_state']!r} (written by penstock {state.get('version')!r}); "
+            f"this penstock reads format {FORMAT}",
             where="load_state_dict()",
             fix="resume with the penstock version that wrote it",
         )
@@ -73,11 +74,11 @@ def compare(saved: dict[str, Any], plan: list[str], dataset: list[dict[str, Any]
     """
     before, now = saved["plan"], plan
     for number in range(max(len(before), len(now))):
-        was = before[number] if number < len(before) else "nothing"
-        is_now = now[number] if number < len(now) else "nothing"
-        if was.strip() != is_now.strip():
+        was = f"had {before[number].strip()!r}" if number < len(before) else "ended"
+        is_now = f"has {now[number].strip()!r}" if number < len(now) else "ends"
+        if was[4:] != is_now[4:]:
             raise StateMismatch(
-                f"the state was saved with another plan: it had {was.strip()!r} where this one has {is_now.strip()!r}",
+                f"the state was saved with another plan: it {was} where this one {is_now}",
                 where=f"load_state_dict(), operator {number + 1} from the source",
                 fix="resume with the pipeline that was saved, or load_state_dict(state, strict=False) to keep only the position",
             )

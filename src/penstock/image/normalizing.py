@@ -55,7 +55,7 @@ class Normalize(Operator):
         self._check_channels(num_channels)
         first = self.layout == "CHW"
         target = place(self.tag, (num_channels, height, width) if first else value.shape, _FLOAT32, value, scratch, out)
-        kernels.normalize(value[None], self.scale, self.bias, target[None], first)
+        kernels.normalize_image(value, self.scale, self.bias, target, first)
         return target
 
     def apply_block(

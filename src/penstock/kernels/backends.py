@@ -62,6 +62,20 @@ class Backend(Protocol):
     ) -> None:
         """Cut windows out of images."""
 
+    def normalize_image(
+        self,
+        value: NDArray[np.uint8],
+        scale: NDArray[np.float32],
+        bias: NDArray[np.float32],
+        out: NDArray[np.float32],
+        channels_first: bool,
+        /,
+    ) -> None:
+        """Normalise one image."""
+
+    def read_file(self, path: bytes, buffer: NDArray[np.uint8], /) -> int:
+        """Read a regular file."""
+
     def gather_windows(self, values: NDArray[Any], starts: NDArray[np.int64], out: NDArray[np.int64], /) -> int:
         """Cut windows out of a sequence."""
 

@@ -6,6 +6,14 @@
  *
  * Where the compiler is GCC or Clang for x86-64 the loops that matter are also compiled for AVX2 or AVX-512 and picked at run time.
  */
+#if !defined(_WIN32)
+#define _POSIX_C_SOURCE 200809L
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#endif
+
 #include <stdint.h>
 #include <string.h>
 
@@ -32,7 +40,7 @@
 #endif
 
 /* Raised with every change of an argument list; native.py refuses another number. */
-API int penstock_interface(void) { return 1; }
+API int penstock_interface(void) { return 2; }
 
 #if WITH_X86
 static int has_avx2(void) { return __builtin_cpu_supports("avx2"); }
@@ -493,4 +501,33 @@ API int64_t penstock_gather_windows(const void *values, int64_t size, int kind, 
 #endif
     widen_rows(values, kind, starts, num, length, out);
     return -1;
+}
+
+/* Read all of a regular file into buffer: open, fstat, read and close without taking the GIL back in between.
+ *
+ * Returns the number of bytes; -2 - size when buffer cannot hold size + 1 bytes; -1 for everything out of the ordinary (it cannot be
+ * opened, is no regular file, has another length than it says, is empty): the caller reads it again the slow way and finds out what it is.
+ * O_NONBLOCK: a FIFO without a writer must not block. */
+API int64_t penstock_read_file(const char *path, unsigned char *buffer, int64_t capacity) {
+#if defined(_WIN32)
+    (void)path, (void)buffer, (void)capacity;
+    return -1;
+#else
+    struct stat status;
+    int64_t size, done = -1;
+    const int descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    if (descriptor < 0) return -1;
+    if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0) {
+        size = (int64_t)status.st_size;
+        if (size >= capacity) {
+            done = -2 - size;
+        } else {
+            /* One byte more than the size: a read that comes back short has seen the end. */
+            const ssize_t count = read(descriptor, buffer, (size_t)size + 1);
+            if (count == size) done = size;
+        }
+    }
+    close(descriptor);
+    return done;
+#endif
 }

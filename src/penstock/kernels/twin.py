@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from penstock.kernels.permutation import ROUNDS, SMALL, grid, round_keys, seed_of
 
-__all__ = ["copy_images", "crop_images", "gather_windows", "name", "normalize", "permute", "philox_uniform"]
+__all__ = ["copy_images", "crop_images", "gather_windows", "name", "normalize", "normalize_image", "permute", "philox_uniform", "read_file"]
 
 name = "numpy"
 
@@ -25,6 +25,18 @@ _MULTIPLY_1 = np.uint64(0xD6E8FEB86659FD93)
 _MULTIPLY_2 = np.uint64(0xA0761D6478BD642F)
 _PHILOX_MULTIPLY = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
 _PHILOX_WEYL = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
+
+
+def normalize_image(
+    value: NDArray[np.uint8], scale: NDArray[np.float32], bias: NDArray[np.float32], out: NDArray[np.float32], channels_first: bool
+) -> None:
+    """Normalise one image."""
+    normalize(value[None], scale, bias, out[None], channels_first)
+
+
+def read_file(path: bytes, buffer: NDArray[np.uint8]) -> int:
+    """Return -1: reading is left to the caller's own way, which uses the same calls of the system."""
+    return -1
 
 
 def permute(positions: NDArray[np.int64], num_elements: int, key: int, out: NDArray[np.int64]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,8 @@ class ListSource:
         root: str | os.PathLike[str] | None = None,
         *,
         label: bool = True,
-        duplicates: Literal["keep", "drop", "error"] = "keep",
+        num_classes: int | None = None,
+        duplicates: str = "keep",
     ) -> None:
         if duplicates not in _POLICIES:
             raise PlanError(f"duplicates={duplicates!r} is not known", where="read_list", fix=f"give one of {', '.join(_POLICIES)}")
@@ -67,9 +68,22 @@ class ListSource:
         lines = parse_list(blob, name=self._name, has_label=label, root=base if root is not None else None)
         self._table = PathTable(blob=blob, starts=lines.starts, ends=lines.ends, base=base)
         self._labels = lines.labels if label else None
+        if num_classes is not None:
+            self._check_labels(num_classes)
         self._duplicates: int | None = None
         if duplicates != "keep":
             self._settle_duplicates(duplicates)
+
+    def _check_labels(self, num_classes: int) -> None:
+        labels = self._labels if self._labels is not None else np.empty(0, np.int64)
+        wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
+        if wrong.size:
+            index = int(wrong[0])
+            raise ListFileError(
+                f"line {self.line_number(index)}: label {labels[index]} is outside 0..{num_classes - 1}",
+                where=f"line {self.line_number(index)} of {shown(self._name)}; {len(wrong)} such lines in all",
+                fix=f"correct the labels, or num_classes={num_classes}",
+            )
 
     def _settle_duplicates(self, policy: str) -> None:
         again = _repeated(self._table)

@@ -7,6 +7,7 @@ import stat
 
 import numpy as np
 
+from penstock import kernels
 from penstock._contracts.transform import Scratch
 from penstock.errors import SourceError
 
@@ -16,6 +17,7 @@ __all__ = ["read_ends", "read_file", "read_file_into"]
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 _CHUNK_BYTES = 1 << 20
 _END_BYTES = 4096
+_FIRST_BYTES = 1 << 20
 _KINDS = {
     stat.S_IFDIR: "a directory",
     stat.S_IFIFO: "a named pipe (FIFO)",
@@ -60,19 +62,13 @@ def read_file_into(path: str, scratch: Scratch) -> bytes | memoryview:
         OSError: as the system says it.
         SourceError: as `read_file`.
     """
-    descriptor = os.open(path, _FLAGS)
-    try:
-        status = os.fstat(descriptor)
-        if status.st_mode & 0o170000 != 0o100000:
-            raise _not_regular(path, status.st_mode)
-        size = status.st_size
-        buffer = memoryview(scratch.take("file", (size + 1,), np.uint8))
-        count = os.readv(descriptor, [buffer])
-        if count == size and size:
-            return buffer[:size]
-        return _read_rest(descriptor, bytes(buffer[:count]))
-    finally:
-        os.close(descriptor)
+    encoded = os.fsencode(path)
+    buffer = scratch.take("file", (_FIRST_BYTES,), np.uint8)
+    count = kernels.read_file(encoded, buffer)
+    if count < -1:
+        buffer = scratch.take("file", (-1 - count,), np.uint8)
+        count = kernels.read_file(encoded, buffer)
+    return read_file(path) if count < 0 else memoryview(buffer)[:count]
 
 
 def _read_rest(descriptor: int, data: bytes) -> bytes:

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from laws.plans import plain
+
+import penstock as ps
+from penstock._engine.execute import finish_unit, run_task
+from penstock._engine.lower import lower
+from penstock._engine.segment import Segment
+from penstock._engine.unit import Task, Unit
+from penstock._ops.rows import Rows
+from penstock._ops.worker import WorkerContext
+
+
+def opened(dataset: ps.Dataset, rows: int) -> tuple[Segment, Unit]:
+    """Open a unit of `rows` rows of the first segment, with memory for its batches."""
+    segment = Segment(0, lower(dataset._root).segments[0], 1, (0, 0))
+    for _ in range(20):
+        segment.blocks[0].observe(segment.blocks[0].rows(1 << 40, 1), 1)
+    unit = segment.open()
+    assert unit.num_rows == rows
+    if unit.sizes is not None:
+        unit.rows = Rows(unit.sizes, None, lambda leaves: [np.empty(*leaf) for leaf in leaves], str, None)
+    return segment, unit
+
+
+def task(unit: Unit, begin: int, end: int) -> Task:
+    return Task(0, 0, unit, begin, end, None)
+
+
+def numbers(count: int) -> ps.Dataset:
+    return ps.from_source(list(range(count)))
+
+
+def fails_at(*bad: int) -> Any:
+    def look(x: int) -> int:
+        if x in bad:
+            raise ValueError(x)
+        return 10 * x
+
+    return look
+
+
+def test_rows_computed_in_any_order_become_the_batch() -> None:
+    segment, unit = opened(numbers(9).map(fails_at()).batch(9), 9)
+    for begin, end in ((6, 9), (0, 2), (2, 6)):
+        assert run_task(segment.plan, task(unit, begin, end), WorkerContext(0)) == (None, end, None)
+    result, tail = finish_unit(segment.plan, unit, WorkerContext(0))
+    assert tail is None
+    assert [plain(item) for item in result.items] == [list(range(0, 90, 10))]
+
+
+def test_elements_in_any_order_become_the_items_with_their_keys() -> None:
+    segment, unit = opened(numbers(9).map(fails_at()), 9)
+    for begin, end in ((6, 9), (0, 2), (2, 6)):
+        run_task(segment.plan, task(unit, begin, end), WorkerContext(0))
+    result, tail = finish_unit(segment.plan, unit, WorkerContext(0))
+    assert (result.items, result.origins, tail) == (list(range(0, 90, 10)), None, None)
+    assert result.block is not None
+    assert result.block.indices.tolist() == list(range(9))
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+@pytest.mark.parametrize("bad", [(0,), (4,), (8,), (3, 5), (8, 2)])
+def test_the_rows_before_the_first_failure_are_done_and_those_behind_it_are_not(batch: int | None, bad: tuple[int, ...]) -> None:
+    ds = numbers(9).map(fails_at(*bad), name="look")
+    segment, unit = opened(ds, 9) if batch is None else opened(ds.batch(9), 9)
+    block, end, failure = run_task(segment.plan, task(unit, 0, 9), WorkerContext(2))
+    assert block is None
+    assert end == min(bad)
+    assert failure is not None
+    assert (failure.at, failure.stage, failure.worker, str(failure.error)) == (min(bad), "look", 2, str(min(bad)))
+
+
+def test_a_unit_that_failed_gives_the_items_before_it_and_the_number_of_the_failing_one() -> None:
+    segment, unit = opened(numbers(9).map(fails_at(4)), 9)
+    for begin, end in ((3, 9), (0, 3)):
+        _, done, failure = run_task(segment.plan, task(unit, begin, end), WorkerContext(0))
+        if failure is not None:
+            unit.fail(failure)
+        unit.done.append((begin, done))
+    result, tail = finish_unit(segment.plan, unit, WorkerContext(0))
+    assert result.items == [0, 10, 20, 30]
+    assert tail is not None
+    assert tail.at == 4
+
+
+def test_a_late_task_of_a_unit_that_was_finished_without_it_does_nothing() -> None:
+    segment, unit = opened(numbers(9).map(fails_at(1)).batch(9), 9)
+    late = task(unit, 4, 9)
+    _, _, failure = run_task(segment.plan, task(unit, 0, 4), WorkerContext(0))
+    assert failure is not None
+    unit.fail(failure)
+    unit.finishing = True
+    result, tail = finish_unit(segment.plan, unit, WorkerContext(0))
+    assert (result.items, tail is not None) == ([], True)
+    assert run_task(segment.plan, late, WorkerContext(0)) == (None, 4, None)
+
+
+def test_filters_say_which_input_each_result_came_from() -> None:
+    segment, unit = opened(numbers(9).map(fails_at()).filter(lambda x: x % 20 == 0).flat_map(lambda x: [x, x]), 9)
+    for begin, end in ((4, 9), (0, 4)):
+        run_task(segment.plan, task(unit, begin, end), WorkerContext(0))
+    result, _ = finish_unit(segment.plan, unit, WorkerContext(0))
+    assert result.items == [x for x in range(0, 90, 20) for _ in range(2)]
+    assert result.origins == [place for place in range(0, 9, 2) for _ in range(2)]
+
+
+def test_a_failure_behind_a_filter_counts_in_inputs() -> None:
+    segment, unit = opened(numbers(9).filter(lambda x: x > 3).map(fails_at(6)), 9)
+    _, end, failure = run_task(segment.plan, task(unit, 0, 9), WorkerContext(0))
+    assert failure is not None
+    assert (end, failure.at) == (6, 6)
+
+
+def test_a_failure_on_a_whole_batch_leaves_the_batches_before_it() -> None:
+    def look(batch: Any) -> Any:
+        if batch[0] == 6:
+            raise ValueError("batch")
+        return batch
+
+    segment = Segment(0, lower(numbers(9).batch(3).map(look)._root).segments[0], 1, (0, 0))
+    for _ in range(3):
+        segment.units.observe(segment.units.items, 1, 1)
+    unit = segment.open()
+    assert unit.sizes == [3, 3, 3]
+    unit.rows = Rows(unit.sizes, None, lambda leaves: [np.empty(*leaf) for leaf in leaves], str, None)
+    run_task(segment.plan, task(unit, 0, 9), WorkerContext(0))
+    result, tail = finish_unit(segment.plan, unit, WorkerContext(0))
+    assert [plain(item) for item in result.items] == [[0, 1, 2], [3, 4, 5]]
+    assert tail is not None
+    assert (tail.at, str(tail.error)) == (2, "batch")
+
+
+def test_ctrl_c_is_raised_and_not_booked() -> None:
+    def interrupted(x: int) -> int:
+        raise KeyboardInterrupt
+
+    segment, unit = opened(numbers(3).map(interrupted).batch(3), 3)
+    with pytest.raises(KeyboardInterrupt):
+        run_task(segment.plan, task(unit, 0, 3), WorkerContext(0))
+    assert unit.failure is None

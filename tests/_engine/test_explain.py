@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from typing import Any
+
+import penstock as ps
+from penstock._engine.explain import explain
+
+
+def double(x: Any) -> Any:
+    return x * 2
+
+
+def text(dataset: ps.Dataset) -> list[str]:
+    return explain(dataset._root).splitlines()
+
+
+def test_a_plain_pipeline_is_told_from_the_plan_to_the_delivery() -> None:
+    lines = text(ps.from_source([1, 2, 3]).shuffle(seed=4).map(double).batch(2))
+    assert lines[0] == "plan"
+    assert lines[2:] == [
+        "  shuffle(seed=4)",
+        "  map(double)",
+        "  batch(2)",
+        "runs as",
+        "  segment 1: positions by arithmetic, any block at any time",
+        "    stage 'read+double' on the shared workers",
+        "    batches of 2: rows written straight into recycled batch slots",
+        "    delivered in order",
+    ]
+
+
+def test_workers_of_its_own_padding_and_whole_batches_are_told() -> None:
+    lines = text(ps.from_source([1]).map(double, concurrency=3).padded_batch(2).map(len).shuffle())
+    assert "    stage 'double' on 3 worker(s) of its own" in lines
+    assert "    batches of 2: padded batches" in lines
+    assert any(line.startswith("    then on whole batches: len") for line in lines)
+
+
+def test_folds_generators_and_what_is_handed_on_are_told() -> None:
+    lines = text(ps.from_generator(lambda: iter([1]), length=1).filter(bool).take(3).skip(1).batch(2))
+    assert any(line.startswith("  segment 1: one thread reads from_generator(") for line in lines)
+    assert "    then in order, at one place: taking, skipping, batching" in lines
+    assert "    handed on in order" in lines
+    assert "  segment 2: what the segment before hands on" in lines
+    assert lines[-1] == "    delivered in order"
+
+
+def test_nothing_is_read_for_it() -> None:
+    def refuse() -> Any:
+        raise AssertionError("it was read")
+
+    assert text(ps.from_generator(refuse).map(refuse))

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock._engine import tune
+from penstock._engine.reader import Reader
+from penstock._engine.unit import Failure, Token, Unit
+from penstock.errors import LengthMismatch
+from penstock.sources import GeneratorSource
+
+
+def source(count: int, **options: Any) -> GeneratorSource:
+    return GeneratorSource(lambda: iter(list(range(count))), **options)
+
+
+def values(units: list[Unit]) -> list[tuple[int, Any]]:
+    return [(unit.pass_number, row) for unit in units if unit.given is not None for row in unit.given.rows()]
+
+
+def read_all(reader: Reader, sizes: list[int], most: int = 1000) -> tuple[list[Unit], Failure | None]:
+    units: list[Unit] = []
+    while not reader.done and len(units) < most:
+        unit, failure = reader.read(sizes[len(units) % len(sizes)])
+        units.append(unit)
+        if failure is not None:
+            return units, failure
+    return units, None
+
+
+@given(st.integers(0, 20), st.integers(1, 3), st.lists(st.integers(1, 9), min_size=1, max_size=4))
+def test_every_element_of_every_pass_is_read_once_whatever_the_sizes(count: int, passes: int, sizes: list[int]) -> None:
+    units, failure = read_all(Reader(source(count), (0, 0), passes), sizes)
+    assert failure is None
+    assert values(units) == [(number, x) for number in range(passes) for x in range(count)]
+    assert sum(unit.ends_pass for unit in units) == passes
+    for unit in units:
+        assert unit.tokens == [Token((unit.pass_number, unit.first + place + 1)) for place in range(unit.num_items)]
+        assert unit.pass_token == Token((unit.pass_number + 1, 0))
+
+
+@given(st.integers(0, 20), st.data())
+def test_a_resume_reads_and_drops_what_was_delivered(count: int, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, 2)), data.draw(st.integers(0, count))
+    units, failure = read_all(Reader(source(count), start, 3), [4])
+    assert failure is None
+    assert values(units) == [(number, x) for number in range(start[0], 3) for x in range(start[1] if number == start[0] else 0, count)]
+
+
+def test_a_resume_behind_the_end_of_the_generator_is_an_error() -> None:
+    _, failure = read_all(Reader(source(3), (0, 5), 1), [4])
+    assert failure is not None
+    error = failure.error
+    assert isinstance(error, LengthMismatch)
+    assert error.what == "the generator ended after 3 elements, but the state was saved behind 5"
+    assert "from_generator" in error.where
+    assert "the data that the state was saved with" in error.fix
+
+
+@pytest.mark.parametrize("declared", [2, 4])
+def test_another_number_of_elements_than_declared_is_an_error_behind_them(declared: int) -> None:
+    units, failure = read_all(Reader(source(3, length=declared), (0, 0), 1), [10])
+    assert values(units) == [(0, 0), (0, 1), (0, 2)]
+    assert not units[-1].ends_pass
+    assert failure is not None
+    assert isinstance(failure.error, LengthMismatch)
+    assert failure.error.what == f"the generator declared {declared} elements and gave 3"
+    assert "correct length=" in failure.error.fix
+
+
+def test_the_declared_number_is_right_when_it_is() -> None:
+    units, failure = read_all(Reader(source(3, length=3), (0, 0), 2), [2])
+    assert (len(values(units)), failure) == (6, None)
+
+
+def test_an_error_of_the_generator_comes_with_what_it_gave_before_and_ends_the_reading() -> None:
+    def rows() -> Iterator[int]:
+        yield from range(5)
+        raise OSError("gone")
+
+    reader = Reader(GeneratorSource(rows), (0, 0), math.inf)
+    units, failure = read_all(reader, [3])
+    assert values(units) == [(0, x) for x in range(5)]
+    assert failure is not None
+    assert (failure.at, failure.stage) == (5, "read")
+    assert isinstance(failure.error, OSError)
+    assert reader.done
+    assert "element 5 of generator" in reader.describe(5)
+
+
+def test_a_callable_that_fails_at_once_is_an_error_at_the_start() -> None:
+    def refuse() -> Any:
+        raise OSError("no such host")
+
+    unit, failure = Reader(GeneratorSource(refuse), (0, 0), 1).read(5)
+    assert failure is not None
+    assert (failure.at, unit.num_items) == (0, 0)
+
+
+def test_a_cut_ends_the_pass_closes_the_generator_and_the_next_pass_begins() -> None:
+    closed: list[int] = []
+
+    def rows() -> Iterator[int]:
+        try:
+            yield from range(1000)
+        finally:
+            closed.append(1)
+
+    reader = Reader(GeneratorSource(rows), (0, 0), 2)
+    reader.read(3)
+    reader.cut(0)
+    unit, _ = reader.read(3)
+    assert (unit.num_items, unit.ends_pass, closed) == (0, True, [1])
+    following, _ = reader.read(2)
+    assert values([following]) == [(1, 0), (1, 1)]
+    reader.cut(0)  # an old cut changes nothing
+    assert values([reader.read(1)[0]]) == [(1, 2)]
+    reader.close()
+    reader.close()
+    assert closed == [1, 1]
+
+
+def test_the_number_to_read_at_once_follows_the_cost() -> None:
+    reader = Reader(source(3), (0, 0), 1)
+    assert reader.block_size() == 1
+    for _ in range(20):
+        reader.observe(reader.block_size(), reader.block_size() * 10_000)
+    quick = reader.block_size()
+    assert 100 <= quick <= tune._TARGET_NS // 10_000
+    reader.observe(0, 10**9)
+    assert reader.block_size() == quick

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock._engine.resume import restored, saved
+from penstock._engine.unit import Token
+from penstock._plan.saved import sealed
+from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
+
+
+def numbers(count: int = 60) -> ps.Dataset:
+    return ps.from_source(list(range(count)))
+
+
+def state_of(ds: ps.Dataset, token: Token, step: int = 3) -> dict[str, Any]:
+    state = saved(ds._root, ds._root, token, step, [], "0")
+    loaded: dict[str, Any] = json.loads(json.dumps(state))
+    return loaded
+
+
+@given(st.integers(0, 60), st.integers(0, 10**6))
+def test_a_position_comes_back(position: int, step: int) -> None:
+    ds = numbers()
+    assert restored(ds._root, state_of(ds, Token((0, position)), step), [], strict=True) == ([(ds._root, Token((0, position)))], step)
+
+
+def test_the_states_of_folds_come_back() -> None:
+    ds = numbers().filter(bool).take(9).repeat(2).batch(4)
+    token = Token((1, 17), ((1, 0, (5, 1, [])),))
+    ((_, back),), _ = restored(ds._root, state_of(ds, token), [], strict=True)
+    assert back == token
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+def test_ranks_that_stopped_together_go_on_as_another_number_of_ranks(ranks: int) -> None:
+    def rank(count: int, index: int) -> ps.Dataset:
+        return numbers(60).shuffle(seed=3).shard(count, index).batch(3).repeat(2)
+
+    seen: list[int] = []
+    state = None
+    for index in range(2):
+        with rank(2, index).feed(executor="inline") as feed:
+            for _ in range(4):
+                seen.extend(next(feed).tolist())
+            state = feed.state_dict()
+    for index in range(ranks):
+        with rank(ranks, index).feed(num_workers=2) as feed:
+            feed.load_state_dict(state)
+            for batch in feed:
+                seen.extend(batch.tolist())
+    assert sorted(seen) == sorted(list(range(60)) * 2)
+
+
+def test_a_state_of_a_filter_above_shards_does_not_move_to_another_number() -> None:
+    state = state_of(numbers().shard(2, 0).filter(bool), Token((0, 3), ((0, 0, ()),)))
+    with pytest.raises(StateMismatch) as refusal:
+        restored(numbers().shard(3, 0).filter(bool)._root, state, [], strict=True)
+    assert "saved with shard(2, 0) and this plan has shard(3, 0)" in refusal.value.what
+    assert "nothing but map, batch, repeat and prefetch" in refusal.value.what
+    assert refusal.value.where == "load_state_dict()"
+    assert "same shards" in refusal.value.fix
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"step": -1}, "step is -1"),
+        ({"step": "3"}, "step is '3'"),
+        ({"step": True}, "step is True"),
+        ({"position": None}, "position is None"),
+        ({"position": {"source": [0, 61], "sequencers": []}}, "position is 61, outside 0..60"),
+        ({"position": {"source": [-1, 0], "sequencers": []}}, "pass is -1"),
+        ({"position": {"source": [0], "sequencers": []}}, "position is None"),
+        ({"position": {"source": [0, 0], "sequencers": None}}, "fold states is None"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1]], [0, 0, [1]]]}}, "fold states is None"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 7, [1]]]}}, "fold mode is 7, outside 0..2"),
+        ({"position": {"source": [0, 0], "sequencers": [[-2, 0, [1]]]}}, "sub-position is -2"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 0, ["x"]]]}}, "fold state is 'x'"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1, 2]]]}}, "fold states is None"),
+    ],
+)
+def test_what_is_out_of_bounds_is_refused_even_with_a_right_checksum(change: dict[str, Any], words: str) -> None:
+    ds = numbers().filter(bool).take(5)
+    state = state_of(ds, Token((0, 3), ((0, 0, (2,)),)))
+    body = {key: value for key, value in {**state, **change}.items() if key != "crc32"}
+    with pytest.raises(StateDamaged) as refusal:
+        restored(ds._root, sealed(body), [], strict=True)
+    assert words in refusal.value.what
+    assert refusal.value.where == "load_state_dict()"
+    assert refusal.value.fix
+
+
+def test_a_generator_that_may_not_be_read_again_has_no_state() -> None:
+    with pytest.raises(StateUnavailable, match="fast_forward=True"):
+        state_of(ps.from_generator(lambda: iter([1])), Token((0, 0)))

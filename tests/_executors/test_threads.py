@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import penstock as ps
+from penstock._engine.engine import Engine
+from penstock._engine.lower import lower
+from penstock._engine.slots import anonymous_memory
+from penstock._engine.unit import Token
+from penstock._executors.threads import ThreadsExecutor
+
+
+def engine_of(dataset: ps.Dataset, num_workers: int = 2) -> Engine:
+    return Engine(
+        lower(dataset._root), num_workers=num_workers, memory_bytes=1 << 20, start=Token((0, 0)), allocate=anonymous_memory, listeners=[]
+    )
+
+
+def ours() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("penstock-")]
+
+
+def test_each_pool_gets_its_threads_with_names_and_join_ends_them() -> None:
+    engine = engine_of(ps.from_generator(lambda: iter(range(1000))).map(str, concurrency=3).repeat())
+    executor = ThreadsExecutor(engine)
+    assert ours() == []
+    executor.start()
+    names = sorted(thread.name for thread in ours())
+    assert len(names) == 2 + 1 + 3
+    assert {"penstock-workers-0", "penstock-workers-1", "penstock-reader-0"} <= set(names)
+    assert all(thread.daemon for thread in ours())
+    engine.stop()
+    assert executor.join(30.0) == []
+    assert ours() == []
+    engine.dispose()
+
+
+def test_wait_returns_when_there_is_something_to_take() -> None:
+    engine = engine_of(ps.from_source([1, 2, 3]).batch(3))
+    executor = ThreadsExecutor(engine)
+    executor.start()
+    while (ready := engine.poll()) is None:
+        executor.wait()
+    assert ready.items[0].tolist() == [1, 2, 3]
+    engine.stop()
+    assert executor.join(30.0) == []
+    engine.dispose()
+
+
+def test_threads_that_do_not_end_in_time_are_named_and_share_one_deadline() -> None:
+    gate, busy = threading.Event(), threading.Barrier(3)
+
+    def stuck(x: int) -> int:
+        busy.wait(30)
+        gate.wait(30)
+        return x
+
+    engine = engine_of(ps.from_source(list(range(8))).map(stuck).batch(2))
+    executor = ThreadsExecutor(engine)
+    executor.start()
+    busy.wait(30)
+    engine.stop()
+    assert executor.join(0.01) == ["penstock-workers-0", "penstock-workers-1"]
+    gate.set()
+    assert executor.join(30.0) == []
+    engine.dispose()
+
+
+def test_a_worker_that_joins_does_not_wait_for_itself() -> None:
+    answers: list[Any] = []
+
+    def close(x: int) -> int:
+        engine.stop()
+        answers.append(executor.join(30.0))
+        return x
+
+    engine = engine_of(ps.from_source([1]).map(close), num_workers=1)
+    executor = ThreadsExecutor(engine)
+    executor.start()
+    for thread in ours():
+        thread.join(30.0)
+    assert answers == [[]]
+    engine.dispose()

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock._ops.block import Block, ElementFailed, zeros
+from penstock.sources import ArraySource, IndexableSource
+
+COLUMNS = {"x": np.arange(20).reshape(10, 2), "y": np.arange(10) * 1.5}
+
+
+def block(indices: Sequence[int], **content: Any) -> Block:
+    return Block(np.zeros(len(indices), np.int64), np.array(indices, np.int64), zeros(len(indices)), **content)
+
+
+def of_arrays(indices: Sequence[int]) -> Block:
+    source = ArraySource(COLUMNS)
+    return block(indices, source=source, column_source=source)
+
+
+class Broken:
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> int:
+        if index >= 7:
+            raise OSError(f"element {index} is gone")
+        return index
+
+
+def test_rows_are_read_when_they_are_asked_for_and_only_once() -> None:
+    read = []
+
+    class Counting(Broken):
+        def __getitem__(self, index: int) -> int:
+            read.append(index)
+            return index
+
+    lazy = block([3, 1], source=IndexableSource(Counting()))
+    assert (len(lazy), read) == (2, [])
+    assert lazy.rows() == [3, 1]
+    assert lazy.rows() is lazy.rows()
+    assert read == [3, 1]
+
+
+def test_a_failed_read_says_which_element_it_was() -> None:
+    with pytest.raises(ElementFailed) as caught:
+        block([1, 2, 8, 3], source=IndexableSource(Broken())).rows()
+    assert (caught.value.offset, caught.value.stage) == (2, "read")
+    assert isinstance(caught.value.error, OSError)
+    assert "element 8 is gone" in str(caught.value.error)
+    moved = caught.value.moved(9)
+    assert (moved.offset, moved.stage, moved.error) == (9, "read", caught.value.error)
+
+
+def test_columns_of_an_array_source_are_gathered_at_once_and_into_given_arrays() -> None:
+    lazy = of_arrays([4, 0, 4])
+    assert lazy.columnar
+    assert lazy.leaf_types() == [((2,), np.dtype("int64")), ((), np.dtype("float64"))]
+    assert [column.tolist() for column in lazy.columns()] == [[[8, 9], [0, 1], [8, 9]], [6.0, 0.0, 6.0]]
+    out = [np.empty((3, 2), np.int64), np.empty(3)]
+    assert lazy.columns(out)[0] is out[0]
+    assert out[1].tolist() == [6.0, 0.0, 6.0]
+
+
+@pytest.mark.parametrize("tree", [COLUMNS, np.arange(10), (np.arange(10), {"z": np.arange(10)}), [np.arange(10)]])
+def test_rows_and_columns_of_one_block_hold_the_same(tree: Any) -> None:
+    source = ArraySource(tree)
+    lazy = block([5, 2], source=source, column_source=source)
+    split = block([5, 2], columns=(lazy.structure(), lazy.columns()))
+    assert repr(split.rows()) == repr(lazy.rows())
+    assert repr(block([5, 2], columns=(lazy.structure(), lazy.columns())).first()) == repr(split.rows()[0])
+    assert repr(block([5, 2], source=source, column_source=source).first()) == repr(split.rows()[0])
+
+
+def test_own_columns_can_be_copied_into_given_arrays() -> None:
+    own = of_arrays([1, 2]).with_columns(("dict", ("x",), (None,)), [np.array([7, 8])])
+    assert own.leaf_types() == [((), np.dtype("int64"))]
+    assert own.columns()[0].tolist() == [7, 8]
+    out = [np.zeros(2, np.int64)]
+    own.columns(out)
+    assert out[0].tolist() == [7, 8]
+    assert own.indices.tolist() == [1, 2]
+
+
+def test_a_block_of_rows_is_not_columnar() -> None:
+    lazy = of_arrays([1, 2])
+    lazy.rows()
+    assert not lazy.columnar
+    assert not block([1], rows=["a"]).columnar
+
+
+@pytest.mark.parametrize("offsets", [slice(1, 3), np.array([1, 2])])
+def test_a_part_keeps_the_keys_of_its_elements(offsets: Any) -> None:
+    whole = Block(np.array([0, 0, 1]), np.array([5, 6, 7]), np.array([1, 2, 3], np.uint64), rows=["a", "b", "c"])
+    part = whole.select(offsets)
+    assert part.rows() == ["b", "c"]
+    assert (part.epochs.tolist(), part.indices.tolist(), part.lanes.tolist()) == ([0, 1], [6, 7], [2, 3])
+    again = whole.with_rows(["x", "y", "z"])
+    assert again.rows() == ["x", "y", "z"]
+    assert again.lanes is whole.lanes

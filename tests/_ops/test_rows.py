@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock._ops.block import Block, ElementFailed, zeros
+from penstock._ops.rows import Rows
+from penstock._ops.stack import BatchSpec
+from penstock.errors import SpecError
+from penstock.sources import ArraySource
+
+
+def name(row: int) -> str:
+    return f"number {row}"
+
+
+def allocate(wanted: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> list[np.ndarray]:
+    return [np.empty(shape, dtype) for shape, dtype in wanted]
+
+
+def rows_of(sizes: list[int], guess: Any = None, padding: Any = None) -> Rows:
+    return Rows(sizes, None if guess is None else BatchSpec(guess, lambda: "guess"), allocate, name, padding)
+
+
+def filled(elements: list[Any], order: Sequence[int], guess: Any = None) -> Rows:
+    rows = rows_of([len(elements)], guess)
+    for row in order:
+        rows.put(row, elements[row])
+    return rows
+
+
+def failed(rows: Rows, num_batches: int = 1) -> ElementFailed:
+    with pytest.raises(ElementFailed) as caught:
+        rows.finish(num_batches)
+    return caught.value
+
+
+def test_rows_become_the_batches_they_belong_to() -> None:
+    rows = rows_of([3, 2])
+    for row in (4, 0, 2, 1, 3):
+        rows.put(row, {"x": np.full(2, row), "y": str(row)})
+    one, other = rows.finish(2)
+    assert one["x"].tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert other["y"].tolist() == ["3", "4"]
+    assert one["x"].dtype == np.int64
+
+
+def test_only_the_wanted_batches_are_made() -> None:
+    rows = rows_of([2, 2])
+    for row in range(2):
+        rows.put(row, row)
+    assert [batch.tolist() for batch in rows.finish(1)] == [[0, 1]]
+
+
+ELEMENTS = st.sampled_from([1, 2, 3.0, np.float32(4), "text", np.zeros(2), np.ones(2), np.zeros(3), {"x": 1}, {"x": 2.0}])
+
+
+def verdict(rows: Rows) -> str:
+    """Say what comes out, or the error."""
+    try:
+        (batch,) = rows.finish(1)
+    except ElementFailed as failure:
+        return f"{failure.offset} {failure.stage} {failure.error}"
+    return repr(batch)
+
+
+@given(st.lists(ELEMENTS, min_size=1, max_size=4), ELEMENTS, st.data())
+def test_the_outcome_does_not_depend_on_who_was_first_nor_on_the_unit_before(elements: list[Any], guess: Any, data: st.DataObject) -> None:
+    expected = verdict(filled(elements, range(len(elements))))
+    order = data.draw(st.permutations(range(len(elements))))
+    assert verdict(filled(elements, order)) == expected
+    assert verdict(filled(elements, order, guess)) == expected
+
+
+def test_two_shapes_are_refused_with_the_first_element_and_the_first_that_differs() -> None:
+    elements = [np.zeros(3), np.zeros(3), np.zeros(4), np.zeros(5)]
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]):
+        failure = failed(filled(elements, order))
+        assert (failure.offset, failure.stage) == (0, "batch")
+        assert isinstance(failure.error, SpecError)
+        assert failure.error.where == "stage 'batch', element number 0 and element number 2"
+        assert "float64[3] in one and float64[4] in the other" in failure.error.what
+
+
+def test_the_second_batch_of_a_unit_fails_alone() -> None:
+    rows = rows_of([2, 2])
+    for row, element in enumerate([1, 2, 3, 4.0]):
+        rows.put(row, element)
+    failure = failed(rows, 2)
+    assert failure.offset == 1
+    assert "number 2 and element number 3" in str(failure.error)
+    assert [batch.tolist() for batch in rows.finish(1)] == [[1, 2]]
+
+
+def test_two_batches_of_one_unit_may_differ() -> None:
+    rows = rows_of([2, 2])
+    for row, element in enumerate([1, 2, 3.0, 4.0]):
+        rows.put(row, element)
+    assert [batch.dtype.name for batch in rows.finish(2)] == ["int64", "float64"]
+
+
+def test_several_threads_may_fill_different_rows_at_once() -> None:
+    num_rows, num_threads = 2000, 8
+    start = threading.Barrier(num_threads)
+    rows = rows_of([num_rows])
+
+    def fill(first: int) -> None:
+        start.wait()
+        for row in range(first, num_rows, num_threads):
+            rows.put(row, {"x": np.full(3, row, np.int32), "y": row})
+
+    threads = [threading.Thread(target=fill, args=(number,)) for number in range(num_threads)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (batch,) = rows.finish(1)
+    assert batch["y"].tolist() == list(range(num_rows))
+    assert (batch["x"] == np.arange(num_rows)[:, None]).all()
+
+
+def test_memory_is_asked_for_once_and_not_for_objects() -> None:
+    asked = []
+
+    def counting(wanted: Any) -> Any:
+        asked.append(wanted)
+        return allocate(wanted)
+
+    rows = Rows([2], None, counting, name, None)
+    rows.put_rows(0, [{"x": 1, "path": "a"}, {"x": 2, "path": "b"}])
+    assert asked == [[((2,), np.dtype("int64"))]]
+    assert rows.finish(1)[0]["path"].tolist() == ["a", "b"]
+
+
+def block(indices: list[int], tree: Any) -> Block:
+    source = ArraySource(tree)
+    positions = np.array(indices, np.int64)
+    return Block(zeros(len(indices)).astype(np.int64), positions, zeros(len(indices)), source=source, column_source=source)
+
+
+@pytest.mark.parametrize("guess", [None, {"x": np.zeros(2, np.int64)}, {"x": np.zeros(2, "f4")}, {"z": 1}, 5])
+def test_a_block_of_columns_is_written_at_once_whatever_was_guessed(guess: Any) -> None:
+    rows = rows_of([4], guess)
+    tree = {"x": np.arange(20).reshape(10, 2)}
+    rows.put_block(2, block([7, 1], tree))
+    rows.put_block(0, block([0, 9], tree))
+    assert rows.finish(1)[0]["x"].tolist() == [[0, 1], [18, 19], [14, 15], [2, 3]]
+
+
+def test_text_columns_are_not_cut_to_the_width_of_the_guess() -> None:
+    rows = rows_of([2], "ab")
+    rows.put_block(0, block([0, 1], np.array(["a long one", "b"])))
+    assert rows.finish(1)[0].tolist() == ["a long one", "b"]
+
+
+def test_fields_and_columns_can_be_written_in_place() -> None:
+    rows = rows_of([3], {"x": np.zeros(2), "y": 1})
+    assert rows.small
+    array = rows.array_of("x")
+    assert array is not None
+    assert array.shape == (3, 2)
+    assert rows.array_of("unknown") is None
+    structure = ("dict", ("x", "y"), (None, None))
+    columns = rows.columns_of(structure, 1, 2)
+    assert columns is not None
+    assert np.shares_memory(columns[0], array)
+    assert rows.columns_of(None, 0, 1) is None
+    columns[0][:], columns[1][:] = 7, 8
+    array[0] = 5
+    rows.put(0, {"x": array[0], "y": 6}, "x")
+    (batch,) = rows.finish(1)
+    assert batch["x"].tolist() == [[5, 5], [7, 7], [7, 7]]
+    assert batch["y"].tolist() == [6, 8, 8]
+
+
+def test_nothing_is_known_before_the_first_element_and_in_padded_batches() -> None:
+    rows = rows_of([1])
+    assert rows.spec is None
+    assert not rows.small
+    assert rows.array_of("x") is None
+    assert rows.columns_of(None, 0, 1) is None
+    rows.put(0, 5)
+    assert rows.spec is not None
+    padded = rows_of([1], 5, (None, None))
+    assert padded.array_of("x") is None
+    assert padded.columns_of(None, 0, 1) is None
+
+
+def test_padded_rows_take_the_length_of_their_longest_in_each_batch() -> None:
+    rows = rows_of([2, 1], None, (None, -1))
+    for row, length in enumerate([1, 3, 2]):
+        rows.put(row, np.arange(length))
+    assert [batch.tolist() for batch in rows.finish(2)] == [[[0, -1, -1], [0, 1, 2]], [[0, 1]]]

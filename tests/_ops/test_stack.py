@@ -1,0 +1,353 @@
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import penstock as ps
+from penstock._ops.stack import BatchSpec, pad_rows, refuse_row, stack_rows
+from penstock.errors import SpecError
+
+
+def name(row: int) -> str:
+    return f"number {row}"
+
+
+def spec(element: Any) -> BatchSpec:
+    return BatchSpec(element, lambda: name(0))
+
+
+def refused(rows: list[Any], padding: Any = None) -> SpecError:
+    with pytest.raises(SpecError) as caught:
+        stack_rows(rows, name, padding)
+    return caught.value
+
+
+# -- bytes in, the same bytes out -----------------------------------------------------------------------------------------------------
+
+PLAIN = ["?", "u1", "<i2", ">i2", ">i8", "<u8", "<f2", ">f2", "<f4", ">f8", "<c8", ">c16", "<M8[ns]", ">M8[s]", "<m8[ms]", "V5"]
+STRUCTURED = [[("x", "<i4"), ("y", ">f8")], [("name", "S3"), ("box", "<f4", (2, 2))]]
+DTYPES = [np.dtype(kind) for kind in (*PLAIN, *STRUCTURED)]
+
+
+@st.composite
+def arrays(draw: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
+    """Draw an array of any bytes, in one of several layouts: plain, Fortran order, every second row, mirrored, read-only."""
+    size = dtype.itemsize * int(np.prod(shape, dtype=int))
+    raw = np.frombuffer(draw(st.binary(min_size=size, max_size=size)), np.uint8).copy()
+    array = (raw & 1 if dtype.kind == "b" else raw).view(dtype).reshape(shape)
+    match draw(st.sampled_from(["plain", "fortran", "strided", "mirrored", "readonly"])):
+        case "fortran":
+            array = np.asfortranarray(array).reshape(shape)
+        case "strided" if array.ndim:
+            wide = np.empty((2 * shape[0], *shape[1:]), dtype)
+            wide[::2] = array
+            array = wide[::2]
+        case "mirrored" if array.ndim:
+            array = array[::-1].copy()[::-1]
+        case "readonly":
+            array.flags.writeable = False
+    return array
+
+
+SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
+
+
+@given(st.sampled_from(DTYPES), SHAPES, st.integers(1, 5), st.booleans(), st.data())
+def test_every_byte_of_every_dtype_and_layout_stands_in_the_batch(
+    dtype: np.dtype[Any], shape: tuple[int, ...], size: int, in_dict: bool, data: st.DataObject
+) -> None:
+    rows = [data.draw(arrays(dtype, shape)) for _ in range(size)]
+    batch = stack_rows([{"x": row} for row in rows] if in_dict else list(rows), name, None)
+    batch = batch["x"] if in_dict else batch
+    assert (batch.dtype, batch.shape) == (dtype, (size, *shape))
+    for row, expected in zip(batch, rows, strict=True):
+        assert np.asarray(row, dtype).tobytes() == expected.tobytes()
+
+
+@given(st.sampled_from(DTYPES), SHAPES, st.integers(1, 5), st.sampled_from(["source", "arrays"]), st.data())
+def test_every_byte_survives_the_whole_way_through_a_feed(
+    dtype: np.dtype[Any], shape: tuple[int, ...], size: int, kind: str, data: st.DataObject
+) -> None:
+    rows = [data.draw(arrays(dtype, shape)) for _ in range(size)]
+    if kind == "source":
+        dataset = ps.from_source(rows)
+    else:
+        whole = np.empty((size, *shape), dtype)
+        for place, row in enumerate(rows):
+            whole[place] = row
+        dataset = ps.from_arrays(whole)
+    with dataset.batch(3).feed(executor="inline") as feed:
+        batches = list(feed)
+    assert all(batch.dtype == dtype for batch in batches)
+    assert b"".join(batch.tobytes() for batch in batches) == b"".join(row.tobytes() for row in rows)
+
+
+@given(st.lists(st.text(max_size=30), min_size=1, max_size=6))
+def test_strings_are_never_cut(texts: list[str]) -> None:
+    for rows in (texts, [np.str_(text) for text in texts]):
+        batch = stack_rows(list(rows), name, None)
+        assert batch.dtype == object
+        assert batch.tolist() == rows
+    arrays_of = [np.array([text, "x"]) for text in texts]
+    assert stack_rows(list(arrays_of), name, None).tolist() == [array.tolist() for array in arrays_of]
+    with ps.from_source(texts).batch(4).feed(executor="inline") as feed:
+        assert [text for batch in feed for text in batch] == texts
+
+
+@given(st.lists(st.binary(max_size=30), min_size=1, max_size=6))
+def test_bytes_are_never_cut_nor_stripped_of_their_zeros(values: list[bytes]) -> None:
+    assert stack_rows(list(values), name, None).tolist() == values
+    assert stack_rows([{"data": value + b"\0"} for value in values], name, None)["data"].tolist() == [value + b"\0" for value in values]
+    with ps.from_source(values).batch(4).feed(executor="inline") as feed:
+        assert [value for batch in feed for value in batch] == values
+
+
+def test_variable_width_strings_keep_their_width() -> None:
+    texts = ["a", "a long text", ""]
+    with ps.from_arrays(np.array(texts, np.dtypes.StringDType())).batch(3).feed(executor="inline") as feed:
+        assert next(feed).tolist() == texts
+
+
+def test_arrays_of_objects_keep_the_objects_themselves() -> None:
+    one, other = {"any": "thing"}, object()
+    rows = [np.array([one, None], object), np.array([other, 3], object)]
+    batch = stack_rows(rows, name, None)
+    assert batch[0, 0] is one
+    assert batch[1, 0] is other
+
+
+@pytest.mark.parametrize(
+    ("rows", "dtype"),
+    [
+        ([True, False], "bool"),
+        ([1, 2**63 - 1], "int64"),
+        ([1.5, float("nan")], "float64"),
+        ([1j, 2j], "complex128"),
+        ([np.float16(1), np.float16(2)], "float16"),
+        ([np.datetime64("2026", "Y"), np.datetime64("2027", "Y")], "datetime64[Y]"),
+    ],
+)
+def test_scalars_become_arrays_of_their_dtype(rows: list[Any], dtype: str) -> None:
+    batch = stack_rows(rows, name, None)
+    assert batch.dtype == dtype
+    assert batch.tobytes() == np.array(rows).tobytes()
+
+
+def test_a_batch_has_the_tree_of_its_elements() -> None:
+    rows = [{"x": (np.zeros(2), [i]), "y": b"z"} for i in range(3)]
+    batch = stack_rows(rows, name, None)
+    assert batch["x"][0].shape == (3, 2)
+    assert batch["x"][1][0].tolist() == [0, 1, 2]
+    assert batch["y"].tolist() == [b"z"] * 3
+
+
+# -- what cannot stand in one batch ---------------------------------------------------------------------------------------------------
+
+
+def test_two_shapes_in_one_batch_are_refused_with_both_elements_and_shapes() -> None:
+    error = refused([np.zeros((3, 224, 224), "u1"), np.zeros((3, 224, 224), "u1"), np.zeros((1, 224, 224), "u1")])
+    assert error.what == "two elements of one batch differ: the element is uint8[3, 224, 224] in one and uint8[1, 224, 224] in the other"
+    assert error.where == "stage 'batch', element number 0 and element number 2"
+    assert "resize, crop, cast" in error.fix
+    assert "padded_batch" in error.fix
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [
+        (np.float32(1), np.float64(1), "float32[] in one and float64[] in the other"),
+        (1, 1.0, "int64[] in one and float64[] in the other"),
+        (1, True, "int64[] in one and bool[] in the other"),
+        (1, "one", "int64[] in one and object[] in the other"),
+        (np.zeros(2, "<i4"), np.zeros(2, ">i4"), "int32[2] in one and >i4[2] in the other"),
+        (np.datetime64(1, "s"), np.datetime64(1, "ns"), "datetime64[s][] in one and datetime64[ns][] in the other"),
+    ],
+)
+def test_a_change_of_dtype_is_refused_and_nothing_is_promoted(one: Any, other: Any, words: str) -> None:
+    for rows in ([one, other], [one, one, one, other]):
+        error = refused([{"x": row} for row in rows])
+        assert "two elements of one batch differ: ['x'] is " in error.what
+        assert words in error.what
+        assert f"number 0 and element number {len(rows) - 1}" in error.where
+        dataset = ps.from_source(rows).batch(len(rows))
+        with dataset.feed(executor="inline") as feed, pytest.raises(SpecError) as caught:
+            next(feed)
+        assert "differ" in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [
+        ({"x": 1}, {"y": 1}, "the structure is {'x': array} in one and {'y': array} in the other"),
+        ({"x": 1}, {"x": 1, "y": 2}, "{'x': array} in one and {'x': array, 'y': array} in the other"),
+        ((1, 2), [1, 2], "(array, array) in one and [array, array] in the other"),
+        ((1, 2), (1, 2, 3), "(array, array) in one and (array, array, array) in the other"),
+        ({"x": (1,)}, {"x": 1}, "{'x': (array)} in one and {'x': array} in the other"),
+        (5, {"x": 5}, "array in one and {'x': array} in the other"),
+    ],
+)
+def test_two_structures_in_one_batch_are_refused(one: Any, other: Any, words: str) -> None:
+    assert words in refused([one, other]).what
+
+
+def test_the_path_of_a_nested_leaf_is_named() -> None:
+    assert "['a'][1]['b'] is" in refused([{"a": (0, {"b": 1})}, {"a": (0, {"b": 1.0})}]).what
+
+
+def test_an_int_beyond_64_bits_is_refused_with_its_value() -> None:
+    assert f"the element = {2**63} does not fit int64" in refused([1, 2**63]).what
+    assert f"['x'] = {-(2**63) - 1} does not fit int64" in refused([{"x": 1}, {"x": -(2**63) - 1}]).what
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+@pytest.mark.parametrize(
+    "value", [None, {1}, object(), Colour.RED, bytearray(b"x"), memoryview(b"x"), range(3), 1 << 3 == 8 and (lambda: 0)]
+)
+def test_what_has_no_place_in_a_batch_is_refused_with_its_type_and_field(value: Any) -> None:
+    for rows in ([{"label": value}], [{"label": "text"}, {"label": value}]):
+        error = refused(rows)
+        assert error.what == f"['label'] is a {type(value).__name__}, which cannot stand in a batch"
+        assert error.where == f"stage 'batch', element number {len(rows) - 1}"
+        assert "drop or convert this field in a map before batch" in error.fix
+
+
+def test_a_refusal_names_the_rows_that_it_is_given() -> None:
+    with pytest.raises(SpecError) as caught:
+        refuse_row(spec(1), 4, 7, 1.5, name)
+    assert caught.value.where == "stage 'batch', element number 4 and element number 7"
+
+
+# -- one spec -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_spec_knows_its_fields_sizes_and_equals() -> None:
+    element = {"image": np.zeros((4, 5), "f4"), "label": 3}
+    assert spec(element).row_bytes == 4 * 5 * 4 + 8
+    assert spec(element).place_of("label") == 1
+    assert spec(element).place_of("other") is None
+    assert spec((1, 2)).place_of("image") is None
+    assert spec(element).same(spec({"image": np.ones((4, 5), "f4"), "label": 9}))
+    assert not spec(element).same(spec({"image": np.ones((4, 5), "f8"), "label": 9}))
+
+
+def test_the_order_of_keys_does_not_matter_in_a_flat_dict() -> None:
+    batch = stack_rows([{"a": 1, "b": 2.0}, {"b": 4.0, "a": 3}], name, None)
+    assert batch["a"].tolist() == [1, 3]
+    assert batch["b"].tolist() == [2.0, 4.0]
+    assert spec({"a": 1, "b": 2.0}).difference({"b": 4.0, "a": 3}) is None
+
+
+COLUMNS = st.sampled_from(
+    [
+        [1, 2, 3],
+        [1.0, 2.5],
+        [True, False],
+        [np.float32(1), np.float32(2)],
+        [1, 2.0],
+        [1, True],
+        [1, 2**63],
+        [np.datetime64(1, "s"), np.datetime64(1, "ns")],
+        [np.int32(1), np.int64(2)],
+        ["a", "bb"],
+        [1, "a"],
+        [np.void(b"abc"), np.void(b"abcd")],
+        [1j, 2j],
+    ]
+)
+
+
+@given(COLUMNS, st.sampled_from(["leaf", "dict", "tuple"]))
+def test_many_small_elements_at_once_are_what_one_by_one_gives(column: list[Any], kind: str) -> None:
+    wrap = {"leaf": lambda v: v, "dict": lambda v: {"x": v, "y": 1}, "tuple": lambda v: (v, 1)}[kind]
+    elements = [wrap(value) for value in column]
+    one = spec(elements[0])
+    many = [np.zeros((len(elements), *leaf.shape), leaf.dtype) for leaf in one.leaves]
+    single = [np.zeros((len(elements), *leaf.shape), leaf.dtype) for leaf in one.leaves]
+    if not one.put_many(many, 0, elements):
+        return
+    assert all(one.put(single, row, element, None) for row, element in enumerate(elements))
+    assert [array.tolist() for array in many] == [array.tolist() for array in single]
+
+
+def test_a_field_that_stands_in_its_row_already_is_not_written_again() -> None:
+    element = {"image": np.ones(3), "label": 4}
+    found = [np.zeros((2, 3)), np.zeros(2, np.int64)]
+    assert spec(element).put(found, 1, element, "image")
+    assert found[0].tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert found[1].tolist() == [0, 4]
+
+
+# -- padding --------------------------------------------------------------------------------------------------------------------------
+
+
+def padded(rows: list[Any], shapes: Any = None, values: Any = None) -> Any:
+    return pad_rows(rows, spec(rows[0]), name, (shapes, values))
+
+
+@given(
+    st.lists(hnp.arrays(np.int32, hnp.array_shapes(min_dims=2, max_dims=2, min_side=0, max_side=4)), min_size=1, max_size=5),
+    st.integers(-3, 3),
+)
+def test_every_array_stands_in_a_corner_and_the_rest_is_padding(rows: list[np.ndarray], value: int) -> None:
+    batch = padded(list(rows), None, value)
+    assert batch.shape == (len(rows), max(row.shape[0] for row in rows), max(row.shape[1] for row in rows))
+    for found, row in zip(batch, rows, strict=True):
+        assert np.array_equal(found[: row.shape[0], : row.shape[1]], row)
+        rest = found.copy()
+        rest[: row.shape[0], : row.shape[1]] = value
+        assert (rest == value).all()
+
+
+def test_shapes_and_values_may_be_given_for_each_field() -> None:
+    rows = [{"tokens": np.arange(n), "label": n} for n in (2, 3)]
+    batch = padded(rows, {"tokens": (5,), "label": ()}, {"tokens": -1, "label": 0})
+    assert batch["tokens"].tolist() == [[0, 1, -1, -1, -1], [0, 1, 2, -1, -1]]
+    assert batch["label"].tolist() == [2, 3]
+    assert padded([np.zeros((1, 2)), np.zeros((3, 2))], (None, 4)).shape == (2, 3, 4)
+    assert padded([np.zeros((1, 2)), np.zeros((3, 2))], (-1, -1)).shape == (2, 3, 2)
+
+
+def test_strings_and_scalars_need_no_padding() -> None:
+    batch = padded([("a", 1), ("bcd", 2)])
+    assert batch[0].tolist() == ["a", "bcd"]
+    assert batch[1].tolist() == [1, 2]
+
+
+def test_an_array_longer_than_its_padded_shape_is_refused_with_both() -> None:
+    with pytest.raises(SpecError) as caught:
+        padded([{"tokens": np.arange(2)}, {"tokens": np.arange(9)}], {"tokens": (5,)})
+    assert caught.value.what == "['tokens'] has shape [9], longer than the padded shape [5]"
+    assert caught.value.where == "stage 'padded_batch', element number 1"
+    assert "larger padded_shapes" in caught.value.fix
+
+
+def test_a_padded_shape_of_another_number_of_dimensions_is_refused() -> None:
+    with pytest.raises(SpecError) as caught:
+        padded([np.zeros((2, 2))], (4,))
+    assert caught.value.what == "padded_shapes gives the element 1 dimensions, but it has 2"
+    assert "one size per dimension" in caught.value.fix
+
+
+def test_padding_values_of_another_structure_are_refused() -> None:
+    with pytest.raises(SpecError) as caught:
+        padded([{"a": np.zeros(1), "b": np.zeros(1)}], None, {"a": 1})
+    assert caught.value.what == "padding_values has 1 entries for 2 leaves"
+    assert caught.value.where == "padded_batch()"
+    assert "{'a': array, 'b': array}" in caught.value.fix
+
+
+@pytest.mark.parametrize("other", [np.zeros(2, "f8"), np.zeros((2, 2), "f4"), {"x": np.zeros(2, "f4")}])
+def test_only_lengths_may_differ_in_a_padded_batch(other: Any) -> None:
+    with pytest.raises(SpecError) as caught:
+        padded([np.zeros(2, "f4"), other])
+    assert "two elements of one batch differ" in caught.value.what
+    assert "number 0 and element number 1" in caught.value.where

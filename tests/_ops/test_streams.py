@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock._ops.block import Block, ElementFailed, zeros
+from penstock._ops.streams import FilterOp, FlatMapOp, UnbatchOp
+from penstock.errors import SpecError
+from penstock.sources import IndexableSource
+
+
+def block(rows: list[Any]) -> Block:
+    return Block(np.zeros(len(rows), np.int64), np.arange(len(rows)) + 50, zeros(len(rows)), rows=rows)
+
+
+def origins(rows: list[Any]) -> Any:
+    return np.arange(len(rows)) * 10
+
+
+def keys(found: Block) -> list[tuple[int, int, int]]:
+    return list(zip(found.epochs.tolist(), found.indices.tolist(), found.lanes.tolist(), strict=True))
+
+
+@given(st.lists(st.integers(0, 9), max_size=12))
+def test_a_filter_keeps_what_its_function_finds_true_with_key_and_origin(rows: list[int]) -> None:
+    found, where = FilterOp(lambda x: x % 3, "odd").sift(block(rows), origins(rows))
+    kept = [place for place, row in enumerate(rows) if row % 3]
+    assert found.rows() == [rows[place] for place in kept]
+    assert where.tolist() == [10 * place for place in kept]
+    assert found.indices.tolist() == [50 + place for place in kept]
+
+
+@given(st.lists(st.integers(0, 4), max_size=8))
+def test_a_flat_map_gives_all_results_in_order_each_with_a_key_of_its_own(rows: list[int]) -> None:
+    found, where = FlatMapOp(lambda n: (n * 10 + k for k in range(n)), "count").sift(block(rows), origins(rows))
+    assert found.rows() == [n * 10 + k for n in rows for k in range(n)]
+    assert where.tolist() == [10 * place for place, n in enumerate(rows) for _ in range(n)]
+    assert len(set(keys(found))) == len(found)
+
+
+def test_a_one_to_one_flat_map_leaves_the_keys_as_they_were() -> None:
+    before = block([1, 2, 3])
+    found, _ = FlatMapOp(lambda x: [x], "same").sift(before, origins([1, 2, 3]))
+    assert keys(found) == keys(before)
+
+
+def test_results_of_results_have_keys_of_their_own_too() -> None:
+    op = FlatMapOp(lambda x: [x] * 5, "five")
+    once, where = op.sift(block([1, 2]), origins([1, 2]))
+    twice, _ = op.sift(once, where)
+    assert len(set(keys(twice))) == 50
+
+
+def fail_at(value: int) -> Any:
+    def check(x: int) -> Any:
+        if x == value:
+            raise KeyError(f"no {x}")
+        return [x]
+
+    return check
+
+
+@pytest.mark.parametrize("kind", [FilterOp, FlatMapOp])
+def test_a_failure_names_the_stage_and_the_origin_of_the_element(kind: Any) -> None:
+    rows = [4, 5, 6]
+    with pytest.raises(ElementFailed) as caught:
+        kind(fail_at(5), "lookup").sift(block(rows), np.array([3, 7, 9]))
+    assert (caught.value.offset, caught.value.stage) == (7, "lookup")
+    assert isinstance(caught.value.error, KeyError)
+
+
+class Broken:
+    def __len__(self) -> int:
+        return 9
+
+    def __getitem__(self, index: int) -> int:
+        if index == 2:
+            raise OSError("the disk is gone")
+        return index
+
+
+@pytest.mark.parametrize("op", [FilterOp(bool, "f"), FlatMapOp(lambda x: [x], "f"), UnbatchOp()])
+def test_a_read_that_fails_below_keeps_its_own_stage_offset_and_error(op: Any) -> None:
+    lazy = Block(np.zeros(4, np.int64), np.arange(4), zeros(4), source=IndexableSource(Broken()))
+    rows = np.arange(4)
+    with pytest.raises(ElementFailed) as caught:
+        op.sift(lazy, rows)
+    assert (caught.value.offset, caught.value.stage) == (2, "read")
+    assert isinstance(caught.value.error, OSError)
+
+
+def test_a_generator_that_fails_in_the_middle_fails_its_element() -> None:
+    def half(x: int) -> Any:
+        yield x
+        raise RuntimeError("half way")
+
+    with pytest.raises(ElementFailed) as caught:
+        FlatMapOp(half, "half").sift(block([1, 2]), np.array([0, 1]))
+    assert caught.value.offset == 0
+    assert str(caught.value.error) == "half way"
+
+
+def test_unbatch_undoes_batch_for_any_tree() -> None:
+    batch = {"x": np.arange(6).reshape(3, 2), "y": (np.array(["a", "b", "c"], object),)}
+    found, where = UnbatchOp().sift(block([batch]), origins([0]))
+    assert [row["x"].tolist() for row in found.rows()] == [[0, 1], [2, 3], [4, 5]]
+    assert [row["y"] for row in found.rows()] == [("a",), ("b",), ("c",)]
+    assert where.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("element", "words"),
+    [
+        ({"x": np.zeros(2), "y": np.zeros(3)}, "[(2,), (3,)]"),
+        ({"x": np.zeros(2), "y": 3}, "[(2,), 'int']"),
+        (np.array(3), "[()]"),
+        ({}, "[]"),
+    ],
+)
+def test_unbatch_refuses_what_has_no_common_first_dimension(element: Any, words: str) -> None:
+    with pytest.raises(ElementFailed) as caught:
+        UnbatchOp().sift(block([element]), origins([0]))
+    error = caught.value.error
+    assert isinstance(error, SpecError)
+    assert error.what == f"unbatch needs arrays with equal first dimensions, got {words}"
+    assert error.where == "unbatch()"
+    assert "unbatch what batch() made" in error.fix

@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import penstock as ps
+from penstock._contracts.transform import Scratch
+from penstock._ops.block import Block, ElementFailed, zeros
+from penstock._ops.rows import Rows
+from penstock._ops.stack import BatchSpec
+from penstock._ops.transforms import Step, TransformsOp
+from penstock._ops.worker import WorkerContext
+from penstock.sources import ArraySource
+
+NUM_ELEMENTS = 6
+IMAGES = np.random.default_rng(0).integers(0, 256, (NUM_ELEMENTS, 8, 8, 3), np.uint8)
+LABELS = np.arange(NUM_ELEMENTS)
+
+
+@dataclass(frozen=True)
+class Brighten:
+    """Add a random number; the result lies in scratch whenever scratch is lent."""
+
+    field: str = "image"
+    out_field: str = "image"
+    num_draws: int = 1
+
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+        target = out if out is not None and out.shape == value.shape and out.dtype == np.float64 else None
+        if target is None and scratch is not None and out is None:
+            target = scratch.take("brighten", value.shape, np.float64)
+        target = np.empty(value.shape) if target is None else target
+        target[...] = value + draws[0]
+        return target
+
+
+@dataclass(frozen=True)
+class BrightenBlocks(Brighten):
+    def apply_block(self, values: Any, draws: Any, scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any] | None:
+        target = out if out is not None and out.shape == values.shape and out.dtype == np.float64 else None
+        if target is None and scratch is not None and out is None:
+            target = scratch.take("brighten block", values.shape, np.float64)
+        target = np.empty(values.shape) if target is None else target
+        target[...] = values + draws.reshape(-1, *[1] * (values.ndim - 1))
+        return target
+
+
+@dataclass(frozen=True)
+class Refusing(BrightenBlocks):
+    def apply_block(self, values: Any, draws: Any, scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any] | None:
+        return None
+
+
+@dataclass(frozen=True)
+class View(Brighten):
+    """Hand back a view of its input, as a crop does."""
+
+    num_draws: int = 0
+
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+        result: NDArray[Any] = value[1:]
+        if out is not None and out.shape == result.shape and out.dtype == result.dtype:
+            out[...] = result
+            return out
+        return result.copy() if out is not None else result
+
+
+def steps(*transforms: Any) -> tuple[Step, ...]:
+    return tuple(
+        Step(transform, f"step{place}", 7, place + 1, not any(later.out_field == transform.out_field for later in transforms[place + 1 :]))
+        for place, transform in enumerate(transforms)
+    )
+
+
+def one_by_one(*transforms: Any) -> list[TransformsOp]:
+    return [
+        TransformsOp((Step(transform, f"step{place}", 7, place + 1, True),), place, False) for place, transform in enumerate(transforms)
+    ]
+
+
+def fused(*transforms: Any, blockwise: bool = False) -> TransformsOp:
+    return TransformsOp(steps(*transforms), 9, blockwise)
+
+
+def block(kind: str) -> Block:
+    epochs, indices, lanes = np.arange(NUM_ELEMENTS) % 2, np.arange(NUM_ELEMENTS), zeros(NUM_ELEMENTS)
+    if kind == "columns":
+        source = ArraySource({"image": IMAGES, "label": LABELS})
+        return Block(epochs, indices, lanes, source=source, column_source=source)
+    rows = [{"image": image, "label": label} for image, label in zip(IMAGES, LABELS, strict=True)]
+    return Block(epochs, indices, lanes, rows=rows)
+
+
+def up(operators: Sequence[TransformsOp], kind: str = "rows") -> list[Any]:
+    found, worker = block(kind), WorkerContext(0)
+    for operator in operators:
+        found = operator.up(found, found.epochs, found.indices, worker)
+    return found.rows()
+
+
+def into(operator: TransformsOp, kind: str, guess: Any) -> Any:
+    spec = None if guess is None else BatchSpec(guess, lambda: "guess")
+    rows = Rows([NUM_ELEMENTS], spec, lambda wanted: [np.full(s, 9, d) for s, d in wanted], str, None)
+    worker = WorkerContext(0)
+    whole = block(kind)
+    rows_of = whole.rows() if kind == "rows" else None
+    for part in (slice(3, 6), slice(0, 3)):
+        if rows_of is not None:
+            given = whole.select(part)
+        else:
+            source = ArraySource({"image": IMAGES, "label": LABELS})
+            given = Block(whole.epochs[part], whole.indices[part], whole.lanes[part], source=source, column_source=source)
+        operator.up_into(given, worker, rows, part.start)
+    return rows.finish(1)[0]
+
+
+def same(one: Any, other: Any) -> bool:
+    return list(one) == list(other) and all(np.array_equal(one[key], other[key]) and one[key].dtype == other[key].dtype for key in one)
+
+
+CHAINS = {
+    "one": (BrightenBlocks(),),
+    "two": (BrightenBlocks(), BrightenBlocks()),
+    "refused in the middle": (BrightenBlocks(), Refusing(), BrightenBlocks()),
+    "rows only": (Brighten(), View(), Brighten()),
+    "view last": (Brighten(), View()),
+    "views only": (View(), View()),
+    "another field": (Brighten(out_field="bright"), View(), Brighten()),
+    "two results of one": (Brighten(), View(out_field="cut"), Brighten()),
+}
+
+
+@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
+@pytest.mark.parametrize("kind", ["rows", "columns"])
+def test_a_fused_chain_gives_what_one_operator_at_a_time_gives(chain: Any, kind: str) -> None:
+    blockwise = all(hasattr(transform, "apply_block") for transform in chain)
+    expected = up(one_by_one(*chain))
+    assert all(map(same, up([fused(*chain)], kind), expected))
+    assert all(map(same, up([fused(*chain, blockwise=blockwise)], kind), expected))
+
+
+@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
+@pytest.mark.parametrize("kind", ["rows", "columns"])
+@pytest.mark.parametrize("guess", [None, "right", {"image": np.zeros(2), "label": 1}, {"z": 3}], ids=["none", "right", "wrong", "other"])
+def test_writing_into_the_batch_gives_what_stacking_the_results_gives(chain: Any, kind: str, guess: Any) -> None:
+    expected = up(one_by_one(*chain))
+    blockwise = all(hasattr(transform, "apply_block") for transform in chain)
+    batch = into(fused(*chain, blockwise=blockwise), kind, expected[0] if guess == "right" else guess)
+    assert set(batch) == set(expected[0])
+    for key in batch:
+        assert np.array_equal(batch[key], np.stack([row[key] for row in expected]))
+
+
+@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
+@pytest.mark.parametrize("kind", ["rows", "columns"])
+def test_results_of_two_elements_never_share_memory_nor_lie_in_scratch(chain: Any, kind: str) -> None:
+    blockwise = all(hasattr(transform, "apply_block") for transform in chain)
+    operator, worker, found = fused(*chain, blockwise=blockwise), WorkerContext(0), block(kind)
+    first = operator.up(found, found.epochs, found.indices, worker).rows()
+    before = [{key: np.array(value) for key, value in row.items()} for row in first]
+    again = block(kind)
+    operator.up(again, again.epochs, again.indices, worker).rows()
+    assert all(map(same, before, first))
+    arrays = [value for row in first for key, value in row.items() if isinstance(value, np.ndarray) and key != "label"]
+    for place, one in enumerate(arrays):
+        assert not any(np.shares_memory(one, other) for other in arrays[place + 1 :])
+
+
+def test_the_given_elements_and_their_arrays_stay_as_they_were() -> None:
+    found, before = block("rows"), IMAGES.copy()
+    operator = fused(Brighten(), View())
+    operator.up(found, found.epochs, found.indices, WorkerContext(0))
+    assert all(row["image"].shape == (8, 8, 3) for row in found.rows())
+    assert np.array_equal(IMAGES, before)
+
+
+def test_each_step_draws_from_the_stream_of_its_stage_and_the_elements_key() -> None:
+    found = up([fused(Brighten(), Brighten())])
+    for place, row in enumerate(found):
+        draws = 0.0
+        for stage in (1, 2):
+            counter = np.array([0, 0, place, place % 2], np.uint64)
+            draws = draws + np.random.Generator(np.random.Philox(key=np.array([7, stage], np.uint64), counter=counter)).random()
+        assert np.allclose(row["image"] - IMAGES[place], draws)
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        (ps.image.random_flip("image"), ps.image.normalize("image", (0.5,) * 3, (0.25,) * 3, layout="CHW")),
+        (ps.image.center_crop("image", 4),),
+    ],
+)
+def test_the_image_operators_give_the_same_fused_blockwise_and_called_one_by_one(chain: Any) -> None:
+    blockwise = all(hasattr(transform, "apply_block") for transform in chain)
+    plain = []
+    for place in range(NUM_ELEMENTS):
+        element = {"image": IMAGES[place], "label": LABELS[place]}
+        for stage, transform in enumerate(chain):
+            key, counter = np.array([7, stage + 1], np.uint64), np.array([0, 0, place, place % 2], np.uint64)
+            element = transform(element, rng=np.random.Generator(np.random.Philox(key=key, counter=counter)))
+        plain.append(element)
+    for kind in ("rows", "columns"):
+        assert all(map(same, up([fused(*chain, blockwise=blockwise)], kind), plain))
+        assert np.array_equal(into(fused(*chain, blockwise=blockwise), kind, plain[0])["image"], np.stack([row["image"] for row in plain]))
+
+
+@dataclass(frozen=True)
+class Total:
+    """A result without dimensions."""
+
+    field: str = "image"
+    out_field: str = "total"
+    num_draws: int = 0
+
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+        if out is not None and out.shape == () and out.dtype == np.int64:
+            np.sum(value, dtype=np.int64, out=out)
+            return out
+        return np.array(value.sum(dtype=np.int64))
+
+
+def test_a_result_without_dimensions_reaches_its_row_too() -> None:
+    guess = {"image": IMAGES[0], "label": 0, "total": 0}
+    assert into(fused(Total()), "rows", guess)["total"].tolist() == IMAGES.sum((1, 2, 3), dtype=np.int64).tolist()
+
+
+# -- failures -------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Failing(View):
+    def apply(self, value: Any, draws: Any, scratch: Any, out: Any) -> NDArray[Any]:
+        if value[0, 0, 0] == IMAGES[3, 0, 0, 0]:
+            raise OverflowError("too bright")
+        return np.asarray(value)
+
+
+def failure(operator: TransformsOp, given: Block) -> ElementFailed:
+    with pytest.raises(ElementFailed) as caught:
+        operator.up(given, given.epochs, given.indices, WorkerContext(0)).rows()
+    return caught.value
+
+
+def test_a_failure_names_the_element_and_the_step() -> None:
+    found = failure(fused(Failing(), Brighten()), block("rows"))
+    assert (found.offset, found.stage) == (3, "step0")
+    assert isinstance(found.error, OverflowError)
+
+
+def test_a_missing_field_is_named_with_those_that_there_are() -> None:
+    error = failure(fused(Brighten(), View(field="mask")), block("rows")).error
+    assert "step1 reads the field 'mask', but the element has ['image', 'label']" in str(error)
+
+
+def test_an_element_that_is_no_dict_is_named_with_its_type() -> None:
+    error = failure(fused(Brighten()), block("rows").with_rows([IMAGES[0]] * NUM_ELEMENTS)).error
+    assert "step0 reads the field 'image' of a dict, but the element is a ndarray" in str(error)
+
+
+def test_a_chain_is_named_by_its_steps() -> None:
+    assert fused(Brighten(), View()).name == "step0+step1"
+    assert fused(View()).down(LABELS, LABELS) == (LABELS, LABELS)

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock._plan import check
+from penstock._plan.node import Concatenate, Filter, FlatMap, Map, Node, Read, ReadStream, Repeat, Unbatch
+from penstock.errors import PlanError
+from penstock.sources import ArraySource, GeneratorSource
+
+
+def read(num_elements: int = 3) -> Node:
+    return Read(source=ArraySource(np.arange(num_elements)))
+
+
+def keep(value: Any) -> Any:
+    return value
+
+
+def refused(call: Callable[[], Any]) -> PlanError:
+    with pytest.raises(PlanError) as caught:
+        call()
+    return caught.value
+
+
+@pytest.mark.parametrize("value", [0, 5, 2**70, np.int64(5), np.uint8(5), np.array(5)])
+def test_a_whole_number_of_any_kind_becomes_an_int(value: Any) -> None:
+    number = check.count_argument(value, "count", "take")
+    assert type(number) is int
+    assert number == value
+
+
+@pytest.mark.parametrize("value", [-1, 1.0, "3", None, True, False, np.True_, [1], np.array([1, 2]), np.array(1.5), 3 + 0j, keep])
+def test_what_is_no_count_is_refused_with_its_value(value: Any) -> None:
+    error = refused(lambda: check.count_argument(value, "count", "take"))
+    assert error.what == f"count={value!r} is not a whole number >= 0"
+    assert error.where == "take()"
+    assert error.fix == "give count a whole number >= 0"
+
+
+def test_a_count_below_the_least_is_refused() -> None:
+    error = refused(lambda: check.count_argument(0, "batch_size", "batch", least=1))
+    assert error.what == "batch_size=0 is not a whole number >= 1"
+    assert check.count_argument(1, "batch_size", "batch", least=1) == 1
+
+
+def test_a_seed_has_at_most_64_bits() -> None:
+    assert check.seed_argument(2**64 - 1, "shuffle") == 2**64 - 1
+    error = refused(lambda: check.seed_argument(2**64, "shuffle"))
+    assert error.what == f"seed={2**64} does not fit 64 bits"
+    assert error.where == "shuffle()"
+    assert "below 2**64" in error.fix
+    assert "seed=-1 is not a whole number" in refused(lambda: check.seed_argument(-1, "map")).what
+
+
+def test_what_cannot_be_called_is_refused() -> None:
+    check.callable_argument(keep, "map")
+    error = refused(lambda: check.callable_argument(7, "map"))
+    assert error.what == "7 is not callable"
+    assert error.where == "map()"
+    assert "a function that takes one element" in error.fix
+
+
+STREAMS = [
+    Filter(child=read(), fn=keep, name="keep"),
+    FlatMap(child=read(), fn=keep, name="keep"),
+    Unbatch(child=read()),
+    ReadStream(source=GeneratorSource(lambda: iter([1]), fast_forward=True, length=None)),
+]
+
+
+@pytest.mark.parametrize("node", STREAMS, ids=lambda node: type(node).__name__)
+def test_positions_that_only_reading_can_tell_are_refused_with_the_fix_of_the_caller(node: Node) -> None:
+    check.indexable(read(), "shuffle", "shuffle first")
+    error = refused(lambda: check.indexable(Repeat(child=node, count=2), "shuffle", "shuffle first"))
+    assert error.what.startswith("shuffle needs positions that are known before reading")
+    assert "filter, flat_map, unbatch or generator stands below it" in error.what
+    assert (error.where, error.fix) == ("shuffle()", "shuffle first")
+
+
+def test_workers_of_its_own_are_refused_inside_a_branch() -> None:
+    mapped = Map(child=read(), fn=keep, name="keep", concurrency=2)
+    check.shared_workers(Map(child=read(), fn=keep, name="keep"), "zip")
+    error = refused(lambda: check.shared_workers(Repeat(child=mapped, count=2), "zip"))
+    assert error.what == "concurrency= has no effect inside a branch of zip"
+    assert error.where == "map(concurrency=...) below zip()"
+    assert "a map above the zip" in error.fix
+
+
+def test_an_endless_dataset_is_refused_where_its_end_is_needed() -> None:
+    check.finite(Repeat(child=read(), count=5), "shuffle", "repeat later")
+    check.finite(Filter(child=read(), fn=keep, name="keep"), "shuffle", "repeat later")
+    error = refused(lambda: check.finite(Repeat(child=read(), count=None), "shuffle", "repeat later"))
+    assert (error.what, error.where, error.fix) == ("shuffle of an endless dataset", "shuffle()", "repeat later")
+
+
+def test_a_length_beyond_63_bits_is_refused() -> None:
+    check.bounded(Repeat(child=read(), count=None), "repeat")
+    check.bounded(Repeat(child=read(1), count=2**63 - 1), "repeat")
+    check.bounded(Concatenate(children=(read(), read())), "concatenate")
+    error = refused(lambda: check.bounded(Repeat(child=read(2), count=2**62), "repeat"))
+    assert error.what == f"{2**63} elements are more than 2**63"
+    assert error.where == "repeat()"
+    assert "repeat() without a count" in error.fix

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from penstock import image
+from penstock._plan import node as plan
+from penstock._plan.describe import describe, function_name, lines, sources
+from penstock.sources import ArraySource, GeneratorSource
+
+READ = plan.Read(source=ArraySource(np.arange(3)))
+
+
+def numbers() -> Any:
+    return iter([1])
+
+
+STREAM = plan.ReadStream(source=GeneratorSource(numbers, fast_forward=False, length=None))
+
+
+def decode(value: Any) -> Any:
+    return value
+
+
+class Wrapper:
+    def __init__(self, func: Any) -> None:
+        self.func = func
+
+    def __call__(self, value: Any) -> Any:
+        return self.func(value)
+
+
+@dataclass(frozen=True)
+class Resize:
+    size: int
+
+    def __call__(self, value: Any) -> Any:
+        return value
+
+
+TEXTS = [
+    (READ, "from_arrays(int64[], 3 elements)"),
+    (plan.Map(child=READ, fn=decode, name="decode"), "map(decode)"),
+    (plan.Map(child=READ, fn=decode, name="other", seed=3, random=True), "map(decode, seed=3)"),
+    (plan.Filter(child=READ, fn=decode, name="decode"), "filter(decode)"),
+    (plan.FlatMap(child=READ, fn=decode, name="decode"), "flat_map(decode)"),
+    (plan.Unbatch(child=READ), "unbatch()"),
+    (plan.Shuffle(child=READ, buffer_size=None, seed=7, reshuffle_each_epoch=True), "shuffle(seed=7)"),
+    (
+        plan.Shuffle(child=READ, buffer_size=9, seed=7, reshuffle_each_epoch=False),
+        "shuffle(buffer_size=9, seed=7, reshuffle_each_epoch=False)",
+    ),
+    (plan.Shard(child=READ, num_shards=4, index=1), "shard(4, 1)"),
+    (plan.Take(child=READ, count=2), "take(2)"),
+    (plan.Skip(child=READ, count=2), "skip(2)"),
+    (plan.Repeat(child=READ, count=None), "repeat()"),
+    (plan.Repeat(child=READ, count=2), "repeat(2)"),
+    (plan.Enumerate(child=READ, start=0), "enumerate()"),
+    (plan.Enumerate(child=READ, start=5), "enumerate(5)"),
+    (plan.Concatenate(children=(READ, READ)), "concatenate of 2"),
+    (plan.Zip(children=(READ, READ, READ)), "zip of 3"),
+    (plan.Batch(child=READ, batch_size=4, drop_remainder=False), "batch(4)"),
+    (plan.Batch(child=READ, batch_size=4, drop_remainder=True), "batch(4, drop_remainder=True)"),
+    (plan.PaddedBatch(child=READ, batch_size=4, drop_remainder=False), "padded_batch(4)"),
+    (
+        plan.PaddedBatch(child=READ, batch_size=4, drop_remainder=True, padded_shapes=(None,), padding_values=-1),
+        "padded_batch(4, drop_remainder=True, padded_shapes=(None,), padding_values=-1)",
+    ),
+    (plan.Prefetch(child=READ, buffer_size=2), "prefetch(2)"),
+]
+
+
+@pytest.mark.parametrize(("node", "text"), TEXTS, ids=[text for _, text in TEXTS])
+def test_each_node_is_said_in_one_line(node: plan.Node, text: str) -> None:
+    assert describe(node) == text
+
+
+def test_there_is_a_line_for_every_kind_of_node() -> None:
+    assert "numbers" in describe(STREAM)
+    assert {type(node) for node, _ in TEXTS} | {plan.ReadStream} == set(get_args(plan.Node))
+
+
+def test_a_saved_plan_leaves_out_what_a_state_does_not_depend_on() -> None:
+    assert describe(plan.Shard(child=READ, num_shards=4, index=1), saved=True) == "shard(num_shards, index)"
+    assert describe(READ, saved=True) == "from_arrays"
+    assert describe(plan.Map(child=READ, fn=decode, name="mine", seed=3, random=True), saved=True) == "map(mine, seed=3)"
+    assert describe(plan.Filter(child=READ, fn=decode, name="mine"), saved=True) == "filter(mine)"
+    assert describe(plan.FlatMap(child=READ, fn=decode, name="mine"), saved=True) == "flat_map(mine)"
+    top = plan.Prefetch(child=plan.Batch(child=plan.Prefetch(child=READ, buffer_size=1), batch_size=4, drop_remainder=False), buffer_size=2)
+    assert lines(top, saved=True) == ["from_arrays", "batch(4)"]
+    assert len(lines(top)) == 4
+
+
+def test_a_plan_is_listed_from_the_source_up_with_its_branches_indented() -> None:
+    branch = plan.Take(child=READ, count=2)
+    top = plan.Batch(child=plan.Zip(children=(branch, plan.Concatenate(children=(READ, READ)))), batch_size=4, drop_remainder=False)
+    source = "from_arrays(int64[], 3 elements)"
+    assert lines(top) == ["  " + source, "  take(2)", "    " + source, "    " + source, "  concatenate of 2", "zip of 2", "batch(4)"]
+
+
+def test_the_sources_are_listed_in_the_order_of_their_lines() -> None:
+    other = plan.Read(source=ArraySource(np.arange(9)))
+    top = plan.Zip(children=(plan.Take(child=other, count=2), plan.Concatenate(children=(READ, other))))
+    assert [node.source for node in sources(top)] == [other.source, READ.source, other.source]
+    assert sources(plan.Filter(child=STREAM, fn=decode, name="decode")) == [STREAM]
+
+
+def outer() -> Any:
+    return lambda value: value
+
+
+@pytest.mark.parametrize(
+    ("fn", "name"),
+    [
+        (decode, "decode"),
+        (len, "len"),
+        (outer(), "outer.<lambda>"),
+        (int, "int"),
+        (Resize.__call__, "Resize.__call__"),
+        (Resize(3).__call__, "Resize.__call__"),
+        (Resize(256), "Resize(size=256)"),
+        (functools.partial(decode, value=3), "partial(decode)"),
+        (functools.partial(functools.partial(decode)), "partial(decode)"),
+        (Wrapper(decode), "Wrapper"),
+        (np.sqrt, "sqrt"),
+    ],
+)
+def test_a_function_is_named_the_same_in_every_process(fn: Any, name: str) -> None:
+    found = function_name(fn)
+    assert name in found
+    assert " at 0x" not in found
+    assert "<locals>" not in found
+
+
+def test_an_image_operator_is_named_with_its_arguments_so_that_another_one_is_another_plan() -> None:
+    one, other = (function_name(image.center_crop("image", size)) for size in (224, 256))
+    assert "224" in one
+    assert one != other

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock._plan.length import INFINITE, is_indexable, length_of, walk
+from penstock._plan.node import (
+    Batch,
+    Concatenate,
+    Enumerate,
+    Filter,
+    FlatMap,
+    Map,
+    Node,
+    PaddedBatch,
+    Prefetch,
+    Read,
+    ReadStream,
+    Repeat,
+    Shard,
+    Shuffle,
+    Skip,
+    Take,
+    Unbatch,
+    Zip,
+)
+from penstock.sources import ArraySource, GeneratorSource
+
+
+def read(num_elements: int) -> Node:
+    return Read(source=ArraySource(np.arange(num_elements)))
+
+
+def stream(length: int | None) -> Node:
+    return ReadStream(source=GeneratorSource(lambda: iter([]), fast_forward=False, length=length))
+
+
+def keep(value: Any) -> Any:
+    return value
+
+
+SIZES = st.integers(0, 5)
+WHOLE = st.integers(1, 4)
+
+
+def above(children: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
+    shards = st.builds(lambda child, number, index: Shard(child=child, num_shards=number, index=index % number), children, WHOLE, SIZES)
+    pairs = st.tuples(children, children)
+    return st.one_of(
+        shards,
+        st.builds(lambda child, count: Take(child=child, count=count), children, SIZES),
+        st.builds(lambda child, count: Skip(child=child, count=count), children, SIZES),
+        st.builds(lambda child, count: Repeat(child=child, count=count), children, WHOLE),
+        st.builds(lambda child: Map(child=child, fn=keep, name="keep"), children),
+        st.builds(lambda child: Enumerate(child=child, start=0), children),
+        st.builds(lambda child: Prefetch(child=child, buffer_size=1), children),
+        st.builds(lambda child: Shuffle(child=child, buffer_size=None, seed=0, reshuffle_each_epoch=True), children),
+        st.builds(lambda child, size, drop: Batch(child=child, batch_size=size, drop_remainder=drop), children, WHOLE, st.booleans()),
+        st.builds(lambda child, size, drop: PaddedBatch(child=child, batch_size=size, drop_remainder=drop), children, WHOLE, st.booleans()),
+        st.builds(lambda pair: Zip(children=pair), pairs),
+        st.builds(lambda pair: Concatenate(children=pair), pairs),
+    )
+
+
+PLANS = st.recursive(st.builds(read, st.integers(0, 9)), above, max_leaves=4)
+
+
+def elements(node: Node) -> list[Any]:
+    """Run a plan with lists; only the number of elements counts."""
+    match node:
+        case Read():
+            return list(range(len(node.source)))
+        case Shard():
+            return elements(node.child)[node.index :: node.num_shards]
+        case Take():
+            return elements(node.child)[: node.count]
+        case Skip():
+            return elements(node.child)[node.count :]
+        case Repeat():
+            return elements(node.child) * (node.count or 0)
+        case Batch() | PaddedBatch():
+            below = elements(node.child)
+            parts = [below[at : at + node.batch_size] for at in range(0, len(below), node.batch_size)]
+            return [part for part in parts if len(part) == node.batch_size or not node.drop_remainder]
+        case Zip():
+            return list(zip(*map(elements, node.children), strict=False))
+        case Concatenate():
+            return [item for child in node.children for item in elements(child)]
+        case Map() | Enumerate() | Prefetch() | Shuffle():
+            return elements(node.child)
+    raise AssertionError(node)
+
+
+@given(PLANS)
+def test_the_length_of_a_plan_is_the_number_of_elements_that_it_gives(plan: Node) -> None:
+    assert length_of(plan) == len(elements(plan))
+    assert is_indexable(plan)
+
+
+FOLDS = [
+    lambda child: Filter(child=child, fn=keep, name="keep"),
+    lambda child: FlatMap(child=child, fn=keep, name="keep"),
+    lambda child: Unbatch(child=child),
+]
+
+
+@pytest.mark.parametrize("fold", FOLDS)
+def test_behind_a_fold_only_reading_can_tell_the_length(fold: Any) -> None:
+    node = fold(read(5))
+    assert length_of(node) is None
+    assert not is_indexable(node)
+    assert not is_indexable(Batch(child=node, batch_size=2, drop_remainder=False))
+    for parent in (
+        Take(child=node, count=2),
+        Skip(child=node, count=2),
+        Repeat(child=node, count=2),
+        Repeat(child=node, count=None),
+        Batch(child=node, batch_size=2, drop_remainder=False),
+        Shard(child=node, num_shards=2, index=0),
+        Zip(children=(read(2), node)),
+        Concatenate(children=(read(2), node)),
+    ):
+        assert length_of(parent) is None
+
+
+@pytest.mark.parametrize("fold", FOLDS)
+def test_what_is_empty_stays_empty_behind_a_fold(fold: Any) -> None:
+    assert length_of(fold(read(0))) == 0
+
+
+def test_a_generator_is_as_long_as_it_promises() -> None:
+    assert length_of(stream(7)) == 7
+    assert length_of(stream(None)) is None
+    assert not is_indexable(stream(7))
+
+
+def test_endless_passes_are_endless_until_something_cuts_them() -> None:
+    endless = Repeat(child=read(3), count=None)
+    assert length_of(endless) == INFINITE
+    assert length_of(Skip(child=endless, count=5)) == INFINITE
+    assert length_of(Batch(child=endless, batch_size=2, drop_remainder=True)) == INFINITE
+    assert length_of(Concatenate(children=(read(2), endless))) == INFINITE
+    assert length_of(Take(child=endless, count=5)) == 5
+    assert length_of(Zip(children=(endless, read(4)))) == 4
+    assert length_of(Repeat(child=read(0), count=None)) == 0
+
+
+def test_a_walk_gives_each_child_before_its_parent() -> None:
+    one, two = read(1), read(2)
+    taken = Take(child=two, count=1)
+    both = Zip(children=(one, taken))
+    top = Prefetch(child=both, buffer_size=1)
+    assert [id(node) for node in walk(top)] == [id(node) for node in (one, two, taken, both, top)]

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from penstock._plan.saved import FORMAT, checked, compare, sealed
+from penstock.errors import StateDamaged, StateMismatch
+
+PLAN = ["from_arrays(int64[], 12 elements)", "shuffle(seed=7)", "batch(4)"]
+DATASET = [{"kind": "arrays", "count": 12, "sample_crc32": 77}]
+
+
+def state(**changes: Any) -> dict[str, Any]:
+    record = {
+        "penstock_state": FORMAT,
+        "version": "0.1.0",
+        "plan": PLAN,
+        "dataset": DATASET,
+        "shard": [],
+        "step": 3,
+        "position": {"source": [0, 3], "sequencers": [[0, 0, [1, []]]]},
+        "global": None,
+    }
+    return sealed({**record, **changes})
+
+
+def damaged(given: Any) -> StateDamaged:
+    with pytest.raises(StateDamaged) as caught:
+        checked(given)
+    assert caught.value.where == "load_state_dict()"
+    return caught.value
+
+
+def mismatch(saved: dict[str, Any], plan: list[str], dataset: list[dict[str, Any]]) -> StateMismatch:
+    with pytest.raises(StateMismatch) as caught:
+        compare(saved, plan, dataset)
+    assert "strict=False" in caught.value.fix
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "form", [lambda given: given, json.dumps, lambda given: json.dumps(given).encode(), lambda given: bytearray(json.dumps(given), "ascii")]
+)
+def test_a_state_comes_back_as_it_was_from_a_dict_and_from_its_json(form: Any) -> None:
+    assert checked(form(state())) == state()
+
+
+def test_a_state_that_was_written_and_read_with_other_spaces_and_key_order_is_the_same() -> None:
+    text = json.dumps(state(), indent=3, sort_keys=True)
+    assert checked(text) == state()
+
+
+def test_sealing_leaves_the_given_record_alone() -> None:
+    record = {"step": 1}
+    assert sealed(record) == {"step": 1, "crc32": sealed(record)["crc32"]}
+    assert record == {"step": 1}
+
+
+def test_every_flipped_bit_of_a_states_text_is_found() -> None:
+    text = json.dumps(state()).encode()
+    assert checked(text) == state()
+    for place in range(len(text)):
+        for bit in range(8):
+            flipped = bytearray(text)
+            flipped[place] ^= 1 << bit
+            try:
+                found = checked(bytes(flipped))
+            except (StateDamaged, StateMismatch):
+                continue
+            assert found == state(), (place, bit)
+
+
+def test_every_cut_of_a_states_text_is_found() -> None:
+    text = json.dumps(state()).encode()
+    for length in range(len(text)):
+        assert "the state is not JSON" in damaged(text[:length]).what
+
+
+@pytest.mark.parametrize("given", [b"", "", "not json", b"\x80\x04K\x01.", "[" * 100_000, b"\xff\xfe\x00"])
+def test_what_is_not_json_is_refused_and_never_executed(given: Any) -> None:
+    error = damaged(given)
+    assert "the state is not JSON" in error.what
+    assert "older checkpoint" in error.fix
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (None, "a NoneType None"),
+        (7, "a int 7"),
+        ([1, 2], "a list [1, 2]"),
+        ({"model": 1}, "a dict {'model': 1}"),
+        ("{}", "a dict {}"),
+        ("[]", "a list []"),
+        ({"x": "y" * 500}, "yyy..."),
+    ],
+)
+def test_what_is_no_state_at_all_is_refused_and_shown(given: Any, words: str) -> None:
+    error = damaged(given)
+    assert error.what.startswith("this is no penstock state but ")
+    assert words in error.what
+    assert len(error.what) < 200
+    assert "what state_dict() returned" in error.fix
+
+
+@pytest.mark.parametrize("key", sorted(set(state()) - {"penstock_state"}))
+def test_a_missing_part_is_named(key: str) -> None:
+    cut = state()
+    del cut[key]
+    assert damaged(cut).what == f"the state lacks {key}"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"step": 4},
+        {"step": float("nan")},
+        {"step": -1},
+        {"position": {"source": [0, 10**30], "sequencers": []}},
+        {"plan": PLAN[:2]},
+        {"crc32": 0},
+        {"crc32": None},
+        {"extra": 1},
+        {"dataset": []},
+    ],
+)
+def test_any_changed_value_is_found_by_the_checksum(changes: dict[str, Any]) -> None:
+    error = damaged({**state(), **changes})
+    assert "the checksum of the state is" in error.what
+    assert "cannot be trusted to lose or repeat nothing" in error.fix
+
+
+@pytest.mark.parametrize("value", [{1, 2}, object(), b"bytes"])
+def test_a_dict_with_values_that_json_does_not_know_is_refused(value: Any) -> None:
+    assert "the state is not JSON" in damaged({**state(), "step": value}).what
+
+
+def test_a_dict_that_holds_itself_is_refused() -> None:
+    given = state()
+    given["plan"] = given
+    assert "the state is not JSON" in damaged(given).what
+
+
+@pytest.mark.parametrize("number", [0, 2, 99, None, "1"])
+def test_another_format_is_refused_with_both_numbers_and_the_version_that_wrote_it(number: Any) -> None:
+    with pytest.raises(StateMismatch) as caught:
+        checked(state(penstock_state=number, version="7.0.0"))
+    assert f"format {number!r}" in caught.value.what
+    assert "written by penstock '7.0.0'" in caught.value.what
+    assert f"reads format {FORMAT}" in caught.value.what
+    assert "resume with the penstock version that wrote it" in caught.value.fix
+
+
+def test_a_state_of_the_same_plan_and_data_is_accepted() -> None:
+    compare(state(), PLAN, DATASET)
+    compare(state(plan=["  " + line for line in PLAN]), PLAN, DATASET)
+    compare(state(), PLAN, [{"kind": "arrays", "count": 12, "sample_crc32": 77}])
+
+
+@pytest.mark.parametrize(
+    ("plan", "words", "number"),
+    [
+        (
+            ["from_arrays(int64[], 12 elements)", "shuffle(seed=8)", "batch(4)"],
+            "had 'shuffle(seed=7)' where this one has 'shuffle(seed=8)'",
+            2,
+        ),
+        (PLAN[:2], "had 'batch(4)' where this one ends", 3),
+        ([*PLAN, "repeat()"], "ended where this one has 'repeat()'", 4),
+        ([PLAN[0], PLAN[2], PLAN[1]], "had 'shuffle(seed=7)' where this one has 'batch(4)'", 2),
+        ([PLAN[0], "map(decode)", *PLAN[1:]], "had 'shuffle(seed=7)' where this one has 'map(decode)'", 2),
+    ],
+)
+def test_another_plan_is_refused_with_the_first_operator_that_differs(plan: list[str], words: str, number: int) -> None:
+    error = mismatch(state(), plan, DATASET)
+    assert error.what == f"the state was saved with another plan: it {words}"
+    assert error.where == f"load_state_dict(), operator {number} from the source"
+    assert "resume with the pipeline that was saved" in error.fix
+
+
+@pytest.mark.parametrize(
+    ("dataset", "words"),
+    [
+        ([{"kind": "arrays", "count": 13, "sample_crc32": 77}], "count was 12 and is now 13"),
+        ([{"kind": "arrays", "count": 12, "sample_crc32": 78}], "sample_crc32 was 77 and is now 78"),
+        ([{"kind": "arrays", "count": 12}], "sample_crc32 was 77 and is now None"),
+        ([{"kind": "arrays", "count": 12, "sample_crc32": 77, "shards": 4}], "shards was None and is now 4"),
+    ],
+)
+def test_other_data_are_refused_with_the_first_field_that_differs(dataset: list[dict[str, Any]], words: str) -> None:
+    error = mismatch(state(), PLAN, dataset)
+    assert error.what == f"the state was saved with other data: {words}"
+    assert error.where == "load_state_dict(), source 1"
+    assert "resume with the data that was saved" in error.fix
+
+
+def test_the_second_of_two_sources_is_named() -> None:
+    saved = state(dataset=[{"kind": "a"}, {"kind": "b", "count": 1}])
+    assert mismatch(saved, PLAN, [{"kind": "a"}, {"kind": "b", "count": 2}]).where == "load_state_dict(), source 2"
+
+
+def test_tuples_in_a_fingerprint_are_the_lists_that_json_makes_of_them() -> None:
+    compare(state(dataset=[{"leaves": [["x", [3]]]}]), PLAN, [{"leaves": [("x", (3,))]}])

@@ -1,0 +1,530 @@
+"""Which faults of the project's fault list are tested, and where. One row per fault; `test_registry.py` checks it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["FAULTS", "Fault"]
+
+
+class Fault(NamedTuple):
+    """A row of the list: its number there, what goes wrong, what the user must see, and the tests, as 'file::name' below tests/."""
+
+    number: str
+    what: str
+    outcome: str
+    tests: tuple[str, ...]
+
+
+def _in(file: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{file}::test_{name}" for name in names)
+
+
+_WORKERS, _LOOPS, _PROCESSES = "faults/test_workers.py", "faults/test_loops.py", "faults/test_processes.py"
+_DATA, _RESUME, _KILLS, _SOAK = "faults/test_data.py", "faults/test_resume.py", "faults/test_kills.py", "faults/test_soak.py"
+_DECODING, _HEADER, _READING = "image/test_decoding.py", "image/test_header.py", "sources/test_reading.py"
+_LISTFILE, _LISTPARSE, _FILES = "sources/test_listfile.py", "sources/test_listparse.py", "sources/test_files.py"
+
+FAULTS = (
+    # -- workers
+    Fault(
+        "A1",
+        "a user's function raises",
+        "its own exception with stage, worker, key and traceback, behind everything before it",
+        _in(
+            _WORKERS,
+            "the_error_of_a_map_function_comes_as_itself_behind_everything_before_it",
+            "all_whole_batches_before_the_failing_element_are_delivered",
+            "an_error_anywhere_in_the_pipeline_comes_as_itself_behind_everything_before_it",
+            "the_key_of_the_error_is_the_place_in_the_source_whatever_the_order_and_the_epoch",
+            "after_an_error_the_saved_state_goes_on_with_the_element_that_failed",
+        ),
+    ),
+    Fault(
+        "A4",
+        "a user's function raises StopIteration",
+        "StopRaised, never a short epoch",
+        _in(
+            _WORKERS,
+            "an_exception_that_would_pass_for_an_end_is_an_error_and_never_a_short_epoch",
+            "a_generator_function_that_raises_an_end_itself_is_an_error",
+        ),
+    ),
+    Fault(
+        "A5",
+        "GeneratorExit, SystemExit, sys.exit(0) or KeyboardInterrupt in a user's function",
+        "StopRaised; a KeyboardInterrupt in the caller's own thread stays one",
+        _in(
+            _WORKERS,
+            "an_exception_that_would_pass_for_an_end_is_an_error_and_never_a_short_epoch",
+            "a_keyboard_interrupt_of_a_users_function_in_a_thread_is_an_error",
+            "a_keyboard_interrupt_in_the_callers_thread_stays_one_because_it_is_the_users_and_the_feed_goes_on",
+        ),
+    ),
+    Fault(
+        "A14",
+        "one worker is far slower than the others",
+        "the order stays, what is read ahead stays inside the byte budget",
+        _in(
+            _WORKERS,
+            "one_stuck_worker_keeps_the_order_and_the_others_run_ahead_no_further_than_the_byte_budget",
+            "elements_of_very_uneven_cost_come_in_order",
+        ),
+    ),
+    # -- loops
+    Fault(
+        "B1",
+        "the loop is left by break",
+        "nothing is left, the next epoch is whole",
+        _in(
+            _LOOPS,
+            "a_loop_left_by_break_at_any_step_leaves_nothing_and_the_next_epoch_is_whole",
+            "a_plain_for_loop_left_by_break_leaves_nothing_either",
+        ),
+    ),
+    Fault(
+        "B2",
+        "a feed is dropped without close, in a cycle, held by a traceback",
+        "its threads end with it",
+        _in(
+            _LOOPS,
+            "a_dropped_feed_ends_its_threads_at_once",
+            "a_feed_in_a_reference_cycle_ends_with_the_cycle",
+            "a_feed_held_by_a_traceback_lives_as_long_as_it_and_no_longer",
+        ),
+    ),
+    Fault(
+        "B3",
+        "the training loop raises while queues are full",
+        "the user's exception alone, exit status 1",
+        (
+            *_in(_LOOPS, "an_error_of_the_loop_with_full_queues_stays_the_users_and_closes_the_feed"),
+            *_in(_PROCESSES, "an_error_of_the_training_loop_exits_with_1_and_one_traceback_without_the_librarys_frames"),
+        ),
+    ),
+    Fault(
+        "B4",
+        "close() in each state, twice, through a generator",
+        "clean, the second does nothing",
+        _in(
+            _LOOPS,
+            "close_works_in_every_state_and_a_second_close_does_nothing",
+            "a_generator_around_a_feed_closes_it_with_itself",
+            "close_from_another_thread_wakes_a_consumer_that_waits",
+        ),
+    ),
+    Fault("B5", "next() after close()", "FeedClosed at once", _in(_LOOPS, "close_works_in_every_state_and_a_second_close_does_nothing")),
+    Fault(
+        "B6",
+        "two loops over one dataset, or over one feed",
+        "independent; or each element to one of them",
+        _in(_LOOPS, "two_feeds_of_one_dataset_at_once_are_independent", "two_loops_over_one_feed_share_its_elements"),
+    ),
+    Fault(
+        "B7", "four threads on one feed", "each element exactly once", _in(_LOOPS, "four_threads_on_one_feed_get_each_element_exactly_once")
+    ),
+    Fault("B8", "next() behind the end", "StopIteration each time", _in(_LOOPS, "a_feed_at_its_end_says_so_each_time")),
+    Fault(
+        "B9",
+        "the interpreter exits with a running feed",
+        "the script's own status within 2 s, nothing on stderr",
+        _in(_PROCESSES, "a_program_with_a_running_feed_exits_at_once_with_its_own_status_and_nothing_on_stderr"),
+    ),
+    Fault(
+        "B11",
+        "Ctrl-C at random times, once and twice",
+        "one KeyboardInterrupt, one traceback; the second does not wait",
+        _in(
+            _PROCESSES,
+            "ctrl_c_at_any_time_is_one_keyboard_interrupt_and_one_traceback",
+            "ctrl_c_at_200_random_times_is_always_one_keyboard_interrupt",
+            "a_second_ctrl_c_does_not_wait_for_the_grace_period",
+        ),
+    ),
+    Fault(
+        "B12",
+        "SIGTERM with and without a handler that saves",
+        "gone; the state continues right behind what the loop got",
+        _in(
+            _PROCESSES,
+            "sigterm_ends_a_program_at_once",
+            "the_state_saved_in_a_sigterm_handler_goes_on_right_behind_what_the_loop_got",
+            "a_handler_that_saves_and_exits_leaves_a_state_that_continues_the_log",
+        ),
+    ),
+    Fault(
+        "B14",
+        "the pipeline lives outside the main thread",
+        "works",
+        _in(_PROCESSES, "a_pipeline_built_and_run_outside_the_main_thread_works", "a_feed_outlives_the_thread_that_started_it"),
+    ),
+    Fault(
+        "B19",
+        "the consumer keeps all batches",
+        "none is written again; they cost their own bytes and no descriptor",
+        _in(
+            _LOOPS,
+            "batches_that_are_kept_are_never_written_again",
+            "views_of_a_batch_keep_it_as_it_is",
+            "kept_batches_cost_their_own_bytes_and_no_descriptor",
+        ),
+    ),
+    Fault(
+        "B20",
+        "a slow consumer",
+        "what is in flight is bounded, waiting costs no CPU",
+        _in(_LOOPS, "a_slow_consumer_stops_the_workers_at_the_bound_and_waiting_costs_no_cpu"),
+    ),
+    Fault(
+        "B21",
+        "a slow producer",
+        "waiting costs no CPU, the report names the stage",
+        _in(_LOOPS, "a_consumer_that_waits_for_a_slow_source_uses_no_cpu", "the_report_names_the_stage_that_starved_the_loop"),
+    ),
+    Fault(
+        "B24",
+        "two errors at once; an error while closing",
+        "the first is raised once, the other is its note",
+        (
+            *_in(_WORKERS, "an_error_is_raised_once_and_then_the_feed_says_that_it_has_failed"),
+            *_in(
+                _LOOPS,
+                "of_two_errors_at_once_the_first_in_order_is_raised_and_the_other_is_its_note",
+                "an_error_of_a_generators_cleanup_does_not_hide_the_first_error",
+                "an_error_of_a_generators_cleanup_is_raised_by_close_after_all_threads_have_ended",
+                "an_error_of_a_generators_cleanup_at_the_end_of_a_pass_is_an_error_behind_all_elements",
+            ),
+        ),
+    ),
+    Fault(
+        "B25",
+        "a function does not stop inside the grace period",
+        "StillRunning names its thread, the main thread goes on",
+        _in(
+            _LOOPS,
+            "a_function_that_does_not_stop_is_named_after_the_grace_period_and_the_main_thread_goes_on",
+            "a_function_that_does_not_stop_becomes_a_note_of_the_loops_own_error",
+            "a_dropped_feed_whose_function_does_not_stop_warns_with_the_name_of_its_thread",
+        ),
+    ),
+    Fault(
+        "B28",
+        "a function returns a lambda, an open file, a generator",
+        "SpecError with stage, field and type in a batch; itself without one",
+        _in(
+            _DATA,
+            "what_cannot_stand_in_a_batch_is_an_error_that_names_field_type_and_element",
+            "without_a_batch_any_object_goes_through_as_itself",
+        ),
+    ),
+    Fault(
+        "B29",
+        "results of any size, layout, byte order and dtype",
+        "the same bytes; strings are not cut",
+        _in(
+            _DATA,
+            "arrays_of_every_dtype_shape_and_layout_stand_in_the_batch_with_the_same_bytes",
+            "strings_of_growing_length_are_never_cut",
+            "empty_rows_and_a_batch_of_zero_bytes_are_batches",
+            "object_arrays_keep_their_objects",
+            "one_huge_element_among_small_ones_does_not_stop_the_others",
+            "a_batch_beyond_two_gibibytes_keeps_its_bytes",
+        ),
+    ),
+    Fault(
+        "B32",
+        "elements are finished out of order",
+        "they are delivered in order",
+        _in(_LOOPS, "elements_finished_out_of_order_are_delivered_in_order"),
+    ),
+    # -- data
+    Fault(
+        "C1",
+        "bytes of an image are changed",
+        "DecodeError where the format can tell",
+        _in(
+            _DECODING,
+            "bytes_changed_in_a_jpegs_entropy_data_are_an_error_where_libjpeg_can_tell",
+            "any_changed_byte_of_png_pixels_is_an_error",
+            "flipped_bytes_and_cuts_give_an_image_or_a_decode_error",
+        ),
+    ),
+    Fault(
+        "C2",
+        "an image is cut",
+        "DecodeError",
+        _in(_DECODING, "a_file_cut_at_any_sixteenth_is_an_error", "a_truncated_jpeg_says_premature_end"),
+    ),
+    Fault(
+        "C3",
+        "the wrong type behind the extension",
+        "decoded by content, or an error that names what it is",
+        (
+            *_in(_DECODING, "the_content_counts_and_not_the_name", "an_empty_file_an_html_page_and_a_gif_name_the_field"),
+            *_in(_HEADER, "an_html_page_is_an_error_that_says_so_with_its_first_bytes"),
+        ),
+    ),
+    Fault(
+        "C4",
+        "CMYK, grey, palette, 16 bits, alpha, rotated, animated",
+        "defined conversions",
+        _in(
+            _DECODING,
+            "the_exif_orientation_is_applied_once",
+            "grey_becomes_three_equal_channels",
+            "cmyk_jpeg_as_adobe_writes_it_becomes_rgb",
+            "ycck_jpeg_becomes_rgb",
+            "alpha_is_dropped",
+            "a_palette_becomes_its_colours_with_and_without_transparency",
+            "16_bits_become_8_by_a_shift",
+            "the_first_picture_of_an_animation_is_taken",
+        ),
+    ),
+    Fault(
+        "C5",
+        "a decompression bomb",
+        "DecodeError from the header",
+        _in(_DECODING, "a_decompression_bomb_is_refused_from_its_header", "the_pixel_limit_is_exact"),
+    ),
+    Fault(
+        "C14",
+        "shapes differ inside a batch",
+        "SpecError with both elements and both shapes",
+        _in(_DATA, "an_element_that_differs_from_its_batch_is_an_error_with_both_elements_and_what_differs"),
+    ),
+    Fault(
+        "C15",
+        "the dtype changes in the middle",
+        "SpecError inside a batch or a locked spec, never a promotion",
+        _in(
+            _DATA,
+            "an_element_that_differs_from_its_batch_is_an_error_with_both_elements_and_what_differs",
+            "a_dtype_that_changes_between_batches_changes_that_batch_and_no_other",
+            "a_locked_spec_refuses_the_first_batch_that_changes",
+        ),
+    ),
+    Fault(
+        "C16",
+        "NaN and infinity",
+        "delivered bit by bit; a check in a map names the element",
+        _in(_DATA, "nan_infinity_and_minus_zero_come_through_bit_by_bit", "a_check_in_a_map_names_the_element_with_the_bad_value"),
+    ),
+    Fault(
+        "C17",
+        "a label out of range",
+        "a check in a map names the element",
+        _in(_DATA, "a_check_in_a_map_names_the_element_with_the_bad_value"),
+    ),
+    Fault(
+        "C18",
+        "a missing file",
+        "the system's error with path and line",
+        (
+            *_in(_LISTFILE, "a_missing_file_is_the_systems_error_with_list_line_and_path"),
+            *_in(_FILES, "a_file_deleted_after_listing_is_the_systems_error_with_a_note"),
+        ),
+    ),
+    Fault(
+        "C19",
+        "no permission, a folder, a dangling link, a link loop, a FIFO",
+        "an error at once",
+        (
+            *_in(
+                _READING,
+                "what_is_no_regular_file_is_an_error_at_once",
+                "missing_files_dangling_links_and_link_loops_are_the_systems_errors",
+                "a_file_without_permission_is_a_permission_error",
+            ),
+            *_in(_FILES, "a_fifo_among_the_files_is_an_error_and_does_not_block"),
+        ),
+    ),
+    Fault(
+        "C20",
+        "odd paths",
+        "read, and shown escaped",
+        (
+            *_in(_LISTFILE, "odd_paths_are_read_and_shown_escaped"),
+            *_in(_FILES, "odd_names_are_read_and_shown_escaped"),
+            *_in(_READING, "a_name_that_is_too_long_is_the_systems_error"),
+        ),
+    ),
+    Fault(
+        "C21",
+        "list files with every kind of line",
+        "the number of the line in the error",
+        (
+            *_in(
+                _LISTPARSE,
+                "a_bad_line_is_an_error_with_its_number_its_text_and_the_fix",
+                "what_was_written_is_read_back_whatever_the_chunks",
+                "a_path_outside_root_is_an_error",
+            ),
+            *_in(
+                _LISTFILE,
+                "duplicates_are_kept_and_counted",
+                "an_empty_list_is_an_error",
+                "a_million_lines_cost_no_python_objects_and_a_bounded_memory",
+            ),
+        ),
+    ),
+    Fault(
+        "C22",
+        "nothing to deliver",
+        "an end with a warning, or an error; never endless",
+        _in(_DATA, "a_dataset_that_gives_nothing_ends_at_once_with_a_warning", "repeating_nothing_for_ever_ends"),
+    ),
+    Fault("C23", "fewer elements than workers", "each exactly once", _in(_DATA, "fewer_elements_than_workers_come_exactly_once")),
+    Fault(
+        "C24",
+        "a source with a wrong length, an index out of range",
+        "LengthMismatch, IndexError",
+        _in(
+            _DATA,
+            "a_source_with_fewer_elements_than_its_length_is_an_error_behind_those_it_has",
+            "an_index_out_of_range_is_an_index_error_and_a_negative_one_counts_from_the_end",
+            "a_source_that_is_not_thread_safe_is_read_whole_behind_a_lock_of_its_own",
+        ),
+    ),
+    Fault(
+        "C25",
+        "a generator that ends early, never, cannot start again, yields None",
+        "counted; an error and not an empty epoch",
+        _in(
+            _DATA,
+            "a_generator_that_gives_another_number_than_declared_is_an_error",
+            "a_generator_that_never_ends_is_stopped_by_take_and_by_close",
+            "the_second_epoch_of_a_one_shot_generator_is_an_error_and_not_an_empty_epoch",
+            "a_generator_that_yields_none_delivers_none_and_a_batch_of_it_is_an_error",
+        ),
+    ),
+    Fault(
+        "C33",
+        "file times in the future or before 1970",
+        "the fingerprint does not look at them",
+        _in(_FILES, "the_fingerprint_tells_other_names_other_content_and_one_more_file_but_not_another_place_or_time"),
+    ),
+    Fault(
+        "C34",
+        "one sample far larger than the others",
+        "it is delivered, the others flow",
+        _in(_DATA, "one_huge_element_among_small_ones_does_not_stop_the_others"),
+    ),
+    # -- resume
+    Fault(
+        "E1",
+        "a state of another pipeline",
+        "StateMismatch with the first difference",
+        _in(
+            _RESUME,
+            "a_state_of_another_pipeline_is_refused_with_the_first_difference",
+            "a_state_of_another_pipeline_keeps_its_position_when_that_is_asked_for",
+        ),
+    ),
+    Fault(
+        "E2",
+        "a state of other data",
+        "StateMismatch with what differs",
+        _in(_RESUME, "a_state_of_other_data_is_refused_with_what_differs", "files_that_changed_since_the_save_are_refused"),
+    ),
+    Fault(
+        "E3",
+        "a state of another version",
+        "StateMismatch with both versions",
+        _in(_RESUME, "a_state_of_another_format_is_refused_with_both_versions"),
+    ),
+    Fault(
+        "E4",
+        "a damaged state",
+        "StateDamaged; nothing is run, nothing is skipped",
+        _in(
+            _RESUME,
+            "every_cut_of_the_json_is_refused",
+            "every_changed_byte_of_the_json_is_refused_or_says_the_same",
+            "what_is_no_state_is_refused_quickly_and_never_run",
+            "positions_out_of_bounds_are_refused_even_with_a_right_checksum",
+            "lies_about_folds_passes_and_shards_are_refused",
+            "a_state_without_one_of_its_fields_is_refused_with_its_name",
+            "a_damaged_state_leaves_a_running_feed_as_it_was",
+        ),
+    ),
+    Fault(
+        "E5",
+        "a save before the first next(), at every step, behind the end",
+        "exact resume",
+        _in(_RESUME, "a_state_of_any_step_from_before_the_first_to_behind_the_end_resumes_exactly_there"),
+    ),
+    Fault(
+        "E6",
+        "a resume of a resume at every step",
+        "no drift",
+        _in(
+            _RESUME,
+            "a_resume_of_a_resume_at_every_step_does_not_drift",
+            "loading_and_saving_ten_times_without_progress_changes_nothing",
+            "two_resumes_of_one_state_are_equal_and_leave_it_as_it_was",
+        ),
+    ),
+    Fault(
+        "E7",
+        "SIGKILL at random times of a program that saves",
+        "exactly the steps since the last saved state are repeated",
+        _in(
+            _KILLS,
+            "a_program_killed_three_times_goes_on_to_the_sequence_of_the_run_that_was_never_killed",
+            "a_program_killed_at_many_random_times_loses_and_repeats_nothing",
+        ),
+    ),
+    Fault("E8", "reading ahead of the consumer", "only what was delivered counts", _in(_RESUME, "what_was_read_ahead_does_not_count")),
+    Fault(
+        "E10", "another number of workers on resume", "the same sequence", _in(_RESUME, "a_run_goes_on_with_any_other_number_of_workers")
+    ),
+    Fault(
+        "E13",
+        "shuffle windows, augmentation, several samples per row, partial batches",
+        "exact resume",
+        _in(_RESUME, "a_state_of_any_step_from_before_the_first_to_behind_the_end_resumes_exactly_there"),
+    ),
+    Fault("E15", "the dataset grew or lost a file", "StateMismatch", _in(_RESUME, "files_that_changed_since_the_save_are_refused")),
+    Fault(
+        "E16",
+        "states from another thread, from a signal handler, at a high rate",
+        "consistent, under 1 ms, of constant size",
+        (
+            *_in(
+                _RESUME,
+                "states_taken_by_another_thread_at_a_high_rate_are_all_consistent",
+                "a_state_is_quick_and_of_constant_size",
+            ),
+            *_in(_PROCESSES, "the_state_saved_in_a_sigterm_handler_goes_on_right_behind_what_the_loop_got"),
+        ),
+    ),
+    Fault(
+        "E17",
+        "a generator without a state",
+        "StateUnavailable at the save; fast-forward on demand",
+        _in(
+            _RESUME,
+            "a_generator_refuses_at_the_save_unless_it_may_be_read_again",
+            "a_generator_that_became_shorter_than_the_state_is_an_error_and_not_an_end",
+        ),
+    ),
+    Fault(
+        "E18",
+        "a resume in a later epoch",
+        "the orders of the run that never stopped",
+        _in(_RESUME, "epochs_behind_a_resume_have_the_orders_of_the_run_that_never_stopped"),
+    ),
+    # -- soak
+    Fault(
+        "G2",
+        "1,000 epochs, abandoned feeds, starts and stops, in a short form",
+        "no growth, no leak",
+        _in(
+            _SOAK,
+            "a_thousand_epochs_of_a_hundred_samples_in_one_feed_are_whole_and_grow_nothing",
+            "a_thousand_abandoned_feeds_leave_nothing",
+            "two_hundred_starts_and_stops_leave_nothing",
+            "python_objects_do_not_grow_with_the_epochs",
+        ),
+    ),
+)

@@ -1,0 +1,111 @@
+"""Many epochs, many abandoned feeds, many starts: nothing grows. FAULTS G2 in a short form."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from faults.ways import WAYS, engine_threads, needs_proc, resident_bytes
+
+import penstock as ps
+
+pytestmark = needs_proc
+
+
+def count_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def count_threads() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def grows_by(cycle: Callable[[], None], *, warm_up: int, rounds: int) -> int:
+    """Run `cycle` until it is warm and then `rounds` times; check threads and descriptors; return the growth in bytes per round."""
+    for _ in range(warm_up):
+        cycle()
+    gc.collect()
+    threads, descriptors, memory = count_threads(), count_descriptors(), resident_bytes()
+    for _ in range(rounds):
+        cycle()
+    gc.collect()
+    assert engine_threads() == []
+    assert threading.active_count() <= threads
+    assert count_descriptors() == descriptors
+    return (resident_bytes() - memory) // rounds
+
+
+def dataset() -> ps.Dataset:
+    return ps.from_source(range(100)).shuffle(seed=1).map(lambda x: np.full(200, x)).batch(10)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_a_thousand_epochs_of_a_hundred_samples_in_one_feed_are_whole_and_grow_nothing(way: dict[str, Any]) -> None:
+    with dataset().repeat(1000).feed(**way) as feed:
+        orders, memory = set(), 0
+        for epoch in range(1000):
+            order = [int(x) for _ in range(10) for x in next(feed)[:, 0]]
+            assert sorted(order) == list(range(100))
+            orders.add(tuple(order))
+            if epoch == 200:
+                memory, threads, descriptors = resident_bytes(), count_threads(), count_descriptors()
+        assert count_threads() == threads
+        assert count_descriptors() == descriptors
+        assert resident_bytes() - memory < 4 << 20
+        with pytest.raises(StopIteration):
+            next(feed)
+    assert len(orders) == 1000
+
+
+def test_a_thousand_abandoned_feeds_leave_nothing() -> None:
+    ds = dataset().with_options(num_workers=2)
+    turn = iter(range(10**6))
+
+    def abandon() -> None:
+        steps = next(turn) % 4
+        feed = iter(ds)
+        for _ in range(steps):
+            next(feed)
+
+    assert grows_by(abandon, warm_up=100, rounds=1000) < 2000
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_two_hundred_starts_and_stops_leave_nothing(way: dict[str, Any]) -> None:
+    ds = dataset()
+
+    def start_and_stop() -> None:
+        with ds.feed(**way) as feed:
+            batch = next(feed)
+            state = feed.state_dict()
+        assert batch.shape == (10, 200)
+        with ds.feed(**way) as feed:
+            feed.load_state_dict(state)
+            assert len(list(feed)) == 9
+
+    assert grows_by(start_and_stop, warm_up=40, rounds=200) < 10_000
+
+
+def test_python_objects_do_not_grow_with_the_epochs() -> None:
+    ds = ps.from_source(range(100)).filter(lambda x: x % 3).batch(7).repeat()
+    with ds.feed(executor="inline") as feed:
+        for _ in range(500):
+            next(feed)
+        tracemalloc.start()
+        try:
+            gc.collect()
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(3000):
+                next(feed)
+            gc.collect()
+            grown = tracemalloc.get_traced_memory()[0] - before
+        finally:
+            tracemalloc.stop()
+    assert grown < 100_000
