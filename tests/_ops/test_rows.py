@@ -197,3 +197,15 @@ def test_padded_rows_take_the_length_of_their_longest_in_each_batch() -> None:
     for row, length in enumerate([1, 3, 2]):
         rows.put(row, np.arange(length))
     assert [batch.tolist() for batch in rows.finish(2)] == [[[0, -1, -1], [0, 1, 2]], [[0, 1]]]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_the_keys_of_a_batch_stand_in_the_order_of_its_first_element_whoever_was_first(order: tuple[int, int]) -> None:
+    elements = [{"a": 1, "b": 2}, {"b": 4, "a": 3}]
+    rows = Rows([2], None, lambda wanted: [np.empty(shape, dtype) for shape, dtype in wanted], str, None)
+    for row in order:
+        rows.put(row, elements[row])
+    batch = rows.finish(1)[0]
+    assert list(batch) == ["a", "b"]
+    assert batch["a"].tolist() == [1, 3]
+    assert batch["b"].tolist() == [2, 4]

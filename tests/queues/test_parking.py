@@ -228,28 +228,29 @@ def test_a_parked_main_thread_can_be_interrupted_and_leaves_the_lot() -> None:
 class RingsWhenGone:
     """Rings in its finaliser, as the buffer of a batch does."""
 
-    def __init__(self, turnstile: Turnstile, number: int) -> None:
-        self.turnstile, self.number, self.itself = turnstile, number, self
+    def __init__(self, turnstile: Turnstile, number: int, gone: list[int]) -> None:
+        self.turnstile, self.number, self.gone, self.itself = turnstile, number, gone, self
 
     def __del__(self) -> None:
         self.turnstile.give(self.number)
+        self.gone.append(self.number)
 
 
 def test_rings_from_finalisers_that_run_inside_park_and_ring_are_not_lost(nervous: None) -> None:
-    turnstile, taken = Turnstile(), []
+    turnstile, taken, gone = Turnstile(), [], []
     thresholds = gc.get_threshold()
 
     def dropper() -> None:
         for number in range(1500):
-            RingsWhenGone(turnstile, number)  # a cycle: only the collector ends it, in whatever the thread does then
+            RingsWhenGone(turnstile, number, gone)  # a cycle: only the collector ends it, in whatever the thread does then
+        while len(gone) < 1500:
+            gc.collect()
 
     def taker() -> None:
         while len(taken) < 1500:
-            taken.append(turnstile.take(0.001))
+            taken.append(turnstile.take())
             garbage: list[Any] = [[] for _ in range(10)]
             del garbage
-            if not turnstile.permits:
-                gc.collect(0)
 
     gc.set_threshold(5, 2, 2)
     try:

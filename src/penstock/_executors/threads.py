@@ -39,6 +39,10 @@ class ThreadsExecutor:
         deadline = time.monotonic() + grace_period_s
         current = threading.current_thread()
         for thread in self._threads:
-            if thread is not current:
+            if thread is current:
+                continue
+            try:
                 thread.join(max(0.0, deadline - time.monotonic()))
+            except RuntimeError:  # Ctrl-C came while it was being started: if it ever runs, it finds the engine stopped and ends
+                continue
         return [thread.name for thread in self._threads if thread.is_alive() and thread is not current]

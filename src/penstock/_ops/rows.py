@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ class Rows:
         allocate: Allocate,
         names: Callable[[int], str],
         padding: tuple[Any, Any] | None,
+        lock: AbstractContextManager[Any] | None = None,
     ) -> None:
         """Prepare for batches of the given sizes.
 
@@ -48,6 +49,7 @@ class Rows:
             allocate: gives the memory.
             names: says which element stands in a row, for errors.
             padding: of padded_batch, or None.
+            lock: held while the arrays are made; None when one thread writes.
         """
         self._sizes = sizes
         self._num_rows = sum(sizes)
@@ -57,7 +59,7 @@ class Rows:
         self._padding = padding
         self._arrays: list[NDArray[Any]] | None = None
         self._loose: dict[int, Any] = {}
-        self._lock = threading.Lock()
+        self._lock = lock or nullcontext()
 
     @property
     def spec(self) -> BatchSpec | None:

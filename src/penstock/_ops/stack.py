@@ -66,13 +66,11 @@ class BatchSpec:
         """Write one element into row `row` of `arrays`; False, and nothing useful written, when it does not fit."""
         keys = self._flat_keys
         if keys is not None:
-            if type(element) is not dict or len(element) != len(keys):
+            if type(element) is not dict or tuple(element) != keys:  # the batch's keys stand in the order of its first element's
                 return False
             for key, array, (shape, dtype, leaf) in zip(keys, arrays, self._quick, strict=False):
                 if key == done:
                     continue
-                if key not in element:
-                    return False
                 value = element[key]
                 if type(value) is np.ndarray and value.dtype is dtype and value.shape == shape:
                     array[row] = value
@@ -113,18 +111,22 @@ class BatchSpec:
         if set(map(type, elements)) != {dict if self._flat_keys is not None else self.structure[1]}:
             return None
         if self._flat_keys is not None:
-            size = len(self._flat_keys)
-            if any(len(element) != size for element in elements):
+            keys = self._flat_keys
+            if any(tuple(element) != keys for element in elements):
                 return None
-            try:
-                return [[element[key] for element in elements] for key in self._flat_keys]
-            except KeyError:  # another structure: element by element finds out which
-                return None
+            return [[element[key] for element in elements] for key in keys]
         if self.structure[0] != "tuple" or any(child is not LEAF for child in self.structure[2]):
             return None
         if {len(element) for element in elements} != {len(self.structure[2])}:
             return None
         return [list(column) for column in zip(*elements, strict=True)]
+
+    def ordered(self, element: Any) -> Any:
+        """Return the element, a flat dict with its keys in the spec's order when it has the same ones."""
+        keys = self._flat_keys
+        if keys is None or not isinstance(element, dict) or set(element) != set(keys):
+            return element
+        return {key: element[key] for key in keys}
 
     def difference(self, element: Any) -> str | None:
         """Say how `element` differs, or return None."""
@@ -177,7 +179,7 @@ def stack_rows(rows: list[Any], names: Names, padding: tuple[Any, Any] | None) -
         return pad_rows(rows, spec, names, padding)
     arrays = [np.empty((len(rows), *leaf.shape), leaf.dtype) for leaf in spec.leaves]
     for row, element in enumerate(rows):
-        if not spec.put(arrays, row, element, None):
+        if not spec.put(arrays, row, spec.ordered(element), None):
             refuse_row(spec, 0, row, element, names)
     return unflatten(spec.structure, iter(arrays))
 

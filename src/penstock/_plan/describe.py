@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from penstock._contracts.transform import Transform
 from penstock._plan.node import (
     Batch,
     Concatenate,
@@ -50,7 +51,8 @@ def describe(node: Node, *, saved: bool = False) -> str:
             return label.partition("(")[0] if saved else label
         case Map():
             seed = f", seed={node.seed}" if node.random else ""
-            return f"map({node.name if saved else function_name(node.fn)}{seed})"
+            fn = node.name if saved and not isinstance(node.fn, Transform) else function_name(node.fn)
+            return f"map({fn}{seed})"
         case Filter():
             return f"filter({node.name if saved else function_name(node.fn)})"
         case FlatMap():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from penstock._order.arithmetic import INFINITE, shard_resume
@@ -111,7 +112,7 @@ def resharded(root: Node, place: GlobalPosition) -> list[Node]:
 def _rebuilt(above: list[Node], node: Node) -> Node:
     for part in reversed(above):
         assert isinstance(part, (Map, Prefetch, Batch, PaddedBatch))
-        node = part._replace(child=node)
+        node = replace(part, child=node)
     return node
 
 
@@ -124,4 +125,4 @@ def _rest(node: Node, place: GlobalPosition, *, whole: bool = False) -> Node:
         count = shard_resume(place.element, node.num_shards, node.index)
         return Skip(child=node, count=0 if whole else count, lead=count * node.num_shards - place.element)
     assert isinstance(node, (Map, Prefetch, Batch, PaddedBatch))
-    return node._replace(child=_rest(node.child, place, whole=whole))
+    return replace(node, child=_rest(node.child, place, whole=whole))

@@ -68,7 +68,7 @@ def read_file_into(path: str, scratch: Scratch) -> bytes | memoryview:
     if count < -1:
         buffer = scratch.take("file", (-1 - count,), np.uint8)
         count = kernels.read_file(encoded, buffer)
-    return read_file(path) if count < 0 else memoryview(buffer)[:count]
+    return read_file(path) if count < 0 else buffer[:count].data
 
 
 def _read_rest(descriptor: int, data: bytes) -> bytes:
