@@ -142,9 +142,11 @@ class Engine:
         self._consumers.ring()
 
     def put_back(self, task: Task) -> None:
-        """Undo a claim whose run was interrupted."""
+        """Undo a claim whose run was interrupted; when that is not possible any more, stop: the last state still holds."""
         with self._mutex:
-            self._flow.put_back(task)
+            undone = self._flow.put_back(task)
+        if not undone:
+            self.stop()
 
     # -- consumers ----------------------------------------------------------------------------------------------------------------
 

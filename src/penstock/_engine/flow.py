@@ -281,12 +281,17 @@ class Flow:
         if unit.num_items or unit.ends_pass or failure is not None:
             self.segments[0].inbox.append(unit)
 
-    def put_back(self, task: Task) -> None:
-        """Undo a claim whose run was interrupted."""
-        if task.read and self.reader is not None:
-            self.reader.busy = False
-        elif task.unit is not None:
-            self.segments[task.segment].put_back(task)
+    def put_back(self, task: Task) -> bool:
+        """Undo a claim whose run was interrupted; return False when it was already booked, in part or whole, and cannot be undone."""
+        unit = task.unit
+        if unit is None:
+            if self.reader is not None:
+                self.reader.busy = False
+            return True
+        if unit.finishing or any(begin == task.begin for begin, _ in unit.done):
+            return False
+        self.segments[task.segment].put_back(task)
+        return True
 
 
 def pool_of(segment: Segment, stage: int) -> str:

@@ -55,7 +55,9 @@ class Lease:
         return out
 
     def __del__(self) -> None:
-        self._give_back(self._buffer)
+        give_back = getattr(self, "_give_back", None)
+        if give_back is not None:  # Ctrl-C may come before __init__ has done anything
+            give_back(self._buffer)
 
 
 class SlotPool:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 __all__ = ["ParkingLot"]
 
+_SIGNALS_S = 0.5
+
 
 class ParkingLot:
     """Threads park on private locks; `ring` wakes one of them.
@@ -38,7 +40,7 @@ class ParkingLot:
             if not idle():
                 self._leave(bell)
                 return True
-            if bell.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
+            if _wait(bell, timeout_s):
                 return True
         except BaseException:
             self._leave(bell)
@@ -68,3 +70,18 @@ class ParkingLot:
             self._parked.remove(bell)
         except ValueError:
             self.ring()
+
+
+def _wait(bell: threading.Lock, timeout_s: float | None) -> bool:
+    """Wait for a bell; the main thread looks for signals twice a second.
+
+    A signal that arrives just before the thread goes to sleep does not wake it: CPython sets a flag that is only read after the sleep. Without
+    this, Ctrl-C was once seen to be served 8 s late.
+    """
+    if timeout_s is not None:
+        return bell.acquire(timeout=max(0.0, timeout_s))
+    if threading.current_thread() is not threading.main_thread():
+        return bell.acquire()
+    while not bell.acquire(timeout=_SIGNALS_S):
+        pass
+    return True
