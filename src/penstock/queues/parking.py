@@ -75,8 +75,8 @@ class ParkingLot:
 def _wait(bell: threading.Lock, timeout_s: float | None) -> bool:
     """Wait for a bell; the main thread looks for signals twice a second.
 
-    A signal that arrives just before the thread goes to sleep does not wake it: CPython sets a flag that is only read after the sleep. Without
-    this, Ctrl-C was once seen to be served 8 s late.
+    A signal that arrives just before the thread goes to sleep does not wake it: CPython sets a flag that is only read after
+    the sleep. Without this, Ctrl-C was once seen to be served 8 s late.
     """
     if timeout_s is not None:
         return bell.acquire(timeout=max(0.0, timeout_s))
