@@ -47,18 +47,15 @@ class _HandOver(NamedTuple):
     before: Token
     part: Node
 
-    def step_now(self) -> int:
-        return self.step + self.total - len(self.items)
-
-    def token_now(self) -> Token:
+    def now(self) -> tuple[int, Token]:
+        """Return (step, token) behind the last delivered item. One look at the items: another thread may take the next meanwhile."""
         taken = self.total - len(self.items)
         if taken == 0:
-            return self.before
+            return self.step, self.before
         if isinstance(self.tokens, tuple):
             (pass_number, position), _ = self.tokens[0]
-            return Token((pass_number, position + taken))
-        token: Token = self.tokens[taken - 1]
-        return token
+            return self.step + taken, Token((pass_number, position + taken))
+        return self.step + taken, self.tokens[taken - 1]
 
 
 class Feed:
@@ -117,13 +114,13 @@ class Feed:
     @property
     def step(self) -> int:
         """How many elements or batches were delivered, those before a resume included."""
-        return self._hand.step_now()
+        return self._hand.now()[0]
 
     @property
     def epoch(self) -> int:
         """The number of the pass that the next element belongs to, from 0, counted by `repeat`."""
         hand = self._hand
-        token = hand.token_now()
+        token = hand.now()[1]
         return epoch_at(hand.part, token.source[1]) if is_indexable(self._root) else token.source[0]
 
     def state_dict(self) -> dict[str, Any]:
@@ -133,7 +130,8 @@ class Feed:
             StateUnavailable: when the source is a generator without `fast_forward=True`.
         """
         hand = self._hand
-        return saved(self._root, hand.part, hand.token_now(), hand.step_now(), self._fingerprints(), VERSION)
+        step, token = hand.now()
+        return saved(self._root, hand.part, token, step, self._fingerprints(), VERSION)
 
     def load_state_dict(self, state: Any, *, strict: bool = True) -> None:
         """Continue behind a saved state: a dict of `state_dict()`, or its JSON. What runs now is closed first.
@@ -282,7 +280,7 @@ class Feed:
                     self._end_with_the_interpreter()
                 continue
             hand = self._hand
-            self._hand = _HandOver(ready.items, ready.tokens, len(ready.items), hand.step_now(), hand.token_now(), hand.part)
+            self._hand = _HandOver(ready.items, ready.tokens, len(ready.items), *hand.now(), hand.part)
             self._pending, self._part_ended = ready.error, ready.end
             now_ns = time.perf_counter_ns()
             self._announce(BatchDelivered(now_ns, now_ns - begin_ns, engine.num_ready if engine is not None else 0, len(ready.items)))
@@ -302,10 +300,10 @@ class Feed:
         if len(self._parts) > 1:
             del self._parts[0]
             root, token = self._parts[0]
-            self._hand = _HandOver([], [], 0, self._hand.step_now(), token, root)
+            self._hand = _HandOver([], [], 0, self.step, token, root)
             return
         self._condition = "ended"
-        if self._hand.step_now() == 0:
+        if self.step == 0:
             warnings.warn("this dataset gave no elements: the source, a filter or a take left nothing", stacklevel=4)
 
     def _raise_pending(self, failure: Failure) -> None:

@@ -96,21 +96,33 @@ def test_a_park_whose_time_is_up_says_so_and_leaves() -> None:
     assert len(lot) == 0
 
 
-def test_ring_wakes_the_one_that_parked_last() -> None:
+def test_one_ring_wakes_one_and_only_who_is_parked_can_be_rung() -> None:
     lot, woken = ParkingLot(), []
+    assert not lot.ring()
 
-    def first() -> None:
+    def waiter() -> None:
         lot.park(lambda: True)
-        woken.append("first")
+        woken.append(1)
 
-    def second() -> None:
+    def ringer() -> None:
+        parked(lot, 2)
+        assert lot.ring()
         parked(lot, 1)
-        lot.park(lambda: True)
-        woken.append("second")
-        lot.ring()
+        assert woken in ([], [1])
+        assert lot.ring()
 
-    together(first, second, lambda: (parked(lot, 2), lot.ring()))
-    assert woken == ["second", "first"]
+    together(waiter, waiter, ringer)
+    assert woken == [1, 1]
+    assert not lot.ring()
+
+
+def test_a_bell_in_a_finaliser_rings_ahead_and_silence_takes_it_back() -> None:
+    lot = ParkingLot()
+    lot.bell("a dead reference")
+    assert lot.park(lambda: True, timeout_s=0)
+    lot.bell("another")
+    lot.silence(5)
+    assert not lot.park(lambda: True, timeout_s=0)
 
 
 def test_ring_all_wakes_everybody() -> None:

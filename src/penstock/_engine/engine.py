@@ -11,7 +11,7 @@ from typing import Any
 from penstock._contracts.event import BlockDone, Event, Listener, Notice
 from penstock._engine.execute import finish_unit, run_task
 from penstock._engine.failing import is_interrupt, prepare
-from penstock._engine.flow import SHARED, Flow, Ready
+from penstock._engine.flow import SHARED, Flow, Ready, pool_of
 from penstock._engine.program import Program
 from penstock._engine.segment import Segment
 from penstock._engine.slots import SlotPool
@@ -59,8 +59,10 @@ class Engine:
         self._consumers = ParkingLot()
         self._lots = {pool: ParkingLot() for pool in self._flow.pools}
         self._bench = ParkingLot()  # for shared workers that are not wanted at the moment
-        self._slots = SlotPool(allocate, self._ring_workers)
-        self._inner_slots = SlotPool(allocate, _nobody)
+        last = self._flow.segments[-1]
+        self._opener = self._lots[pool_of(last, 0)]  # where those wait who need a slot
+        self._slots = SlotPool(allocate, self._opener.bell)
+        self._inner_slots = SlotPool(allocate)
         self.stopping = False
 
     @property
@@ -195,7 +197,10 @@ class Engine:
     def _next_task(self, pool: str, worker: int) -> Task | None:
         if self.stopping:
             return None
-        self._flow.reclaim(self._slots.take_returned())
+        returned = self._slots.take_returned()
+        self._opener.silence(returned)
+        self._inner_slots.take_returned()
+        self._flow.reclaim(returned)
         task = self._flow.next_task(pool, worker)
         self._ring_consumer()
         return task
@@ -270,6 +275,3 @@ class Engine:
         for listener in self._listeners:
             listener(event)
 
-
-def _nobody() -> None:
-    """Ring nobody."""

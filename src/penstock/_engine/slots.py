@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -32,13 +33,14 @@ def anonymous_memory(num_bytes: int) -> Any:
 
 
 class Lease:
-    """The right to one buffer. Arrays made over it hold it through their base; when the last one is gone the buffer goes back."""
+    """The right to one buffer. Arrays made over it hold it through their base; when the last one is gone, the pool's weak reference tells.
 
-    __slots__ = ("_buffer", "_give_back", "_view")
+    There is no `__del__`: an exception in one is lost, and Ctrl-C is an exception.
+    """
 
-    def __init__(self, buffer: Any, give_back: Callable[[Any], None]) -> None:
-        self._buffer = buffer
-        self._give_back = give_back
+    __slots__ = ("__weakref__", "_view")
+
+    def __init__(self, buffer: Any) -> None:
         self._view = np.frombuffer(buffer, np.uint8)
 
     @property
@@ -54,10 +56,14 @@ class Lease:
             start += _aligned(size)
         return out
 
-    def __del__(self) -> None:
-        give_back = getattr(self, "_give_back", None)
-        if give_back is not None:  # Ctrl-C may come before __init__ has done anything
-            give_back(self._buffer)
+
+class _Watch(weakref.ref[Lease]):
+    """A weak reference that knows the buffer of its lease."""
+
+    __slots__ = ("buffer", "wake")
+
+    buffer: Any
+    wake: Any
 
 
 class SlotPool:
@@ -66,36 +72,39 @@ class SlotPool:
     The pool keeps at most two free buffers, and none that is too small for what is asked.
     """
 
-    __slots__ = ("_allocate", "_closed", "_free", "_returned", "_ring")
+    __slots__ = ("_allocate", "_free", "_out", "_returned", "_wake")
 
-    def __init__(self, allocate: Callable[[int], Any], ring: Callable[[], object]) -> None:
+    def __init__(self, allocate: Callable[[int], Any], wake: Callable[[Any], object] | None = None) -> None:
         """Make an empty pool.
 
         Args:
             allocate: returns a writable buffer of so many bytes; who owns the memory is its business.
-            ring: called after a buffer came back; must be safe inside a finaliser.
+            wake: a C function of one argument, called when a buffer comes back (`ParkingLot.bell`); nobody by default.
         """
         self._allocate = allocate
-        self._ring = ring
+        self._wake = wake
         self._free: deque[Any] = deque()
-        self._closed = False
-        self._returned: deque[None] = deque()
+        self._out: dict[int, _Watch] = {}
+        self._returned: deque[_Watch] = deque()
 
     def lease(self, leaves: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> Lease:
         """Lease a buffer for arrays of the given shapes, the one that was given back last if it is large enough."""
         num_bytes = max(1, sum(_aligned(size) for size in _sizes(leaves)))
-        while True:
-            try:
-                buffer = self._free.pop()
-            except IndexError:
-                return Lease(self._allocate(num_bytes), self._give_back)
-            if len(buffer) >= num_bytes and len(buffer) <= 4 * max(num_bytes, _HUGE_PAGE):
-                return Lease(buffer, self._give_back)
+        buffer = self._fitting(num_bytes)
+        if buffer is None:
+            buffer = self._allocate(num_bytes)
+        lease = Lease(buffer)
+        # The last reference made is called first: the buffer is back before somebody is woken for it.
+        wake = None if self._wake is None else weakref.ref(lease, self._wake)
+        watch = _Watch(lease, self._returned.append)
+        watch.buffer, watch.wake = buffer, wake
+        self._out[id(watch)] = watch
+        return lease
 
     def close(self) -> None:
-        """Drop the free buffers; those still leased are dropped when they come back."""
-        self._closed = True
-        self._ring = _nobody  # a batch that outlives its feed must not keep the engine alive
+        """Drop the free buffers; those still leased are dropped when nobody uses them any more."""
+        self._out.clear()
+        self._returned.clear()
         self._free.clear()
 
     @property
@@ -104,18 +113,24 @@ class SlotPool:
         return len(self._returned)
 
     def take_returned(self) -> int:
-        """Return how many buffers came back since the last call. One caller at a time."""
+        """Book the buffers that came back since the last call and return how many there are. One caller at a time."""
         count = 0
         while self._returned:
-            self._returned.popleft()
+            watch = self._returned.popleft()
+            self._out.pop(id(watch), None)
+            if len(self._free) < _KEEP:
+                self._free.append(watch.buffer)
             count += 1
         return count
 
-    def _give_back(self, buffer: Any) -> None:
-        if not self._closed and len(self._free) < _KEEP:
-            self._free.append(buffer)
-        self._returned.append(None)
-        self._ring()
+    def _fitting(self, num_bytes: int) -> Any:
+        while True:
+            try:
+                buffer = self._free.pop()
+            except IndexError:
+                return None
+            if num_bytes <= len(buffer) <= 4 * max(num_bytes, _HUGE_PAGE):
+                return buffer
 
 
 def _sizes(leaves: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> list[int]:
@@ -131,6 +146,3 @@ def _sizes(leaves: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> list[int]
 def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
-
-def _nobody() -> None:
-    """Ring nobody."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any
 
 __all__ = ["ParkingLot"]
 
@@ -12,16 +14,18 @@ _SIGNALS_S = 0.5
 
 
 class ParkingLot:
-    """Threads park on private locks; `ring` wakes one of them.
+    """Threads park until somebody rings; a ring wakes one of them.
 
-    Ringing takes no lock and allocates nothing that can call back, so it may run in `__del__` while the same thread is inside any other
-    method. No ring is lost: who parks looks again after it has enrolled, who rings changes the world before it rings.
+    Rings are tokens in a SimpleQueue, whose `put` is C and may run in a finaliser while the same thread is inside any other method. No ring
+    is lost: who parks looks again after it has enrolled, who rings changes the world before it rings, and a ring that a leaving thread did
+    not take stays for the next one. So a thread may wake for nothing, and must look again.
     """
 
-    __slots__ = ("_parked",)
+    __slots__ = ("_bells", "_parked")
 
     def __init__(self) -> None:
-        self._parked: deque[threading.Lock] = deque()
+        self._bells: SimpleQueue[Any] = SimpleQueue()
+        self._parked: deque[None] = deque()
 
     def park(self, idle: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Wait until rung; return at once when `idle()` is no longer true.
@@ -33,27 +37,17 @@ class ParkingLot:
         Returns:
             False when the time ran out. Interruptible by signals in the main thread.
         """
-        bell = threading.Lock()
-        bell.acquire()
-        self._parked.append(bell)
+        self._parked.append(None)
         try:
-            if not idle():
-                self._leave(bell)
-                return True
-            if _wait(bell, timeout_s):
-                return True
-        except BaseException:
-            self._leave(bell)
-            raise
-        self._leave(bell)
-        return False
+            return not idle() or self._wait(timeout_s)
+        finally:
+            self._parked.pop()
 
     def ring(self) -> bool:
-        """Wake the thread that parked last, if any; return whether there was one."""
-        try:
-            self._parked.pop().release()
-        except IndexError:
+        """Wake one of the threads that are parked and not yet rung; return whether there was one."""
+        if len(self._parked) <= self._bells.qsize():
             return False
+        self._bells.put(None)
         return True
 
     def ring_all(self) -> None:
@@ -61,27 +55,37 @@ class ParkingLot:
         while self.ring():
             pass
 
+    @property
+    def bell(self) -> Callable[[Any], None]:
+        """A C function of one argument that rings whether or not somebody is parked: for finalisers, where Python code must not run.
+
+        An exception there, and Ctrl-C is one, would be lost. Who uses it calls `silence` for the rings that nobody needed.
+        """
+        return self._bells.put
+
+    def silence(self, count: int) -> None:
+        """Take back up to `count` rings. The caller looks at the world itself, and rings for others if there is something to do."""
+        try:
+            for _ in range(count):
+                self._bells.get_nowait()
+        except Empty:
+            return
+
     def __len__(self) -> int:
         return len(self._parked)
 
-    def _leave(self, bell: threading.Lock) -> None:
-        """Strike the bell off; when it was rung meanwhile, pass the ring on."""
-        try:
-            self._parked.remove(bell)
-        except ValueError:
-            self.ring()
+    def _wait(self, timeout_s: float | None) -> bool:
+        """Wait for a ring; the main thread looks for signals twice a second.
 
-
-def _wait(bell: threading.Lock, timeout_s: float | None) -> bool:
-    """Wait for a bell; the main thread looks for signals twice a second.
-
-    A signal that arrives just before the thread goes to sleep does not wake it: CPython sets a flag that is only read after
-    the sleep. Without this, Ctrl-C was once seen to be served 8 s late.
-    """
-    if timeout_s is not None:
-        return bell.acquire(timeout=max(0.0, timeout_s))
-    if threading.current_thread() is not threading.main_thread():
-        return bell.acquire()
-    while not bell.acquire(timeout=_SIGNALS_S):
-        pass
-    return True
+        A signal that arrives just before the thread goes to sleep does not wake it: CPython sets a flag that is only read after
+        the sleep. Without this, Ctrl-C was once seen to be served 8 s late.
+        """
+        in_main = timeout_s is None and threading.current_thread() is threading.main_thread()
+        while True:
+            try:
+                self._bells.get(timeout=_SIGNALS_S if in_main else None if timeout_s is None else max(0.0, timeout_s))
+            except Empty:
+                if not in_main:
+                    return False
+            else:
+                return True
