@@ -91,7 +91,9 @@ class Engine:
                 if task is not None:
                     return task
                 continue
-            if self.stopping:
+            if self.stopping:  # each one that leaves wakes the next: a ring of `stop` may have been silenced with those of slots
+                self._ring_workers()
+                self._bench.ring()
                 return None
             lot = self._bench if pool == SHARED and worker >= flow.active.limit else self._lots[pool]
             lot.park(partial(self._unchanged, seen))
@@ -274,4 +276,3 @@ class Engine:
     def _announce(self, event: Event) -> None:
         for listener in self._listeners:
             listener(event)
-
