@@ -677,3 +677,22 @@ def test_a_slow_consumer_finds_a_bounded_number_of_batches_read(way: dict[str, A
             if number == 200:
                 break
     assert most <= 3 * 256  # three units, each of as many tiny batches as one may have
+
+
+def test_single_elements_keep_the_byte_budget_too() -> None:
+    ahead, most = [0], [0]
+
+    def large(index: int) -> np.ndarray[Any, Any]:
+        ahead[0] += 1
+        most[0] = max(most[0], ahead[0])
+        return np.zeros(1 << 17, np.float64)  # 1 MB
+
+    with ps.from_source(range(400)).map(large).feed(num_workers=2, memory_bytes=16 << 20) as feed:
+        for _ in feed:
+            ahead[0] -= 1
+    assert most[0] <= 48
+
+
+def test_a_dataset_is_true_without_being_counted() -> None:
+    assert ps.from_source([1]).filter(bool)
+    assert ps.from_source([])

@@ -236,6 +236,10 @@ class Dataset:
             raise LengthUnknown(f"the length of this dataset is {what}", where="len(ds)", fix="count while you iterate, or use take(n)")
         return int(length)
 
+    def __bool__(self) -> bool:
+        """Return True: a dataset is a description, whatever it will give; `if ds:` does not count it."""
+        return True
+
     def __getitem__(self, index: int) -> Any:
         """Compute element `index` in the caller's thread: what the feed delivers at that place.
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import penstock as ps
 from penstock._engine import tune
 from penstock._engine.reader import Reader
 from penstock._engine.unit import Failure, Token, Unit
@@ -62,14 +63,14 @@ def test_a_resume_behind_the_end_of_the_generator_is_an_error() -> None:
     assert "the data that the state was saved with" in error.fix
 
 
-@pytest.mark.parametrize("declared", [2, 4])
-def test_another_number_of_elements_than_declared_is_an_error_behind_them(declared: int) -> None:
+@pytest.mark.parametrize(("declared", "found"), [(2, "more than 2"), (4, "3")])
+def test_another_number_of_elements_than_declared_is_an_error_behind_them(declared: int, found: str) -> None:
     units, failure = read_all(Reader(source(3, length=declared), (0, 0), 1), [10])
-    assert values(units) == [(0, 0), (0, 1), (0, 2)]
+    assert values(units) == [(0, 0), (0, 1), (0, 2)][:declared]
     assert not units[-1].ends_pass
     assert failure is not None
     assert isinstance(failure.error, LengthMismatch)
-    assert failure.error.what == f"the generator declared {declared} elements and gave 3"
+    assert failure.error.what == f"the generator declared {declared} elements and gave {found}"
     assert "correct length=" in failure.error.fix
 
 
@@ -134,3 +135,17 @@ def test_the_number_to_read_at_once_follows_the_cost() -> None:
     assert 100 <= quick <= tune._TARGET_NS // 10_000
     reader.observe(0, 10**9)
     assert reader.block_size() == quick
+
+
+def test_a_generator_that_gives_more_than_it_declared_is_an_error_behind_the_declared_ones() -> None:
+    def endless() -> Any:
+        while True:
+            yield 1
+
+    seen = []
+    with ps.from_generator(endless, length=5).feed() as feed, pytest.raises(LengthMismatch) as caught:
+        for element in feed:
+            seen.append(element)  # noqa: PERF402
+    assert seen == [1] * 5
+    assert "declared 5 elements and gave more than 5" in str(caught.value)
+    assert "correct length=" in str(caught.value)

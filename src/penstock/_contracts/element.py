@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LEAF", "ArraySpec", "Structure", "flatten", "leaf_paths", "map_leaves", "spec_of", "structure_of", "unflatten"]
+__all__ = ["LEAF", "ArraySpec", "Structure", "bytes_of", "flatten", "leaf_paths", "map_leaves", "spec_of", "structure_of", "unflatten"]
 
 LEAF = None
 """The structure of a leaf."""
@@ -62,6 +62,15 @@ def unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
         return [unflatten(child, leaves) for child in structure[1]]
     kind, children = structure[1], [unflatten(child, leaves) for child in structure[2]]
     return tuple(children) if kind is tuple else kind(*children)
+
+
+def bytes_of(tree: Any) -> int:
+    """Estimate the memory of an element: its arrays, bytes and texts, 8 bytes for any other leaf."""
+    total = 0
+    for leaf in flatten(tree):
+        size = getattr(leaf, "nbytes", None)
+        total += size if isinstance(size, int) else len(leaf) if isinstance(leaf, (bytes, str)) else 8
+    return total
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from penstock._contracts.element import bytes_of
 from penstock._engine.program import Program
 from penstock._engine.reader import Reader
 from penstock._engine.segment import Segment, given_unit
@@ -24,6 +25,7 @@ __all__ = ["READER", "SHARED", "Flow", "Ready", "pool_of"]
 SHARED, READER = "workers", "reader"
 _FEWEST_UNITS = 3  # one that is trained on, one that is ready, one in work
 _INBOX = 4
+_UNITS_OF_ELEMENTS = 8  # so many units of single elements are to fit the byte budget
 
 
 class Ready(NamedTuple):
@@ -178,8 +180,12 @@ class Flow:
             segment.units.observe(unit.num_items, unit.cost_ns, num_bytes)
             if last:
                 self._unit_bytes = max(1, num_bytes)
-        elif last:
-            self._unit_bytes = max(1, self._unit_bytes)
+        elif unit.result is not None and unit.result.items:
+            # Elements that are delivered one by one: the first of a unit stands for the others.
+            num_bytes = max(1, bytes_of(unit.result.items[0]))
+            segment.most_rows = max(1, self._memory_bytes // (_UNITS_OF_ELEMENTS * num_bytes))
+            if last:
+                self._unit_bytes = num_bytes * len(unit.result.items)
         self._close_unit(segment, unit)
         self._pump()
 
@@ -266,7 +272,7 @@ class Flow:
         if len(first.inbox) >= 2 * self.num_workers + 2 or (first is self.segments[-1] and not self._room(first)):
             return None
         reader.busy = True
-        return Task(0, 0, None, 0, 0, None, read=reader.block_size())
+        return Task(0, 0, None, 0, 0, None, read=min(reader.block_size(), first.most_rows))
 
     def book_read(self, unit: Unit, failure: Failure | None, wall_ns: int) -> None:
         """Book what the reader read."""

@@ -87,7 +87,7 @@ class Reader:
 
     def _fill(self, rows: list[Any], count: int) -> bool:
         """Read into `rows` until there are `count`, or for a while; return whether the pass is at its end."""
-        deadline_ns = time.perf_counter_ns() + _SLICE_NS
+        deadline_ns, declared = time.perf_counter_ns() + _SLICE_NS, self._source.declared_length()
         try:
             iterator = self._begin()
             while len(rows) < count:
@@ -98,6 +98,9 @@ class Reader:
                 except StopIteration:
                     self._check_length(self._position + len(rows))
                     return True
+                if declared is not None and self._position + len(rows) > declared:
+                    rows.pop()
+                    raise self._mismatch(declared, f"more than {declared}")
                 if time.perf_counter_ns() > deadline_ns:
                     break
         except BaseException as error:
@@ -134,11 +137,14 @@ class Reader:
     def _check_length(self, count: int) -> None:
         declared = self._source.declared_length()
         if declared is not None and declared != count:
-            raise LengthMismatch(
-                f"the generator declared {declared} elements and gave {count}",
-                where=self._source.label(),
-                fix="correct length=, or leave it out",
-            )
+            raise self._mismatch(declared, str(count))
+
+    def _mismatch(self, declared: int, found: str) -> LengthMismatch:
+        return LengthMismatch(
+            f"the generator declared {declared} elements and gave {found}",
+            where=self._source.label(),
+            fix="correct length=, or leave it out",
+        )
 
     def _unit(self, pass_number: int, first: int, rows: list[Any], ended: bool) -> Unit:
         count = len(rows)

@@ -27,6 +27,7 @@ class Segment:
         queues: blocks waiting for each stage after the first.
         opened, committed: how many units.
         guess: the spec of the last finished batch.
+        most_rows: of a unit without a batch, for the byte budget.
         failed_seq: the lowest unit that failed, or None; nothing behind it is claimed.
     """
 
@@ -44,6 +45,7 @@ class Segment:
         "finished",
         "guess",
         "inbox",
+        "most_rows",
         "number",
         "opened",
         "plan",
@@ -66,6 +68,7 @@ class Segment:
         self.guess: BatchSpec | None = None
         self.failed_seq: int | None = None
         self.exhausted = False
+        self.most_rows = 1 << 40
         self.reading = False
         self.cut_pass = -1
         self._num_passes = num_passes
@@ -102,7 +105,8 @@ class Segment:
         if self.cut_pass >= self._pass_number:
             count = 0
         else:
-            count = int(min(self.units.items if self.plan.batch else self.blocks[0].rows(1 << 40, 1), length - self._next_item))
+            wanted = self.units.items if self.plan.batch else min(self.blocks[0].rows(1 << 40, 1), self.most_rows)
+            count = int(min(wanted, length - self._next_item))
         first, pass_number = self._next_item, self._pass_number
         self._next_item += count
         ends = count == 0 or self._next_item == length
