@@ -144,8 +144,7 @@ def test_a_generator_that_gives_more_than_it_declared_is_an_error_behind_the_dec
 
     seen = []
     with ps.from_generator(endless, length=5).feed() as feed, pytest.raises(LengthMismatch) as caught:
-        for element in feed:
-            seen.append(element)
+        list(map(seen.append, feed))
     assert seen == [1] * 5
     assert "declared 5 elements and gave more than 5" in str(caught.value)
     assert "correct length=" in str(caught.value)
