@@ -248,12 +248,21 @@ class Feed:
             allocate=anonymous_memory,
             listeners=self._listeners,
         )
-        executor = InlineExecutor(engine) if inline else ThreadsExecutor(engine)
-        self._engine, self._executor, self._part_ended = engine, executor, False
-        self._finalizer = weakref.finalize(self, _abandon, engine, executor, options.grace_period_s)
-        executor.start()
+        self._engine, self._part_ended = engine, False
+        started = not inline and self._run_with(ThreadsExecutor(engine))
+        if not started:
+            self._run_with(InlineExecutor(engine))
         if self._condition != "running":  # close() came meanwhile, from a signal handler or another thread
             self._shut(self._condition)
+
+    def _run_with(self, executor: InlineExecutor | ThreadsExecutor) -> bool:
+        """Let an executor run the engine; return whether it could start."""
+        assert self._engine is not None
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        self._executor = executor
+        self._finalizer = weakref.finalize(self, _abandon, self._engine, executor, self._options.grace_period_s)
+        return executor.start()
 
     def _refill(self) -> bool:
         """Take the next hand-over and return True, or False at the end; raise the pending error, or FeedClosed when there is no more."""

@@ -17,8 +17,9 @@ class InlineExecutor:
         self._engine = engine
         self._worker = WorkerContext(0)
 
-    def start(self) -> None:
-        """Start nothing."""
+    def start(self) -> bool:
+        """Start nothing; return True: there is always a thread to run in."""
+        return True
 
     def wait(self) -> None:
         """Run one task in this thread.

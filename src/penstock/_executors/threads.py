@@ -20,15 +20,26 @@ class ThreadsExecutor:
         self._engine = engine
         self._threads: list[threading.Thread] = []
 
-    def start(self) -> None:
-        """Start all workers of all pools."""
+    def start(self) -> bool:
+        """Start all workers of all pools; return False when not one can be started any more: since Python 3.12, in atexit handlers.
+
+        Raises:
+            RuntimeError: the system refuses threads for another reason.
+        """
         engine = self._engine
         for pool, size in engine.pools.items():
             for index in range(size):
                 name = f"penstock-{pool}-{index}"
                 thread = threading.Thread(target=work, args=(engine, pool, index), name=name, daemon=True)
                 self._threads.append(thread)
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    if "shutdown" not in str(error):
+                        raise
+                    self._threads.pop()
+                    return bool(self._threads)
+        return True
 
     def wait(self) -> None:
         """Block until there may be something to take."""
