@@ -10,7 +10,7 @@ _GROWTH = 4
 _LARGEST_BLOCK = 4096
 _BUSY = 0.9  # share of its time that an undisturbed worker is on a CPU
 _LARGEST_UNIT = 256
-_UNIT_BYTES = 16 << 20  # booking a unit costs as much as gathering 3 MB
+_UNIT_BYTES = 4 << 20  # what a unit of several batches writes should stay in the second-level cache
 
 
 class BlockSize:
