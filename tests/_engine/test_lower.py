@@ -7,11 +7,8 @@ import pytest
 from laws.plans import plain
 
 import penstock as ps
-from penstock._engine.lower import evaluator, lower
+from penstock._engine.lower import lower
 from penstock._engine.program import Program
-from penstock._ops.map import MapOp
-from penstock._ops.transforms import TransformsOp
-from penstock._ops.worker import WorkerContext
 from penstock.errors import PlanError
 
 
@@ -50,42 +47,6 @@ def test_a_plain_pipeline_is_one_segment_with_one_stage() -> None:
     assert segment.batch.batch_size == 3
     assert segment.folds is None
     assert segment.name == "read+double"
-
-
-def test_neighbouring_transforms_are_one_operator_and_a_function_between_keeps_them_apart() -> None:
-    (fused,) = program(steps(pictures()).batch(2)).segments
-    assert [type(operator) for operator in fused.stages[0].operators] == [TransformsOp]
-    (apart,) = program(steps(pictures(), between=True).batch(2)).segments
-    assert [type(operator) for operator in apart.stages[0].operators] == [TransformsOp, MapOp] * 3
-
-
-@pytest.mark.parametrize("batch", [None, 1, 5])
-@pytest.mark.parametrize("options", [{"executor": "inline"}, {"num_workers": 3}])
-def test_fused_transforms_give_the_elements_of_one_operator_at_a_time(batch: int | None, options: dict[str, Any]) -> None:
-    fused, apart = steps(pictures().shuffle(seed=2)), steps(pictures().shuffle(seed=2), between=True)
-    if batch is not None:
-        fused, apart = fused.batch(batch), apart.batch(batch)
-    one, other = list(fused.repeat(2).feed(**options)), list(apart.repeat(2).feed(**options))
-    assert len(one) == len(other) == len(fused) * 2
-    for left, right in zip(one, other, strict=True):
-        assert left["image"].dtype == right["image"].dtype == np.float32
-        assert np.array_equal(left["image"], right["image"])
-        assert np.array_equal(left["label"], right["label"])
-
-
-def test_only_the_last_step_of_a_field_writes_into_the_batch() -> None:
-    ds = pictures().map(ps.image.random_flip("image", out="flipped")).map(ps.image.normalize("flipped", (0,) * 3, (1,) * 3))
-    operator = program(ds.batch(2)).segments[0].stages[0].operators[0]
-    assert isinstance(operator, TransformsOp)
-    assert [step.last for step in operator.steps] == [False, True]
-
-
-def test_random_operators_are_numbered_from_the_source_up_and_others_are_not() -> None:
-    def noisy(x: int, rng: np.random.Generator) -> int:
-        return x
-
-    operators = program(numbers().map(noisy).map(double).map(noisy).batch(2)).segments[0].stages[0].operators
-    assert [operator.stage for operator in operators if isinstance(operator, MapOp)] == [1, 0, 2]
 
 
 def test_a_concurrency_of_its_own_cuts_the_stages() -> None:
@@ -136,21 +97,3 @@ def test_a_generator_is_a_stream_and_the_largest_prefetch_counts() -> None:
     assert made.segments[0].stream is not None
     assert made.prefetch == 9
     assert program(numbers()).prefetch == 0
-
-
-def test_the_evaluator_computes_any_position_of_a_plan() -> None:
-    ds = numbers().shuffle(seed=4).map(double).batch(5).concatenate(numbers(5).batch(5)).repeat(2)
-    chain = evaluator(ds._root)
-    expected = [plain(item) for item in ds]
-    places = np.array([5, 0, 3, 7, 3], np.int64)
-    block = chain.run(np.zeros(5, np.int64), places, WorkerContext(0))
-    assert [plain(row) for row in block.rows()] == [expected[place] for place in places]
-
-
-def test_parts_of_one_dataset_share_their_random_numbers_and_other_branches_do_not() -> None:
-    def noisy(x: int, rng: np.random.Generator) -> int:
-        return int(rng.integers(0, 10**9))
-
-    ds = numbers(20).map(noisy, seed=1)
-    both = list(ds.concatenate(ds))
-    assert both[:20] != both[20:]

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
-from penstock._contracts.transform import BlockTransform, Transform
+from penstock._engine.operators import (
+    BATCHES,
+    Counter,
+    Fusible,
+    Item,
+    Placed,
+    chain_of,
+    fuse,
+    items_of,
+    map_item,
+    operators_of,
+    padding_of,
+    stages_of,
+)
 from penstock._engine.program import BatchPlan, Program, SegmentPlan, Sift, StagePlan
 from penstock._engine.unit import Piece
-from penstock._ops.leaves import BatchLeaf, ConcatenateLeaf, ReadLeaf, ZipLeaf
 from penstock._ops.map import MapOp
-from penstock._ops.operator import ChainOp, Leaf, Operator
-from penstock._ops.positions import EnumerateOp, RepeatOp, ShardOp, ShuffleOp, SkipOp
+from penstock._ops.operator import Operator
+from penstock._ops.positions import EnumerateOp
 from penstock._ops.streams import FilterOp, FlatMapOp, UnbatchOp
-from penstock._ops.transforms import Step, TransformsOp
-from penstock._order.arithmetic import INFINITE
 from penstock._order.folds import Batching, Fold, Numbering, Passes, Sharding, Skipping, Taking
 from penstock._plan import node as plan
 from penstock._plan.length import length_of
 from penstock.errors import PlanError
 
-__all__ = ["evaluator", "lower"]
+__all__ = ["lower"]
 
 _STREAM = (plan.Filter, plan.FlatMap, plan.Unbatch, plan.ReadStream)
-_BATCH = (plan.Batch, plan.PaddedBatch)
 _NUMBERING = (plan.Take, plan.Skip, plan.Shard, plan.Repeat)
 
 
@@ -34,11 +41,11 @@ def lower(root: plan.Node) -> Program:
     Raises:
         PlanError: when an enumerate stands above a map with `concurrency=` above the batch.
     """
-    chain = _chain(root)
+    chain = chain_of(root)
     prefetch = max((node.buffer_size for node in chain if isinstance(node, plan.Prefetch)), default=0)
     chain = [node for node in chain if not isinstance(node, plan.Prefetch)]
     first = next((place for place, node in enumerate(chain) if isinstance(node, _STREAM)), len(chain))
-    builder = _Builder(counter=_Counter())
+    builder = _Builder(counter=Counter())
     if isinstance(chain[0], plan.ReadStream):
         builder.segment = SegmentPlan(stream=chain[0].source)
         first = 1
@@ -48,176 +55,11 @@ def lower(root: plan.Node) -> Program:
     return Program(segments=tuple(builder.finish()), prefetch=prefetch)
 
 
-def evaluator(root: plan.Node) -> ChainOp:
-    """Return the whole of an indexable plan as one function of positions, for `ds[i]` and branches."""
-    counter = _Counter()
-    leaf, operators = _operators(_chain(root), counter)
-    return ChainOp(leaf, tuple(_fuse(operators, counter)))
-
-
-def _chain(root: plan.Node) -> list[plan.Node]:
-    """List the nodes from the last branching (or the source) up to the root."""
-    out = [root]
-    while True:
-        below = plan.children_of(out[-1])
-        if len(below) != 1:
-            return out[::-1]
-        out.append(below[0])
-
-
-@dataclass(slots=True)
-class _Counter:
-    """Numbers the random operators of a plan from the source up: part of their key."""
-
-    random: int = 0
-    fused: int = 0
-
-    def stage(self) -> int:
-        self.random += 1
-        return self.random
-
-
-@dataclass(frozen=True, slots=True)
-class _Fusible:
-    """A transform that waits for its neighbours."""
-
-    step: Step
-    concurrency: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    """An operator with a concurrency of its own."""
-
-    operator: Operator
-    concurrency: int
-
-
-_Item = Operator | _Fusible | _Placed
-
-
-def _leaf(node: plan.Node, counter: _Counter) -> Leaf:
-    match node:
-        case plan.Read():
-            return _read_leaf(node.source)
-        case plan.Zip():
-            return ZipLeaf(tuple(_branch(child, counter) for child in node.children))
-    assert isinstance(node, plan.Concatenate), node
-    lengths = tuple(2**63 - 1 if length == INFINITE else int(length or 0) for length in map(length_of, node.children))
-    return ConcatenateLeaf(_branches(node, counter), lengths, node.parts_of_one)
-
-
-def _read_leaf(source: IndexedSource) -> ReadLeaf:
-    columns = source if isinstance(source, ColumnSource) else None
-    return ReadLeaf(source, columns, source if isinstance(source, TransientSource) else None)
-
-
-def _branches(node: plan.Concatenate, counter: _Counter) -> tuple[Leaf, ...]:
-    out: list[Leaf] = []
-    start = counter.random
-    for child in node.children:
-        if node.parts_of_one:
-            counter.random = start
-        out.append(_branch(child, counter))
-    return tuple(out)
-
-
-def _branch(root: plan.Node, counter: _Counter) -> ChainOp:
-    leaf, operators = _operators(_chain(root), counter)
-    return ChainOp(leaf, tuple(_fuse(operators, counter)))
-
-
-def _operators(chain: list[plan.Node], counter: _Counter) -> tuple[Leaf, list[_Item]]:
-    """Turn an indexable chain into a leaf and operators; a batch inside becomes part of the leaf."""
-    leaf: Leaf = _leaf(chain[0], counter)
-    items: list[_Item] = []
-    for node in chain[1:]:
-        if isinstance(node, _BATCH):
-            inner = ChainOp(leaf, tuple(_fuse(items, counter)))
-            leaf, items = BatchLeaf(inner, length_of(node.child), node.batch_size, _padding(node)), []
-        else:
-            items.extend(_item(node, counter))
-    return leaf, items
-
-
-def _item(node: plan.Node, counter: _Counter) -> list[_Item]:
-    below = length_of(plan.children_of(node)[0])
-    match node:
-        case plan.Map():
-            return [_map_item(node, counter)]
-        case plan.Shuffle():
-            return [ShuffleOp(int(below or 0), node.buffer_size, node.seed, node.reshuffle_each_epoch)]
-        case plan.Shard():
-            return [ShardOp(node.num_shards, node.index)]
-        case plan.Skip():
-            return [SkipOp(node.count)]
-        case plan.Repeat():
-            return [] if below in (INFINITE, 0) else [RepeatOp(int(below or 0), node.count, node.first)]
-        case plan.Enumerate():
-            return [EnumerateOp(node.start)]
-    return []
-
-
-def _map_item(node: plan.Map, counter: _Counter) -> _Item:
-    if isinstance(node.fn, Transform):
-        random = node.fn.num_draws > 0
-        step = Step(node.fn, node.name, node.seed, counter.stage() if random else 0, last=True)
-        return _Fusible(step, node.concurrency)
-    operator = MapOp(node.fn, node.name, node.seed, counter.stage() if node.random else 0, node.random)
-    return operator if node.concurrency is None else _Placed(operator, node.concurrency)
-
-
-def _fuse(items: list[_Item], counter: _Counter) -> list[Operator]:
-    """Join neighbouring transforms; position arithmetic between them stays where it is."""
-    out: list[Operator] = []
-    run: list[Step] = []
-    for item in items:
-        if isinstance(item, _Fusible):
-            run.append(item.step)
-            continue
-        if run:
-            out.append(_transforms(run, counter))
-            run = []
-        out.append(item.operator if isinstance(item, _Placed) else item)
-    if run:
-        out.append(_transforms(run, counter))
-    return out
-
-
-def _transforms(run: list[Step], counter: _Counter) -> TransformsOp:
-    counter.fused += 1
-    steps = [
-        replace(step, last=not any(later.transform.out_field == step.transform.out_field for later in run[place + 1 :]))
-        for place, step in enumerate(run)
-    ]
-    return TransformsOp(tuple(steps), counter.fused, all(isinstance(step.transform, BlockTransform) for step in steps))
-
-
-def _stages(items: list[_Item], counter: _Counter) -> list[StagePlan]:
-    """Cut operators into stages where the concurrency changes."""
-    groups: list[tuple[int | None, list[_Item]]] = [(None, [])]
-    for item in items:
-        wanted = item.concurrency if isinstance(item, (_Placed, _Fusible)) else None
-        moves_only = not isinstance(item, (_Placed, _Fusible)) and not item.name
-        if wanted != groups[-1][0] and not moves_only:
-            groups.append((wanted, []))
-        groups[-1][1].append(item)
-    out = []
-    for wanted, group in groups:
-        operators = tuple(_fuse(group, counter))
-        out.append(StagePlan(name="+".join(op.name for op in operators if op.name), operators=operators, concurrency=wanted))
-    return out
-
-
-def _padding(node: plan.Batch | plan.PaddedBatch) -> tuple[Any, Any] | None:
-    return (node.padded_shapes, node.padding_values) if isinstance(node, plan.PaddedBatch) else None
-
-
 @dataclass(slots=True)
 class _Builder:
     """Segments under construction, from the source up."""
 
-    counter: _Counter
+    counter: Counter
     done: list[SegmentPlan] = field(default_factory=list)
     segment: SegmentPlan = field(default_factory=SegmentPlan)
     folds: list[Fold] = field(default_factory=list)
@@ -225,24 +67,24 @@ class _Builder:
 
     def index(self, chain: list[plan.Node]) -> None:
         """Take the indexable part: its last batch is the one that workers write into."""
-        place = max((place for place, node in enumerate(chain) if isinstance(node, _BATCH)), default=None)
-        leaf, items = _operators(chain if place is None else chain[:place], self.counter)
+        place = max((place for place, node in enumerate(chain) if isinstance(node, BATCHES)), default=None)
+        leaf, items = operators_of(chain if place is None else chain[:place], self.counter)
         batch, top = None, []
         if place is not None:
             node = chain[place]
-            assert isinstance(node, _BATCH)
-            batch = BatchPlan(batch_size=node.batch_size, length=length_of(node.child), padding=_padding(node))
-            top = [item for above in chain[place + 1 :] for item in _item(above, self.counter)]
-        stages = _stages(items, self.counter)
+            assert isinstance(node, BATCHES)
+            batch = BatchPlan(batch_size=node.batch_size, length=length_of(node.child), padding=padding_of(node))
+            top = [item for above in chain[place + 1 :] for item in items_of(above, self.counter)]
+        stages = stages_of(items, self.counter)
         stages[0] = replace(stages[0], name="+".join(filter(None, ("read", stages[0].name))))
         self.segment = SegmentPlan(leaf=leaf, length=length_of(chain[-1]), stages=tuple(stages), batch=batch)
         plain = [item for item in top if getattr(item, "concurrency", None) is None]
         if len(plain) == len(top):
-            self.segment = replace(self.segment, top=tuple(_fuse(top, self.counter)))
+            self.segment = replace(self.segment, top=tuple(fuse(top, self.counter)))
             return
         self._place_top(top)
 
-    def _place_top(self, top: list[_Item]) -> None:
+    def _place_top(self, top: list[Item]) -> None:
         """Give maps above the batch that have a concurrency of their own a segment each; arithmetic on positions goes below them."""
         cut = next(place for place, item in enumerate(top) if getattr(item, "concurrency", None) is not None)
         if any(isinstance(item, EnumerateOp) for item in top[cut:]):
@@ -251,20 +93,20 @@ class _Builder:
                 where="map(concurrency=...) above batch()",
                 fix="put enumerate() below the batch or below this map",
             )
-        maps = [item for item in top[cut:] if isinstance(item, (_Fusible, _Placed, MapOp))]
-        moves = [item for item in top[cut:] if not isinstance(item, (_Fusible, _Placed, MapOp))]
-        self.segment = replace(self.segment, top=tuple(_fuse([*top[:cut], *moves], self.counter)))
+        maps = [item for item in top[cut:] if isinstance(item, (Fusible, Placed, MapOp))]
+        moves = [item for item in top[cut:] if not isinstance(item, (Fusible, Placed, MapOp))]
+        self.segment = replace(self.segment, top=tuple(fuse([*top[:cut], *moves], self.counter)))
         for item in maps:
-            self._place(_fuse([item], self.counter)[0], getattr(item, "concurrency", None))
+            self._place(fuse([item], self.counter)[0], getattr(item, "concurrency", None))
 
     def stream(self, chain: list[plan.Node]) -> None:
         """Take everything from the first filter, flat_map or generator up."""
         for place, node in enumerate(chain):
             match node:
                 case plan.Map():
-                    item = _map_item(node, self.counter)
+                    item = map_item(node, self.counter)
                     wanted = getattr(item, "concurrency", None)
-                    self._place(_fuse([item], self.counter)[0], wanted)
+                    self._place(fuse([item], self.counter)[0], wanted)
                 case plan.Filter():
                     self._sift(FilterOp(node.fn, node.name))
                 case plan.FlatMap():
@@ -326,7 +168,7 @@ class _Builder:
     def _batch(self, node: plan.Batch | plan.PaddedBatch) -> None:
         self.folds.append(Batching(node.batch_size, node.drop_remainder))
         self._close(tuple(self.folds))
-        self.segment = SegmentPlan(batch=BatchPlan(batch_size=node.batch_size, length=None, padding=_padding(node)))
+        self.segment = SegmentPlan(batch=BatchPlan(batch_size=node.batch_size, length=None, padding=padding_of(node)))
 
     def _number(self, fold: Fold) -> None:
         """Add a numbering fold; below maps it moves into the sequencer before them, because it commutes with them."""

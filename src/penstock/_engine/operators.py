@@ -1,0 +1,201 @@
+"""Operators of an indexable chain: nodes to a leaf and steps, steps to fused operators and stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
+from penstock._contracts.transform import BlockTransform, Transform
+from penstock._engine.program import StagePlan
+from penstock._ops.leaves import BatchLeaf, ConcatenateLeaf, ReadLeaf, ZipLeaf
+from penstock._ops.map import MapOp
+from penstock._ops.operator import ChainOp, Leaf, Operator
+from penstock._ops.positions import EnumerateOp, RepeatOp, ShardOp, ShuffleOp, SkipOp
+from penstock._ops.transforms import Step, TransformsOp
+from penstock._order.arithmetic import INFINITE
+from penstock._plan import node as plan
+from penstock._plan.length import length_of
+
+__all__ = [
+    "BATCHES",
+    "Counter",
+    "Fusible",
+    "Item",
+    "Placed",
+    "chain_of",
+    "evaluator",
+    "fuse",
+    "items_of",
+    "map_item",
+    "operators_of",
+    "padding_of",
+    "stages_of",
+]
+
+BATCHES = (plan.Batch, plan.PaddedBatch)
+
+
+def evaluator(root: plan.Node) -> ChainOp:
+    """Return the whole of an indexable plan as one function of positions, for `ds[i]` and branches."""
+    counter = Counter()
+    leaf, operators = operators_of(chain_of(root), counter)
+    return ChainOp(leaf, tuple(fuse(operators, counter)))
+
+
+def chain_of(root: plan.Node) -> list[plan.Node]:
+    """List the nodes from the last branching (or the source) up to the root."""
+    out = [root]
+    while True:
+        below = plan.children_of(out[-1])
+        if len(below) != 1:
+            return out[::-1]
+        out.append(below[0])
+
+
+@dataclass(slots=True)
+class Counter:
+    """Numbers the random operators of a plan from the source up: part of their key."""
+
+    random: int = 0
+    fused: int = 0
+
+    def stage(self) -> int:
+        self.random += 1
+        return self.random
+
+
+@dataclass(frozen=True, slots=True)
+class Fusible:
+    """A transform that waits for its neighbours."""
+
+    step: Step
+    concurrency: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An operator with a concurrency of its own."""
+
+    operator: Operator
+    concurrency: int
+
+
+Item = Operator | Fusible | Placed
+
+
+def _leaf(node: plan.Node, counter: Counter) -> Leaf:
+    match node:
+        case plan.Read():
+            return _read_leaf(node.source)
+        case plan.Zip():
+            return ZipLeaf(tuple(_branch(child, counter) for child in node.children))
+    assert isinstance(node, plan.Concatenate), node
+    lengths = tuple(2**63 - 1 if length == INFINITE else int(length or 0) for length in map(length_of, node.children))
+    return ConcatenateLeaf(_branches(node, counter), lengths, node.parts_of_one)
+
+
+def _read_leaf(source: IndexedSource) -> ReadLeaf:
+    columns = source if isinstance(source, ColumnSource) else None
+    return ReadLeaf(source, columns, source if isinstance(source, TransientSource) else None)
+
+
+def _branches(node: plan.Concatenate, counter: Counter) -> tuple[Leaf, ...]:
+    out: list[Leaf] = []
+    start = counter.random
+    for child in node.children:
+        if node.parts_of_one:
+            counter.random = start
+        out.append(_branch(child, counter))
+    return tuple(out)
+
+
+def _branch(root: plan.Node, counter: Counter) -> ChainOp:
+    leaf, operators = operators_of(chain_of(root), counter)
+    return ChainOp(leaf, tuple(fuse(operators, counter)))
+
+
+def operators_of(chain: list[plan.Node], counter: Counter) -> tuple[Leaf, list[Item]]:
+    """Turn an indexable chain into a leaf and operators; a batch inside becomes part of the leaf."""
+    leaf: Leaf = _leaf(chain[0], counter)
+    items: list[Item] = []
+    for node in chain[1:]:
+        if isinstance(node, BATCHES):
+            inner = ChainOp(leaf, tuple(fuse(items, counter)))
+            leaf, items = BatchLeaf(inner, length_of(node.child), node.batch_size, padding_of(node)), []
+        else:
+            items.extend(items_of(node, counter))
+    return leaf, items
+
+
+def items_of(node: plan.Node, counter: Counter) -> list[Item]:
+    below = length_of(plan.children_of(node)[0])
+    match node:
+        case plan.Map():
+            return [map_item(node, counter)]
+        case plan.Shuffle():
+            return [ShuffleOp(int(below or 0), node.buffer_size, node.seed, node.reshuffle_each_epoch)]
+        case plan.Shard():
+            return [ShardOp(node.num_shards, node.index)]
+        case plan.Skip():
+            return [SkipOp(node.count)]
+        case plan.Repeat():
+            return [] if below in (INFINITE, 0) else [RepeatOp(int(below or 0), node.count, node.first)]
+        case plan.Enumerate():
+            return [EnumerateOp(node.start)]
+    return []
+
+
+def map_item(node: plan.Map, counter: Counter) -> Item:
+    if isinstance(node.fn, Transform):
+        random = node.fn.num_draws > 0
+        step = Step(node.fn, node.name, node.seed, counter.stage() if random else 0, last=True)
+        return Fusible(step, node.concurrency)
+    operator = MapOp(node.fn, node.name, node.seed, counter.stage() if node.random else 0, node.random)
+    return operator if node.concurrency is None else Placed(operator, node.concurrency)
+
+
+def fuse(items: list[Item], counter: Counter) -> list[Operator]:
+    """Join neighbouring transforms; position arithmetic between them stays where it is."""
+    out: list[Operator] = []
+    run: list[Step] = []
+    for item in items:
+        if isinstance(item, Fusible):
+            run.append(item.step)
+            continue
+        if run:
+            out.append(_transforms(run, counter))
+            run = []
+        out.append(item.operator if isinstance(item, Placed) else item)
+    if run:
+        out.append(_transforms(run, counter))
+    return out
+
+
+def _transforms(run: list[Step], counter: Counter) -> TransformsOp:
+    counter.fused += 1
+    steps = [
+        replace(step, last=not any(later.transform.out_field == step.transform.out_field for later in run[place + 1 :]))
+        for place, step in enumerate(run)
+    ]
+    return TransformsOp(tuple(steps), counter.fused, all(isinstance(step.transform, BlockTransform) for step in steps))
+
+
+def stages_of(items: list[Item], counter: Counter) -> list[StagePlan]:
+    """Cut operators into stages where the concurrency changes."""
+    groups: list[tuple[int | None, list[Item]]] = [(None, [])]
+    for item in items:
+        wanted = item.concurrency if isinstance(item, (Placed, Fusible)) else None
+        moves_only = not isinstance(item, (Placed, Fusible)) and not item.name
+        if wanted != groups[-1][0] and not moves_only:
+            groups.append((wanted, []))
+        groups[-1][1].append(item)
+    out = []
+    for wanted, group in groups:
+        operators = tuple(fuse(group, counter))
+        out.append(StagePlan(name="+".join(op.name for op in operators if op.name), operators=operators, concurrency=wanted))
+    return out
+
+
+def padding_of(node: plan.Batch | plan.PaddedBatch) -> tuple[Any, Any] | None:
+    return (node.padded_shapes, node.padding_values) if isinstance(node, plan.PaddedBatch) else None

@@ -1,0 +1,46 @@
+"""A plan with its options, and the one step that all builder methods take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+from penstock._contracts.options import Options
+from penstock._plan import check
+from penstock._plan import node as plan
+from penstock.errors import PlanError
+
+__all__ = ["LATER", "Chaining", "branches"]
+
+LATER = "put it below the filter, flat_map or generator (the elements that are left are the same), or feed the result and batch it yourself"
+
+
+class Chaining:
+    """Holds a plan; each builder method returns a new holder."""
+
+    __slots__ = ("_options", "_peek", "_root")
+
+    def __init__(self, root: plan.Node, options: Options | None = None) -> None:
+        """Wrap a plan. Use the functions `ps.from_...` and `ps.read_...` instead."""
+        self._root = root
+        self._options = options or Options()
+        self._peek: Any = None
+
+    def _with(self, root: plan.Node) -> Self:
+        return type(self)(root, self._options)
+
+
+def branches(parts: Iterable[Any], operator: str) -> tuple[plan.Node, ...]:
+    """Return the plans of several datasets that an operator takes elements of by position.
+
+    Raises:
+        PlanError: one is no dataset, has no positions, or has workers of its own.
+    """
+    roots = []
+    for part in parts:
+        if not isinstance(part, Chaining):
+            raise PlanError(f"{part!r} is not a Dataset", where=f"{operator}()", fix="wrap it with ps.from_source or ps.from_arrays")
+        check.indexable(part._root, operator, LATER)
+        check.shared_workers(part._root, operator)
+        roots.append(part._root)
+    return tuple(roots)

@@ -1,0 +1,94 @@
+"""Where datasets begin: functions that open a source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from penstock._contracts.source import IndexedSource, StreamSource
+from penstock._plan import node as plan
+from penstock.dataset.builder import Dataset
+
+__all__ = ["from_arrays", "from_generator", "from_source", "read_files", "read_images", "read_list"]
+
+
+def _read(source: IndexedSource) -> Dataset:
+    return Dataset(plan.Read(source=source))
+
+
+def from_arrays(tree: Any) -> Dataset:
+    """Read elements from arrays: a tree of arrays whose first dimensions are equal; element i is the tree of their rows i.
+
+    Memory-mapped arrays are read as they are used. Whole blocks are gathered at once.
+
+    Raises:
+        PlanError: when lengths differ or a leaf is no array.
+    """
+    from penstock.sources import ArraySource
+
+    return _read(ArraySource(tree))
+
+
+def from_source(source: Any) -> Dataset:
+    """Read elements from anything with `__len__` and `__getitem__`: a list, a torch map-style dataset, a Hugging Face dataset.
+
+    It is read from several threads at once. One with `__getitems__(indices) -> list` is asked for whole blocks.
+    An object that satisfies `IndexedSource` is used as it is.
+    """
+    from penstock.sources import IndexableSource
+
+    return _read(source if isinstance(source, IndexedSource) else IndexableSource(source))
+
+
+def from_generator(fn: Callable[[], Any], *, fast_forward: bool = False, length: int | None = None) -> Dataset:
+    """Read elements from `fn()`, a new iterator for each pass. One thread reads it, ahead of the consumer.
+
+    Args:
+        fn: a callable without arguments.
+        fast_forward: allow a resume to read and drop what was already delivered; without it the feed has no state.
+        length: how many elements a pass has, if known: then another number is an error.
+    """
+    from penstock.sources import GeneratorSource
+
+    source: StreamSource = GeneratorSource(fn, fast_forward=fast_forward, length=length)
+    return Dataset(plan.ReadStream(source=source))
+
+
+def read_list(
+    list_file: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None = None,
+    *,
+    label: bool = True,
+    num_classes: int | None = None,
+    duplicates: str = "keep",
+) -> Dataset:
+    """Read the files of a list: lines `path label` give elements {"path": str, "data": bytes, "label": int}.
+
+    Args:
+        list_file: text, UTF-8; blank lines and lines that begin with # are skipped.
+        root: the folder that relative paths start from; the list's own folder by default.
+        label: False for lines that are only paths.
+        num_classes: refuse labels outside 0..num_classes-1 here, rather than in an assertion on the accelerator.
+        duplicates: "keep" (they are counted in `print(ds)`), "drop" or "error".
+
+    Raises:
+        ListFileError: with the number of the first bad line.
+    """
+    from penstock.sources import ListSource
+
+    return _read(ListSource(list_file, root, label=label, num_classes=num_classes, duplicates=duplicates))
+
+
+def read_images(folder: str | os.PathLike[str]) -> Dataset:
+    """Read a folder with one sub-folder of images per class: {"path": str, "data": bytes, "label": int}, classes in sorted order."""
+    from penstock.sources import ImageFolderSource
+
+    return _read(ImageFolderSource(folder))
+
+
+def read_files(pattern: Any) -> Dataset:
+    """Read whole files that match a glob pattern (`**` for any depth) or a list of patterns: {"path": str, "data": bytes}, sorted."""
+    from penstock.sources import FilesSource
+
+    return _read(FilesSource(pattern))

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from dataset.small import POSITIONS, Row, assert_refused, double, endless, generated, noisy, numbers, refusals
+from laws.plans import plain
+
+import penstock as ps
+
+WRONG: list[Row] = [
+    ("prefetch -1", lambda: numbers(3).prefetch(-1), "buffer_size=-1 is not a whole number >= 0", "prefetch()", "buffer_size"),
+    ("an unknown option", lambda: numbers(3).with_options(threads=3), "there is no option 'threads'", "feed options", "num_workers"),
+    ("an index behind the end", lambda: numbers(3)[3], "index 3 of 3 elements", "ds[i]", "0..len(ds)-1"),
+    ("an index before the start", lambda: numbers(3)[-4], "index -4 of 3 elements", "ds[i]", "0..len(ds)-1"),
+    ("an index of a filter", lambda: numbers(3).filter(double)[0], f"ds[i] {POSITIONS}", "ds[i]", "below the filter"),
+    ("a negative index of an endless dataset", lambda: endless()[-1], "index -1 of inf elements", "ds[i]", "0.."),
+    ("the length of a filter", lambda: len(numbers(3).filter(double)), "only known after reading", "len(ds)", "take(n)"),
+    ("the length of an endless dataset", lambda: len(endless()), "is endless", "len(ds)", "take(n)"),
+    ("the spec of nothing", lambda: numbers(3).filter(lambda x: x > 9).spec(), "gave no element", "ds.spec()", "the filters"),
+]
+
+
+@pytest.mark.filterwarnings("ignore:this dataset gave no elements")
+@refusals(WRONG)
+def test_what_cannot_run_is_refused_where_it_is_written(call: Callable[[], Any], what: str, where: str, fix: str) -> None:
+    assert_refused(call, what, where, fix)
+
+
+def test_indexing_and_length_errors_are_what_python_expects() -> None:
+    with pytest.raises(IndexError):
+        _ = numbers(3)[3]
+    with pytest.raises(TypeError):
+        len(endless())
+    assert list(generated()) == [0, 1, 2, 3]  # list() asks for a length first
+
+
+CHAINS: dict[str, tuple[ps.Dataset, int]] = {
+    "source": (numbers(10), 10),
+    "map": (numbers(10).map(double), 10),
+    "enumerate": (numbers(10).enumerate(5), 10),
+    "shuffle": (numbers(10).shuffle(seed=1), 10),
+    "window": (numbers(10).shuffle(3, seed=1), 10),
+    "shard": (numbers(10).shard(3, 1), 3),
+    "take": (numbers(10).take(4), 4),
+    "take more": (numbers(10).take(40), 10),
+    "skip": (numbers(10).skip(4), 6),
+    "skip all": (numbers(10).skip(11), 0),
+    "repeat": (numbers(10).repeat(3), 30),
+    "concatenate": (numbers(10).concatenate(numbers(2), numbers(1)), 13),
+    "zip": (numbers(10).zip(numbers(4).map(double)), 4),
+    "batch": (numbers(10).batch(4), 3),
+    "batch of whole ones": (numbers(10).batch(4, drop_remainder=True), 2),
+    "padded": (numbers(10).map(np.arange).padded_batch(3), 4),
+    "prefetch": (numbers(10).prefetch(2), 10),
+    "arrays": (ps.from_arrays((np.arange(6), [np.ones((6, 2))])).batch(2), 3),
+    "take of endless": (numbers(3).repeat().take(7), 7),
+    "batches of batches": (numbers(10).batch(2).batch(2), 3),
+    "random": (numbers(10).map(noisy, seed=4).repeat(2), 20),
+}
+
+
+@pytest.mark.filterwarnings("ignore:this dataset gave no elements")
+@pytest.mark.parametrize("name", CHAINS)
+def test_length_index_spec_and_two_runs_agree(name: str) -> None:
+    ds, length = CHAINS[name]
+    first, second = list(ds), list(ds.feed(num_workers=2))
+    assert len(ds) == len(first) == length
+    assert [plain(item) for item in first] == [plain(item) for item in second] == [plain(ds[place]) for place in range(length)]
+    if length:
+        assert plain(ds[-1]) == plain(ds[length - 1])
+        assert plain(ds[np.int64(0)]) == plain(ds[0])
+
+
+@pytest.mark.parametrize(
+    ("ds", "text"),
+    [
+        (numbers(10).batch(4), "Dataset (3 elements)"),
+        (endless(), "Dataset (endless)"),
+        (numbers(10).filter(double), "Dataset (unknown length)"),
+    ],
+)
+def test_print_says_how_long_it_is(ds: ps.Dataset, text: str) -> None:
+    assert repr(ds).splitlines()[0] == text
+
+
+def test_print_shows_the_plan_from_the_source_up_with_branches_indented() -> None:
+    ds = numbers(9).shuffle(4, seed=7).zip(numbers(3).map(double)).shard(2, 0).padded_batch(2, padding_values=-1).repeat(2).prefetch(3)
+    lines = repr(ds).splitlines()
+    assert lines[0] == "Dataset (2 elements)"
+    assert "from_source(list" in lines[1]
+    assert [line.strip() for line in lines[2:]] == [
+        "shuffle(buffer_size=4, seed=7)",
+        lines[3].strip(),
+        "map(double)",
+        "zip of 2",
+        "shard(2, 0)",
+        "padded_batch(2, padding_values=-1)",
+        "repeat(2)",
+        "prefetch(3)",
+    ]
+    assert len(lines[1]) - len(lines[1].lstrip()) > len(lines[5]) - len(lines[5].lstrip())
+
+
+def test_explain_says_what_is_fused_and_what_goes_into_slots() -> None:
+    text = numbers(9).map(double).map(noisy, concurrency=3, name="slow").batch(3).map(plain).filter(len).take(2).explain()
+    assert text.startswith("plan\n")
+    assert "positions by arithmetic, any block at any time" in text
+    assert "stage 'read+double' on the shared workers" in text
+    assert "stage 'slow' on 3 worker(s) of its own" in text
+    assert "batches of 3: rows written straight into recycled batch slots" in text
+    assert "then on whole batches: plain, len" in text
+    assert "then in order, at one place: taking" in text
+
+
+def test_spec_gives_shapes_and_dtypes_of_one_element() -> None:
+    tree = {"x": np.zeros((4, 2, 3), np.float32), "y": (np.arange(4, dtype=np.int16), np.array(["a", "bb", "c", "d"]))}
+    spec = ps.from_arrays(tree).spec()
+    assert spec["x"] == ps.ArraySpec((2, 3), np.dtype(np.float32))
+    assert spec["y"][0] == ps.ArraySpec((), np.dtype(np.int16))
+    assert spec["y"][1].dtype == np.dtype(object)
+    assert numbers(5).batch(2).spec() == ps.ArraySpec((2,), np.dtype(np.int64))
+    assert repr(ps.ArraySpec((2, 3), np.dtype(np.float32))) == "float32[2, 3]"
+
+
+def test_the_spec_of_a_generator_reads_one_element_and_closes_it() -> None:
+    events: list[str] = []
+
+    def rows() -> Iterator[float]:
+        try:
+            while True:
+                yield 1.5
+        finally:
+            events.append("closed")
+
+    assert ps.from_generator(rows).spec() == ps.ArraySpec((), np.dtype(np.float64))
+    assert events == ["closed"]
+
+
+def test_an_error_in_an_indexed_element_is_the_users_own_with_a_note() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        _ = numbers(5).map(lambda x: 1 // (x - 2), name="divide").shuffle(seed=3).batch(5)[0]
+    assert any("stage 'divide'" in note for note in caught.value.__notes__)
+
+
+def test_every_method_returns_a_new_dataset_and_leaves_the_old_one() -> None:
+    ds = numbers(6)
+    before = repr(ds)
+    derived = [ds.map(double), ds.shuffle(), ds.batch(2), ds.repeat(2), ds.filter(bool), ds.take(1), ds.with_options(num_workers=1)]
+    assert all(isinstance(other, ps.Dataset) and other is not ds for other in derived)
+    assert repr(ds) == before
+    assert list(ds) == list(range(6))
+    with pytest.raises(AttributeError):
+        ds.anything = 1  # type: ignore[attr-defined]
+
+
+def test_building_runs_nothing() -> None:
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("it ran")
+
+    ds = ps.from_generator(refuse).map(refuse).filter(refuse).flat_map(refuse).batch(3)
+    assert "map(" in repr(ds)
+    assert ds.explain()
+    ds.feed().close()
+
+
+def test_options_of_a_dataset_hold_for_what_is_built_on_it_and_feed_overrides_them() -> None:
+    names: set[str] = set()
+
+    def note(x: int) -> int:
+        import threading
+
+        names.add(threading.current_thread().name)
+        return x
+
+    ds = numbers(20).with_options(num_workers=1).map(note).with_options(executor="threads")
+    list(ds)
+    assert names == {"penstock-workers-0"}
+    names.clear()
+    list(ds.feed(executor="inline"))
+    assert names == {"MainThread"}
+    names.clear()
+    list(ds.with_options(executor="inline"))
+    assert names == {"MainThread"}

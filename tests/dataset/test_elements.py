@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from dataset.small import Row, assert_refused, double, noisy, numbers, refusals
+
+WRONG: list[Row] = [
+    ("map without a function", lambda: numbers(3).map(3), "3 is not callable", "map()", "a function that takes one element"),  # type: ignore[arg-type]
+    ("map with concurrency 0", lambda: numbers(3).map(double, concurrency=0), "concurrency=0", "map()", "whole number >= 1"),
+    ("map with a negative seed", lambda: numbers(3).map(double, seed=-1), "seed=-1 is not a whole number >= 0", "map()", "seed"),
+    ("map with a seed of 65 bits", lambda: numbers(3).map(double, seed=2**64), "does not fit 64 bits", "map()", "below 2**64"),
+    ("enumerate from a fraction", lambda: numbers(3).enumerate(1.5), "start=1.5 is not a whole number", "enumerate()", "start"),  # type: ignore[arg-type]
+    ("filter without a function", lambda: numbers(3).filter(None), "None is not callable", "filter()", "takes one element"),  # type: ignore[arg-type]
+    ("flat_map without a function", lambda: numbers(3).flat_map([]), "[] is not callable", "flat_map()", "takes one element"),  # type: ignore[arg-type]
+]
+
+
+@refusals(WRONG)
+def test_what_cannot_run_is_refused_where_it_is_written(call: Callable[[], Any], what: str, where: str, fix: str) -> None:
+    assert_refused(call, what, where, fix)
+
+
+def test_random_numbers_differ_by_epoch_element_seed_and_place_and_not_by_run() -> None:
+    ds = numbers(50).map(noisy, seed=1).repeat(2)
+    first = list(ds)
+    assert first == list(ds.feed(num_workers=3))
+    assert first[:50] != first[50:]
+    assert list(numbers(50).map(noisy, seed=2)) != first[:50]
+    twice = list(numbers(50).map(lambda x: (x, x)).map(lambda pair: pair[0]).map(noisy, seed=1).map(noisy, seed=1))
+    draws = [(value // 1000 * 1000 - (first[place] - place), first[place] - place) for place, value in enumerate(twice)]
+    assert sum(one != other for one, other in draws) > 40
+
+
+def test_a_map_with_concurrency_runs_in_threads_of_its_own() -> None:
+    names: set[str] = set()
+
+    def note(x: int) -> int:
+        import threading
+
+        names.add(threading.current_thread().name)
+        return x
+
+    assert list(numbers(200).map(note, concurrency=2).batch(2).unbatch().feed(num_workers=2)) == list(range(200))
+    assert names
+    assert not any(name.startswith("penstock-workers") for name in names)
+
+
+def test_a_name_given_to_an_operator_is_that_of_its_stage() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        list(numbers(3).flat_map(lambda x: 1 // 0, name="blow"))
+    assert any("stage 'blow'" in note for note in caught.value.__notes__)
