@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock._engine.resume import restored, saved
-from penstock._engine.unit import Token
+from penstock._engine.unit import Record, Token
 from penstock._plan.saved import sealed
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 
@@ -32,7 +32,7 @@ def test_a_position_comes_back(position: int, step: int) -> None:
 
 def test_the_states_of_folds_come_back() -> None:
     ds = numbers().filter(bool).take(9).repeat(2).batch(4)
-    token = Token((1, 17), ((1, 0, (5, 1, [])),))
+    token = Token((1, 17), (Record(1, 0, (5, 1, [])),))
     ((_, back),), _ = restored(ds._root, state_of(ds, token), [], strict=True)
     assert back == token
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._order.folds import Batching, Chain, Fold, Numbering, Passes, Sharding, Skipping, Taking
+from penstock._order.chain import Chain
+from penstock._order.folds import Batching, Fold, Numbering, Passes, Sharding, Skipping, Taking
 
 Passed = list[list[Any]]
 

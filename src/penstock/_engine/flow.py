@@ -15,8 +15,9 @@ from penstock._engine.reader import Reader
 from penstock._engine.segment import Segment, given_unit
 from penstock._engine.sequencer import OPEN, Sequenced, Sequencer
 from penstock._engine.tune import ActiveWorkers, UnitSize
-from penstock._engine.unit import Failure, Task, Token, Unit
+from penstock._engine.unit import Failure, Record, Task, Token, Unit
 from penstock._order.arithmetic import INFINITE
+from penstock._order.chain import Chain
 from penstock._order.folds import Passes
 from penstock.errors import SourceError
 
@@ -340,7 +341,7 @@ def _sequencers(program: Program, start: Token) -> list[Sequencer | None]:
         else:
             record = next(saved, None)
             out.append(Sequencer(segment.folds, below, record))
-            record = record or (0, OPEN, tuple(fold.initial() for fold in segment.folds))
+            record = record or Record(0, OPEN, tuple(Chain(segment.folds).snapshot()))
             below = Token(below.source, (*below.sequencers, record))
     return out
 

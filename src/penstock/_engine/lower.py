@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from penstock._contracts.element import bytes_of
 from penstock._engine.operators import (
     BATCHES,
     Counter,
@@ -18,20 +21,24 @@ from penstock._engine.operators import (
     padding_of,
     stages_of,
 )
+from penstock._engine.pieces import bare, weight_of
 from penstock._engine.program import BatchPlan, Program, SegmentPlan, Sift, StagePlan
 from penstock._engine.unit import Piece
 from penstock._ops.map import MapOp
 from penstock._ops.operator import Operator
+from penstock._ops.packing import pack_rows, sequence_length, whole_sequence_length
 from penstock._ops.positions import EnumerateOp
 from penstock._ops.streams import FilterOp, FlatMapOp, UnbatchOp
+from penstock._ops.weigh import GatherOp, WeighOp, whole_number
 from penstock._order.folds import Batching, Fold, Numbering, Passes, Sharding, Skipping, Taking
+from penstock._order.holding import Bucketing, Buffering, Concatenating, FirstFit
+from penstock._order.resampling import Resampling
 from penstock._plan import node as plan
-from penstock._plan.length import length_of
+from penstock._plan.length import STREAMS, length_of
 from penstock.errors import PlanError
 
 __all__ = ["lower"]
 
-_STREAM = (plan.Filter, plan.FlatMap, plan.Unbatch, plan.ReadStream)
 _NUMBERING = (plan.Take, plan.Skip, plan.Shard, plan.Repeat)
 
 
@@ -44,7 +51,7 @@ def lower(root: plan.Node) -> Program:
     chain = chain_of(root)
     prefetch = max((node.buffer_size for node in chain if isinstance(node, plan.Prefetch)), default=0)
     chain = [node for node in chain if not isinstance(node, plan.Prefetch)]
-    first = next((place for place, node in enumerate(chain) if isinstance(node, _STREAM)), len(chain))
+    first = next((place for place, node in enumerate(chain) if isinstance(node, STREAMS)), len(chain))
     builder = _Builder(counter=Counter())
     if isinstance(chain[0], plan.ReadStream):
         builder.segment = SegmentPlan(stream=chain[0].source)
@@ -117,6 +124,15 @@ class _Builder:
                     self._batch(node)
                 case plan.Enumerate():
                     self._fold(Numbering(node.start, _numbered))
+                case plan.Shuffle():
+                    self._hold(bytes_of, "shuffle", _buffering(node))
+                case plan.BucketByLength():
+                    self._bucket(node)
+                case plan.PackSequences():
+                    self._pack(node)
+                case plan.RejectionResample():
+                    self._place(WeighOp(_checked_class(node), node.name), None)
+                    self._fold(Resampling(node.target, node.initial, node.seed, weight_of, bare))
                 case _ if isinstance(node, _NUMBERING):
                     self._number(_fold_of(node, chain[place + 1 :]))
 
@@ -165,6 +181,25 @@ class _Builder:
     def _fold(self, fold: Fold) -> None:
         self.folds.append(fold)
 
+    def _hold(self, fn: Callable[[Any], Any], name: str, fold: Fold) -> None:
+        """Add a fold that holds elements, weighed by the workers: one in each sequencer."""
+        self._place(WeighOp(fn, name), None)
+        self._fold(fold)
+
+    def _bucket(self, node: plan.BucketByLength) -> None:
+        self._hold(_checked_length(node), node.name, Bucketing(node.boundaries, node.batch_sizes, node.drop_remainder, weight_of))
+        self._close(tuple(self.folds))
+        padding = node.padded_shapes, node.padding_values
+        self.segment = SegmentPlan(batch=BatchPlan(batch_size=max(node.batch_sizes), length=None, padding=padding))
+
+    def _pack(self, node: plan.PackSequences) -> None:
+        if node.num_bins is None:
+            self._hold(sequence_length, "pack_sequences", Concatenating(node.length, weight_of))
+        else:
+            fold = FirstFit(node.length, node.num_bins, weight_of)
+            self._hold(whole_sequence_length(node.length), "pack_sequences", fold)
+        self._place(GatherOp(pack_rows(node.length, node.padding_value), "pack_sequences"), None)
+
     def _batch(self, node: plan.Batch | plan.PaddedBatch) -> None:
         self.folds.append(Batching(node.batch_size, node.drop_remainder))
         self._close(tuple(self.folds))
@@ -178,6 +213,19 @@ class _Builder:
             self.done[-1] = replace(before, folds=(*before.folds, fold))
             return
         self.folds.append(fold)
+
+
+def _buffering(node: plan.Shuffle) -> Fold:
+    assert node.buffer_size is not None
+    return Buffering(node.buffer_size, node.buffer_bytes, node.seed, node.reshuffle_each_epoch, weight_of)
+
+
+def _checked_length(node: plan.BucketByLength) -> Callable[[Any], int]:
+    return lambda element: whole_number(node.fn(element), "a length", None, f"bucket_by_length({node.name})")
+
+
+def _checked_class(node: plan.RejectionResample) -> Callable[[Any], int]:
+    return lambda element: whole_number(node.fn(element), "a class", len(node.target), f"rejection_resample({node.name})")
 
 
 def _numbered(number: int, piece: Piece) -> Piece:

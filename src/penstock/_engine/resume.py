@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from penstock._engine.lower import lower
-from penstock._engine.unit import Token
+from penstock._engine.unit import Record, Token
 from penstock._order.arithmetic import INFINITE, shard_resume
+from penstock._order.chain import HoldingFold
+from penstock._order.folds import Fold
 from penstock._plan.describe import lines, sources
 from penstock._plan.length import is_indexable, length_of, walk
 from penstock._plan.node import Batch, Node, PaddedBatch, ReadStream, Repeat, Shard, children_of
@@ -51,7 +53,7 @@ def saved(root: Node, part: Node, token: Token, step: int, dataset: list[dict[st
     else:
         record["position"] = {
             "source": list(token.source),
-            "sequencers": [[skip, mode, list(states)] for skip, mode, states in token.sequencers],
+            "sequencers": [[skip, mode, list(states), recall, drop] for skip, mode, states, recall, drop in token.sequencers],
         }
     return sealed(record)
 
@@ -173,13 +175,31 @@ def _token(root: Node, record: Any) -> Token:
         _count(None, "fold states")
     out = []
     for saved_record, chain in zip(sequencers, folds, strict=False):
-        if not isinstance(saved_record, list) or len(saved_record) != 3 or not isinstance(saved_record[2], list):
-            _count(None, "fold states")
-        skip, mode, states = saved_record
-        if len(states) != len(chain):
-            _count(None, "fold states")
-        for value, fold in zip(states, chain, strict=True):
-            if value != [] or fold.initial() != []:
-                _count(value if fold.initial() != [] else None, "fold state")
-        out.append((_count(skip, "sub-position"), _count(mode, "fold mode", 2), tuple(states)))
+        out.append(_record(saved_record, chain))
     return Token(source, tuple(out))
+
+
+def _record(saved_record: Any, folds: tuple[Fold, ...]) -> Record:
+    """Check what a sequencer saved against its folds."""
+    if not isinstance(saved_record, list) or len(saved_record) != 5 or not isinstance(saved_record[2], list):
+        _count(None, "fold states")
+    skip, mode, states, recall, drop = saved_record
+    if len(states) != len(folds):
+        _count(None, "fold states")
+    for value, fold in zip(states, folds, strict=True):
+        _check_fold_state(value, fold)
+    numbers = _count(skip, "sub-position"), _count(mode, "fold mode", 2)
+    return Record(*numbers, tuple(states), _count(recall, "number of held elements"), _count(drop, "number of results"))
+
+
+def _check_fold_state(value: Any, fold: Fold) -> None:
+    initial = fold.initial()
+    if hasattr(fold, "held"):
+        try:
+            cast(HoldingFold, fold).numbers(value)
+        except (TypeError, ValueError, KeyError) as error:
+            _count(f"{value!r} ({error})", "fold state")
+    elif type(initial) is int:
+        _count(value, "fold state")
+    elif type(value) is not type(initial) or (initial == [] and value != []):
+        _count(None, "fold state")

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from penstock._engine.unit import Failure, Piece, Result, Token, Unit
-from penstock._order.folds import Chain, Fold, Passes
+from penstock._engine.pieces import pieces_by_input, unwrapped
+from penstock._engine.unit import Failure, Piece, Record, Token, Unit
+from penstock._order.chain import Chain
+from penstock._order.folds import Fold, Passes
 
 __all__ = ["DROP_END", "OPEN", "PASS_END", "Sequenced", "Sequencer"]
 
 OPEN, DROP_END, PASS_END = 0, 1, 2
 """What a sequencer does with what is left of a pass: fold it; ignore it and its end; ignore it, but let its end go on upwards."""
+
+_CHECKPOINT_ITEMS = 64  # a resume runs at least so many items again, so that a checkpoint of few held items costs nothing either
 
 
 class Sequenced(NamedTuple):
@@ -26,18 +30,43 @@ class Sequenced(NamedTuple):
 
 
 class Sequencer:
-    """Numbers what passes it. Not thread-safe: it runs under the engine's mutex, in unit order."""
+    """Numbers what passes it. Not thread-safe: it runs under the engine's mutex, in unit order.
 
-    __slots__ = ("_before", "_chain", "_emitted", "_endless", "_mode", "_skip", "_started", "_transparent")
+    Without a holding fold nothing is held whenever something comes out, and the token is the place and the folds' states. With one, a
+    token is the last checkpoint and how many results came out since: a resume runs the folds again from there. A checkpoint in turn is the
+    place before the oldest held item, and how many items entered since: they are put back first.
+    """
 
-    def __init__(
-        self, folds: Sequence[Fold], before: Token, saved: tuple[int, int, tuple[Any, ...]] | None, *, transparent: bool = False
-    ) -> None:
+    __slots__ = (
+        "_before",
+        "_chain",
+        "_checkpoint",
+        "_drop",
+        "_emitted",
+        "_endless",
+        "_entered",
+        "_holds",
+        "_mode",
+        "_num_outs",
+        "_patience",
+        "_skip",
+        "_started",
+        "_transparent",
+    )
+
+    def __init__(self, folds: Sequence[Fold], before: Token, saved: Record | None, *, transparent: bool = False) -> None:
         """Start with the resume token of the input before, and this sequencer's own saved record."""
         self._endless = any(isinstance(fold, Passes) and fold.count is None for fold in folds)
         self._before = before
-        self._skip, self._mode, states = saved if saved is not None else (0, OPEN, None)
-        self._chain = Chain(folds, states)
+        record = saved or Record(0, OPEN, ())
+        self._skip, self._mode, self._drop = record.skip, record.mode, record.drop
+        self._chain = Chain(folds, None if saved is None else record.states, recall=record.recall, unwrap=unwrapped)
+        self._holds = self._chain.holding is not None
+        if saved is None:
+            record = record._replace(states=tuple(self._chain.snapshot()))
+        self._checkpoint = before, record._replace(drop=0)
+        self._num_outs = 0
+        self._entered, self._patience = 0, _CHECKPOINT_ITEMS
         self._emitted = 0 if saved is None else 1  # a pass that gave something before the save is not an empty one
         self._started = False
         self._transparent = transparent
@@ -49,10 +78,11 @@ class Sequencer:
         ends = cut = False
         if not self._started:
             self._started = True
-            ends, cut = self._close(items, tokens, self._before, 0)
+            if not self._chain.recalling:
+                ends, cut = self._close(items, tokens, self._before, 0)
             cut = cut or self._mode != OPEN
         if unit.result is not None:
-            for number, results in enumerate(_by_input(unit)):
+            for number, results in enumerate(pieces_by_input(unit)):
                 if self._mode != OPEN:
                     break
                 step_ends, step_cut = self._take_input(unit.token_after(number), results, items, tokens)
@@ -67,6 +97,8 @@ class Sequencer:
             empty = self._endless and self._emitted + len(items) == 0
             self._emitted = -len(items)
             self._before, self._skip = self._pass_start(unit), 0
+        if ends and self._holds:
+            self._save(self._before, self._skip)
         self._emitted += len(items)
         return Sequenced(items, tokens, ends, unit.tail, cut, empty)
 
@@ -75,15 +107,17 @@ class Sequencer:
         for number, piece in enumerate(results):
             if number < skip:
                 continue
-            last = number == len(results) - 1
-            outs = self._chain.push(piece)
-            place = (after, 0) if last else (self._before, number + 1)
+            mark = (self._before, number, self._chain.lower()) if self._holds else None
+            outs = self._chain.push(piece, mark)
+            place = (after, 0) if number == len(results) - 1 else (self._before, number + 1)
             if outs:
                 self._emit(outs, items, tokens, *place)
             ends, cut = self._close(items, tokens, *place)
             if cut:
                 self._before = after
                 return ends, cut
+            if self._holds and self._chain.num_entered - self._entered >= self._patience:
+                self._save(*place)
         self._before = after
         return False, False
 
@@ -113,35 +147,41 @@ class Sequencer:
     def _emit(self, outs: Sequence[Any], items: list[Any], tokens: list[Token], before: Token, skip: int, mode: int = OPEN) -> None:
         if not outs:
             return
-        token = before if self._transparent else Token(before.source, (*before.sequencers, (skip, mode, tuple(self._chain.snapshot()))))
+        if self._holds:
+            below, record = self._checkpoint
+            for out in outs:
+                self._num_outs += 1
+                if self._num_outs > self._drop:
+                    items.append(out)
+                    tokens.append(_with(below, record._replace(drop=self._num_outs)))
+            return
+        token = before if self._transparent else _with(before, Record(skip, mode, tuple(self._chain.snapshot())))
         items.extend(outs)
         tokens.extend([token] * len(outs))
+
+    def _save(self, before: Token, skip: int) -> None:
+        """Take a checkpoint at this place, unless it cannot be one."""
+        chain = self._chain
+        if chain.recalling or not chain.settled or self._num_outs < self._drop:
+            return
+        held = chain.held()
+        if held:
+            oldest = min(held, key=lambda one: one.number)
+            below, skipped, lower = oldest.mark
+            states = tuple(chain.snapshot(lower, oldest.number))
+            self._checkpoint = below, Record(skipped, OPEN, states, chain.num_entered - oldest.number)
+        else:
+            self._checkpoint = before, Record(skip, self._mode, tuple(chain.snapshot(first=chain.num_entered)))
+        self._num_outs = self._drop = 0
+        self._entered, self._patience = chain.num_entered, max(_CHECKPOINT_ITEMS, len(held))
 
     def start_of_next_pass(self, unit: Unit) -> Token:
         """Return the token that resumes at the start of the pass after `unit`'s, seen from behind this sequencer."""
         below = self._pass_start(unit)
         if self._transparent:
             return below
-        return Token(below.source, (*below.sequencers, (0, OPEN, tuple(self._chain.snapshot()))))
+        return _with(below, Record(0, OPEN, tuple(self._chain.snapshot(first=self._chain.num_entered))))
 
 
-def _by_input(unit: Unit) -> list[list[Piece]]:
-    """Return the pieces that each good item of the unit gave."""
-    result = unit.result
-    assert isinstance(result, Result)
-    pieces = _pieces(result)
-    if result.origins is None:
-        return [[piece] for piece in pieces]
-    out: list[list[Piece]] = [[] for _ in range(unit.good_count())]
-    for origin, piece in zip(result.origins, pieces, strict=True):
-        out[origin].append(piece)
-    return out
-
-
-def _pieces(result: Result) -> list[Piece]:
-    block = result.block
-    if block is None:
-        assert not result.items
-        return []
-    keys = zip(block.epochs.tolist(), block.indices.tolist(), block.lanes.tolist(), strict=True)
-    return [Piece(item, key) for item, key in zip(result.items, keys, strict=True)]
+def _with(below: Token, record: Record) -> Token:
+    return below._replace(sequencers=(*below.sequencers, record))

@@ -10,17 +10,34 @@ import numpy as np
 from penstock._ops.block import Block, Ints
 from penstock._ops.rows import Rows
 
-__all__ = ["Failure", "Levels", "Piece", "Result", "Task", "Token", "Unit"]
+__all__ = ["Failure", "Levels", "Piece", "Record", "Result", "Task", "Token", "Unit"]
 
 Levels = list[tuple[Ints, Ints]]
+
+
+class Record(NamedTuple):
+    """What a sequencer adds to a token.
+
+    Attributes:
+        skip: results of the next input that were taken already.
+        mode: what to do with the rest of its pass.
+        states: of the folds.
+        recall: so many items that enter the holding fold next are put back to where they were held.
+        drop: so many results that come out next were delivered already.
+    """
+
+    skip: int
+    mode: int
+    states: tuple[Any, ...]
+    recall: int = 0
+    drop: int = 0
 
 
 class Token(NamedTuple):
     """Where to resume. `source` is (pass, position); each sequencer on the way adds a record of its own."""
 
     source: tuple[int, int]
-    sequencers: tuple[tuple[int, int, tuple[Any, ...]], ...] = ()
-    """(results of the next input already taken, what to do with the rest of its pass, states of the folds)."""
+    sequencers: tuple[Record, ...] = ()
 
 
 class Piece(NamedTuple):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
-__all__ = ["Batching", "Chain", "Fold", "Numbering", "Passes", "Sharding", "Skipping", "Taking"]
+__all__ = ["Batching", "Fold", "Numbering", "Passes", "Sharding", "Skipping", "Taking"]
 
 Item = Any
 
@@ -28,6 +28,9 @@ class Fold(Protocol):
 
     def closed(self, state: Any) -> bool:
         """Tell whether nothing more can come out of this pass."""
+
+    def restart(self, state: Any) -> Any:
+        """Return the state of the next pass when this one is cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,9 @@ class Taking:
     def closed(self, state: int) -> bool:
         return state >= self.count
 
+    def restart(self, state: int) -> int:
+        return 0
+
 
 @dataclass(frozen=True, slots=True)
 class Skipping:
@@ -67,6 +73,9 @@ class Skipping:
 
     def closed(self, state: int) -> bool:
         return False
+
+    def restart(self, state: int) -> int:
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +97,9 @@ class Sharding:
     def closed(self, state: int) -> bool:
         return False
 
+    def restart(self, state: int) -> int:
+        return 0
+
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
@@ -107,6 +119,9 @@ class Numbering:
 
     def closed(self, state: int) -> bool:
         return False
+
+    def restart(self, state: int) -> int:
+        return self.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +147,9 @@ class Batching:
     def closed(self, state: list[Item]) -> bool:
         return False
 
+    def restart(self, state: list[Item]) -> list[Item]:
+        return []
+
 
 @dataclass(frozen=True, slots=True)
 class Passes:
@@ -152,66 +170,5 @@ class Passes:
     def closed(self, state: int) -> bool:
         return False
 
-
-class Chain:
-    """Several folds, one on top of the other, run together. Not thread-safe: its owner holds the lock."""
-
-    __slots__ = ("_folds", "_states")
-
-    def __init__(self, folds: Sequence[Fold], states: Sequence[Any] | None = None) -> None:
-        self._folds = tuple(folds)
-        self._states = [fold.initial() for fold in folds] if states is None else list(states)
-        self._states = self.snapshot()  # a fold may change its state in place; the given one stays as it was
-
-    def snapshot(self) -> list[Any]:
-        """Copy the states: JSON values."""
-        return [list(state) if isinstance(state, list) else state for state in self._states]
-
-    def push(self, item: Item) -> Sequence[Item]:
-        """Take one item from below and return what comes out at the top."""
-        return self._push_from(0, (item,))
-
-    def end(self) -> tuple[Sequence[Item], bool]:
-        """Take the end of a pass; return what comes out before it, and whether it goes on upwards (no `repeat` held it)."""
-        return self._end_from(0)
-
-    def close_early(self) -> tuple[Sequence[Item], Literal["open", "cut", "end"]]:
-        """End the pass now if a fold lets nothing more out of it.
-
-        Returns what comes out, and "open" (nothing was done), "cut" (a `repeat` above asks for the next pass; the rest of this one and its
-        end must not be pushed) or "end" (the end of the pass went on upwards).
-        """
-        for level, (fold, state) in enumerate(zip(self._folds, self._states, strict=True)):
-            if fold.closed(state) and not (isinstance(fold, Taking) and fold.repeated and self._passes_wait(level)):
-                for below in range(level):
-                    self._states[below] = self._folds[below].initial()
-                outs, goes_on = self._end_from(level)
-                return outs, "end" if goes_on else "cut"
-        return (), "open"
-
-    def _passes_wait(self, level: int) -> bool:
-        """Tell whether a `repeat(count)` below has passes to come: a cut would give their epochs to the pass that a repeat above wants."""
-        return any(
-            isinstance(fold, Passes) and fold.count is not None and state + 1 < fold.count
-            for fold, state in zip(self._folds[:level], self._states[:level], strict=True)
-        )
-
-    def _push_from(self, level: int, items: Sequence[Item]) -> Sequence[Item]:
-        for position in range(level, len(self._folds)):
-            if not items:
-                return items
-            outs: list[Item] = []
-            for item in items:
-                self._states[position], some = self._folds[position].push(self._states[position], item)
-                outs.extend(some)
-            items = outs
-        return items
-
-    def _end_from(self, level: int) -> tuple[Sequence[Item], bool]:
-        top: list[Item] = []
-        for position in range(level, len(self._folds)):
-            self._states[position], outs, goes_on = self._folds[position].end(self._states[position])
-            top.extend(self._push_from(position + 1, outs))
-            if not goes_on:
-                return top, False
-        return top, True
+    def restart(self, state: int) -> int:
+        return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from operator import index
 from typing import Any
 
@@ -11,7 +12,17 @@ from penstock._plan.node import Map, Node
 from penstock._plan.random import wants_rng
 from penstock.errors import PlanError
 
-__all__ = ["bounded", "callable_argument", "count_argument", "finite", "indexable", "no_rng", "seed_argument", "shared_workers"]
+__all__ = [
+    "bounded",
+    "callable_argument",
+    "count_argument",
+    "finite",
+    "indexable",
+    "no_rng",
+    "seed_argument",
+    "shared_workers",
+    "shares_argument",
+]
 
 _LARGEST = 2**63
 
@@ -35,6 +46,23 @@ def seed_argument(value: Any, operator: str) -> int:
     if seed >= 2**64:
         raise PlanError(f"seed={seed} does not fit 64 bits", where=f"{operator}()", fix="give a seed below 2**64")
     return seed
+
+
+def shares_argument(values: Any, name: str, operator: str, count: int | None = None) -> tuple[float, ...]:
+    """Return shares that add up to 1, for numbers of any positive scale."""
+    try:
+        shares = [float(value) for value in values]
+    except (TypeError, ValueError):
+        shares = []
+    good = bool(shares) and all(math.isfinite(share) and share >= 0 for share in shares) and sum(shares) > 0
+    if not good or (count is not None and len(shares) != count):
+        how_many = "" if count is None else f"{count} "
+        raise PlanError(
+            f"{name}={values!r} is not a list of {how_many}shares",
+            where=f"{operator}()",
+            fix=f"give {how_many}numbers >= 0, not all of them 0",
+        )
+    return tuple(share / sum(shares) for share in shares)
 
 
 def callable_argument(fn: Any, operator: str) -> None:

@@ -9,16 +9,19 @@ from typing import Any
 from penstock._contracts.transform import Transform
 from penstock._plan.node import (
     Batch,
+    BucketByLength,
     Concatenate,
     Enumerate,
     Filter,
     FlatMap,
     Map,
     Node,
+    PackSequences,
     PaddedBatch,
     Prefetch,
     Read,
     ReadStream,
+    RejectionResample,
     Repeat,
     Shard,
     Shuffle,
@@ -61,6 +64,7 @@ def describe(node: Node, *, saved: bool = False) -> str:
             return "unbatch()"
         case Shuffle():
             size = "" if node.buffer_size is None else f"buffer_size={node.buffer_size}, "
+            size += f"buffer_bytes={node.buffer_bytes}, " if node.buffer_bytes else ""
             again = "" if node.reshuffle_each_epoch else ", reshuffle_each_epoch=False"
             return f"shuffle({size}seed={node.seed}{again})"
         case Shard():
@@ -76,14 +80,28 @@ def describe(node: Node, *, saved: bool = False) -> str:
         case Batch():
             return f"batch({node.batch_size}{', drop_remainder=True' if node.drop_remainder else ''})"
         case PaddedBatch():
-            extra = "".join(
-                f", {name}={value!r}"
-                for name, value in (("padded_shapes", node.padded_shapes), ("padding_values", node.padding_values))
-                if value is not None
-            )
-            return f"padded_batch({node.batch_size}{', drop_remainder=True' if node.drop_remainder else ''}{extra})"
+            return f"padded_batch({node.batch_size}{_extras(node)})"
+        case BucketByLength():
+            fn = node.name if saved else function_name(node.fn)
+            return f"bucket_by_length({fn}, {list(node.boundaries)}, {list(node.batch_sizes)}{_extras(node)})"
+        case PackSequences():
+            how = "split=True" if node.num_bins is None else f"num_bins={node.num_bins}"
+            return f"pack_sequences({node.length}, {how}, padding_value={node.padding_value!r})"
+        case RejectionResample():
+            fn = node.name if saved else function_name(node.fn)
+            initial = "" if node.initial is None else f", initial_dist={list(node.initial)}"
+            return f"rejection_resample({fn}, {list(node.target)}{initial}, seed={node.seed})"
         case Prefetch():
             return f"prefetch({node.buffer_size})"
+
+
+def _extras(node: PaddedBatch | BucketByLength) -> str:
+    drop = ", drop_remainder=True" if node.drop_remainder else ""
+    return drop + "".join(
+        f", {name}={value!r}"
+        for name, value in (("padded_shapes", node.padded_shapes), ("padding_values", node.padding_values))
+        if value is not None
+    )
 
 
 def lines(node: Node, *, saved: bool = False, depth: int = 0) -> list[str]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from penstock._order.arithmetic import INFINITE, Length, batch_length, repeat_length, shard_length
 from penstock._plan.node import (
     Batch,
+    BucketByLength,
     Concatenate,
     Filter,
     FlatMap,
     Node,
+    PackSequences,
     PaddedBatch,
     Read,
     ReadStream,
+    RejectionResample,
     Repeat,
     Shard,
     Skip,
@@ -21,7 +24,10 @@ from penstock._plan.node import (
     children_of,
 )
 
-__all__ = ["INFINITE", "is_indexable", "length_of", "walk"]
+__all__ = ["INFINITE", "STREAMS", "is_indexable", "length_of", "walk"]
+
+STREAMS = (Filter, FlatMap, Unbatch, ReadStream, BucketByLength, PackSequences, RejectionResample)
+"""Nodes behind which only reading tells which element stands where."""
 
 
 def walk(node: Node) -> list[Node]:
@@ -33,8 +39,8 @@ def walk(node: Node) -> list[Node]:
 
 
 def is_indexable(node: Node) -> bool:
-    """Tell whether element i of the plan is arithmetic: no filter, flat_map or unbatch, no generator."""
-    return not any(isinstance(part, (Filter, FlatMap, Unbatch, ReadStream)) for part in walk(node))
+    """Tell whether element i of the plan is arithmetic: nothing in it is of STREAMS."""
+    return not any(isinstance(part, STREAMS) for part in walk(node))
 
 
 def length_of(node: Node) -> Length:
@@ -44,7 +50,7 @@ def length_of(node: Node) -> Length:
             return len(node.source)
         case ReadStream():
             return node.source.declared_length()
-        case Filter() | FlatMap() | Unbatch():
+        case Filter() | FlatMap() | Unbatch() | BucketByLength() | PackSequences() | RejectionResample():
             return 0 if length_of(node.child) == 0 else None
         case Shard():
             return shard_length(length_of(node.child), node.num_shards, node.index)

@@ -13,16 +13,19 @@ from penstock._contracts.source import IndexedSource, StreamSource
 
 __all__ = [
     "Batch",
+    "BucketByLength",
     "Concatenate",
     "Enumerate",
     "Filter",
     "FlatMap",
     "Map",
     "Node",
+    "PackSequences",
     "PaddedBatch",
     "Prefetch",
     "Read",
     "ReadStream",
+    "RejectionResample",
     "Repeat",
     "Shard",
     "Shuffle",
@@ -89,12 +92,16 @@ class Unbatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Shuffle:
-    """A keyed permutation of positions: global without `buffer_size`, inside a window with one."""
+    """A keyed permutation of positions: global without `buffer_size`, inside a window with one.
+
+    Behind a filter or generator, where there are no positions, a buffer of elements, of at most `buffer_bytes`.
+    """
 
     child: Node
     buffer_size: int | None
     seed: int
     reshuffle_each_epoch: bool
+    buffer_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -176,6 +183,42 @@ class PaddedBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BucketByLength:
+    """Padded batches of elements of like lengths: `fn(element)` says the length."""
+
+    child: Node
+    fn: Function
+    name: str
+    boundaries: tuple[int, ...]
+    batch_sizes: tuple[int, ...]
+    drop_remainder: bool
+    padded_shapes: Any = None
+    padding_values: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PackSequences:
+    """Rows of `length` tokens of several sequences: whole ones in up to `num_bins` open rows; with None, cut where a row is full."""
+
+    child: Node
+    length: int
+    num_bins: int | None
+    padding_value: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RejectionResample:
+    """Only so many elements of each class that their shares become `target`. `initial`: the shares below, or None to count them."""
+
+    child: Node
+    fn: Function
+    name: str
+    target: tuple[float, ...]
+    initial: tuple[float, ...] | None
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prefetch:
     """At least `buffer_size` finished batches ahead of the consumer, memory permitting."""
 
@@ -200,6 +243,9 @@ Node = (
     | Zip
     | Batch
     | PaddedBatch
+    | BucketByLength
+    | PackSequences
+    | RejectionResample
     | Prefetch
 )
 

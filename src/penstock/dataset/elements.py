@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from penstock._plan import check
@@ -61,6 +61,41 @@ class ElementMethods(Chaining):
         check.callable_argument(fn, "flat_map")
         check.no_rng(fn, "flat_map")
         return self._with(plan.FlatMap(child=self._root, fn=fn, name=name or function_name(fn)))
+
+    def rejection_resample(
+        self,
+        class_fn: Callable[[Any], int],
+        target_dist: Sequence[float],
+        initial_dist: Sequence[float] | None = None,
+        seed: int = 0,
+        *,
+        name: str | None = None,
+    ) -> Self:
+        """Leave out elements of frequent classes so that the shares of the classes become `target_dist`.
+
+        Elements are kept or left out whole, none is repeated; as many are kept as the target allows. tf.data's operator of this name
+        gives (class, element) pairs; this one gives the elements.
+
+        Args:
+            class_fn: returns an element's class, 0..len(target_dist)-1.
+            target_dist: the wanted share of each class; any positive scale, zero leaves a class out.
+            initial_dist: the shares below; None counts them on the way, so the first hundred elements are only roughly balanced.
+            seed: of the draws; each depends on the seed, the pass and the number of the element.
+            name: of the stage in errors and figures; the function's name by default.
+        """
+        check.callable_argument(class_fn, "rejection_resample")
+        check.no_rng(class_fn, "rejection_resample")
+        target = check.shares_argument(target_dist, "target_dist", "rejection_resample")
+        initial = None if initial_dist is None else check.shares_argument(initial_dist, "initial_dist", "rejection_resample", len(target))
+        node = plan.RejectionResample(
+            child=self._root,
+            fn=class_fn,
+            name=name or function_name(class_fn),
+            target=target,
+            initial=initial,
+            seed=check.seed_argument(seed, "rejection_resample"),
+        )
+        return self._with(node)
 
     def unbatch(self) -> Self:
         """Split each element along the first dimension of its arrays."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from penstock._plan import check
 from penstock._plan import node as plan
+from penstock._plan.describe import function_name
 from penstock.dataset.chaining import Chaining
+from penstock.errors import PlanError
 
 __all__ = ["GroupMethods"]
 
@@ -45,5 +48,75 @@ class GroupMethods(Chaining):
             drop_remainder=bool(drop_remainder),
             padded_shapes=padded_shapes,
             padding_values=padding_values,
+        )
+        return self._with(node)
+
+    def bucket_by_length(
+        self,
+        length_fn: Callable[[Any], int],
+        bucket_boundaries: Sequence[int],
+        bucket_batch_sizes: Sequence[int],
+        padded_shapes: Any = None,
+        padding_values: Any = None,
+        *,
+        drop_remainder: bool = False,
+        name: str | None = None,
+    ) -> Self:
+        """Make padded batches of elements of like lengths: less padding than in a `padded_batch` of whatever comes.
+
+        A batch comes as soon as its bucket is full; at the end of a pass what is left comes bucket by bucket. A saved state holds the
+        numbers of the waiting elements, and a resume reads them again. tf.data calls it bucket_by_sequence_length.
+
+        Args:
+            length_fn: returns an element's length.
+            bucket_boundaries: ascending; bucket b takes lengths from boundary b-1 up to, not including, boundary b.
+            bucket_batch_sizes: batch size of each bucket, one more than boundaries.
+            padded_shapes: as in `padded_batch`.
+            padding_values: as in `padded_batch`.
+            drop_remainder: whether to leave out the batches of a pass that are not full.
+            name: of the stage in errors and figures; the function's name by default.
+        """
+        check.callable_argument(length_fn, "bucket_by_length")
+        check.no_rng(length_fn, "bucket_by_length")
+        boundaries = tuple(check.count_argument(value, "bucket_boundaries", "bucket_by_length", least=1) for value in bucket_boundaries)
+        sizes = tuple(check.count_argument(value, "bucket_batch_sizes", "bucket_by_length", least=1) for value in bucket_batch_sizes)
+        if list(boundaries) != sorted(set(boundaries)) or len(sizes) != len(boundaries) + 1:
+            raise PlanError(
+                f"bucket_boundaries={list(boundaries)} with bucket_batch_sizes={list(sizes)}",
+                where="bucket_by_length()",
+                fix="give ascending boundaries, and one batch size more than boundaries",
+            )
+        node = plan.BucketByLength(
+            child=self._root,
+            fn=length_fn,
+            name=name or function_name(length_fn),
+            boundaries=boundaries,
+            batch_sizes=sizes,
+            drop_remainder=bool(drop_remainder),
+            padded_shapes=padded_shapes,
+            padding_values=padding_values,
+        )
+        return self._with(node)
+
+    def pack_sequences(self, length: int, *, num_bins: int = 64, split: bool = False, padding_value: Any = 0) -> Self:
+        """Put several sequences side by side in rows of `length` tokens, so that little padding is trained on.
+
+        A sequence is an array of one dimension, or a dict of such arrays of equal lengths (tokens, labels, masks). A row is a dict of the
+        same fields ("tokens" for a bare array), each [length], with `segment_ids` int32 [length] (1, 2, ... for each sequence, 0 for
+        padding) and `positions` int32 [length] (counted from 0 in each sequence). `feed.stats()` says what share is padding.
+
+        Args:
+            length: tokens per row.
+            num_bins: open rows: a sequence goes whole into the first that has room; when none has, the fullest one is delivered (first
+                fit). A longer sequence than `length` is an error.
+            split: put the sequences one after the other instead, and cut them where a row is full: no padding but in the last row of
+                a pass. The parts of a cut sequence are segments of their own.
+            padding_value: of the fields behind the last token.
+        """
+        node = plan.PackSequences(
+            child=self._root,
+            length=check.count_argument(length, "length", "pack_sequences", least=1),
+            num_bins=None if split else check.count_argument(num_bins, "num_bins", "pack_sequences", least=1),
+            padding_value=padding_value,
         )
         return self._with(node)

@@ -6,10 +6,13 @@ from typing import Self
 
 from penstock._plan import check
 from penstock._plan import node as plan
+from penstock._plan.length import is_indexable
 from penstock.dataset.chaining import LATER, Chaining, branches
 from penstock.errors import PlanError
 
 __all__ = ["OrderMethods"]
+
+_BUFFER_BYTES = 256 << 20
 
 
 class OrderMethods(Chaining):
@@ -17,23 +20,38 @@ class OrderMethods(Chaining):
 
     __slots__ = ()
 
-    def shuffle(self, buffer_size: int | None = None, seed: int = 0, reshuffle_each_epoch: bool = True) -> Self:
+    def shuffle(
+        self, buffer_size: int | None = None, seed: int = 0, reshuffle_each_epoch: bool = True, *, buffer_bytes: int | None = None
+    ) -> Self:
         """Put the elements in a random order that the seed determines: of all of them, or inside a window.
+
+        Behind a filter, flat_map or generator, where the elements have no positions, a buffer of `buffer_size` elements is kept and a
+        random one of them comes next, as in tf.data; a saved state then holds the numbers of those in the buffer, and a resume reads them
+        again.
 
         Args:
             buffer_size: None for a global permutation. A number k moves each element less than k places; no data are buffered, and
                 k >= len is the global permutation.
             seed: equal seeds give equal permutations of equal lengths.
             reshuffle_each_epoch: whether each pass of a `repeat` above has an order of its own.
+            buffer_bytes: bound on the elements in the buffer, where there is one; 256 MB by default. It depends on the data alone, so
+                the order does too.
 
         Raises:
-            PlanError: behind a filter, flat_map or generator, and on endless datasets.
+            PlanError: without `buffer_size` behind a filter, flat_map or generator, and on endless datasets.
         """
-        check.indexable(self._root, "shuffle", LATER)
-        check.finite(self._root, "shuffle", "shuffle() first, then repeat(): each epoch gets an order of its own")
         size = None if buffer_size is None else check.count_argument(buffer_size, "buffer_size", "shuffle", least=1)
         seed = check.seed_argument(seed, "shuffle")
-        return self._with(plan.Shuffle(child=self._root, buffer_size=size, seed=seed, reshuffle_each_epoch=bool(reshuffle_each_epoch)))
+        num_bytes = 0
+        if size is not None and not is_indexable(self._root):
+            num_bytes = check.count_argument(_BUFFER_BYTES if buffer_bytes is None else buffer_bytes, "buffer_bytes", "shuffle", least=1)
+        else:
+            check.indexable(self._root, "shuffle", f"give it a buffer_size=, or {LATER}")
+            check.finite(self._root, "shuffle", "shuffle() first, then repeat(): each epoch gets an order of its own")
+        node = plan.Shuffle(
+            child=self._root, buffer_size=size, seed=seed, reshuffle_each_epoch=bool(reshuffle_each_epoch), buffer_bytes=num_bytes
+        )
+        return self._with(node)
 
     def shard(self, num_shards: int, index: int) -> Self:
         """Keep elements index, index + num_shards, ...: one rank's part. All shards together are the whole, in its order."""

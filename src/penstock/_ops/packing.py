@@ -1,0 +1,99 @@
+"""Sequences put side by side in one row, with what a model needs to keep them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import SpecError
+
+__all__ = ["pack_rows", "sequence_length", "whole_sequence_length"]
+
+_RESERVED = ("segment_ids", "positions")
+
+
+def sequence_length(element: Any) -> int:
+    """Return the length of a sequence: an array of one dimension, or a dict of such arrays of equal lengths.
+
+    Raises:
+        SpecError: it is neither.
+    """
+    if isinstance(element, np.ndarray) and element.ndim == 1:
+        return len(element)
+    if isinstance(element, dict) and element and not any(name in element for name in _RESERVED):
+        lengths = {len(value) if isinstance(value, np.ndarray) and value.ndim == 1 else -1 for value in element.values()}
+        if len(lengths) == 1 and -1 not in lengths:
+            return lengths.pop()
+    raise SpecError(
+        f"{_shown(element)} cannot be packed",
+        where="pack_sequences()",
+        fix="give one array of one dimension, or a dict of such arrays of equal lengths (not named segment_ids or positions)",
+    )
+
+
+def whole_sequence_length(length: int) -> Callable[[Any], int]:
+    """Return `sequence_length` that refuses more than `length` tokens."""
+
+    def measure(element: Any) -> int:
+        found = sequence_length(element)
+        if found > length:
+            raise SpecError(
+                f"a sequence of {found} tokens does not fit a row of {length}",
+                where="pack_sequences()",
+                fix=f"cut or split it in a map before, filter it out, or use pack_sequences({length}, split=True)",
+            )
+        return found
+
+    return measure
+
+
+def pack_rows(length: int, padding_value: Any) -> Callable[[tuple[Any, ...], Any], dict[str, NDArray[Any]]]:
+    """Return the function that makes a packed row of sequences.
+
+    The row is a dict of the sequences' fields ("tokens" for bare arrays), each [length] with `padding_value` behind the last token, and
+    `segment_ids` int32 [length] (1, 2, ... per sequence, 0 for padding) and `positions` int32 [length] (0, 1, ... in each sequence's part).
+    """
+
+    def pack(values: tuple[Any, ...], layout: list[tuple[int, int]] | None) -> dict[str, NDArray[Any]]:
+        first = values[0] if isinstance(values[0], dict) else {"tokens": values[0]}
+        spans = layout or [(0, sequence_length(value)) for value in values]
+        starts = np.cumsum([0, *(end - begin for begin, end in spans)])
+        row = {name: np.full(length, padding_value, array.dtype) for name, array in first.items()}
+        segments, positions = np.zeros(length, np.int32), np.zeros(length, np.int32)
+        for number, (value, (begin, end), start) in enumerate(zip(values, spans, starts.tolist(), strict=False), 1):
+            stop = start + end - begin
+            fields = value if isinstance(value, dict) else {"tokens": value}
+            _check_fields(first, fields)
+            for name, array in row.items():
+                array[start:stop] = fields[name][begin:end]
+            segments[start:stop] = number
+            positions[start:stop] = np.arange(end - begin, dtype=np.int32)
+        return {**row, "segment_ids": segments, "positions": positions}
+
+    return pack
+
+
+def _check_fields(first: dict[str, Any], other: dict[str, Any]) -> None:
+    spec = {name: array.dtype for name, array in first.items()}
+    found = {name: array.dtype for name, array in other.items()}
+    if found != spec:
+        raise SpecError(
+            f"sequences of one row differ: {_words(spec)} and {_words(found)}",
+            where="pack_sequences()",
+            fix="give all sequences the same fields and dtypes before pack_sequences",
+        )
+
+
+def _words(spec: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {dtype}" for name, dtype in spec.items())
+
+
+def _shown(element: Any) -> str:
+    if isinstance(element, dict):
+        return "a dict of " + ", ".join(f"{name}: {_shown(value)}" for name, value in element.items())
+    if isinstance(element, np.ndarray):
+        return f"an array {element.dtype}{list(element.shape)}"
+    return f"a {type(element).__name__}"

@@ -1,0 +1,89 @@
+"""What a fold needs to know of an element, found by the workers: user code never runs where the folds do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import index
+from typing import Any, NamedTuple
+
+from penstock._ops.block import Block, ElementFailed, Ints
+from penstock._ops.worker import WorkerContext
+from penstock.errors import SpecError
+
+__all__ = ["GatherOp", "Gathered", "WeighOp", "Weighed", "whole_number"]
+
+
+class Weighed(NamedTuple):
+    """An element on its way to a fold, with what the fold asks of it."""
+
+    value: Any
+    weight: Any
+
+
+class Gathered(NamedTuple):
+    """Elements that a fold put together, and how they lie."""
+
+    values: tuple[Any, ...]
+    layout: Any
+
+
+class _OneToOne:
+    """An operator that leaves positions alone."""
+
+    __slots__ = ()
+
+    def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
+        return epochs, positions
+
+
+@dataclass(frozen=True, slots=True)
+class WeighOp(_OneToOne):
+    """Each element with `fn(element)`."""
+
+    fn: Callable[[Any], Any]
+    name: str
+
+    def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+        out: list[Any] = []
+        append, fn, rows = out.append, self.fn, block.rows()
+        try:
+            for row in rows:
+                append(Weighed(row, fn(row)))
+        except BaseException as error:
+            raise ElementFailed(len(out), self.name, error) from error
+        return block.with_rows(out)
+
+
+@dataclass(frozen=True, slots=True)
+class GatherOp(_OneToOne):
+    """Each group of elements through `fn(values, layout)`."""
+
+    fn: Callable[[tuple[Any, ...], Any], Any]
+    name: str
+
+    def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+        out: list[Any] = []
+        append, fn, groups = out.append, self.fn, block.rows()
+        try:
+            for group in groups:
+                append(fn(group.values, group.layout))
+        except BaseException as error:
+            raise ElementFailed(len(out), self.name, error) from error
+        return block.with_rows(out)
+
+
+def whole_number(value: Any, what: str, limit: int | None, where: str) -> int:
+    """Return a user's number as an int in 0..limit-1.
+
+    Raises:
+        SpecError: it is another.
+    """
+    try:
+        number = -1 if isinstance(value, bool) else index(value)
+    except TypeError:
+        number = -1
+    if number < 0 or (limit is not None and number >= limit):
+        wanted = "a whole number >= 0" if limit is None else f"a whole number in 0..{limit - 1}"
+        raise SpecError(f"{value!r} is not {what}", where=where, fix=f"return {wanted}")
+    return number

@@ -1,0 +1,204 @@
+"""Several folds run together, and the folds among them that hold items between inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, cast
+
+from penstock._order.folds import Fold, Item, Passes, Taking
+
+__all__ = ["Chain", "Held", "HoldingFold"]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An item inside a fold that holds items: its number (how many entered before it) and the mark of the place before it."""
+
+    number: int
+    mark: Any
+    item: Item
+
+
+class HoldingFold(Fold, Protocol):
+    """A fold whose state holds items between inputs. Its states are objects of its own; `push` and `end` may change them in place."""
+
+    def held(self, state: Any) -> Sequence[Held]:
+        """List what is held, in any order."""
+
+    def save(self, state: Any, first: int) -> Any:
+        """Return the state as a JSON value, held items as their numbers less `first`."""
+
+    def load(self, saved: Any, found: Callable[[int], Held]) -> Any:
+        """Return the state of a JSON value that `save` gave; `found` returns the item of a number.
+
+        Raises:
+            ValueError, TypeError, KeyError, IndexError: the value is not one that `save` gave.
+        """
+
+    def numbers(self, saved: Any) -> Sequence[int]:
+        """List the numbers of the items that a saved state holds."""
+
+
+class Chain:
+    """Several folds, one on top of the other, run together. Not thread-safe: its owner holds the lock.
+
+    At most one of them holds items (`HoldingFold`). Items are numbered where they enter it, and carry the mark that their owner gave.
+    """
+
+    __slots__ = ("_count", "_folds", "_missing", "_recalled", "_saved", "_states", "_wanted", "_wrap", "holding")
+
+    def __init__(
+        self,
+        folds: Sequence[Fold],
+        states: Sequence[Any] | None = None,
+        *,
+        recall: int = 0,
+        unwrap: Callable[[Item], Item] | None = None,
+    ) -> None:
+        """Start with `states`, as `snapshot` gave them.
+
+        Args:
+            folds: the lowest first.
+            states: one per fold, or None for the beginning.
+            recall: so many items, the next ones that reach the holding fold, entered it before the snapshot was taken: they are put
+                back where they were held, and nothing comes out for them.
+            unwrap: makes what leaves the holding fold of the `Held` items in it; None leaves them wrapped.
+        """
+        self._folds = tuple(folds)
+        self.holding = next((level for level, fold in enumerate(folds) if hasattr(fold, "held")), None)
+        self._states = [fold.initial() for fold in folds] if states is None else [_copied(state) for state in states]
+        self._count = 0
+        self._wrap = unwrap or (lambda item: item)
+        self._recalled: dict[int, Held] = {}
+        self._missing = recall
+        self._saved: Any = None
+        self._wanted: set[int] = set()
+        if self.holding is not None and states is not None:
+            self._saved = states[self.holding]
+            self._wanted = set(self._holder().numbers(self._saved))
+            if recall == 0:
+                self._load()
+
+    @property
+    def recalling(self) -> bool:
+        """Tell whether items that were held are still awaited."""
+        return self._missing > 0
+
+    def held(self) -> Sequence[Held]:
+        """List what the holding fold holds."""
+        return () if self.holding is None else self._holder().held(self._states[self.holding])
+
+    @property
+    def settled(self) -> bool:
+        """Tell whether no fold but the holding one has items in its state."""
+        return all(not isinstance(state, list) or not state for level, state in enumerate(self._states) if level != self.holding)
+
+    def lower(self) -> list[Any]:
+        """Copy the states of the folds below the holding one: JSON values."""
+        return [_copied(state) for state in self._states[: self.holding]]
+
+    def snapshot(self, lower: Sequence[Any] | None = None, first: int = 0) -> list[Any]:
+        """Copy the states: JSON values.
+
+        Args:
+            lower: what stands for the folds below the holding one: their states before the oldest held item.
+            first: the number of that item; held items are counted from it.
+        """
+        if self.holding is None:
+            return [_copied(state) for state in self._states]
+        here = self._holder().save(self._states[self.holding], first)
+        above = [_copied(state) for state in self._states[self.holding + 1 :]]
+        return [*(self.lower() if lower is None else lower), here, *above]
+
+    @property
+    def num_entered(self) -> int:
+        """Count the items that entered the holding fold."""
+        return self._count
+
+    def push(self, item: Item, mark: Any = None) -> Sequence[Item]:
+        """Take one item from below and return what comes out at the top."""
+        return self._push_from(0, (item,), mark)
+
+    def end(self) -> tuple[Sequence[Item], bool]:
+        """Take the end of a pass; return what comes out before it, and whether it goes on upwards (no `repeat` held it)."""
+        return self._end_from(0)
+
+    def close_early(self) -> tuple[Sequence[Item], Literal["open", "cut", "end"]]:
+        """End the pass now if a fold lets nothing more out of it.
+
+        Returns what comes out, and "open" (nothing was done), "cut" (a `repeat` above asks for the next pass; the rest of this one and its
+        end must not be pushed) or "end" (the end of the pass went on upwards).
+        """
+        for level, (fold, state) in enumerate(zip(self._folds, self._states, strict=True)):
+            if level == self.holding and self.recalling:
+                break
+            if fold.closed(state) and not (isinstance(fold, Taking) and fold.repeated and self._passes_wait(level)):
+                for below in range(level):
+                    self._states[below] = self._folds[below].restart(self._states[below])
+                outs, goes_on = self._end_from(level)
+                return outs, "end" if goes_on else "cut"
+        return (), "open"
+
+    def _passes_wait(self, level: int) -> bool:
+        """Tell whether a `repeat(count)` below has passes to come: a cut would give their epochs to the pass that a repeat above wants."""
+        return any(
+            isinstance(fold, Passes) and fold.count is not None and state + 1 < fold.count
+            for fold, state in zip(self._folds[:level], self._states[:level], strict=True)
+        )
+
+    def _push_from(self, level: int, items: Sequence[Item], mark: Any = None) -> Sequence[Item]:
+        for position in range(level, len(self._folds)):
+            if not items:
+                return items
+            if position == self.holding:
+                items = self._enter(items, mark)
+                continue
+            outs: list[Item] = []
+            for item in items:
+                self._states[position], some = self._folds[position].push(self._states[position], item)
+                outs.extend(some)
+            items = outs
+        return items
+
+    def _enter(self, items: Sequence[Item], mark: Any) -> Sequence[Item]:
+        """Push items into the holding fold, or put them back where they were."""
+        level = self.holding
+        assert level is not None
+        outs: list[Item] = []
+        for item in items:
+            held = Held(self._count, mark, item)
+            self._count += 1
+            if self._missing:
+                if held.number in self._wanted:
+                    self._recalled[held.number] = held
+                self._missing -= 1
+                if not self._missing:
+                    self._load()
+                continue
+            self._states[level], some = self._folds[level].push(self._states[level], held)
+            outs.extend(map(self._wrap, some))
+        return outs
+
+    def _load(self) -> None:
+        level = self.holding
+        assert level is not None
+        self._states[level] = self._holder().load(self._saved, self._recalled.__getitem__)
+        self._recalled, self._saved, self._wanted = {}, None, set()
+
+    def _holder(self) -> HoldingFold:
+        assert self.holding is not None
+        return cast(HoldingFold, self._folds[self.holding])
+
+    def _end_from(self, level: int) -> tuple[Sequence[Item], bool]:
+        top: list[Item] = []
+        for position in range(level, len(self._folds)):
+            self._states[position], outs, goes_on = self._folds[position].end(self._states[position])
+            top.extend(self._push_from(position + 1, [self._wrap(out) for out in outs] if position == self.holding else outs))
+            if not goes_on:
+                return top, False
+        return top, True
+
+
+def _copied(state: Any) -> Any:
+    return list(state) if isinstance(state, list) else state

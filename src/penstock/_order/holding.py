@@ -1,0 +1,327 @@
+"""Folds that hold items between inputs: buckets, packs, shuffle buffers, windows. Their saved states hold numbers of items, never items."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, NamedTuple
+
+from penstock import kernels
+from penstock._order.chain import Held
+
+__all__ = ["Bucketing", "Buffering", "Concatenating", "FirstFit", "Group", "Windowing"]
+
+Weight = Callable[[Held], Any]
+Find = Callable[[int], Held]
+
+
+class Group(NamedTuple):
+    """Items that become one element, and how they lie in it."""
+
+    items: list[Held]
+    layout: Any
+
+
+class _Holding:
+    """What all folds of this room have in common: they end with every pass and never close one."""
+
+    __slots__ = ()
+
+    def closed(self, state: Any) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Bucketing(_Holding):
+    """Lists of `batch_sizes[b]` items of bucket b: the number of `boundaries` that an item's length has reached. State: the buckets.
+
+    At the end of a pass what is left comes out bucket by bucket.
+    """
+
+    boundaries: tuple[int, ...]
+    batch_sizes: tuple[int, ...]
+    drop_remainder: bool
+    weight: Weight
+
+    def initial(self) -> list[list[Held]]:
+        return [[] for _ in self.batch_sizes]
+
+    def restart(self, state: list[list[Held]]) -> list[list[Held]]:
+        return self.initial()
+
+    def push(self, state: list[list[Held]], item: Held) -> tuple[list[list[Held]], Sequence[list[Held]]]:
+        number = bisect_right(self.boundaries, self.weight(item))
+        bucket = state[number]
+        bucket.append(item)
+        if len(bucket) < self.batch_sizes[number]:
+            return state, ()
+        state[number] = []
+        return state, (bucket,)
+
+    def end(self, state: list[list[Held]]) -> tuple[list[list[Held]], Sequence[list[Held]], bool]:
+        return self.initial(), [] if self.drop_remainder else [bucket for bucket in state if bucket], True
+
+    def held(self, state: list[list[Held]]) -> Sequence[Held]:
+        return [item for bucket in state for item in bucket]
+
+    def save(self, state: list[list[Held]], first: int) -> list[list[int]]:
+        return [_numbers(bucket, first) for bucket in state]
+
+    def numbers(self, saved: list[list[int]]) -> Sequence[int]:
+        if len(saved) != len(self.batch_sizes):
+            raise ValueError(f"{len(saved)} buckets instead of {len(self.batch_sizes)}")
+        return _whole(chain.from_iterable(saved))
+
+    def load(self, saved: list[list[int]], found: Find) -> list[list[Held]]:
+        return [[found(number) for number in bucket] for bucket in saved]
+
+
+@dataclass(slots=True, eq=False)
+class _Bin:
+    items: list[Held] = field(default_factory=list)
+    used: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FirstFit(_Holding):
+    """Groups of whole items of at most `capacity` in all: each item goes into the first of up to `num_bins` open bins that has room.
+
+    When none has, the fullest is closed and a new one opened. A bin that is full is closed at once. State: the bins, oldest first.
+    """
+
+    capacity: int
+    num_bins: int
+    weight: Weight
+
+    def initial(self) -> list[_Bin]:
+        return []
+
+    def restart(self, state: list[_Bin]) -> list[_Bin]:
+        return []
+
+    def push(self, state: list[_Bin], item: Held) -> tuple[list[_Bin], Sequence[Group]]:
+        size, capacity = self.weight(item), self.capacity
+        outs = []
+        one = next((one for one in state if one.used + size <= capacity), None)
+        if one is None:
+            if len(state) == self.num_bins:
+                fullest = max(range(len(state)), key=lambda place: state[place].used)
+                outs.append(_group(state.pop(fullest)))
+            one = _Bin()
+            state.append(one)
+        one.items.append(item)
+        one.used += size
+        if one.used == capacity:
+            state.remove(one)
+            outs.append(_group(one))
+        return state, outs
+
+    def end(self, state: list[_Bin]) -> tuple[list[_Bin], Sequence[Group], bool]:
+        return [], [_group(one) for one in state], True
+
+    def held(self, state: list[_Bin]) -> Sequence[Held]:
+        return [item for one in state for item in one.items]
+
+    def save(self, state: list[_Bin], first: int) -> list[list[int]]:
+        return [_numbers(one.items, first) for one in state]
+
+    def numbers(self, saved: list[list[int]]) -> Sequence[int]:
+        return _whole(chain.from_iterable(saved))
+
+    def load(self, saved: list[list[int]], found: Find) -> list[_Bin]:
+        bins = []
+        for numbers in saved:
+            items = [found(number) for number in numbers]
+            bins.append(_Bin(items, sum(self.weight(item) for item in items)))
+        return bins
+
+
+def _group(one: _Bin) -> Group:
+    return Group(one.items, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Concatenating(_Holding):
+    """Groups of exactly `capacity`: items one after the other, cut where a group is full. State: the items of the open group.
+
+    The layout says for each item which part of it, (begin, end), stands in the group. The last group of a pass may be short.
+    """
+
+    capacity: int
+    weight: Weight
+
+    def initial(self) -> list[tuple[Held, int]]:
+        return []
+
+    def restart(self, state: list[tuple[Held, int]]) -> list[tuple[Held, int]]:
+        return []
+
+    def push(self, state: list[tuple[Held, int]], item: Held) -> tuple[list[tuple[Held, int]], Sequence[Group]]:
+        outs = []
+        begin, size = 0, self.weight(item)
+        used = sum(self.weight(held) - start for held, start in state)
+        while used + size - begin >= self.capacity:
+            end = begin + self.capacity - used
+            outs.append(self._cut([*state, (item, begin)], end))
+            state, begin, used = [], end, 0
+        if begin < size:
+            state.append((item, begin))
+        return state, outs
+
+    def end(self, state: list[tuple[Held, int]]) -> tuple[list[tuple[Held, int]], Sequence[Group], bool]:
+        return [], [self._cut(state, self.weight(state[-1][0]))] if state else [], True
+
+    def _cut(self, parts: list[tuple[Held, int]], end: int) -> Group:
+        """Make a group whose last item ends at `end`."""
+        ends = [*(self.weight(held) for held, _ in parts[:-1]), end]
+        return Group([held for held, _ in parts], [(start, stop) for (_, start), stop in zip(parts, ends, strict=True)])
+
+    def held(self, state: list[tuple[Held, int]]) -> Sequence[Held]:
+        return [held for held, _ in state]
+
+    def save(self, state: list[tuple[Held, int]], first: int) -> list[list[int]]:
+        return [[held.number - first, start] for held, start in state]
+
+    def numbers(self, saved: list[list[int]]) -> Sequence[int]:
+        return _whole(number for number, _ in saved)
+
+    def load(self, saved: list[list[int]], found: Find) -> list[tuple[Held, int]]:
+        return [(found(number), start) for number, start in saved]
+
+
+@dataclass(slots=True)
+class _Buffer:
+    number: int
+    draws: int
+    items: list[Held]
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class Buffering(_Holding):
+    """A random one of the last items: whenever `buffer_size` are held, or more than `buffer_bytes` in all, one of them comes out.
+
+    State: the number of the pass and of the draws in it, and the buffer.
+    """
+
+    buffer_size: int
+    buffer_bytes: int
+    seed: int
+    reshuffle: bool
+    weight: Weight
+
+    def initial(self) -> _Buffer:
+        return _Buffer(0, 0, [], 0)
+
+    def restart(self, state: _Buffer) -> _Buffer:
+        return _Buffer(state.number + 1, 0, [], 0)
+
+    def push(self, state: _Buffer, item: Held) -> tuple[_Buffer, Sequence[Held]]:
+        state.items.append(item)
+        state.used += self.weight(item)
+        outs = []
+        while len(state.items) >= self.buffer_size or (state.used > self.buffer_bytes and len(state.items) > 1):
+            outs.append(self._draw(state))
+        return state, outs
+
+    def end(self, state: _Buffer) -> tuple[_Buffer, Sequence[Held], bool]:
+        outs = []
+        while state.items:
+            outs.append(self._draw(state))
+        return self.restart(state), outs, True
+
+    def _draw(self, state: _Buffer) -> Held:
+        key = kernels.mix(self.seed, state.number if self.reshuffle else 0, state.draws)
+        place = key * len(state.items) >> 64
+        state.draws += 1
+        items = state.items
+        items[place], items[-1] = items[-1], items[place]
+        out = items.pop()
+        state.used -= self.weight(out)
+        return out
+
+    def held(self, state: _Buffer) -> Sequence[Held]:
+        return state.items
+
+    def save(self, state: _Buffer, first: int) -> dict[str, Any]:
+        return {"pass": state.number, "draws": state.draws, "held": _numbers(state.items, first)}
+
+    def numbers(self, saved: dict[str, Any]) -> Sequence[int]:
+        _whole((saved["pass"], saved["draws"]))
+        return _whole(saved["held"])
+
+    def load(self, saved: dict[str, Any], found: Find) -> _Buffer:
+        items = [found(number) for number in saved["held"]]
+        return _Buffer(saved["pass"], saved["draws"], items, sum(map(self.weight, items)))
+
+
+@dataclass(slots=True)
+class _Window:
+    gap: int
+    items: list[Held]
+
+
+@dataclass(frozen=True, slots=True)
+class Windowing(_Holding):
+    """Groups of `size` items, every `stride`-th one, a new group beginning every `shift` items.
+
+    State: how many items to leave out before the next group begins, and the items from its beginning on.
+    """
+
+    size: int
+    shift: int
+    stride: int
+    drop_remainder: bool
+
+    def initial(self) -> _Window:
+        return _Window(0, [])
+
+    def restart(self, state: _Window) -> _Window:
+        return self.initial()
+
+    def push(self, state: _Window, item: Held) -> tuple[_Window, Sequence[Group]]:
+        if state.gap:
+            state.gap -= 1
+            return state, ()
+        state.items.append(item)
+        if len(state.items) <= (self.size - 1) * self.stride:
+            return state, ()
+        out = Group(state.items[:: self.stride], None)
+        state.gap = max(0, self.shift - len(state.items))
+        state.items = state.items[self.shift :]
+        return state, (out,)
+
+    def end(self, state: _Window) -> tuple[_Window, Sequence[Group], bool]:
+        outs = []
+        items = [] if self.drop_remainder else state.items
+        while items:
+            outs.append(Group(items[:: self.stride], None))
+            items = items[self.shift :]
+        return self.initial(), outs, True
+
+    def held(self, state: _Window) -> Sequence[Held]:
+        return state.items
+
+    def save(self, state: _Window, first: int) -> dict[str, Any]:
+        return {"gap": state.gap, "held": _numbers(state.items, first)}
+
+    def numbers(self, saved: dict[str, Any]) -> Sequence[int]:
+        _whole((saved["gap"],))
+        return _whole(saved["held"])
+
+    def load(self, saved: dict[str, Any], found: Find) -> _Window:
+        return _Window(saved["gap"], [found(number) for number in saved["held"]])
+
+
+def _numbers(items: Iterable[Held], first: int) -> list[int]:
+    return [item.number - first for item in items]
+
+
+def _whole(numbers: Iterable[Any]) -> list[int]:
+    """Check numbers of a saved state."""
+    out = list(numbers)
+    if any(type(number) is not int or number < 0 for number in out):
+        raise ValueError("a number of an item that is none")
+    return out
