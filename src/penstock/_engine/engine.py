@@ -40,6 +40,7 @@ class Engine:
         start: Token,
         allocate: Callable[[int], Any],
         listeners: list[Listener],
+        ordered: bool = True,
     ) -> None:
         """Prepare to run from the state `start`; nothing happens yet.
 
@@ -50,8 +51,9 @@ class Engine:
             start: the token to resume behind.
             allocate: gives the memory of batches.
             listeners: called with every event, from the thread where it happens.
+            ordered: whether elements keep their order, or go on as they are finished.
         """
-        self._flow = Flow(program, max(1, num_workers), memory_bytes, start)
+        self._flow = Flow(program, max(1, num_workers), memory_bytes, start, ordered=ordered)
         self._listeners = listeners
         self._mutex = threading.Lock()
         self._delivered = 0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from penstock._contracts.element import bytes_of
+from penstock._engine.completion import refused
 from penstock._engine.operators import (
     BATCHES,
     Counter,
@@ -37,13 +38,16 @@ from penstock._plan import node as plan
 from penstock._plan.length import STREAMS, length_of
 from penstock.errors import PlanError
 
-__all__ = ["lower"]
+__all__ = ["check_completion", "lower"]
 
 _NUMBERING = (plan.Take, plan.Skip, plan.Shard, plan.Repeat)
 
 
-def lower(root: plan.Node) -> Program:
+def lower(root: plan.Node, *, folded: bool = False) -> Program:
     """Split a plan into segments.
+
+    With `folded`, batches are folds over what the first segment gives, also where their rows are known before reading: for elements that
+    come in the order in which they are finished, or that may be left out.
 
     Raises:
         PlanError: when an enumerate stands above a map with `concurrency=` above the batch.
@@ -51,8 +55,9 @@ def lower(root: plan.Node) -> Program:
     chain = chain_of(root)
     prefetch = max((node.buffer_size for node in chain if isinstance(node, plan.Prefetch)), default=0)
     chain = [node for node in chain if not isinstance(node, plan.Prefetch)]
-    first = next((place for place, node in enumerate(chain) if isinstance(node, STREAMS)), len(chain))
-    builder = _Builder(counter=Counter())
+    cut = (*STREAMS, *BATCHES) if folded else STREAMS
+    first = next((place for place, node in enumerate(chain) if isinstance(node, cut)), len(chain))
+    builder = _Builder(counter=Counter(), folded=folded)
     if isinstance(chain[0], plan.ReadStream):
         builder.segment = SegmentPlan(stream=chain[0].source)
         first = 1
@@ -62,11 +67,46 @@ def lower(root: plan.Node) -> Program:
     return Program(segments=tuple(builder.finish()), prefetch=prefetch)
 
 
+def check_completion(root: plan.Node) -> None:
+    """Refuse a plan that cannot run in the order in which elements are finished.
+
+    Raises:
+        PlanError: it has an operator that counts elements in their order, or one that holds elements of several passes.
+    """
+    folding = [segment for segment in lower(root, folded=True).segments if segment.folds is not None and not segment.transparent]
+    fold = refused(folding[0].folds or ()) if folding else None
+    if fold is None and len(folding) > 1:
+        fold = (folding[1].folds or (None,))[0]
+    if fold is not None or len(folding) > 1:
+        name = _FOLD_NAMES.get(type(fold), "filter, flat_map or unbatch above another fold")
+        raise PlanError(
+            f"ordered=False cannot run this plan: {name} needs its elements in order there",
+            where="feed(ordered=False)",
+            fix="put it below the filter, flat_map or batch, where positions are known before reading; or use ordered=True",
+        )
+
+
+_FOLD_NAMES: dict[Any, str] = {
+    Taking: "take",
+    Skipping: "skip",
+    Sharding: "shard",
+    Numbering: "enumerate",
+    Passes: "repeat below a batch or pack",
+    Concatenating: "pack_sequences(split=True)",
+    Batching: "a second batch",
+    Bucketing: "bucket_by_length above another fold",
+    FirstFit: "pack_sequences above another fold",
+    Buffering: "shuffle above another fold",
+    Resampling: "rejection_resample above another fold",
+}
+
+
 @dataclass(slots=True)
 class _Builder:
     """Segments under construction, from the source up."""
 
     counter: Counter
+    folded: bool = False
     done: list[SegmentPlan] = field(default_factory=list)
     segment: SegmentPlan = field(default_factory=SegmentPlan)
     folds: list[Fold] = field(default_factory=list)
@@ -125,7 +165,7 @@ class _Builder:
                 case plan.Enumerate():
                     self._fold(Numbering(node.start, _numbered))
                 case plan.Shuffle():
-                    self._hold(bytes_of, "shuffle", _buffering(node))
+                    self._shuffle(node)
                 case plan.BucketByLength():
                     self._bucket(node)
                 case plan.PackSequences():
@@ -138,12 +178,17 @@ class _Builder:
 
     def finish(self) -> list[SegmentPlan]:
         """Close the last segment: it delivers."""
-        folds = tuple(self.folds) if self.folds or self._sifts() else None
+        folds = tuple(self.folds) if self.folds or self._sifts() or (self.folded and not self.done) else None
         self._close(folds)
         return self.done
 
     def _sifts(self) -> bool:
         return any(not hasattr(step, "up") for _, step in self.steps)
+
+    def _only_maps(self) -> bool:
+        """Tell whether the open segment is nothing but maps on the shared workers."""
+        alone = self.segment == SegmentPlan() and not self.folds and not self._sifts()
+        return alone and bool(self.steps) and all(wanted is None for wanted, _ in self.steps)
 
     def _close(self, folds: tuple[Fold, ...] | None) -> None:
         segment = self.segment
@@ -186,6 +231,16 @@ class _Builder:
         self._place(WeighOp(fn, name), None)
         self._fold(fold)
 
+    def _shuffle(self, node: plan.Shuffle) -> None:
+        if not node.buffer_bytes:
+            raise PlanError(
+                "shuffle() above batch() cannot be combined with ordered=False or Skip: which batches there are is only known on the way",
+                where="shuffle()",
+                fix="shuffle below the batch",
+            )
+        fold = Buffering(node.buffer_size or 1, node.buffer_bytes, node.seed, node.reshuffle_each_epoch, weight_of)
+        self._hold(bytes_of, "shuffle", fold)
+
     def _bucket(self, node: plan.BucketByLength) -> None:
         self._hold(_checked_length(node), node.name, Bucketing(node.boundaries, node.batch_sizes, node.drop_remainder, weight_of))
         self._close(tuple(self.folds))
@@ -201,23 +256,32 @@ class _Builder:
         self._place(GatherOp(pack_rows(node.length, node.padding_value), "pack_sequences"), None)
 
     def _batch(self, node: plan.Batch | plan.PaddedBatch) -> None:
-        self.folds.append(Batching(node.batch_size, node.drop_remainder))
+        fold = Batching(node.batch_size, node.drop_remainder)
+        batch = BatchPlan(batch_size=node.batch_size, length=None, padding=padding_of(node))
+        if self._only_maps() and self.done:
+            # Batching commutes with maps: done in the sequencer before them, it lets their results be written straight into the batch.
+            before = self.done[-1]
+            assert before.folds is not None
+            self.done[-1] = replace(before, folds=(*before.folds, fold))
+            operators = tuple(cast(Operator, step) for _, step in self.steps)
+            name = "+".join(step.name for step in operators)
+            self.segment, self.steps = SegmentPlan(stages=(StagePlan(name=name, operators=operators),), batch=batch), []
+            return
+        self.folds.append(fold)
         self._close(tuple(self.folds))
-        self.segment = SegmentPlan(batch=BatchPlan(batch_size=node.batch_size, length=None, padding=padding_of(node)))
+        self.segment = SegmentPlan(batch=batch)
 
     def _number(self, fold: Fold) -> None:
         """Add a numbering fold; below maps it moves into the sequencer before them, because it commutes with them."""
         if not self.folds and self.done and not self._sifts():
-            before = self.done[-1]
+            place = len(self.done) - 1
+            while place and self.done[place].transparent:
+                place -= 1
+            before = self.done[place]
             assert before.folds is not None
-            self.done[-1] = replace(before, folds=(*before.folds, fold))
+            self.done[place] = replace(before, folds=(*before.folds, fold))
             return
         self.folds.append(fold)
-
-
-def _buffering(node: plan.Shuffle) -> Fold:
-    assert node.buffer_size is not None
-    return Buffering(node.buffer_size, node.buffer_bytes, node.seed, node.reshuffle_each_epoch, weight_of)
 
 
 def _checked_length(node: plan.BucketByLength) -> Callable[[Any], int]:

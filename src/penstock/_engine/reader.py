@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock._contracts.source import StreamSource
 from penstock._engine.tune import BlockSize
-from penstock._engine.unit import Failure, Token, Unit
+from penstock._engine.unit import NOTHING_DONE, Done, Failure, Token, Unit
 from penstock._ops.block import Block, ElementFailed
 from penstock.errors import LengthMismatch
 
@@ -22,12 +22,13 @@ _SLICE_NS = 2_000_000  # a slow generator hands over what it has after this time
 class Reader:
     """The passes of a generator, cut into units. `read` is called by one thread at a time; the flags are the engine's."""
 
-    def __init__(self, source: StreamSource, start: tuple[int, int], num_passes: float) -> None:
-        """Start at position start[1] of pass start[0]; elements before it are read and dropped."""
+    def __init__(self, source: StreamSource, start: Token, num_passes: float) -> None:
+        """Start at position start.source[1] of pass start.source[0]; elements before it, and those of start.done, are read and dropped."""
         self.busy = False
         self.done = False
         self._source = source
-        self._pass_number, self._skip = start
+        self._pass_number, self._skip = start.source
+        self._done = start.done
         self._position = 0
         self._num_passes = num_passes
         self._iterator: Iterator[Any] | None = None
@@ -62,14 +63,14 @@ class Reader:
         except ElementFailed as failed:
             failure = Failure(failed.offset, failed.error, failed.stage, 0)
             self.done = True
-        first, self._position = self._position, self._position + len(rows)
+        first, self._position, beyond = self._position, self._position + len(rows), self._done
         if ended:
             try:
                 self._next_pass()
             except ElementFailed as failed:
                 failure = Failure(failed.offset, failed.error, failed.stage, 0)
                 self.done = True
-        return self._unit(pass_number, first, rows, ended), failure
+        return self._unit(pass_number, first, rows, beyond, ended), failure
 
     def close(self) -> None:
         """End the generator: its `finally` blocks run. Raises what they raise, also when that was in an earlier `read`."""
@@ -93,6 +94,9 @@ class Reader:
             while len(rows) < count:
                 if self._cut_pass >= self._pass_number:
                     return True
+                delivered = self._delivered(self._position + len(rows))
+                if delivered and rows:
+                    break  # a unit has no gaps
                 try:
                     rows.append(next(iterator))
                 except StopIteration:
@@ -101,11 +105,22 @@ class Reader:
                 if declared is not None and self._position + len(rows) > declared:
                     rows.pop()
                     raise self._mismatch(declared, f"more than {declared}")
+                if delivered:
+                    rows.clear()
+                    self._position += 1
                 if time.perf_counter_ns() > deadline_ns:
                     break
         except BaseException as error:
             raise ElementFailed(self._position + len(rows), "read", error) from error
         return False
+
+    def _delivered(self, position: int) -> bool:
+        """Tell whether an earlier run delivered this element, in completion order."""
+        runs = self._done.runs
+        if runs and runs[0][1] <= position:
+            runs = runs[1:]
+            self._done = self._done._replace(runs=runs)
+        return bool(runs) and runs[0][0] <= position
 
     def _begin(self) -> Iterator[Any]:
         if self._iterator is None:
@@ -131,7 +146,7 @@ class Reader:
             self._unclosed = error  # what was wanted of the pass may all be delivered: then the end of the feed raises it
             raise ElementFailed(self._position, "read", error) from error
         self._pass_number += 1
-        self._position = 0
+        self._position, self._done = 0, NOTHING_DONE
         self.done = self._pass_number >= self._num_passes
 
     def _check_length(self, count: int) -> None:
@@ -146,7 +161,7 @@ class Reader:
             fix="correct length=, or leave it out",
         )
 
-    def _unit(self, pass_number: int, first: int, rows: list[Any], ended: bool) -> Unit:
+    def _unit(self, pass_number: int, first: int, rows: list[Any], beyond: Done, ended: bool) -> Unit:
         count = len(rows)
         positions = np.arange(first, first + count, dtype=np.int64)
         block = Block(np.full(count, pass_number, np.int64), positions, np.zeros(count, np.uint64), rows=rows)
@@ -158,7 +173,7 @@ class Reader:
             num_items=count,
             num_rows=count,
             given=block,
-            tokens=[Token((pass_number, first + number + 1)) for number in range(count)],
+            tokens=[Token((pass_number, first + number + 1), (), beyond) for number in range(count)],
             ends_pass=ended,
         )
         unit.pass_token = Token((pass_number + 1, 0))

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from penstock._engine.lower import lower
-from penstock._engine.unit import Record, Token
+from penstock._engine.unit import Done, Record, Token
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.chain import HoldingFold
 from penstock._order.folds import Fold
 from penstock._plan.describe import lines, sources
 from penstock._plan.length import is_indexable, length_of, walk
-from penstock._plan.node import Batch, Node, PaddedBatch, ReadStream, Repeat, Shard, children_of
+from penstock._plan.node import Batch, Map, Node, PaddedBatch, Prefetch, ReadStream, Repeat, Shard, children_of
 from penstock._plan.progress import GlobalPosition, global_position, resharded, shard_of
 from penstock._plan.saved import FORMAT, checked, compare, sealed
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 
-__all__ = ["restored", "saved"]
+__all__ = ["Form", "Part", "restored", "saved"]
 
-Part = tuple[Node, Token]
+
+class Form(NamedTuple):
+    """What is lowered, and how."""
+
+    root: Node
+    folded: bool
+
+
+class Part(NamedTuple):
+    """A program to run from a token on."""
+
+    form: Form
+    token: Token
+
+
 _LARGEST = 2**63 - 1
 
 
-def saved(root: Node, part: Node, token: Token, step: int, dataset: list[dict[str, Any]], version: str) -> dict[str, Any]:
-    """Return the state that resumes right behind `token` of `part`, a part of the plan `root`.
+def saved(root: Node, form: Form, token: Token, step: int, dataset: list[dict[str, Any]], version: str) -> dict[str, Any]:
+    """Return the state that resumes right behind `token` of `form`, a part of the plan `root`.
 
     Raises:
         StateUnavailable: when the source is a generator that may not be read again.
@@ -35,7 +49,7 @@ def saved(root: Node, part: Node, token: Token, step: int, dataset: list[dict[st
                 where=node.source.label(),
                 fix="use from_source with __getitem__, or from_generator(fn, fast_forward=True) to read and drop what was delivered",
             )
-    shard = _movable_shard(root)
+    shard = None if form.folded else _movable_shard(root)
     shards = [node for node in walk(root) if isinstance(node, Shard)]
     record: dict[str, Any] = {
         "penstock_state": FORMAT,
@@ -48,18 +62,20 @@ def saved(root: Node, part: Node, token: Token, step: int, dataset: list[dict[st
         "global": None,
     }
     if shard is not None:
-        place = global_position(part, token.source[1])
+        place = global_position(form.root, token.source[1])
         record["global"] = {"epoch": place.epoch, "element": place.element}
     else:
         record["position"] = {
+            "folded": form.folded,
             "source": list(token.source),
+            "done": [[list(run) for run in token.done.runs], [[place, list(results)] for place, results in token.done.partial]],
             "sequencers": [[skip, mode, list(states), recall, drop] for skip, mode, states, recall, drop in token.sequencers],
         }
     return sealed(record)
 
 
-def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: bool) -> tuple[list[Part], int]:
-    """Return the parts to run for a saved state, and its step.
+def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: bool, folded: bool) -> tuple[list[Part], int]:
+    """Return the parts to run for a saved state, and its step. With `folded` they are folded; a folded state stays so without it.
 
     Raises:
         StateDamaged: when the state is cut, changed or out of bounds.
@@ -72,7 +88,8 @@ def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: b
     shards = [[node.num_shards, node.index] for node in walk(root) if isinstance(node, Shard)]
     if record["global"] is not None and _movable_shard(root) is not None:
         place = _global_place(root, record["global"])
-        return _parts(root, place), step
+        parts = _parts(root, place)
+        return [_folded_part(root, part) for part in parts] if folded else parts, step
     if strict and record["shard"] != shards:
         raise StateMismatch(
             f"the state was saved with shard{_words(record['shard'])} and this plan has shard{_words(shards)}; a state moves to another "
@@ -80,7 +97,8 @@ def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: b
             where="load_state_dict()",
             fix="resume with the same shards, or put shard() above shuffle and filter",
         )
-    return [(root, _token(root, record["position"]))], step
+    part = _part(root, record["position"])
+    return [_folded_part(root, part) if folded else part], step
 
 
 def _movable_shard(root: Node) -> Shard | None:
@@ -127,8 +145,8 @@ def _above(root: Node, node: Node, shard: Shard) -> bool:
 def _parts(root: Node, place: GlobalPosition) -> list[Part]:
     position = _aligned(root, place)
     if position is not None:
-        return [(root, Token((0, position)))]
-    return [(part, Token((0, 0))) for part in resharded(root, place)]
+        return [Part(Form(root, False), Token((0, position)))]
+    return [Part(Form(part, False), Token((0, 0))) for part in resharded(root, place)]
 
 
 def _aligned(root: Node, place: GlobalPosition) -> int | None:
@@ -161,9 +179,53 @@ def _aligned(root: Node, place: GlobalPosition) -> int | None:
     return position
 
 
-def _token(root: Node, record: Any) -> Token:
+def _folded_part(root: Node, part: Part) -> Part:
+    """Say a place between batches whose rows are arithmetic as a place between elements.
+
+    Raises:
+        StateMismatch: something stands above the batch that makes this impossible.
+    """
+    form, token = part
+    if form.folded or not is_indexable(root):
+        if any(record.recall or record.drop for record in token.sequencers):
+            raise StateMismatch(
+                "this state was saved with ordered=True and holds elements in a shuffle buffer, bucket or pack in their order",
+                where="load_state_dict()",
+                fix="resume with ordered=True",
+            )
+        return Part(Form(form.root, True), token)
+    chain = [form.root]
+    while len(children_of(chain[-1])) == 1:
+        chain.append(children_of(chain[-1])[0])
+    lowest = max((place for place, node in enumerate(chain) if isinstance(node, (Batch, PaddedBatch))), default=None)
+    if lowest is None:
+        return Part(Form(form.root, True), token)
+    batch, above = chain[lowest], chain[:lowest]
+    if form.root is not root or not all(isinstance(node, (Map, Prefetch, Repeat)) for node in above):
+        raise StateMismatch(
+            "a state that was saved with ordered=True cannot be moved to completion order here: something other than map, prefetch and "
+            "repeat stands above the batch, or the number of shards changes as well",
+            where="load_state_dict()",
+            fix="resume with ordered=True",
+        )
+    assert isinstance(batch, (Batch, PaddedBatch))
+    passes, position, states = 0, token.source[1], []
+    for node in above:
+        if isinstance(node, Repeat):
+            length = int(length_of(node.child) or 1)
+            number, position = divmod(position, length)
+            if node.count is not None and number >= node.count:
+                number, position = node.count - 1, length
+            passes = passes * (node.count or 1) + number
+            states.append(number)
+    element = int(min(position * batch.batch_size, length_of(batch.child) or 0))
+    return Part(Form(root, True), Token((passes, element), (Record(0, 0, ([], *reversed(states))),)))
+
+
+def _part(root: Node, record: Any) -> Part:
     """Check a position against the plan's program."""
-    program = lower(root)
+    folded = isinstance(record, dict) and record.get("folded") is True
+    program = lower(root, folded=folded)
     first = program.segments[0]
     folds = [segment.folds for segment in program.segments if segment.folds is not None and not segment.transparent]
     if not isinstance(record, dict) or not isinstance(record.get("source"), list) or len(record["source"]) != 2:
@@ -176,7 +238,25 @@ def _token(root: Node, record: Any) -> Token:
     out = []
     for saved_record, chain in zip(sequencers, folds, strict=False):
         out.append(_record(saved_record, chain))
-    return Token(source, tuple(out))
+    return Part(Form(root, folded), Token(source, tuple(out), _done(record.get("done"))))
+
+
+def _done(record: Any) -> Done:
+    """Check what was delivered in completion order."""
+    try:
+        runs, partial = record
+        out = Done(
+            tuple((_count(begin, "run"), _count(end, "run")) for begin, end in runs),
+            tuple((_count(place, "position"), tuple(_count(number, "result") for number in results)) for place, results in partial),
+        )
+    except (TypeError, ValueError) as error:
+        if isinstance(error, StateDamaged):
+            raise
+        return Done(((_count(None, "list of runs"), 0),))
+    places = [place for run in out.runs for place in run]
+    if places != sorted(places):
+        _count(places, "list of runs")
+    return out
 
 
 def _record(saved_record: Any, folds: tuple[Fold, ...]) -> Record:

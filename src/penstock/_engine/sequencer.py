@@ -48,6 +48,7 @@ class Sequencer:
         "_holds",
         "_mode",
         "_num_outs",
+        "_partial",
         "_patience",
         "_skip",
         "_started",
@@ -70,6 +71,7 @@ class Sequencer:
         self._emitted = 0 if saved is None else 1  # a pass that gave something before the save is not an empty one
         self._started = False
         self._transparent = transparent
+        self._partial = (before.source[0], dict(before.done.partial))
 
     def take(self, unit: Unit) -> Sequenced:
         """Take one finished unit, in order."""
@@ -85,7 +87,8 @@ class Sequencer:
             for number, results in enumerate(pieces_by_input(unit)):
                 if self._mode != OPEN:
                     break
-                step_ends, step_cut = self._take_input(unit.token_after(number), results, items, tokens)
+                taken = self._partial[1].get(unit.first + number, ()) if unit.pass_number == self._partial[0] else ()
+                step_ends, step_cut = self._take_input(unit.token_after(number), results, taken, items, tokens)
                 ends, cut = ends or step_ends, cut or step_cut
         empty = False
         if unit.ends_pass and unit.tail is None:
@@ -102,10 +105,12 @@ class Sequencer:
         self._emitted += len(items)
         return Sequenced(items, tokens, ends, unit.tail, cut, empty)
 
-    def _take_input(self, after: Token, results: list[Piece], items: list[Any], tokens: list[Token]) -> tuple[bool, bool]:
+    def _take_input(
+        self, after: Token, results: list[Piece], taken: Sequence[int], items: list[Any], tokens: list[Token]
+    ) -> tuple[bool, bool]:
         skip, self._skip = self._skip, 0
         for number, piece in enumerate(results):
-            if number < skip:
+            if number < skip or number in taken:
                 continue
             mark = (self._before, number, self._chain.lower()) if self._holds else None
             outs = self._chain.push(piece, mark)

@@ -9,7 +9,7 @@ from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._plan.length import length_of
 from penstock._plan.node import Batch, Concatenate, Map, Node, PaddedBatch, Prefetch, Read, Repeat, Shard, Skip, Zip, children_of
 
-__all__ = ["GlobalPosition", "epoch_at", "global_position", "resharded", "shard_of"]
+__all__ = ["GlobalPosition", "below_batches", "epoch_at", "global_position", "resharded", "shard_of"]
 
 
 class GlobalPosition(NamedTuple):
@@ -19,9 +19,9 @@ class GlobalPosition(NamedTuple):
     element: int
 
 
-def epoch_at(root: Node, position: int) -> int:
-    """Return the pass that root position `position` belongs to, counted by the repeats of an indexable plan."""
-    node, epoch = root, 0
+def epoch_at(root: Node, position: int, epoch: int = 0) -> int:
+    """Return the pass that root position `position` belongs to, counted by the repeats of an indexable plan in its pass `epoch`."""
+    node = root
     while not isinstance(node, (Read, Zip)):
         if isinstance(node, Concatenate):
             if not node.parts_of_one:
@@ -38,6 +38,17 @@ def epoch_at(root: Node, position: int) -> int:
                 epoch = epoch * (node.count or 1) + passes + node.first
         node = below
     return epoch
+
+
+def below_batches(root: Node) -> Node:
+    """Return what stands below the lowest batch of a plan's chain; the plan itself when there is none."""
+    node = found = root
+    while len(children_of(node)) == 1:
+        below = children_of(node)[0]
+        if isinstance(node, (Batch, PaddedBatch)):
+            found = below
+        node = below
+    return found
 
 
 def shard_of(root: Node) -> Shard | None:
