@@ -66,8 +66,10 @@ class _Builder:
     steps: list[tuple[int | None, Sift | Operator]] = field(default_factory=list)
 
     def index(self, chain: list[plan.Node]) -> None:
-        """Take the indexable part: its last batch is the one that workers write into."""
-        place = max((place for place, node in enumerate(chain) if isinstance(node, BATCHES)), default=None)
+        """Take the indexable part: its last batch is the one that workers write into, unless a cache keeps whole batches."""
+        place = max((place for place, node in enumerate(chain) if isinstance(node, (*BATCHES, plan.Cache))), default=None)
+        if place is not None and isinstance(chain[place], plan.Cache):
+            place = None
         leaf, items = operators_of(chain if place is None else chain[:place], self.counter)
         batch, top = None, []
         if place is not None:

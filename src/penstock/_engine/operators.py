@@ -8,6 +8,7 @@ from typing import Any
 from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
 from penstock._contracts.transform import BlockTransform, Transform
 from penstock._engine.program import StagePlan
+from penstock._ops.cached import CacheLeaf
 from penstock._ops.leaves import BatchLeaf, ConcatenateLeaf, ReadLeaf, ZipLeaf
 from penstock._ops.map import MapOp
 from penstock._ops.operator import ChainOp, Leaf, Operator
@@ -15,7 +16,7 @@ from penstock._ops.positions import EnumerateOp, RepeatOp, ShardOp, ShuffleOp, S
 from penstock._ops.transforms import Step, TransformsOp
 from penstock._order.arithmetic import INFINITE
 from penstock._plan import node as plan
-from penstock._plan.length import length_of
+from penstock._plan.length import length_of, passes_of
 
 __all__ = [
     "BATCHES",
@@ -116,13 +117,15 @@ def _branch(root: plan.Node, counter: Counter) -> ChainOp:
 
 
 def operators_of(chain: list[plan.Node], counter: Counter) -> tuple[Leaf, list[Item]]:
-    """Turn an indexable chain into a leaf and operators; a batch inside becomes part of the leaf."""
+    """Turn an indexable chain into a leaf and operators; a batch or cache inside becomes part of the leaf."""
     leaf: Leaf = _leaf(chain[0], counter)
     items: list[Item] = []
     for node in chain[1:]:
         if isinstance(node, BATCHES):
             inner = ChainOp(leaf, tuple(fuse(items, counter)))
             leaf, items = BatchLeaf(inner, length_of(node.child), node.batch_size, padding_of(node)), []
+        elif isinstance(node, plan.Cache):
+            leaf, items = CacheLeaf(ChainOp(leaf, tuple(fuse(items, counter))), node.store, passes_of(node)), []
         else:
             items.extend(items_of(node, counter))
     return leaf, items

@@ -9,6 +9,7 @@ from typing import Any
 from penstock._contracts.transform import Transform
 from penstock._plan.node import (
     Batch,
+    Cache,
     Concatenate,
     Enumerate,
     Filter,
@@ -76,14 +77,22 @@ def describe(node: Node, *, saved: bool = False) -> str:
         case Batch():
             return f"batch({node.batch_size}{', drop_remainder=True' if node.drop_remainder else ''})"
         case PaddedBatch():
-            extra = "".join(
-                f", {name}={value!r}"
-                for name, value in (("padded_shapes", node.padded_shapes), ("padding_values", node.padding_values))
-                if value is not None
-            )
-            return f"padded_batch({node.batch_size}{', drop_remainder=True' if node.drop_remainder else ''}{extra})"
+            return f"padded_batch({node.batch_size}{', drop_remainder=True' if node.drop_remainder else ''}{_padding_words(node)})"
         case Prefetch():
             return f"prefetch({node.buffer_size})"
+        case Cache():
+            return "cache()" if saved else f"cache({_cache_words(node)})"
+
+
+def _padding_words(node: PaddedBatch) -> str:
+    values = (("padded_shapes", node.padded_shapes), ("padding_values", node.padding_values))
+    return "".join(f", {name}={value!r}" for name, value in values if value is not None)
+
+
+def _cache_words(node: Cache) -> str:
+    path = [] if node.path is None else [repr(node.path)]
+    limit = [] if node.max_bytes is None else [f"max_bytes={node.max_bytes}"]
+    return ", ".join([*path, *limit, *([f"version={node.version!r}"] if node.version else [])])
 
 
 def lines(node: Node, *, saved: bool = False, depth: int = 0) -> list[str]:

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock._contracts.source import IndexedSource, StreamSource
+from penstock._contracts.store import RecordStore
 
 __all__ = [
     "Batch",
+    "Cache",
     "Concatenate",
     "Enumerate",
     "Filter",
@@ -183,6 +185,17 @@ class Prefetch:
     buffer_size: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cache:
+    """Elements computed once, as of epoch 0, and kept in `store`: in memory, or in the folder `path`."""
+
+    child: Node
+    store: RecordStore
+    path: str | None
+    max_bytes: int | None
+    version: str
+
+
 Node = (
     Read
     | ReadStream
@@ -201,6 +214,7 @@ Node = (
     | Batch
     | PaddedBatch
     | Prefetch
+    | Cache
 )
 
 
