@@ -20,6 +20,7 @@ from penstock._engine.operators import (
 )
 from penstock._engine.program import BatchPlan, Program, SegmentPlan, Sift, StagePlan
 from penstock._engine.unit import Piece
+from penstock._ops.cached import CacheLeaf
 from penstock._ops.map import MapOp
 from penstock._ops.operator import Operator
 from penstock._ops.positions import EnumerateOp
@@ -78,7 +79,7 @@ class _Builder:
             batch = BatchPlan(batch_size=node.batch_size, length=length_of(node.child), padding=padding_of(node))
             top = [item for above in chain[place + 1 :] for item in items_of(above, self.counter)]
         stages = stages_of(items, self.counter)
-        stages[0] = replace(stages[0], name="+".join(filter(None, ("read", stages[0].name))))
+        stages[0] = replace(stages[0], name="+".join(filter(None, ("cache" if isinstance(leaf, CacheLeaf) else "read", stages[0].name))))
         self.segment = SegmentPlan(leaf=leaf, length=length_of(chain[-1]), stages=tuple(stages), batch=batch)
         plain = [item for item in top if getattr(item, "concurrency", None) is None]
         if len(plain) == len(top):

@@ -20,7 +20,7 @@ _FORM = 1
 def identity(root: Node, version: str) -> dict[str, Any]:
     """Return a JSON-able record that differs for plans with other elements: their lines, the fingerprints of the data, the user's version.
 
-    Functions count by name. Reads the fingerprints, which may take a bounded sample of the data.
+    Functions count by name and module. Reads the fingerprints, which may take a bounded sample of the data.
     """
     return {
         "form": _FORM,
@@ -34,7 +34,8 @@ def _line(node: Node) -> str:
     """Say one node: its children come before it, so the list as a whole has one reading. A source's place does not count, a shard does."""
     if isinstance(node, Cache):
         return f"cache(version={node.version!r})"
-    return describe(node, saved=isinstance(node, (Read, ReadStream)))
+    module = f" of {getattr(node.fn, '__module__', '')}" if isinstance(node, Map) else ""
+    return describe(node, saved=isinstance(node, (Read, ReadStream))) + module
 
 
 def unnamed(root: Node) -> Map | None:

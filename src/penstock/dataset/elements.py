@@ -76,11 +76,12 @@ class ElementMethods(Chaining):
 
         Later passes, feeds and `ds[i]` read what was kept. It is computed as of epoch 0, so what is random or shuffled below a cache is
         the same in every epoch; what stands above still differs. What does not fit `max_bytes` is computed each time: the same elements.
+        Workers that miss an element at the same moment each compute it, and one result is kept: nobody waits for another.
         An element is a tree of dict, tuple and list over arrays, numbers, str and bytes; its arrays come back read-only, so no function
         can change what is kept, and a function that writes into its argument must copy first.
 
         In memory it belongs to this dataset: all feeds of it share it, and it is freed with it. In a folder it is found again by the plan
-        below it, with functions by name, and by the fingerprints of the data. The code of a function is not looked at, nor data that a
+        below it, with functions by name and module, and by the fingerprints of the data. The code of a function is not looked at, nor data that a
         fingerprint does not show: after such a change give another `version`. Several processes may use one folder at once. Records
         that are damaged are computed again; when the folder cannot be written, the run goes on without storing, with one warning.
 

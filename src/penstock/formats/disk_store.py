@@ -49,6 +49,7 @@ class DiskStore:
         self._identify = identify
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
+        self._writing = threading.Lock()  # apart, and taken first: nobody who reads waits for a disk that is slow to write
         self._home: str | None = None
         self._plan = ""
         self._key = 0
@@ -143,13 +144,15 @@ class DiskStore:
 
     def put(self, indices: Sequence[int], records: Sequence[bytes]) -> None:
         """Append the records that are not there yet and that fit. When the disk refuses, warn once and store no more."""
-        with self._lock:
+        with self._writing:
             if self._stopped:
                 return
-            self._open()
+            with self._lock:
+                self._open()
+                places = self._find(indices)
             new = {
                 position: record
-                for position, record, place in zip(indices, records, self._find(indices), strict=True)
+                for position, record, place in zip(indices, records, places, strict=True)
                 if place is None and len(record) <= _MOST_BYTES
             }
             try:
