@@ -290,3 +290,12 @@ def test_nothing_stays_open_between_calls(tmp_path: Path) -> None:
     found = filled(tmp_path)
     found.get([0, 3, 7, 9])
     assert (sorted(os.listdir("/proc/self/fd")) if before else []) == before
+
+
+def test_large_records_are_written_one_by_one_and_found_again(tmp_path: Path) -> None:
+    records = [bytes([number]) * (40_000 + number) for number in range(5)] + [b"small"]
+    found = store(tmp_path)
+    found.put(range(6), records)
+    found.put([6], [b"next"])
+    for again in (found, store(tmp_path)):
+        assert again.get(range(7)) == [*records, b"next"]

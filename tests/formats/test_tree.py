@@ -92,6 +92,13 @@ def test_arrays_in_any_memory_order_are_read_back_in_c_order() -> None:
     assert np.array_equal(found, array)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_large_arrays_are_kept_like_small_ones(dtype: str) -> None:
+    array = np.arange(12_000).reshape(30, 400).astype(dtype)
+    for part in (array, array[::2], array.T, array[:, ::-1]):
+        assert same(unpack(pack([part, 1]))[0], part.copy())
+
+
 def test_arrays_are_aligned_read_only_and_of_no_memory_but_the_record(tmp_path: Any) -> None:
     mapped = np.memmap(tmp_path / "m", np.float32, "w+", shape=(5,))
     element = {"a": np.arange(7, dtype=np.uint8), "b": np.arange(3.0), "c": mapped, "d": [np.arange(2)]}

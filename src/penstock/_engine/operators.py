@@ -99,7 +99,7 @@ def _leaf(node: plan.Node, counter: Counter) -> Leaf:
 
 
 def _cache_leaf(node: plan.Cache, counter: Counter) -> CacheLeaf:
-    """Number the random operators below a cache from 1 again: what is kept must not depend on where in a plan the cache stands."""
+    """Count the random operators below a cache from 1 again: what is kept must not depend on where in a plan the cache stands."""
     below = Counter(fused=counter.fused)
     child = _branch(node.child, below)
     counter.fused = below.fused

@@ -30,6 +30,10 @@ _MOST_BYTES = 2**32 - 1
 """Of one record: its length is a uint32."""
 
 
+_JOINED_BYTES = 16384
+"""Smaller records of one block are written with one call; for larger ones a call each costs less than the copy."""
+
+
 class DiskStore:
     """Records of one plan in a folder.
 
@@ -173,13 +177,15 @@ class DiskStore:
             return
         name = self._name()
         with open(os.path.join(self._home or "", f"{name}.data"), "ab", buffering=0) as file:
-            offset = file.seek(0, os.SEEK_END)
+            begin = offset = file.seek(0, os.SEEK_END)
             entries = []
             for position, record in records.items():
                 place = Place(0, offset, len(record), checksum(record, position, offset, self._key))
                 entries.append(entry(position, place, self._key))
                 offset += len(record)
-            _write(file, b"".join(records.values()))
+            joined = offset - begin <= _JOINED_BYTES * len(records)
+            for data in [b"".join(records.values())] if joined else records.values():
+                _write(file, data)
         with open(os.path.join(self._home or "", f"{name}.index"), "ab", buffering=0) as file:
             _write(file, b"".join(entries))
 
