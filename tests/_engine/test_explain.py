@@ -50,3 +50,11 @@ def test_nothing_is_read_for_it() -> None:
         raise AssertionError("it was read")
 
     assert text(ps.from_generator(refuse).map(refuse))
+
+
+def test_a_cache_tells_what_it_holds_and_how_often_it_served() -> None:
+    dataset = ps.from_source([1, 2, 3]).map(double).cache(max_bytes=10_000)
+    assert next(iter(dataset.map(double).batch(3))).tolist() == [4, 8, 12]
+    lines = text(dataset.map(double).batch(2))
+    assert "    stage 'cache+double' on the shared workers" in lines
+    assert lines[-1] == "  cache in memory: 3 elements, 552 bytes of 10 kB; 0 hits, 3 misses"

@@ -8,6 +8,7 @@ import pytest
 from penstock._ops.block import Block, ElementFailed
 from penstock._ops.leaves import BatchLeaf, ConcatenateLeaf, ReadLeaf, ZipLeaf
 from penstock._ops.operator import ChainOp
+from penstock._ops.positions import RepeatOp, ShuffleOp
 from penstock._ops.worker import WorkerContext
 from penstock.errors import SpecError
 from penstock.sources import ArraySource, IndexableSource
@@ -117,3 +118,23 @@ def test_a_failure_in_an_inner_batch_is_counted_in_batches() -> None:
 def test_an_inner_batch_can_be_padded() -> None:
     found = run(BatchLeaf(read([np.ones(1), np.ones(2)]), 2, 2, (None, 5)), [0])
     assert found.rows()[0].tolist() == [[1, 5], [1, 1]]
+
+
+def test_every_leaf_tells_the_keys_of_its_elements_without_computing_them() -> None:
+    letters, more = read(list("abcd")), read(list("xy"))
+    two = ConcatenateLeaf((letters, more), (4, 2), parts_of_one=False)
+    nested = ChainOp(ConcatenateLeaf((ChainOp(two, ()), more), (6, 2), parts_of_one=False), (ShuffleOp(8, None, 1, True), RepeatOp(8, 2)))
+    leaves: list[tuple[Any, int]] = [
+        (letters, 4),
+        (ZipLeaf((more, letters)), 2),
+        (two, 6),
+        (ConcatenateLeaf((letters, more), (4, 2), parts_of_one=True), 6),
+        (BatchLeaf(letters, 4, 3, None), 2),
+        (nested, 16),
+    ]
+    for leaf, count in leaves:
+        for epoch in (0, 3):
+            positions = np.arange(count)[::-1].copy()
+            block = run(leaf, positions.tolist(), epoch)
+            found = leaf.keys(np.full(count, epoch), positions)
+            assert [column.tolist() for column in found] == [block.epochs.tolist(), block.indices.tolist(), block.lanes.tolist()]

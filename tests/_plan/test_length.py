@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._plan.length import INFINITE, is_indexable, length_of, walk
+from penstock._plan.length import INFINITE, is_indexable, length_of, passes_of, walk
 from penstock._plan.node import (
     Batch,
     Concatenate,
@@ -155,3 +155,12 @@ def test_a_walk_gives_each_child_before_its_parent() -> None:
     both = Zip(children=(one, taken))
     top = Prefetch(child=both, buffer_size=1)
     assert [id(node) for node in walk(top)] == [id(node) for node in (one, two, taken, both, top)]
+
+
+def test_the_passes_of_a_plan_multiply_and_endless_ones_count_as_one() -> None:
+    numbers = read(5)
+    three = Repeat(child=numbers, count=3)
+    assert passes_of(numbers) == 1
+    assert passes_of(Repeat(child=Take(child=three, count=4), count=2)) == 6
+    assert passes_of(Repeat(child=three, count=None)) == 3
+    assert passes_of(Concatenate(children=(numbers, three))) == 3

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from dataset.small import Row, assert_refused, double, noisy, numbers, refusals
+from dataset.small import POSITIONS, Row, assert_refused, double, generated, noisy, numbers, refusals
 
 WRONG: list[Row] = [
     ("map without a function", lambda: numbers(3).map(3), "3 is not callable", "map()", "a function that takes one element"),  # type: ignore[arg-type]
@@ -14,6 +14,25 @@ WRONG: list[Row] = [
     ("enumerate from a fraction", lambda: numbers(3).enumerate(1.5), "start=1.5 is not a whole number", "enumerate()", "start"),  # type: ignore[arg-type]
     ("filter without a function", lambda: numbers(3).filter(None), "None is not callable", "filter()", "takes one element"),  # type: ignore[arg-type]
     ("flat_map without a function", lambda: numbers(3).flat_map([]), "[] is not callable", "flat_map()", "takes one element"),  # type: ignore[arg-type]
+    ("cache behind a filter", lambda: numbers(3).filter(double).cache(), f"cache {POSITIONS}", "cache()", "put cache() below the filter"),
+    ("cache of a generator", lambda: generated().cache(), f"cache {POSITIONS}", "cache()", "when from_source reads it by number"),
+    (
+        "cache of a map with workers",
+        lambda: numbers(3).map(double, concurrency=2).cache(),
+        "concurrency= has no effect inside a branch of cache",
+        "map(concurrency=...) below cache()",
+        "give concurrency= to a map above the cache",
+    ),
+    ("cache of no bytes", lambda: numbers(3).cache(max_bytes=0), "max_bytes=0 is not a whole number >= 1", "cache()", "max_bytes"),
+    ("cache in a file", lambda: numbers(3).cache(__file__), "test_elements.py' is a file", "cache()", "give the path of a folder"),
+    ("version of memory", lambda: numbers(3).cache(version=2), "version='2' without a path", "cache()", "give a path"),
+    (
+        "folder for a lambda",
+        lambda: numbers(3).map(lambda x: x, name="decode").cache("/nowhere"),
+        "<lambda> says too little: a lambda, a partial and a function or method with values of its own",
+        "cache() above map(decode)",
+        "give version=, and another one after each change",
+    ),
 ]
 
 

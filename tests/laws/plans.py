@@ -96,7 +96,7 @@ def _permuted(values: list[Any], epoch: int, window: int | None, seed: int) -> l
 def _step(draw: Any, plan: Plan) -> Plan:
     names = ["map", "take", "skip", "shard", "repeat", "batch", "filter", "flat_map", "prefetch"]
     if plan.indexable:
-        names += ["shuffle", "window", "concatenate"]
+        names += ["shuffle", "window", "concatenate", "cache"]
     if plan.batched:
         names += ["unbatch"]
         names.remove("batch")
@@ -133,6 +133,9 @@ def _step(draw: Any, plan: Plan) -> Plan:
             return plan.then(ds.shuffle(number + 1, seed=3), lambda e: _permuted(ref(e), e, number + 1, 3), f"window({number + 1})")
         case "concatenate":
             return plan.then(ds.concatenate(ds), lambda e: ref(e) + ref(e), "concatenate(self)")
+        case "cache":
+            limit = draw(st.sampled_from([None, 600]))
+            return plan.then(ds.cache(max_bytes=limit), lambda e: ref(0), f"cache({limit})")
     return plan.then(ds.prefetch(2), ref, "prefetch(2)")
 
 

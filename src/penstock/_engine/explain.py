@@ -5,7 +5,8 @@ from __future__ import annotations
 from penstock._engine.lower import lower
 from penstock._engine.program import SegmentPlan
 from penstock._plan.describe import lines
-from penstock._plan.node import Node
+from penstock._plan.length import walk
+from penstock._plan.node import Cache, Node
 
 __all__ = ["explain"]
 
@@ -16,6 +17,7 @@ def explain(root: Node) -> str:
     out = ["plan", *("  " + line for line in lines(root)), "runs as"]
     for number, segment in enumerate(program.segments):
         out.extend(_segment(number, segment, last=number == len(program.segments) - 1))
+    out.extend(f"  cache {node.store.label()}" for node in walk(root) if isinstance(node, Cache))
     return "\n".join(out)
 
 

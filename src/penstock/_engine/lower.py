@@ -25,6 +25,7 @@ from penstock._engine.operators import (
 from penstock._engine.pieces import bare, weight_of
 from penstock._engine.program import BatchPlan, Program, SegmentPlan, Sift, StagePlan
 from penstock._engine.unit import Piece
+from penstock._ops.cached import CacheLeaf
 from penstock._ops.map import MapOp
 from penstock._ops.operator import Operator
 from penstock._ops.packing import pack_rows, sequence_length, whole_sequence_length
@@ -113,8 +114,10 @@ class _Builder:
     steps: list[tuple[int | None, Sift | Operator]] = field(default_factory=list)
 
     def index(self, chain: list[plan.Node]) -> None:
-        """Take the indexable part: its last batch is the one that workers write into."""
-        place = max((place for place, node in enumerate(chain) if isinstance(node, BATCHES)), default=None)
+        """Take the indexable part: its last batch is the one that workers write into, unless a cache keeps whole batches."""
+        place = max((place for place, node in enumerate(chain) if isinstance(node, (*BATCHES, plan.Cache))), default=None)
+        if place is not None and isinstance(chain[place], plan.Cache):
+            place = None
         leaf, items = operators_of(chain if place is None else chain[:place], self.counter)
         batch, top = None, []
         if place is not None:
@@ -123,7 +126,7 @@ class _Builder:
             batch = BatchPlan(batch_size=node.batch_size, length=length_of(node.child), padding=padding_of(node))
             top = [item for above in chain[place + 1 :] for item in items_of(above, self.counter)]
         stages = stages_of(items, self.counter)
-        stages[0] = replace(stages[0], name="+".join(filter(None, ("read", stages[0].name))))
+        stages[0] = replace(stages[0], name="+".join(filter(None, ("cache" if isinstance(leaf, CacheLeaf) else "read", stages[0].name))))
         self.segment = SegmentPlan(leaf=leaf, length=length_of(chain[-1]), stages=tuple(stages), batch=batch)
         plain = [item for item in top if getattr(item, "concurrency", None) is None]
         if len(plain) == len(top):

@@ -8,6 +8,7 @@ from typing import Any
 from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
 from penstock._contracts.transform import BlockTransform, Transform
 from penstock._engine.program import StagePlan
+from penstock._ops.cached import CacheLeaf
 from penstock._ops.leaves import BatchLeaf, ConcatenateLeaf, ReadLeaf, ZipLeaf
 from penstock._ops.map import MapOp
 from penstock._ops.operator import ChainOp, Leaf, Operator
@@ -15,7 +16,7 @@ from penstock._ops.positions import EnumerateOp, RepeatOp, ShardOp, ShuffleOp, S
 from penstock._ops.transforms import Step, TransformsOp
 from penstock._order.arithmetic import INFINITE
 from penstock._plan import node as plan
-from penstock._plan.length import length_of
+from penstock._plan.length import length_of, passes_of
 
 __all__ = [
     "BATCHES",
@@ -88,11 +89,22 @@ def _leaf(node: plan.Node, counter: Counter) -> Leaf:
     match node:
         case plan.Read():
             return _read_leaf(node.source)
+        case plan.Cache():
+            return _cache_leaf(node, counter)
         case plan.Zip():
             return ZipLeaf(tuple(_branch(child, counter) for child in node.children))
     assert isinstance(node, plan.Concatenate), node
     lengths = tuple(2**63 - 1 if length == INFINITE else int(length or 0) for length in map(length_of, node.children))
     return ConcatenateLeaf(_branches(node, counter), lengths, node.parts_of_one)
+
+
+def _cache_leaf(node: plan.Cache, counter: Counter) -> CacheLeaf:
+    """Count the random operators below a cache from 1 again: what is kept must not depend on where in a plan the cache stands."""
+    below = Counter(fused=counter.fused)
+    child = _branch(node.child, below)
+    counter.fused = below.fused
+    counter.random += below.random
+    return CacheLeaf(child, node.store, passes_of(node))
 
 
 def _read_leaf(source: IndexedSource) -> ReadLeaf:
@@ -116,10 +128,11 @@ def _branch(root: plan.Node, counter: Counter) -> ChainOp:
 
 
 def operators_of(chain: list[plan.Node], counter: Counter) -> tuple[Leaf, list[Item]]:
-    """Turn an indexable chain into a leaf and operators; a batch inside becomes part of the leaf."""
-    leaf: Leaf = _leaf(chain[0], counter)
+    """Turn an indexable chain into a leaf and operators; a batch or cache inside becomes part of the leaf."""
+    start = max((place for place, node in enumerate(chain) if isinstance(node, plan.Cache)), default=0)
+    leaf: Leaf = _leaf(chain[start], counter)
     items: list[Item] = []
-    for node in chain[1:]:
+    for node in chain[start + 1 :]:
         if isinstance(node, BATCHES):
             inner = ChainOp(leaf, tuple(fuse(items, counter)))
             leaf, items = BatchLeaf(inner, length_of(node.child), node.batch_size, padding_of(node)), []

@@ -10,6 +10,7 @@ from penstock._contracts.transform import Transform
 from penstock._plan.node import (
     Batch,
     BucketByLength,
+    Cache,
     Concatenate,
     Enumerate,
     Filter,
@@ -93,6 +94,14 @@ def describe(node: Node, *, saved: bool = False) -> str:
             return f"rejection_resample({fn}, {list(node.target)}{initial}, seed={node.seed})"
         case Prefetch():
             return f"prefetch({node.buffer_size})"
+        case Cache():
+            return "cache()" if saved else f"cache({_cache_words(node)})"
+
+
+def _cache_words(node: Cache) -> str:
+    path = [] if node.path is None else [repr(node.path)]
+    limit = [] if node.max_bytes is None else [f"max_bytes={node.max_bytes}"]
+    return ", ".join([*path, *limit, *([f"version={node.version!r}"] if node.version else [])])
 
 
 def _extras(node: PaddedBatch | BucketByLength) -> str:

@@ -24,7 +24,7 @@ from penstock._plan.node import (
     children_of,
 )
 
-__all__ = ["INFINITE", "STREAMS", "is_indexable", "length_of", "walk"]
+__all__ = ["INFINITE", "STREAMS", "is_indexable", "length_of", "passes_of", "walk"]
 
 STREAMS = (Filter, FlatMap, Unbatch, ReadStream, BucketByLength, PackSequences, RejectionResample)
 """Nodes behind which only reading tells which element stands where."""
@@ -72,3 +72,9 @@ def length_of(node: Node) -> Length:
             return batch_length(length_of(node.child), node.batch_size, node.drop_remainder)
         case _:
             return length_of(node.child)
+
+
+def passes_of(node: Node) -> int:
+    """Return how many passes of its source one pass of the plan holds: by so much its epochs count up. Endless repeats count as one."""
+    below = max((passes_of(child) for child in children_of(node)), default=1)
+    return below * (node.count or 1) if isinstance(node, Repeat) else below

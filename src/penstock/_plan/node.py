@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock._contracts.source import IndexedSource, StreamSource
+from penstock._contracts.store import RecordStore
 
 __all__ = [
     "Batch",
     "BucketByLength",
+    "Cache",
     "Concatenate",
     "Enumerate",
     "Filter",
@@ -226,6 +228,17 @@ class Prefetch:
     buffer_size: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cache:
+    """Elements computed once, as of epoch 0, and kept in `store`: in memory, or in the folder `path`."""
+
+    child: Node
+    store: RecordStore
+    path: str | None
+    max_bytes: int | None
+    version: str
+
+
 Node = (
     Read
     | ReadStream
@@ -247,6 +260,7 @@ Node = (
     | PackSequences
     | RejectionResample
     | Prefetch
+    | Cache
 )
 
 
