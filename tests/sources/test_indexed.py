@@ -79,10 +79,12 @@ def test_a_list_that_shrinks_later_is_a_length_mismatch() -> None:
 
 
 def test_an_index_error_of_getitems_is_a_length_mismatch() -> None:
+    rows: list[Any] = []
     with pytest.raises(LengthMismatch) as caught:
-        gathered(BlockSquares(declared=10, true=7), [5, 9])
-    assert "declared 10 elements" in caught.value.what
-    assert "2 indices from 5 to 9" in caught.value.where
+        IndexableSource(BlockSquares(declared=10, true=7)).gather([5, 9, 6], rows)
+    assert rows == [25]
+    assert "declared 10 elements, but got no element 9" in caught.value.what
+    assert "1 indices from 9 to 9" in caught.value.where
     assert "__getitems__" in caught.value.fix
 
 
@@ -115,7 +117,7 @@ def test_an_error_of_getitems_gets_a_note_with_the_block() -> None:
 
     with pytest.raises(OSError, match="disk on fire") as caught:
         gathered(Faulty(), [1, 2])
-    assert "Faulty.__getitems__ with 2 indices from 1 to 2" in caught.value.__notes__[0]
+    assert caught.value.__notes__ == ["raised by Faulty.__getitems__ with 1 indices from 1 to 1"]
 
 
 @pytest.mark.parametrize("length", [-1, "ten", 2.5, 2**70])
