@@ -131,7 +131,7 @@ class StillRunning(PenstockError, RuntimeError):
 
 
 class LawBroken(PenstockError, AssertionError):
-    """A source, operator or executor does not do what the engine relies on. An AssertionError, so every test runner counts it as a failure."""
+    """A source, operator or executor does not do what the engine relies on. An AssertionError, so that test runners count a failure."""
 
 
 class MissingExtra(PenstockError, ImportError):

@@ -73,7 +73,7 @@ class Feed:
     def __init__(
         self, root: Node, options: Options, listeners: Sequence[Listener] = (), make_executor: Callable[[Engine], Executor] | None = None
     ) -> None:
-        """Prepare a feed of the plan `root`. Use `Dataset.feed()`; `make_executor` instead of the options' own is for tests of executors."""
+        """Prepare a feed of the plan `root`. Use `Dataset.feed()`; `make_executor` replaces the options' executor in tests of one."""
         self._root = root
         self._options = options
         self._stats = Stats()

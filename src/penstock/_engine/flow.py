@@ -59,7 +59,7 @@ class Flow:
         self.failures: list[Failure] = []
         self.active = ActiveWorkers(num_workers)
         self.pools = _pools(program)
-        passes = _num_passes(program)
+        passes = self._num_passes = _num_passes(program)
         self.segments = [Segment(number, plan, passes, start.source) for number, plan in enumerate(program.segments)]
         for segment in self.segments:
             segment.units = UnitSize(memory_bytes // self._wanted_units())
@@ -231,7 +231,8 @@ class Flow:
         out = sequencer.take(unit)
         if out.cut:
             self._cut(unit.pass_number)
-        tail = out.tail
+        # The end of a full `take` is the end of everything: what was computed behind it may fail, and nobody asked for it.
+        tail = None if out.ends_pass and self._num_passes == 1 else out.tail
         if out.empty_pass and tail is None:
             tail = Failure(0, _empty_pass(), segment.plan.name, 0)
         if last:

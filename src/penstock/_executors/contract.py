@@ -18,4 +18,4 @@ class Executor(Protocol):
         """Block the consumer until there may be something to take, or until the engine stops; an executor without threads works here."""
 
     def join(self, grace_period_s: float) -> list[str]:
-        """Wait until all workers have ended, at most `grace_period_s`; return the names of those still alive. The engine was stopped before."""
+        """Wait until all workers have ended, at most `grace_period_s`; return the names of those still alive. The engine is stopped."""

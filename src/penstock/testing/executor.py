@@ -27,8 +27,8 @@ def check_executor(make_executor: MakeExecutor, *, num_plans: int = 40, seed: in
     """Check an executor against the inline one over random pipelines. Takes about a second.
 
     The laws: every pipeline delivers what `inline` does, for any number of workers; a state goes from one executor to the other; the
-    error of a function arrives once, as itself, behind everything before it; a feed can be closed when it is new, running, ended or failed, and
-    dropped without being closed; no thread, process or descriptor is left.
+    error of a function arrives once, as itself, behind everything before it; a feed can be closed when it is new, running, ended or
+    failed, and dropped without being closed; no thread, process or descriptor is left.
 
     Args:
         make_executor: called with the engine of each feed; see `penstock._executors.contract`.

@@ -55,13 +55,22 @@ def check_fingerprint(source: IndexedSource | StreamSource, where: str, again: C
     if text is None or not isinstance(record, dict) or json.loads(text) != json.loads(json.dumps(record)):
         raise LawBroken(f"{shown(record)} is no JSON record", where=where, fix="return a dict of text, whole numbers and lists") from error
     if len(text) > _MOST_JSON:
-        raise LawBroken(f"it has {len(text)} characters", where=where, fix=f"hash what is long: {_MOST_JSON} characters at most, since every state holds it")
+        raise LawBroken(
+            f"it has {len(text)} characters",
+            where=where,
+            fix=f"hash what is long: {_MOST_JSON} characters at most, since every state holds it",
+        )
     for path, value in _leaves(record):
         if isinstance(value, str) and _ADDRESS.search(value):
             raise LawBroken(f"{path} holds an address: {shown(value)}", where=where, fix="leave out `repr` of objects")
         if _is_now(value):
-            raise LawBroken(f"{path} is a time stamp: {value}", where=where, fix="use sizes, counts and hashes of the data: a copy is the same data")
-    for other, words in ((source.fingerprint(), "the second time"), (as_source(again()).fingerprint() if again else record, "of the source made again")):
+            raise LawBroken(
+                f"{path} is a time stamp: {value}", where=where, fix="use sizes, counts and hashes of the data: a copy is the same data"
+            )
+    for other, words in (
+        (source.fingerprint(), "the second time"),
+        (as_source(again()).fingerprint() if again else record, "of the source made again"),
+    ):
         if json.dumps(other, sort_keys=True) != text:
             key = next((key for key in sorted({*record, *other}) if record.get(key) != other.get(key)), "its form")
             what = f"{key} is {shown(record.get(key))}, and {words} {shown(other.get(key))}"

@@ -22,8 +22,9 @@ Build = Callable[[Dataset], Dataset]
 Places = Literal["every"] | Iterable[int]
 
 _MOST_ITEMS = 1000
-_EVERY_UP_TO = 64
-_NUM_PLACES = 16
+_EVERY_UP_TO = 32
+_NUM_PLACES = 8
+_NUM_THOROUGH = 4
 _PURE = "let elements depend on the element, its key and `rng` only: no counter, clock, global generator or shared buffer"
 
 
@@ -47,7 +48,8 @@ def check_operator(
         on: a Dataset or a source, or a dict of several by name. By default about ten kinds of small datasets of whole numbers, from lists,
             arrays and a generator, shuffled, filtered, repeated, empty; those that `build` refuses with a PlanError are left out.
         reference: takes the list of all elements below and returns all elements of one pass, in plain Python: lists stand for arrays.
-        resume_at: numbers of elements to stop behind. "every" is every place of runs of up to 64 elements, and 16 places of longer ones.
+        resume_at: numbers of elements to stop behind. "every" is every place on the first four datasets, and eight places on the others
+            and on more than 32 elements.
         faults: False for an operator that handles errors itself.
 
     Raises:
@@ -83,7 +85,8 @@ def _check_all(
         if reference is not None:
             _same_as_reference(case, whole, reference)
         _indexed(case, whole)
-        _resumed(case, whole, places)
+        few = places == "every" and (num_checked >= _NUM_THOROUGH or len(whole.items) > _EVERY_UP_TO)
+        _resumed(case, whole, spread(len(whole.items) + 1, _NUM_PLACES) if few else places)
         _several_passes(case, whole)
         if num_checked < 3:
             _closed(case, whole)
@@ -161,7 +164,9 @@ def _indexed(case: _Case, whole: Run) -> None:
     if length is not None and (length != len(whole.items) if whole.ended else length <= len(whole.items)):
         num = f"{len(whole.items)}" if whole.ended else f"more than {len(whole.items)}"
         raise LawBroken(
-            f"the length is {length}, but a pass has {num} elements", where=where, fix="give the true length, or None when only reading can tell"
+            f"the length is {length}, but a pass has {num} elements",
+            where=where,
+            fix="give the true length, or None when only reading can tell",
         )
     if length == INFINITE and whole.ended:
         raise LawBroken("the length is endless, but the feed ended", where=where, fix="give the true length")
@@ -183,7 +188,7 @@ def _resumed(case: _Case, whole: Run, places: Places) -> None:
         return
     count = len(whole.items)
     if places == "every":
-        places = range(count + 1) if count <= _EVERY_UP_TO else spread(count + 1, _NUM_PLACES)
+        places = range(count + 1)
     threaded = case.run(WAYS[1], most=_most(whole), saving=True).states
     for number, place in enumerate(place for place in places if place <= count):
         state = (whole.states if number % 2 else threaded)[place]
@@ -212,7 +217,7 @@ def _several_passes(case: _Case, whole: Run) -> None:
         again = repeated.run(way, most=_most(twice))
         _require_no_error(again, repeated.where(way))
         require_same(again.items, twice.items, "the elements depend on how the feed runs", where=repeated.where(way), fix=_PURE)
-    _resumed(repeated, twice, spread(len(twice.items) + 1, 8))
+    _resumed(repeated, twice, spread(len(twice.items) + 1, _NUM_PLACES))
 
 
 def _closed(case: _Case, whole: Run) -> None:
@@ -238,9 +243,7 @@ def _failed(case: _Case) -> None:
     below = run(case.below.feed(**WAYS[0]), case.where(WAYS[0], ", the dataset below")).items
     for place in spread(len(below), 3):
         fault = Fault(below[place])
-        failing = _Case(
-            name=f"{case.name}, element {place} failing", below=case.below.map(fault, name="injected fault"), build=case.build
-        )
+        failing = _Case(name=f"{case.name}, element {place} failing", below=case.below.map(fault, name="injected fault"), build=case.build)
         fault.armed = False
         clean = _whole(failing)
         fault.armed = True

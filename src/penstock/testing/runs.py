@@ -75,6 +75,8 @@ def run(
                 saving = saving and _save(feed, states)
         except StopIteration:
             ended = True
+        except LawBroken:
+            raise
         except Exception as caught:
             error = caught
         if error is not None and not isinstance(attempt(lambda: next(feed))[1], FeedClosed):

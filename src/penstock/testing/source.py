@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._contracts.element import flatten, unflatten
+from penstock._contracts.element import flatten, structure_of, unflatten
 from penstock._contracts.source import ColumnSource, IndexedSource, StreamSource, TransientSource
 from penstock._contracts.transform import Scratch
 from penstock.errors import LawBroken
@@ -41,9 +41,9 @@ def check_source(
 
     The laws of an indexed source: its length is constant; `gather` gives the same elements in any order, with repeats, one by one, for no
     index, and in eight threads at once, and appends them; an element that fails is told by `len(rows)`; columns equal rows and are the
-    caller's own; transient reads equal rows until the next call with their scratch. Of a stream: passes are equal, also
-    behind one that was closed in the middle, and as long as declared. Of both: label, descriptions and fingerprint are stable, JSON, without
-    addresses and times; every executor delivers the same; a saved feed resumes.
+    caller's own; transient reads equal rows until the next call with their scratch. Of a stream: passes are equal, also behind one that was
+    closed in the middle, and as long as declared. Of both: label, descriptions and fingerprint are stable, without addresses and times;
+    every executor delivers the same; a saved feed resumes.
 
     Args:
         source: the object.
@@ -107,7 +107,9 @@ def _check_indexed(
     check_fingerprint(source, where, again)
     check_feeds(source, again, most_elements, bool(failing))
     if len(source) != count or (given is not source and len(given) != count):
-        raise LawBroken(f"the length was {count} and is now {len(given)}", where=known.where("len()"), fix="let it be constant: decide it in __init__")
+        raise LawBroken(
+            f"the length was {count} and is now {len(given)}", where=known.where("len()"), fix="let it be constant: decide it in __init__"
+        )
 
 
 def _gather(source: IndexedSource, indices: Sequence[int], where: str) -> list[Any]:
@@ -187,8 +189,9 @@ def _fails(known: _Known, failing: Collection[int]) -> None:
                 what = f"index {bad} is beyond the end and gave an element" if bad == len(known.source) else f"element {bad} did not fail"
                 raise LawBroken(what, where=where, fix="raise when an element is not there; never give another one")
             if bad in failing and len(rows) != len(good):
+                blamed = _at([*good, bad], len(rows))
                 raise LawBroken(
-                    f"element {bad} failed with {words(error)} and left {len(rows)} rows, so element {_at([*good, bad], len(rows))} would be blamed",
+                    f"element {bad} failed with {words(error)} and left {len(rows)} rows, so element {blamed} would be blamed",
                     where=where,
                     fix="append every element that was read before the one that fails, and nothing for it",
                 ) from error
@@ -228,7 +231,9 @@ def _columns(known: _Known, source: ColumnSource) -> None:
     out = [np.empty((len(at), *shape), dtype) for shape, dtype in types]
     given = source.gather_columns(at, out)
     if len(given) != len(out) or any(one is not other for one, other in zip(given, out, strict=True)):
-        raise LawBroken("gather_columns(indices, out) did not return the arrays of `out`", where=where, fix="write into `out` and return it")
+        raise LawBroken(
+            "gather_columns(indices, out) did not return the arrays of `out`", where=where, fix="write into `out` and return it"
+        )
     for columns in (own, out):
         found = [(column.shape, column.dtype) for column in columns]
         if found != [((len(at), *shape), dtype) for shape, dtype in types]:
@@ -249,7 +254,11 @@ def _columns(known: _Known, source: ColumnSource) -> None:
 def _rows_of(known: _Known, source: ColumnSource, columns: list[Any], where: str) -> None:
     for number, element in enumerate(known.elements):
         row = unflatten(source.structure(), iter([column[number] for column in columns]))
-        if not alike(row, element) or [np.shape(leaf) for leaf in flatten(row)] != [np.shape(leaf) for leaf in flatten(element)]:
+        if (
+            structure_of(row) != structure_of(element)
+            or not alike(row, element)
+            or [np.shape(leaf) for leaf in flatten(row)] != [np.shape(leaf) for leaf in flatten(element)]
+        ):
             raise LawBroken(
                 f"row {known.places[number]} of the columns is {shown(row)}, but gather() gives {shown(element)}",
                 where=where,
@@ -264,7 +273,9 @@ def _transient(known: _Known, source: TransientSource, failing: Collection[int])
     for place, wanted in zip(known.places, known.frozen, strict=True):
         element = source.read_transient(place, mine)
         if source.transient_field not in element:
-            raise LawBroken(f"element {place} has no field {source.transient_field!r}", where=where, fix="let transient_field name the field of bytes")
+            raise LawBroken(
+                f"element {place} has no field {source.transient_field!r}", where=where, fix="let transient_field name the field of bytes"
+            )
         first = exact(element) == wanted
         source.read_transient(known.places[-1 - place % len(known.places)], other)
         if not first or exact(element) != wanted:

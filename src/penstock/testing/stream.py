@@ -79,7 +79,9 @@ def _passes(source: StreamSource, first: list[Any], where: str) -> None:
         left = left_behind(before, _GRACE_S)
         if left:
             raise LawBroken(
-                f"a pass closed behind {taken} elements left {', '.join(left)}", where=f"{where}, close()", fix="free it in `finally`, or in close()"
+                f"a pass closed behind {taken} elements left {', '.join(left)}",
+                where=f"{where}, close()",
+                fix="free it in `finally`, or in close()",
             )
         law = f"the pass behind one that was closed behind {taken} elements differs from the first"
         require_same(_pass(source, where, len(first))[0], first, law, where=f"{where}, open()", fix=fix)
