@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -21,6 +21,7 @@ from penstock._engine.lower import check_completion, lower
 from penstock._engine.resume import Form, Part, restored, saved
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.unit import Failure, Token
+from penstock._executors.contract import Executor
 from penstock._executors.inline import InlineExecutor
 from penstock._executors.threads import ThreadsExecutor
 from penstock._ops.stack import BatchSpec
@@ -69,8 +70,10 @@ class Feed:
     called from any thread and from signal handlers.
     """
 
-    def __init__(self, root: Node, options: Options, listeners: Sequence[Listener] = ()) -> None:
-        """Prepare a feed of the plan `root`. Use `Dataset.feed()`."""
+    def __init__(
+        self, root: Node, options: Options, listeners: Sequence[Listener] = (), make_executor: Callable[[Engine], Executor] | None = None
+    ) -> None:
+        """Prepare a feed of the plan `root`. Use `Dataset.feed()`; `make_executor` replaces the options' executor in tests of one."""
         self._root = root
         self._options = options
         self._stats = Stats()
@@ -82,7 +85,8 @@ class Feed:
         self._parts = [Part(Form(root, self._folded), Token((0, 0)))]
         self._hand = _HandOver([], [], 0, 0, Token((0, 0)), self._parts[0].form)
         self._engine: Engine | None = None
-        self._executor: InlineExecutor | ThreadsExecutor | None = None
+        self._make_executor = make_executor
+        self._executor: Executor | None = None
         self._finalizer: Any = None
         self._pending: Failure | None = None
         self._part_ended = False
@@ -257,13 +261,13 @@ class Feed:
             listeners=self._listeners,
         )
         self._engine, self._part_ended = engine, False
-        started = not inline and self._run_with(ThreadsExecutor(engine))
-        if not started:
+        make = self._make_executor or (InlineExecutor if inline else ThreadsExecutor)
+        if not self._run_with(make(engine)):
             self._run_with(InlineExecutor(engine))
         if self._condition != "running":  # close() came meanwhile, from a signal handler or another thread
             self._shut(self._condition)
 
-    def _run_with(self, executor: InlineExecutor | ThreadsExecutor) -> bool:
+    def _run_with(self, executor: Executor) -> bool:
         """Let an executor run the engine; return whether it could start."""
         assert self._engine is not None
         if self._finalizer is not None:
@@ -354,7 +358,7 @@ def _available_cpus() -> int:
     return len(affinity(0)) if affinity is not None else (os.cpu_count() or 1)
 
 
-def _abandon(engine: Engine, executor: InlineExecutor | ThreadsExecutor, grace_period_s: float) -> None:
+def _abandon(engine: Engine, executor: Executor, grace_period_s: float) -> None:
     """End a feed that nobody holds any more, or that is still open when the interpreter exits."""
     engine.stop()
     alive = executor.join(grace_period_s)

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import penstock as ps
 from penstock._ops.block import Block, ElementFailed, zeros
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
-from penstock.errors import SpecError
+from penstock.errors import FeedClosed, SpecError
 from penstock.sources import ArraySource
 
 
@@ -209,3 +210,15 @@ def test_the_keys_of_a_batch_stand_in_the_order_of_its_first_element_whoever_was
     assert list(batch) == ["a", "b"]
     assert batch["a"].tolist() == [1, 3]
     assert batch["b"].tolist() == [2, 4]
+
+
+def test_an_element_that_cannot_stand_in_a_batch_is_judged_when_the_batch_is_complete() -> None:
+    for options in ({"executor": "inline"}, {"num_workers": 1}):
+        feed = ps.from_source([1, 2, None, 4]).batch(2).feed(**options)
+        assert next(feed).tolist() == [1, 2]
+        with pytest.raises(SpecError) as caught:
+            next(feed)
+        assert "the element is a NoneType, which cannot stand in a batch" in caught.value.what
+        assert any("stage 'batch'" in note for note in caught.value.__notes__)
+        with pytest.raises(FeedClosed):
+            next(feed)

@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock._order.permutation import shuffled, window_shuffled
+from penstock.testing.elements import plain
+
+__all__ = ["Plan", "options", "plain", "plans"]
 
 SOURCE_SIZES = st.integers(0, 40)
 
@@ -51,19 +54,6 @@ class Plan:
 
     def everything(self) -> list[Any]:
         return [plain(item) for item in self.reference(0)]
-
-
-def plain(item: Any) -> Any:
-    """Turn an element into lists and numbers that == can compare."""
-    if isinstance(item, np.ndarray):
-        return item.tolist()
-    if isinstance(item, np.generic):
-        return item.item()
-    if isinstance(item, (tuple, list)):
-        return [plain(part) for part in item]
-    if isinstance(item, dict):
-        return {key: plain(value) for key, value in item.items()}
-    return item
 
 
 def _source(draw: Any) -> Plan:

@@ -19,7 +19,7 @@ from penstock._engine.tune import ActiveWorkers, UnitSize
 from penstock._engine.unit import Failure, Record, Task, Token, Unit
 from penstock._order.arithmetic import INFINITE
 from penstock._order.chain import Chain
-from penstock._order.folds import Passes
+from penstock._order.folds import Passes, Taking
 from penstock.errors import SourceError
 
 __all__ = ["READER", "SHARED", "Flow", "Ready", "pool_of"]
@@ -67,6 +67,7 @@ class Flow:
         self.segments = [Segment(number, plan, passes, start) for number, plan in enumerate(program.segments)]
         for segment in self.segments:
             segment.units = UnitSize(memory_bytes // self._wanted_units())
+            segment.keeps_going = _may_cut(program)
         self.segments[0].loose = not ordered
         self._sequencers = _sequencers(program, start, ordered)
         stream = program.segments[0].stream
@@ -327,6 +328,11 @@ def _pools(program: Program) -> dict[str, int]:
     if program.segments[0].stream is not None:
         pools[READER] = 1
     return pools
+
+
+def _may_cut(program: Program) -> bool:
+    """Tell whether a full `take` may end a pass early and ask for the next: an error behind it is then nobody's."""
+    return any(isinstance(fold, Taking) and fold.repeated for segment in program.segments for fold in segment.folds or ())
 
 
 def _num_passes(program: Program) -> float:

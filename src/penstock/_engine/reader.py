@@ -33,6 +33,7 @@ class Reader:
         self._num_passes = num_passes
         self._iterator: Iterator[Any] | None = None
         self._cut_pass = -1
+        self._failed = False
         self._unclosed: BaseException | None = None
         self._blocks = BlockSize()
 
@@ -52,6 +53,8 @@ class Reader:
     def cut(self, pass_number: int) -> None:
         """Ask for the end of a pass: what is left of it is not wanted. From any thread."""
         self._cut_pass = max(self._cut_pass, pass_number)
+        if self._failed and pass_number >= self._pass_number:  # it failed behind what anybody wanted of the pass
+            self._failed = self.done = False
 
     def read(self, count: int) -> tuple[Unit, Failure | None]:
         """Read up to `count` elements of the current pass; a failure's `at` is the position of the element that failed."""
@@ -62,7 +65,7 @@ class Reader:
             ended = self._fill(rows, count)
         except ElementFailed as failed:
             failure = Failure(failed.offset, failed.error, failed.stage, 0)
-            self.done = True
+            self._failed = self.done = True
         first, self._position, beyond = self._position, self._position + len(rows), self._done
         if ended:
             try:
@@ -90,6 +93,8 @@ class Reader:
         """Read into `rows` until there are `count`, or for a while; return whether the pass is at its end."""
         deadline_ns, declared = time.perf_counter_ns() + _SLICE_NS, self._source.declared_length()
         try:
+            if self._cut_pass >= self._pass_number:
+                return True
             iterator = self._begin()
             while len(rows) < count:
                 if self._cut_pass >= self._pass_number:

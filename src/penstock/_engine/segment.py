@@ -53,6 +53,7 @@ class Segment:
         "finished",
         "guess",
         "inbox",
+        "keeps_going",
         "loose",
         "lowest",
         "most_rows",
@@ -81,7 +82,7 @@ class Segment:
         self.exhausted = False
         self.most_rows = _UNKNOWN
         self.reading = False
-        self.loose = False
+        self.loose = self.keeps_going = False
         self.lowest = 0
         self.rows_open = 0
         self._ends: deque[int] = deque()
@@ -211,7 +212,9 @@ class Segment:
             self.queues[task.stage].appendleft(task)
 
     def fail(self, unit: Unit) -> None:
-        """Note that a unit failed: nothing behind it is of use."""
+        """Note that a unit failed: nothing behind it is of use, unless it may stand behind the end of its pass."""
+        if self.keeps_going:
+            return
         if self.failed_seq is None or unit.seq < self.failed_seq:
             self.failed_seq = unit.seq
 

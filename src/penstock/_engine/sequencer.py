@@ -91,7 +91,8 @@ class Sequencer:
                 step_ends, step_cut = self._take_input(unit.token_after(number), results, taken, items, tokens)
                 ends, cut = ends or step_ends, cut or step_cut
         empty = False
-        if unit.ends_pass and unit.tail is None:
+        tail = unit.tail if self._mode == OPEN else None  # what fails behind the end of a pass is nobody's
+        if unit.ends_pass and tail is None:
             if self._mode == OPEN:
                 ends = self._end(items, tokens) or ends
             else:
@@ -103,7 +104,7 @@ class Sequencer:
         if ends and self._holds:
             self._save(self._before, self._skip)
         self._emitted += len(items)
-        return Sequenced(items, tokens, ends, unit.tail, cut, empty)
+        return Sequenced(items, tokens, ends, tail, cut, empty)
 
     def _take_input(
         self, after: Token, results: list[Piece], taken: Sequence[int], items: list[Any], tokens: list[Token]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from penstock._contracts.element import Structure, unflatten
 from penstock._ops.block import Block, ElementFailed
 from penstock._ops.stack import BatchSpec, pad_rows, refuse_row, stack_rows
+from penstock.errors import SpecError
 
 __all__ = ["Allocate", "Rows"]
 
@@ -76,17 +77,15 @@ class Rows:
         if self._padding is not None:
             self._loose[row] = element
             return
-        arrays = self._open(element, row)
-        assert self._guess is not None
-        if not self._guess.put(arrays, row, element, done):
+        arrays = self._try_open(element, row)
+        if arrays is None or self._guess is None or not self._guess.put(arrays, row, element, done):
             self._loose[row] = element
 
     def put_rows(self, row: int, elements: list[Any]) -> None:
         """Write several elements from `row` on."""
         if self._padding is None and elements:
-            arrays = self._open(elements[0], row)
-            assert self._guess is not None
-            if self._guess.put_many(arrays, row, elements):
+            arrays = self._try_open(elements[0], row)
+            if arrays is not None and self._guess is not None and self._guess.put_many(arrays, row, elements):
                 return
         for offset, element in enumerate(elements):
             self.put(row + offset, element)
@@ -96,7 +95,7 @@ class Rows:
         if self._padding is None and block.columnar:
             arrays = self.columns_of(block.structure(), row, len(block))
             if arrays is None and self._guess is None:
-                self._open(block.first(), row)
+                self._try_open(block.first(), row)
                 arrays = self.columns_of(block.structure(), row, len(block))
             types = block.leaf_types()
             if arrays is not None and all(
@@ -162,6 +161,13 @@ class Rows:
         assert self._arrays is not None
         assert self._guess is not None
         return unflatten(self._guess.structure, iter([array[row] for array in self._arrays]))
+
+    def _try_open(self, element: Any, row: int) -> list[NDArray[Any]] | None:
+        """Return the arrays, or None for a first element that cannot stand in a batch: it is judged when the batch is complete."""
+        try:
+            return self._open(element, row)
+        except SpecError:
+            return None
 
     def _open(self, element: Any, row: int) -> list[NDArray[Any]]:
         arrays = self._arrays
