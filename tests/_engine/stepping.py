@@ -174,7 +174,7 @@ class Stepper:
 
         assert unit.sizes is not None
         assert segment.plan.batch is not None
-        unit.rows = Rows(unit.sizes, segment.guess, allocate, str, segment.plan.batch.padding)
+        unit.rows = Rows(unit.sizes, segment.guess, allocate, str, segment.plan.batch.collation)
 
     def _pick(self, things: list[Any]) -> Any:
         return things.pop(self._chance.randrange(len(things)))

@@ -10,15 +10,15 @@ from penstock._engine.operators import (
     Fusible,
     Item,
     Placed,
+    batch_plan,
     chain_of,
     fuse,
     items_of,
     map_item,
     operators_of,
-    padding_of,
     stages_of,
 )
-from penstock._engine.program import BatchPlan, Program, SegmentPlan, Sift, StagePlan
+from penstock._engine.program import Program, SegmentPlan, Sift, StagePlan
 from penstock._engine.unit import Piece
 from penstock._ops.map import MapOp
 from penstock._ops.operator import Operator
@@ -73,7 +73,7 @@ class _Builder:
         if place is not None:
             node = chain[place]
             assert isinstance(node, BATCHES)
-            batch = BatchPlan(batch_size=node.batch_size, length=length_of(node.child), padding=padding_of(node))
+            batch = batch_plan(node, length_of(node.child))
             top = [item for above in chain[place + 1 :] for item in items_of(above, self.counter)]
         stages = stages_of(items, self.counter)
         stages[0] = replace(stages[0], name="+".join(filter(None, ("read", stages[0].name))))
@@ -113,7 +113,7 @@ class _Builder:
                     self._sift(FlatMapOp(node.fn, node.name))
                 case plan.Unbatch():
                     self._sift(UnbatchOp())
-                case plan.Batch() | plan.PaddedBatch():
+                case _ if isinstance(node, plan.AnyBatch):
                     self._batch(node)
                 case plan.Enumerate():
                     self._fold(Numbering(node.start, _numbered))
@@ -165,10 +165,10 @@ class _Builder:
     def _fold(self, fold: Fold) -> None:
         self.folds.append(fold)
 
-    def _batch(self, node: plan.Batch | plan.PaddedBatch) -> None:
+    def _batch(self, node: plan.AnyBatch) -> None:
         self.folds.append(Batching(node.batch_size, node.drop_remainder))
         self._close(tuple(self.folds))
-        self.segment = SegmentPlan(batch=BatchPlan(batch_size=node.batch_size, length=None, padding=padding_of(node)))
+        self.segment = SegmentPlan(batch=batch_plan(node, None))
 
     def _number(self, fold: Fold) -> None:
         """Add a numbering fold; below maps it moves into the sequencer before them, because it commutes with them."""

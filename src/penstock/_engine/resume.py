@@ -9,7 +9,7 @@ from penstock._engine.unit import Token
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._plan.describe import lines, sources
 from penstock._plan.length import is_indexable, length_of, walk
-from penstock._plan.node import Batch, Node, PaddedBatch, ReadStream, Repeat, Shard, children_of
+from penstock._plan.node import AnyBatch, Node, ReadStream, Repeat, Shard, children_of
 from penstock._plan.progress import GlobalPosition, global_position, resharded, shard_of
 from penstock._plan.saved import FORMAT, checked, compare, sealed
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
@@ -147,7 +147,7 @@ def _aligned(root: Node, place: GlobalPosition) -> int | None:
     position: int | None = offset
     has_repeat = False
     for node in reversed(chain):
-        if isinstance(node, (Batch, PaddedBatch)):
+        if isinstance(node, AnyBatch):
             if position is None or position % node.batch_size:
                 return None
             position //= node.batch_size

@@ -17,6 +17,7 @@ from penstock._plan.node import (
     Node,
     PaddedBatch,
     Prefetch,
+    RaggedBatch,
     Read,
     ReadStream,
     Repeat,
@@ -25,6 +26,7 @@ from penstock._plan.node import (
     Skip,
     Take,
     Unbatch,
+    Window,
     Zip,
     children_of,
 )
@@ -74,16 +76,25 @@ def describe(node: Node, *, saved: bool = False) -> str:
         case Concatenate() | Zip():
             return f"{type(node).__name__.lower()} of {len(node.children)}"
         case Batch():
-            return f"batch({node.batch_size}{', drop_remainder=True' if node.drop_remainder else ''})"
+            return f"batch({node.batch_size}{_drop(node.drop_remainder)})"
         case PaddedBatch():
             extra = "".join(
                 f", {name}={value!r}"
                 for name, value in (("padded_shapes", node.padded_shapes), ("padding_values", node.padding_values))
                 if value is not None
             )
-            return f"padded_batch({node.batch_size}{', drop_remainder=True' if node.drop_remainder else ''}{extra})"
+            return f"padded_batch({node.batch_size}{_drop(node.drop_remainder)}{extra})"
+        case RaggedBatch():
+            ragged = "" if node.ragged is None else f", ragged={node.ragged!r}"
+            return f"ragged_batch({node.batch_size}{_drop(node.drop_remainder)}{ragged})"
+        case Window():
+            return f"window({node.size}, shift={node.shift}, stride={node.stride}{_drop(node.drop_remainder)})"
         case Prefetch():
             return f"prefetch({node.buffer_size})"
+
+
+def _drop(drop_remainder: bool) -> str:
+    return ", drop_remainder=True" if drop_remainder else ""
 
 
 def lines(node: Node, *, saved: bool = False, depth: int = 0) -> list[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from penstock._order.arithmetic import INFINITE, Length, batch_length, repeat_length, shard_length
+from penstock._order.arithmetic import INFINITE, Length, batch_length, repeat_length, shard_length, window_length
 from penstock._plan.node import (
-    Batch,
+    AnyBatch,
     Concatenate,
     Filter,
     FlatMap,
     Node,
-    PaddedBatch,
     Read,
     ReadStream,
     Repeat,
@@ -17,6 +16,7 @@ from penstock._plan.node import (
     Skip,
     Take,
     Unbatch,
+    Window,
     Zip,
     children_of,
 )
@@ -62,7 +62,9 @@ def length_of(node: Node) -> Length:
         case Zip():
             lengths = [length_of(child) for child in node.children]
             return None if None in lengths else min(length for length in lengths if length is not None)
-        case Batch() | PaddedBatch():
+        case _ if isinstance(node, AnyBatch):
             return batch_length(length_of(node.child), node.batch_size, node.drop_remainder)
+        case Window():
+            return window_length(length_of(node.child), node.size, node.shift, node.stride, node.drop_remainder)
         case _:
             return length_of(node.child)

@@ -12,6 +12,7 @@ from typing import Any
 from penstock._contracts.source import IndexedSource, StreamSource
 
 __all__ = [
+    "AnyBatch",
     "Batch",
     "Concatenate",
     "Enumerate",
@@ -21,6 +22,7 @@ __all__ = [
     "Node",
     "PaddedBatch",
     "Prefetch",
+    "RaggedBatch",
     "Read",
     "ReadStream",
     "Repeat",
@@ -29,6 +31,7 @@ __all__ = [
     "Skip",
     "Take",
     "Unbatch",
+    "Window",
     "Zip",
     "children_of",
 ]
@@ -176,6 +179,31 @@ class PaddedBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RaggedBatch:
+    """Like Batch, the leaves of the fields `ragged` joined along their first dimension; None stands for all that have one."""
+
+    child: Node
+    batch_size: int
+    drop_remainder: bool
+    ragged: tuple[str | int, ...] | None = None
+
+
+AnyBatch = Batch | PaddedBatch | RaggedBatch
+"""The nodes that differ only in how rows become a batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Window:
+    """Elements i * shift, i * shift + stride, ..., `size` of them, stacked along a new first dimension."""
+
+    child: Node
+    size: int
+    shift: int
+    stride: int
+    drop_remainder: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prefetch:
     """At least `buffer_size` finished batches ahead of the consumer, memory permitting."""
 
@@ -200,6 +228,8 @@ Node = (
     | Zip
     | Batch
     | PaddedBatch
+    | RaggedBatch
+    | Window
     | Prefetch
 )
 
