@@ -53,7 +53,7 @@ class _HandOver(NamedTuple):
         if taken == 0:
             return self.step, self.before
         if isinstance(self.tokens, tuple):
-            (pass_number, position), _ = self.tokens[0]
+            pass_number, position = self.tokens[0].source
             return self.step + taken, Token((pass_number, position + taken))
         return self.step + taken, self.tokens[taken - 1]
 

@@ -152,7 +152,7 @@ class Stepper:
         ready: Ready = self.flow.ready.popleft()
         self.items.extend(reversed(ready.items))
         if isinstance(ready.tokens, tuple):
-            (pass_number, position), _ = ready.tokens[0]
+            pass_number, position = ready.tokens[0].source
             self.tokens.extend(Token((pass_number, position + number + 1)) for number in range(len(ready.items)))
         else:
             self.tokens.extend(ready.tokens[: len(ready.items)])

@@ -65,7 +65,7 @@ class Flow:
             segment.units = UnitSize(memory_bytes // self._wanted_units())
         self._sequencers = _sequencers(program, start)
         stream = program.segments[0].stream
-        self.reader = None if stream is None else Reader(stream, start.source, passes)
+        self.reader = None if stream is None else Reader(stream, start.source, passes, start.note)
         self._memory_bytes = memory_bytes
         self._live = 0
         self._unit_bytes = 0
@@ -331,7 +331,7 @@ def _num_passes(program: Program) -> float:
 def _sequencers(program: Program, start: Token) -> list[Sequencer | None]:
     out: list[Sequencer | None] = []
     saved: Iterator[Any] = iter(start.sequencers)
-    below = Token(start.source)
+    below = start._replace(sequencers=())
     for segment in program.segments:
         if segment.folds is None:
             out.append(None)
@@ -341,7 +341,7 @@ def _sequencers(program: Program, start: Token) -> list[Sequencer | None]:
             record = next(saved, None)
             out.append(Sequencer(segment.folds, below, record))
             record = record or (0, OPEN, tuple(fold.initial() for fold in segment.folds))
-            below = Token(below.source, (*below.sequencers, record))
+            below = below._replace(sequencers=(*below.sequencers, record))
     return out
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock._contracts.source import StatefulStream, StreamSource
 from penstock._engine.lower import lower
-from penstock._engine.unit import Token
+from penstock._engine.unit import Note, Token
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._plan.describe import lines, sources
 from penstock._plan.length import is_indexable, length_of, walk
@@ -26,13 +27,7 @@ def saved(root: Node, part: Node, token: Token, step: int, dataset: list[dict[st
     Raises:
         StateUnavailable: when the source is a generator that may not be read again.
     """
-    for node in sources(root):
-        if isinstance(node, ReadStream) and not node.source.can_fast_forward():
-            raise StateUnavailable(
-                "a generator cannot say where it is, so this feed has no state to save",
-                where=node.source.label(),
-                fix="use from_source with __getitem__, or from_generator(fn, fast_forward=True) to read and drop what was delivered",
-            )
+    note = _note_of(root, token)
     shard = _movable_shard(root)
     shards = [node for node in walk(root) if isinstance(node, Shard)]
     record: dict[str, Any] = {
@@ -53,7 +48,31 @@ def saved(root: Node, part: Node, token: Token, step: int, dataset: list[dict[st
             "source": list(token.source),
             "sequencers": [[skip, mode, list(states)] for skip, mode, states in token.sequencers],
         }
+        if note is not None:
+            record["position"]["stream"] = {"pass": note.pass_number, "position": note.position, "cut": note.cut, "state": note.state}
     return sealed(record)
+
+
+def _note_of(root: Node, token: Token) -> Note | None:
+    """Return what a stream said of its place, when a resume is to go there.
+
+    Raises:
+        StateUnavailable: when a stream cannot be brought back to its place.
+    """
+    note = token.note
+    for node in sources(root):
+        if not isinstance(node, ReadStream) or node.source.can_fast_forward():
+            continue
+        if not isinstance(node.source, StatefulStream):
+            raise StateUnavailable(
+                "a generator cannot say where it is, so this feed has no state to save",
+                where=node.source.label(),
+                fix="use from_source with __getitem__, from_stream with an object that has state_dict() and load_state_dict(), "
+                "or fast_forward=True to read and drop what was delivered",
+            )
+        if note is not None and note.missing is not None:
+            raise StateUnavailable(note.missing.what, where=note.missing.where, fix=note.missing.fix)
+    return None if note is None or note.missing is not None else note
 
 
 def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: bool) -> tuple[list[Part], int]:
@@ -182,4 +201,22 @@ def _token(root: Node, record: Any) -> Token:
             if value != [] or fold.initial() != []:
                 _count(value if fold.initial() != [] else None, "fold state")
         out.append((_count(skip, "sub-position"), _count(mode, "fold mode", 2), tuple(states)))
-    return Token(source, tuple(out))
+    return Token(source, tuple(out), _note(first.stream, source, record.get("stream")))
+
+
+def _note(stream: StreamSource | None, source: tuple[int, int], record: Any) -> Note | None:
+    """Check what a stream said of its place: not behind the place of delivery, and for a stream that can go there."""
+    if record is None:
+        return None
+    if not isinstance(record, dict) or not isinstance(record.get("cut"), bool) or "state" not in record:
+        _count(None, "stream state")
+    place = (_count(record.get("pass"), "stream's pass", source[0]), _count(record.get("position"), "stream's position"))
+    if place > source:
+        _count(place[1], "stream's position", source[1])
+    if stream is None or not (isinstance(stream, StatefulStream) or stream.can_fast_forward()):
+        raise StateMismatch(
+            "the state holds the place of a stream with states, and this source has none",
+            where="load_state_dict()",
+            fix="resume with an object that has state_dict() and load_state_dict(), or with fast_forward=True",
+        )
+    return Note(*place, record["state"], record["cut"])

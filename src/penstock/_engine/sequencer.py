@@ -113,7 +113,8 @@ class Sequencer:
     def _emit(self, outs: Sequence[Any], items: list[Any], tokens: list[Token], before: Token, skip: int, mode: int = OPEN) -> None:
         if not outs:
             return
-        token = before if self._transparent else Token(before.source, (*before.sequencers, (skip, mode, tuple(self._chain.snapshot()))))
+        record = (skip, mode, tuple(self._chain.snapshot()))
+        token = before if self._transparent else before._replace(sequencers=(*before.sequencers, record))
         items.extend(outs)
         tokens.extend([token] * len(outs))
 
@@ -122,7 +123,7 @@ class Sequencer:
         below = self._pass_start(unit)
         if self._transparent:
             return below
-        return Token(below.source, (*below.sequencers, (0, OPEN, tuple(self._chain.snapshot()))))
+        return below._replace(sequencers=(*below.sequencers, (0, OPEN, tuple(self._chain.snapshot()))))
 
 
 def _by_input(unit: Unit) -> list[list[Piece]]:

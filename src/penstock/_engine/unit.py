@@ -9,10 +9,23 @@ import numpy as np
 
 from penstock._ops.block import Block, Ints
 from penstock._ops.rows import Rows
+from penstock.errors import StateUnavailable
 
-__all__ = ["Failure", "Levels", "Piece", "Result", "Task", "Token", "Unit"]
+__all__ = ["Failure", "Levels", "Note", "Piece", "Result", "Task", "Token", "Unit"]
 
 Levels = list[tuple[Ints, Ints]]
+
+
+class Note(NamedTuple):
+    """Where a stream said that it was: behind element `position` - 1 of pass `pass_number`."""
+
+    pass_number: int
+    position: int
+    state: Any
+    cut: bool = False
+    """Whether the rest of that pass was not wanted: the next one began without it."""
+    missing: StateUnavailable | None = None
+    """Why there is no state."""
 
 
 class Token(NamedTuple):
@@ -21,6 +34,8 @@ class Token(NamedTuple):
     source: tuple[int, int]
     sequencers: tuple[tuple[int, int, tuple[Any, ...]], ...] = ()
     """(results of the next input already taken, what to do with the rest of its pass, states of the folds)."""
+    note: Note | None = None
+    """Of a stream that has states: the last one at or before `source`."""
 
 
 class Piece(NamedTuple):

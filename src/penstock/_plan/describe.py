@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock._contracts.transform import Transform
 from penstock._plan.node import (
+    AnyBatch,
     Batch,
     Concatenate,
     Enumerate,
@@ -75,26 +76,29 @@ def describe(node: Node, *, saved: bool = False) -> str:
             return f"enumerate({node.start or ''})"
         case Concatenate() | Zip():
             return f"{type(node).__name__.lower()} of {len(node.children)}"
+        case Batch() | PaddedBatch() | RaggedBatch() | Window():
+            return _describe_group(node)
+        case Prefetch():
+            return f"prefetch({node.buffer_size})"
+
+
+def _describe_group(node: AnyBatch | Window) -> str:
+    drop = ", drop_remainder=True" if node.drop_remainder else ""
+    match node:
         case Batch():
-            return f"batch({node.batch_size}{_drop(node.drop_remainder)})"
+            return f"batch({node.batch_size}{drop})"
         case PaddedBatch():
             extra = "".join(
                 f", {name}={value!r}"
                 for name, value in (("padded_shapes", node.padded_shapes), ("padding_values", node.padding_values))
                 if value is not None
             )
-            return f"padded_batch({node.batch_size}{_drop(node.drop_remainder)}{extra})"
+            return f"padded_batch({node.batch_size}{drop}{extra})"
         case RaggedBatch():
             ragged = "" if node.ragged is None else f", ragged={node.ragged!r}"
-            return f"ragged_batch({node.batch_size}{_drop(node.drop_remainder)}{ragged})"
+            return f"ragged_batch({node.batch_size}{drop}{ragged})"
         case Window():
-            return f"window({node.size}, shift={node.shift}, stride={node.stride}{_drop(node.drop_remainder)})"
-        case Prefetch():
-            return f"prefetch({node.buffer_size})"
-
-
-def _drop(drop_remainder: bool) -> str:
-    return ", drop_remainder=True" if drop_remainder else ""
+            return f"window({node.size}, shift={node.shift}, stride={node.stride}{drop})"
 
 
 def lines(node: Node, *, saved: bool = False, depth: int = 0) -> list[str]:
