@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from sources.streams import Numbers
 
 import penstock as ps
 from penstock._order.permutation import shuffled, window_shuffled
@@ -78,10 +79,12 @@ def plain(item: Any) -> Any:
 
 def _source(draw: Any) -> Plan:
     size = draw(SOURCE_SIZES)
-    kind = draw(st.sampled_from(["source", "arrays", "generator"]))
+    kind = draw(st.sampled_from(["source", "arrays", "generator", "stream"]))
     if kind == "generator":
         dataset = ps.from_generator(lambda: iter(range(size)), fast_forward=True)
         return Plan(dataset, lambda epoch: list(range(size)), f"generator({size})", indexable=False, batched=False)
+    if kind == "stream":
+        return Plan(ps.from_stream(Numbers(size)), lambda epoch: list(range(size)), f"stream({size})", indexable=False, batched=False)
     if kind == "arrays":
         return Plan(ps.from_arrays(np.arange(size)), lambda epoch: list(range(size)), f"arrays({size})", indexable=True, batched=False)
     return Plan(ps.from_source(list(range(size))), lambda epoch: list(range(size)), f"source({size})", indexable=True, batched=False)

@@ -141,9 +141,9 @@ class Reader:
         if note.pass_number == self._pass_number:
             self._position = note.position
             return
-        if not note.cut:  # how the next pass begins may depend on the end of this one
-            for _ in self._iterator:
-                pass
+        for _ in self._iterator:  # how the next pass begins may depend on the end of this one, or on its beginning if it was cut
+            if note.cut:
+                break
         self.close()
         self._iterator = iter(self._source.open(self._pass_number))
 

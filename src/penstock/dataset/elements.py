@@ -63,5 +63,10 @@ class ElementMethods(Chaining):
         return self._with(plan.FlatMap(child=self._root, fn=fn, name=name or function_name(fn)))
 
     def unbatch(self) -> Self:
-        """Split each element along the first dimension of its arrays."""
+        """Split each element along the first dimension of its arrays.
+
+        Raises:
+            PlanError: of what `ragged_batch` made.
+        """
+        check.splittable(self._root)
         return self._with(plan.Unbatch(child=self._root))
