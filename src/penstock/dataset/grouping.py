@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from penstock._plan import check
 from penstock._plan import node as plan
-from penstock.dataset.chaining import LATER, Chaining
+from penstock.dataset.chaining import Chaining
 from penstock.errors import PlanError
 
 __all__ = ["GroupMethods"]
@@ -93,7 +93,7 @@ class GroupMethods(Chaining):
         Raises:
             PlanError: behind a filter, flat_map or generator.
         """
-        check.indexable(self._root, "window", LATER)
+        check.indexable(self._root, "window", "put window() below it, where positions are known; what stands above then sees whole windows")
         size = check.count_argument(size, "size", "window", least=1)
         node = plan.Window(
             child=self._root,

@@ -62,8 +62,8 @@ class IterableSource(GeneratorSource):
         return super().open(pass_number)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return the type's name, the declared length and whether it has states; the stream is not read."""
-        return {**super().fingerprint(), "stateful": isinstance(self, StatefulSource)}
+        """Return the type's name, the declared length and that it has no states; the stream is not read."""
+        return {**super().fingerprint(), "stateful": False}
 
     def _iterable(self) -> Any:
         return self._stream
@@ -87,6 +87,10 @@ class StatefulSource(IterableSource):
         super().__init__(stream, fast_forward, length)
         self._open_pass: weakref.ref[Any] | None = None
         self._behind_load: Any = None
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return the type's name, the declared length and that it has states; the stream is not read."""
+        return {**super().fingerprint(), "stateful": True}
 
     def state(self) -> Any:
         """Return a copy of the stream's state.
