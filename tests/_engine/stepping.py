@@ -148,6 +148,11 @@ class Stepper:
         self._free[pool].append(worker)
         return True
 
+    def close(self) -> None:
+        """End the reading, as `Engine.dispose` does: a stream with states has one reader at a time."""
+        if self.flow.reader is not None:
+            self.flow.reader.close()
+
     def _take(self) -> bool:
         ready: Ready = self.flow.ready.popleft()
         self.items.extend(reversed(ready.items))
@@ -174,7 +179,7 @@ class Stepper:
 
         assert unit.sizes is not None
         assert segment.plan.batch is not None
-        unit.rows = Rows(unit.sizes, segment.guess, allocate, str, segment.plan.batch.padding)
+        unit.rows = Rows(unit.sizes, segment.guess, allocate, str, segment.plan.batch.collation)
 
     def _pick(self, things: list[Any]) -> Any:
         return things.pop(self._chance.randrange(len(things)))

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sources.streams import Numbers
 
 import penstock as ps
 from penstock._engine import tune
 from penstock._engine.reader import Reader
-from penstock._engine.unit import Failure, Token, Unit
+from penstock._engine.unit import Failure, Note, Token, Unit
 from penstock.errors import LengthMismatch
-from penstock.sources import GeneratorSource
+from penstock.sources import GeneratorSource, StatefulSource
 
 
 def source(count: int, **options: Any) -> GeneratorSource:
@@ -51,6 +52,61 @@ def test_a_resume_reads_and_drops_what_was_delivered(count: int, data: st.DataOb
     units, failure = read_all(Reader(source(count), Token(start), 3), [4])
     assert failure is None
     assert values(units) == [(number, x) for number in range(start[0], 3) for x in range(start[1] if number == start[0] else 0, count)]
+
+
+@given(st.integers(0, 12), st.integers(1, 3), st.lists(st.integers(1, 5), min_size=1, max_size=4))
+def test_a_stream_with_states_is_asked_once_per_block_and_its_note_is_never_behind_a_token(
+    count: int, passes: int, sizes: list[int]
+) -> None:
+    stream = Counted(count)
+    units, failure = read_all(Reader(StatefulSource(stream), (0, 0), passes), sizes)
+    assert failure is None
+    assert stream.asked == sum(unit.num_items > 0 for unit in units)
+    latest = None
+    for unit in units:
+        if unit.num_items:
+            latest = Note(unit.pass_number, unit.first + 1, {"index": unit.first + 1})
+        assert unit.tokens is not None
+        assert unit.tokens == [Token((unit.pass_number, unit.first + place + 1), note=latest) for place in range(unit.num_items)]
+        assert unit.pass_token == Token((unit.pass_number + 1, 0), note=latest)
+
+
+@given(st.integers(1, 12), st.data())
+def test_a_resume_goes_to_the_note_and_drops_what_was_delivered_behind_it(count: int, data: st.DataObject) -> None:
+    number, position = data.draw(st.integers(0, 2)), data.draw(st.integers(1, count))
+    noted = data.draw(st.integers(1, position))
+    stream = Counted(count)
+    note = Note(number, noted, {"index": noted})
+    units, failure = read_all(Reader(StatefulSource(stream), (number, position), 3, note), [4])
+    assert failure is None
+    assert values(units) == [(n, x) for n in range(number, 3) for x in range(position if n == number else 0, count)]
+    assert stream.loaded == [{"index": noted}]
+    assert stream.given == count - noted + (2 - number) * count
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_note_of_the_pass_before_is_gone_to_and_that_pass_read_to_its_end_unless_it_was_cut(cut: bool) -> None:
+    stream = Counted(9)
+    units, _ = read_all(Reader(StatefulSource(stream), (1, 2), 2, Note(0, 4, {"index": 4}, cut)), [20])
+    assert values(units) == [(1, x) for x in range(2, 9)]
+    assert stream.given == (1 if cut else 5) + 9
+
+
+def test_a_cut_pass_is_noted_as_cut() -> None:
+    reader = Reader(StatefulSource(Counted(9)), (0, 0), 2)
+    reader.read(3)
+    reader.cut(0)
+    ended, _ = reader.read(3)
+    assert ended.pass_token == Token((1, 0), note=Note(0, 1, {"index": 1}, cut=True))
+    reader.close()
+
+
+class Counted(Numbers):
+    asked = 0
+
+    def state_dict(self) -> Any:
+        self.asked += 1
+        return super().state_dict()
 
 
 def test_a_resume_behind_the_end_of_the_generator_is_an_error() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock._ops.block import Block, ElementFailed, zeros
+from penstock._ops.collation import Pad, Stack
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
 from penstock.errors import FeedClosed, SpecError
@@ -25,8 +26,8 @@ def allocate(wanted: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> list[np
     return [np.empty(shape, dtype) for shape, dtype in wanted]
 
 
-def rows_of(sizes: list[int], guess: Any = None, padding: Any = None) -> Rows:
-    return Rows(sizes, None if guess is None else BatchSpec(guess, lambda: "guess"), allocate, name, padding)
+def rows_of(sizes: list[int], guess: Any = None, collation: Any = None) -> Rows:
+    return Rows(sizes, None if guess is None else BatchSpec(guess, lambda: "guess"), allocate, name, collation or Stack())
 
 
 def filled(elements: list[Any], order: Sequence[int], guess: Any = None) -> Rows:
@@ -133,7 +134,7 @@ def test_memory_is_asked_for_once_and_not_for_objects() -> None:
         asked.append(wanted)
         return allocate(wanted)
 
-    rows = Rows([2], None, counting, name, None)
+    rows = Rows([2], None, counting, name, Stack())
     rows.put_rows(0, [{"x": 1, "path": "a"}, {"x": 2, "path": "b"}])
     assert asked == [[((2,), np.dtype("int64"))]]
     assert rows.finish(1)[0]["path"].tolist() == ["a", "b"]
@@ -188,13 +189,13 @@ def test_nothing_is_known_before_the_first_element_and_in_padded_batches() -> No
     assert rows.columns_of(None, 0, 1) is None
     rows.put(0, 5)
     assert rows.spec is not None
-    padded = rows_of([1], 5, (None, None))
+    padded = rows_of([1], 5, Pad())
     assert padded.array_of("x") is None
     assert padded.columns_of(None, 0, 1) is None
 
 
 def test_padded_rows_take_the_length_of_their_longest_in_each_batch() -> None:
-    rows = rows_of([2, 1], None, (None, -1))
+    rows = rows_of([2, 1], None, Pad(None, -1))
     for row, length in enumerate([1, 3, 2]):
         rows.put(row, np.arange(length))
     assert [batch.tolist() for batch in rows.finish(2)] == [[[0, -1, -1], [0, 1, 2]], [[0, 1]]]
@@ -203,7 +204,7 @@ def test_padded_rows_take_the_length_of_their_longest_in_each_batch() -> None:
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_the_keys_of_a_batch_stand_in_the_order_of_its_first_element_whoever_was_first(order: tuple[int, int]) -> None:
     elements = [{"a": 1, "b": 2}, {"b": 4, "a": 3}]
-    rows = Rows([2], None, lambda wanted: [np.empty(shape, dtype) for shape, dtype in wanted], str, None)
+    rows = Rows([2], None, lambda wanted: [np.empty(shape, dtype) for shape, dtype in wanted], str, Stack())
     for row in order:
         rows.put(row, elements[row])
     batch = rows.finish(1)[0]

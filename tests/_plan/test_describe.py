@@ -75,6 +75,13 @@ TEXTS = [
         plan.PaddedBatch(child=READ, batch_size=4, drop_remainder=True, padded_shapes=(None,), padding_values=-1),
         "padded_batch(4, drop_remainder=True, padded_shapes=(None,), padding_values=-1)",
     ),
+    (plan.RaggedBatch(child=READ, batch_size=4, drop_remainder=False), "ragged_batch(4)"),
+    (
+        plan.RaggedBatch(child=READ, batch_size=4, drop_remainder=True, ragged=("tokens",)),
+        "ragged_batch(4, drop_remainder=True, ragged=('tokens',))",
+    ),
+    (plan.Window(child=READ, size=3, shift=1, stride=2, drop_remainder=False), "window(3, shift=1, stride=2)"),
+    (plan.Window(child=READ, size=3, shift=3, stride=1, drop_remainder=True), "window(3, shift=3, stride=1, drop_remainder=True)"),
     (plan.Prefetch(child=READ, buffer_size=2), "prefetch(2)"),
 ]
 

@@ -147,8 +147,8 @@ class Frame(Squares):
     ("obj", "fix"),
     [
         ({0: "a"}, "list(obj.items())"),
-        ({1, 2}, "from_generator"),
-        (iter([1]), "from_generator"),
+        ({1, 2}, "from_stream"),
+        (iter([1]), "from_stream"),
         ("train.txt", "read_list"),
         (b"abc", "read_list"),
         (NoLength(), "__len__"),

@@ -10,7 +10,7 @@ from penstock._engine.sequencer import OPEN, PASS_END, Sequenced
 from penstock._engine.unit import Done, Piece, Record, Token, Unit
 from penstock._order.chain import Chain, Held
 from penstock._order.folds import Batching, Fold, Passes
-from penstock._order.holding import Concatenating
+from penstock._order.holding import Concatenating, Windowing
 from penstock._order.resampling import Resampling
 from penstock._order.runs import Runs
 
@@ -25,7 +25,7 @@ def refused(folds: Sequence[Fold]) -> Fold | None:
     later = False
     for fold in reversed(folds):
         holds = isinstance(fold, Batching) or hasattr(fold, "held")
-        if not (holds or isinstance(fold, (Passes, Resampling))) or isinstance(fold, Concatenating):
+        if not (holds or isinstance(fold, (Passes, Resampling))) or isinstance(fold, (Concatenating, Windowing)):
             return fold
         if isinstance(fold, Passes) and later:
             return fold

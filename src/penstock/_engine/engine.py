@@ -256,7 +256,7 @@ class Engine:
                 words, key = segment.where(unit, row)
                 return f"epoch {key[0]} index {key[1]}" + (f" ({words})" if words else "")
 
-            unit.rows = Rows(unit.sizes, segment.guess, allocate, name, segment.plan.batch.padding, threading.Lock())
+            unit.rows = Rows(unit.sizes, segment.guess, allocate, name, segment.plan.batch.collation, threading.Lock())
 
     def _unchanged(self, seen: Mark) -> bool:
         return not self.stopping and self._mark() == seen

@@ -28,8 +28,7 @@ def _segment(number: int, segment: SegmentPlan, *, last: bool) -> list[str]:
         if stage.name or stage.concurrency is not None:
             out.append(f"    stage {stage.name or 'rows'!r} on {workers}")
     if segment.batch is not None:
-        kind = "padded batches" if segment.batch.padding is not None else "rows written straight into recycled batch slots"
-        out.append(f"    batches of {segment.batch.batch_size}: {kind}")
+        out.append(f"    batches of {segment.batch.batch_size}: {segment.batch.collation.words}")
     if segment.top:
         out.append(f"    then on whole batches: {', '.join(step.name or 'positions' for step in segment.top)}")
     if segment.folds:

@@ -348,7 +348,7 @@ def _num_passes(program: Program) -> float:
 def _sequencers(program: Program, start: Token, ordered: bool) -> list[Sequencer | Completion | None]:
     out: list[Sequencer | Completion | None] = []
     saved: Iterator[Any] = iter(start.sequencers)
-    below = Token(start.source, (), start.done)
+    below = start._replace(sequencers=())
     for segment in program.segments:
         if segment.folds is None:
             out.append(None)

@@ -14,26 +14,28 @@ from penstock._engine.operators import (
     Fusible,
     Item,
     Placed,
+    batch_plan,
     chain_of,
     fuse,
     items_of,
     map_item,
     operators_of,
-    padding_of,
     stages_of,
 )
 from penstock._engine.pieces import bare, weight_of
 from penstock._engine.program import BatchPlan, Program, SegmentPlan, Sift, StagePlan
 from penstock._engine.unit import Piece
 from penstock._ops.cached import CacheLeaf
+from penstock._ops.collation import Pad
 from penstock._ops.map import MapOp
 from penstock._ops.operator import Operator
 from penstock._ops.packing import pack_rows, sequence_length, whole_sequence_length
 from penstock._ops.positions import EnumerateOp
+from penstock._ops.stack import stack_rows
 from penstock._ops.streams import FilterOp, FlatMapOp, UnbatchOp
 from penstock._ops.weigh import GatherOp, WeighOp, whole_number
 from penstock._order.folds import Batching, Fold, Numbering, Passes, Sharding, Skipping, Taking
-from penstock._order.holding import Bucketing, Buffering, Concatenating, FirstFit
+from penstock._order.holding import Bucketing, Buffering, Concatenating, FirstFit, Windowing
 from penstock._order.resampling import Resampling
 from penstock._plan import node as plan
 from penstock._plan.length import STREAMS, length_of
@@ -94,6 +96,7 @@ _FOLD_NAMES: dict[Any, str] = {
     Numbering: "enumerate",
     Passes: "repeat below a batch or pack",
     Concatenating: "pack_sequences(split=True)",
+    Windowing: "window",
     Batching: "a second batch",
     Bucketing: "bucket_by_length above another fold",
     FirstFit: "pack_sequences above another fold",
@@ -123,7 +126,7 @@ class _Builder:
         if place is not None:
             node = chain[place]
             assert isinstance(node, BATCHES)
-            batch = BatchPlan(batch_size=node.batch_size, length=length_of(node.child), padding=padding_of(node))
+            batch = batch_plan(node, length_of(node.child))
             top = [item for above in chain[place + 1 :] for item in items_of(above, self.counter)]
         stages = stages_of(items, self.counter)
         stages[0] = replace(stages[0], name="+".join(filter(None, ("cache" if isinstance(leaf, CacheLeaf) else "read", stages[0].name))))
@@ -163,7 +166,7 @@ class _Builder:
                     self._sift(FlatMapOp(node.fn, node.name))
                 case plan.Unbatch():
                     self._sift(UnbatchOp())
-                case plan.Batch() | plan.PaddedBatch():
+                case _ if isinstance(node, plan.AnyBatch):
                     self._batch(node)
                 case plan.Enumerate():
                     self._fold(Numbering(node.start, _numbered))
@@ -171,6 +174,8 @@ class _Builder:
                     self._shuffle(node)
                 case plan.BucketByLength():
                     self._bucket(node)
+                case plan.Window():
+                    self._window(node)
                 case plan.PackSequences():
                     self._pack(node)
                 case plan.RejectionResample():
@@ -247,8 +252,15 @@ class _Builder:
     def _bucket(self, node: plan.BucketByLength) -> None:
         self._hold(_checked_length(node), node.name, Bucketing(node.boundaries, node.batch_sizes, node.drop_remainder, weight_of))
         self._close(tuple(self.folds))
-        padding = node.padded_shapes, node.padding_values
-        self.segment = SegmentPlan(batch=BatchPlan(batch_size=max(node.batch_sizes), length=None, padding=padding))
+        collation = Pad(node.padded_shapes, node.padding_values)
+        size = max(node.batch_sizes)
+        self.segment = SegmentPlan(batch=BatchPlan(batch_size=size, length=None, collation=collation, shift=size))
+
+    def _window(self, node: plan.Window) -> None:
+        if self.folds:
+            self._close(tuple(self.folds))
+        self._fold(Windowing(node.size, node.shift, node.stride, node.drop_remainder))
+        self._place(GatherOp(_stacked, "window"), None)
 
     def _pack(self, node: plan.PackSequences) -> None:
         if node.num_bins is None:
@@ -258,9 +270,9 @@ class _Builder:
             self._hold(whole_sequence_length(node.length), "pack_sequences", fold)
         self._place(GatherOp(pack_rows(node.length, node.padding_value), "pack_sequences"), None)
 
-    def _batch(self, node: plan.Batch | plan.PaddedBatch) -> None:
+    def _batch(self, node: plan.AnyBatch) -> None:
         fold = Batching(node.batch_size, node.drop_remainder)
-        batch = BatchPlan(batch_size=node.batch_size, length=None, padding=padding_of(node))
+        batch = batch_plan(node, None)
         if self._only_maps() and self.done:
             # Batching commutes with maps: done in the sequencer before them, it lets their results be written straight into the batch.
             before = self.done[-1]
@@ -293,6 +305,11 @@ def _checked_length(node: plan.BucketByLength) -> Callable[[Any], int]:
 
 def _checked_class(node: plan.RejectionResample) -> Callable[[Any], int]:
     return lambda element: whole_number(node.fn(element), "a class", len(node.target), f"rejection_resample({node.name})")
+
+
+def _stacked(values: tuple[Any, ...], layout: None) -> Any:
+    """Make one element of a window behind a filter."""
+    return stack_rows(list(values), lambda row: f"number {row} of the window")
 
 
 def _numbered(number: int, piece: Piece) -> Piece:

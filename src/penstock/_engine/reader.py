@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock._contracts.source import StreamSource
+from penstock._contracts.source import StatefulStream, StreamSource
 from penstock._engine.tune import BlockSize
-from penstock._engine.unit import NOTHING_DONE, Done, Failure, Token, Unit
+from penstock._engine.unit import NOTHING_DONE, Done, Failure, Note, Token, Unit
 from penstock._ops.block import Block, ElementFailed
-from penstock.errors import LengthMismatch
+from penstock.errors import LengthMismatch, StateUnavailable
 
 __all__ = ["Reader"]
 
@@ -23,10 +23,15 @@ class Reader:
     """The passes of a generator, cut into units. `read` is called by one thread at a time; the flags are the engine's."""
 
     def __init__(self, source: StreamSource, start: Token, num_passes: float) -> None:
-        """Start at position start.source[1] of pass start.source[0]; elements before it, and those of start.done, are read and dropped."""
+        """Start at position start.source[1] of pass start.source[0].
+
+        Elements before it and those of start.done are read and dropped; those before start.note are not read.
+        """
         self.busy = False
         self.done = False
         self._source = source
+        self._stateful = source if isinstance(source, StatefulStream) else None
+        self._note = self._resume_at = start.note
         self._pass_number, self._skip = start.source
         self._done = start.done
         self._position = 0
@@ -98,6 +103,8 @@ class Reader:
             iterator = self._begin()
             while len(rows) < count:
                 if self._cut_pass >= self._pass_number:
+                    if self._note is not None and self._note.pass_number == self._pass_number:
+                        self._note = self._note._replace(cut=True)
                     return True
                 delivered = self._delivered(self._position + len(rows))
                 if delivered and rows:
@@ -113,6 +120,8 @@ class Reader:
                 if delivered:
                     rows.clear()
                     self._position += 1
+                if len(rows) == 1 and self._stateful is not None:
+                    self._note = self._noted(self._stateful)
                 if time.perf_counter_ns() > deadline_ns:
                     break
         except BaseException as error:
@@ -129,8 +138,8 @@ class Reader:
 
     def _begin(self) -> Iterator[Any]:
         if self._iterator is None:
-            self._iterator = iter(self._source.open())
-            self._position = 0
+            self._open()
+            assert self._iterator is not None
             while self._position < self._skip and self._cut_pass < self._pass_number:
                 try:
                     next(self._iterator)
@@ -143,6 +152,31 @@ class Reader:
                 self._position += 1
             self._skip = 0
         return self._iterator
+
+    def _open(self) -> None:
+        """Open the current pass, after a resume behind the last note."""
+        note, self._resume_at = self._resume_at, None
+        self._position = 0
+        if note is None or self._stateful is None:
+            self._iterator = iter(self._source.open(self._pass_number))
+            return
+        self._iterator = iter(self._stateful.open_at(note.pass_number, note.state))
+        if note.pass_number == self._pass_number:
+            self._position = note.position
+            return
+        for _ in self._iterator:  # how the next pass begins may depend on the end of this one, or on its beginning if it was cut
+            if note.cut:
+                break
+        self.close()
+        self._iterator = iter(self._source.open(self._pass_number))
+
+    def _noted(self, stream: StatefulStream) -> Note:
+        """Note where the stream is, behind the first element of a unit: once per block, for it may cost as much as reading an element."""
+        place = self._pass_number, self._position + 1
+        try:
+            return Note(*place, stream.state())
+        except StateUnavailable as missing:
+            return Note(*place, None, missing=missing)
 
     def _next_pass(self) -> None:
         try:
@@ -178,8 +212,8 @@ class Reader:
             num_items=count,
             num_rows=count,
             given=block,
-            tokens=[Token((pass_number, first + number + 1), (), beyond) for number in range(count)],
+            tokens=[Token((pass_number, first + number + 1), (), beyond, self._note) for number in range(count)],
             ends_pass=ended,
         )
-        unit.pass_token = Token((pass_number + 1, 0))
+        unit.pass_token = Token((pass_number + 1, 0), note=self._note)
         return unit

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, cast
 
+from penstock._contracts.source import StatefulStream, StreamSource
 from penstock._engine.lower import lower
-from penstock._engine.unit import Done, Record, Token
+from penstock._engine.unit import Done, Note, Record, Token
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.chain import HoldingFold
 from penstock._order.folds import Fold
 from penstock._plan.describe import lines, sources
 from penstock._plan.length import is_indexable, length_of, walk
-from penstock._plan.node import Batch, Map, Node, PaddedBatch, Prefetch, ReadStream, Repeat, Shard, children_of
+from penstock._plan.node import AnyBatch, Map, Node, Prefetch, ReadStream, Repeat, Shard, children_of
 from penstock._plan.progress import GlobalPosition, global_position, resharded, shard_of
 from penstock._plan.saved import FORMAT, checked, compare, sealed
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
@@ -42,13 +43,7 @@ def saved(root: Node, form: Form, token: Token, step: int, dataset: list[dict[st
     Raises:
         StateUnavailable: when the source is a generator that may not be read again.
     """
-    for node in sources(root):
-        if isinstance(node, ReadStream) and not node.source.can_fast_forward():
-            raise StateUnavailable(
-                "a generator cannot say where it is, so this feed has no state to save",
-                where=node.source.label(),
-                fix="use from_source with __getitem__, or from_generator(fn, fast_forward=True) to read and drop what was delivered",
-            )
+    note = _note_of(root, token)
     shard = None if form.folded else _movable_shard(root)
     shards = [node for node in walk(root) if isinstance(node, Shard)]
     record: dict[str, Any] = {
@@ -71,7 +66,31 @@ def saved(root: Node, form: Form, token: Token, step: int, dataset: list[dict[st
             "done": [[list(run) for run in token.done.runs], [[place, list(results)] for place, results in token.done.partial]],
             "sequencers": [[skip, mode, list(states), recall, drop] for skip, mode, states, recall, drop in token.sequencers],
         }
+        if note is not None:
+            record["position"]["stream"] = {"pass": note.pass_number, "position": note.position, "cut": note.cut, "state": note.state}
     return sealed(record)
+
+
+def _note_of(root: Node, token: Token) -> Note | None:
+    """Return what a stream said of its place, when a resume is to go there.
+
+    Raises:
+        StateUnavailable: when a stream cannot be brought back to its place.
+    """
+    note = token.note
+    for node in sources(root):
+        if not isinstance(node, ReadStream) or node.source.can_fast_forward():
+            continue
+        if not isinstance(node.source, StatefulStream):
+            raise StateUnavailable(
+                "a generator cannot say where it is, so this feed has no state to save",
+                where=node.source.label(),
+                fix="use from_source with __getitem__, from_stream with an object that has state_dict() and load_state_dict(), "
+                "or fast_forward=True to read and drop what was delivered",
+            )
+        if note is not None and note.missing is not None:
+            raise StateUnavailable(note.missing.what, where=note.missing.where, fix=note.missing.fix)
+    return None if note is None or note.missing is not None else note
 
 
 def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: bool, folded: bool) -> tuple[list[Part], int]:
@@ -167,7 +186,7 @@ def _aligned(root: Node, place: GlobalPosition) -> int | None:
     position: int | None = offset
     has_repeat = False
     for node in reversed(chain):
-        if isinstance(node, (Batch, PaddedBatch)):
+        if isinstance(node, AnyBatch):
             if position is None or position % node.batch_size:
                 return None
             position //= node.batch_size
@@ -197,7 +216,7 @@ def _folded_part(root: Node, part: Part) -> Part:
     chain = [form.root]
     while len(children_of(chain[-1])) == 1:
         chain.append(children_of(chain[-1])[0])
-    lowest = max((place for place, node in enumerate(chain) if isinstance(node, (Batch, PaddedBatch))), default=None)
+    lowest = max((place for place, node in enumerate(chain) if isinstance(node, AnyBatch)), default=None)
     if lowest is None:
         return Part(Form(form.root, True), token)
     batch, above = chain[lowest], chain[:lowest]
@@ -208,7 +227,7 @@ def _folded_part(root: Node, part: Part) -> Part:
             where="load_state_dict()",
             fix="resume with ordered=True",
         )
-    assert isinstance(batch, (Batch, PaddedBatch))
+    assert isinstance(batch, AnyBatch)
     passes, position, states = 0, token.source[1], []
     for node in above:
         if isinstance(node, Repeat):
@@ -238,7 +257,7 @@ def _part(root: Node, record: Any) -> Part:
     out = []
     for saved_record, chain in zip(sequencers, folds, strict=False):
         out.append(_record(saved_record, chain))
-    return Part(Form(root, folded), Token(source, tuple(out), _done(record.get("done"))))
+    return Part(Form(root, folded), Token(source, tuple(out), _done(record.get("done")), _note(first.stream, source, record.get("stream"))))
 
 
 def _done(record: Any) -> Done:
@@ -283,3 +302,21 @@ def _check_fold_state(value: Any, fold: Fold) -> None:
         _count(value, "fold state")
     elif type(value) is not type(initial) or (initial == [] and value != []):
         _count(None, "fold state")
+
+
+def _note(stream: StreamSource | None, source: tuple[int, int], record: Any) -> Note | None:
+    """Check what a stream said of its place: not behind the place of delivery, and for a stream that can go there."""
+    if record is None:
+        return None
+    if not isinstance(record, dict) or not isinstance(record.get("cut"), bool) or "state" not in record:
+        _count(None, "stream state")
+    place = (_count(record.get("pass"), "stream's pass", source[0]), _count(record.get("position"), "stream's position"))
+    if place > source:
+        _count(place[1], "stream's position", source[1])
+    if stream is None or not (isinstance(stream, StatefulStream) or stream.can_fast_forward()):
+        raise StateMismatch(
+            "the state holds the place of a stream with states, and this source has none",
+            where="load_state_dict()",
+            fix="resume with an object that has state_dict() and load_state_dict(), or with fast_forward=True",
+        )
+    return Note(*place, record["state"], record["cut"])

@@ -159,7 +159,8 @@ class Segment:
                 epochs, positions = step.down(epochs, positions)
                 top_levels.append((epochs, positions))
             top_levels.reverse()
-            epochs, positions, sizes = batch_rows(epochs, positions, plan.batch.length, plan.batch.batch_size)
+            batch = plan.batch
+            epochs, positions, sizes = batch_rows(epochs, positions, batch.length, batch.batch_size, batch.shift, batch.stride)
         assert self._positions is not None
         return Unit(
             seq=self.opened,

@@ -10,8 +10,9 @@ import numpy as np
 from penstock._ops.block import Block, Ints
 from penstock._ops.rows import Rows
 from penstock._order.runs import Run
+from penstock.errors import StateUnavailable
 
-__all__ = ["NOTHING_DONE", "Done", "Failure", "Levels", "Piece", "Record", "Result", "Task", "Token", "Unit"]
+__all__ = ["NOTHING_DONE", "Done", "Failure", "Levels", "Note", "Piece", "Record", "Result", "Task", "Token", "Unit"]
 
 Levels = list[tuple[Ints, Ints]]
 
@@ -49,12 +50,26 @@ class Done(NamedTuple):
 NOTHING_DONE = Done()
 
 
+class Note(NamedTuple):
+    """Where a stream said that it was: behind element `position` - 1 of pass `pass_number`."""
+
+    pass_number: int
+    position: int
+    state: Any
+    cut: bool = False
+    """Whether the rest of that pass was not wanted: the next one began without it."""
+    missing: StateUnavailable | None = None
+    """Why there is no state."""
+
+
 class Token(NamedTuple):
     """Where to resume. `source` is (pass, position); each sequencer on the way adds a record of its own."""
 
     source: tuple[int, int]
     sequencers: tuple[Record, ...] = ()
     done: Done = NOTHING_DONE
+    note: Note | None = None
+    """Of a stream that has states: the last one at or before `source`."""
 
 
 class Piece(NamedTuple):

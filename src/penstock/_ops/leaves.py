@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
 from penstock._ops.block import Block, ElementFailed, Ints, Keys, zeros
+from penstock._ops.collation import Collation
 from penstock._ops.operator import ChainOp, Leaf
-from penstock._ops.stack import stack_rows
 from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import Length, batch_rows, concatenate_parts
 
@@ -113,15 +113,17 @@ class ConcatenateLeaf:
 
 @dataclass(frozen=True, slots=True)
 class BatchLeaf:
-    """Batches computed whole, for `ds[i]`, for branches and for batches of batches."""
+    """Batches and windows computed whole, for `ds[i]`, for branches and for batches of batches."""
 
     child: ChainOp
     length: Length
     batch_size: int
-    padding: tuple[Any, Any] | None
+    collation: Collation
+    shift: int
+    stride: int
 
     def run(self, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
-        row_epochs, row_positions, sizes = batch_rows(epochs, positions, self.length, self.batch_size)
+        row_epochs, row_positions, sizes = batch_rows(epochs, positions, self.length, self.batch_size, self.shift, self.stride)
         try:
             rows = self.child.run(row_epochs, row_positions, worker).rows()
         except ElementFailed as failure:
@@ -133,14 +135,14 @@ class BatchLeaf:
                 return self.child.where(int(row_epochs[start + row]), int(row_positions[start + row]))
 
             try:
-                out.append(stack_rows(rows[start : start + size], names, self.padding))
+                out.append(self.collation.collate(rows[start : start + size], names))
             except BaseException as error:
                 raise ElementFailed(number, "batch", error) from error
             start += size
         return Block(epochs, positions, zeros(len(positions)), rows=out)
 
     def where(self, epoch: int, position: int) -> str:
-        first = position * self.batch_size
+        first = position * self.shift
         return f"batch {position} (from {self.child.where(epoch, first)})"
 
     def key(self, epoch: int, position: int) -> tuple[int, int]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from penstock._order.arithmetic import INFINITE, Length, batch_length, repeat_length, shard_length
+from penstock._order.arithmetic import INFINITE, Length, batch_length, repeat_length, shard_length, window_length
 from penstock._plan.node import (
-    Batch,
+    AnyBatch,
     BucketByLength,
     Concatenate,
     Filter,
     FlatMap,
     Node,
     PackSequences,
-    PaddedBatch,
     Read,
     ReadStream,
     RejectionResample,
@@ -20,6 +19,7 @@ from penstock._plan.node import (
     Skip,
     Take,
     Unbatch,
+    Window,
     Zip,
     children_of,
 )
@@ -68,8 +68,10 @@ def length_of(node: Node) -> Length:
         case Zip():
             lengths = [length_of(child) for child in node.children]
             return None if None in lengths else min(length for length in lengths if length is not None)
-        case Batch() | PaddedBatch():
+        case _ if isinstance(node, AnyBatch):
             return batch_length(length_of(node.child), node.batch_size, node.drop_remainder)
+        case Window():
+            return window_length(length_of(node.child), node.size, node.shift, node.stride, node.drop_remainder)
         case _:
             return length_of(node.child)
 

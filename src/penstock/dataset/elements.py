@@ -103,7 +103,12 @@ class ElementMethods(Chaining):
         return self._with(node)
 
     def unbatch(self) -> Self:
-        """Split each element along the first dimension of its arrays."""
+        """Split each element along the first dimension of its arrays.
+
+        Raises:
+            PlanError: of what `ragged_batch` made.
+        """
+        check.splittable(self._root)
         return self._with(plan.Unbatch(child=self._root))
 
     def cache(self, path: str | os.PathLike[str] | None = None, *, max_bytes: int | None = None, version: str | int = "") -> Self:

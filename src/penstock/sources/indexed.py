@@ -133,7 +133,7 @@ def _check_kind(obj: Any, name: str) -> None:
     elif hasattr(obj, "iloc"):
         fix = "give df.to_dict('records'), or from_arrays({name: df[name].to_numpy() for name in df})"
     elif not hasattr(kind, "__getitem__") and hasattr(obj, "__iter__"):
-        fix = "use from_generator(lambda: iter(obj)) for what can only be iterated, or list(obj)"
+        fix = "use from_stream(obj) for what can only be iterated, or list(obj)"
     elif not hasattr(kind, "__getitem__"):
         fix = "give it a __getitem__(index), or use from_generator"
     elif not hasattr(kind, "__len__"):

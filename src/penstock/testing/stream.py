@@ -44,7 +44,7 @@ def check_stream(source: StreamSource, expected: list[Any] | None, again: Callab
         different = first_difference(first, expected if ended else expected[: len(first)], alike)
         if different is not None:
             raise LawBroken(f"the elements are not the expected ones: {different}", where=f"{where}, open()", fix="give the right ones")
-    if isinstance(attempt(lambda: next(source.open(), None))[1], SourceError):
+    if isinstance(attempt(lambda: next(source.open(1), None))[1], SourceError):
         return  # it says that there is one pass only
     _passes(source, first, where)
     check_feeds(source, again, most_elements, False)
@@ -52,7 +52,7 @@ def check_stream(source: StreamSource, expected: list[Any] | None, again: Callab
 
 def _pass(source: StreamSource, where: str, most: int) -> tuple[list[Any], bool]:
     """Return up to `most` elements of a new pass, and whether it ended."""
-    iterator = source.open()
+    iterator = source.open(0)
     elements, error = attempt(lambda: list(islice(iterator, most + 1)))
     _close(iterator)
     if elements is None:
@@ -71,7 +71,7 @@ def _passes(source: StreamSource, first: list[Any], where: str) -> None:
     fix = "let open() start at the first element, whatever became of the passes before"
     for taken in sorted({0, min(1, len(first)), len(first) // 2}):
         before = Held.now()
-        iterator = source.open()
+        iterator = source.open(0)
         for _ in range(taken):
             next(iterator)
         _close(iterator)
