@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
 from penstock._ops.block import Block, ElementFailed, Ints, zeros
+from penstock._ops.branches import BranchesLeaf, Part
 from penstock._ops.operator import ChainOp, Leaf
 from penstock._ops.stack import stack_rows
 from penstock._ops.worker import WorkerContext
@@ -55,44 +57,19 @@ class ZipLeaf:
 
 
 @dataclass(frozen=True, slots=True)
-class ConcatenateLeaf:
-    """Elements of several branches, one after the other. The lane tells apart equal indices of different branches."""
+class ConcatenateLeaf(BranchesLeaf):
+    """Elements of several branches, one after the other."""
 
     branches: tuple[Leaf, ...]
     lengths: tuple[int, ...]
     parts_of_one: bool
 
-    def run(self, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
-        rows: list[Any] = [None] * len(positions)
-        out = Block(epochs.copy(), positions.copy(), zeros(len(positions)), rows=rows)
-        failures = []
-        for child, offsets, below in concatenate_parts(positions, list(self.lengths)):
-            try:
-                part = self.branches[child].run(epochs[offsets], below, worker)
-                found = part.rows()
-            except ElementFailed as failure:
-                failures.append(failure.moved(int(offsets[failure.offset])))
-                continue
-            out.epochs[offsets], out.indices[offsets] = part.epochs, part.indices
-            own = np.uint64(0 if self.parts_of_one else child)
-            out.lanes[offsets] = part.lanes * np.uint64(1 if self.parts_of_one else len(self.branches)) + own
-            for offset, row in zip(offsets.tolist(), found, strict=True):
-                rows[offset] = row
-        if failures:
-            raise min(failures, key=lambda failure: failure.offset)
-        return out
+    def share_keys(self) -> bool:
+        return self.parts_of_one
 
-    def where(self, epoch: int, position: int) -> str:
-        child, below = self._branch(position)
-        return self.branches[child].where(epoch, below)
-
-    def key(self, epoch: int, position: int) -> tuple[int, int]:
-        child, below = self._branch(position)
-        return self.branches[child].key(epoch, below)
-
-    def _branch(self, position: int) -> tuple[int, int]:
-        child, _, below = concatenate_parts(np.array([position], np.int64), list(self.lengths))[0]
-        return child, int(below[0])
+    def parts(self, epochs: Ints, positions: Ints) -> Sequence[Part]:
+        found = concatenate_parts(positions, list(self.lengths))
+        return [(branch, offsets, epochs[offsets], below) for branch, offsets, below in found]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,9 @@ from penstock._plan.node import (
     Enumerate,
     Filter,
     FlatMap,
+    Interleave,
     Map,
+    Mix,
     Node,
     PaddedBatch,
     Prefetch,
@@ -73,6 +75,12 @@ def describe(node: Node, *, saved: bool = False) -> str:
             return f"enumerate({node.start or ''})"
         case Concatenate() | Zip():
             return f"{type(node).__name__.lower()} of {len(node.children)}"
+        case Mix():
+            weights = node.history[-1][1]
+            shares = "" if saved or len(set(weights)) == 1 else f" by {', '.join(f'{weight:g}' for weight in weights)}"
+            return f"mix of {len(node.children)}{shares}{', all_exhausted' if node.restart else ''}"
+        case Interleave():
+            return f"interleave({node.name}, cycle_length={node.cycle_length}, block_length={node.block_length}) of {len(node.children)}"
         case Batch():
             return f"batch({node.batch_size}{', drop_remainder=True' if node.drop_remainder else ''})"
         case PaddedBatch():

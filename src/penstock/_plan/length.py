@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from penstock._order.arithmetic import INFINITE, Length, batch_length, repeat_length, shard_length
+from penstock._order.mixing import Mixing, mixing
 from penstock._plan.node import (
     Batch,
     Concatenate,
     Filter,
     FlatMap,
+    Interleave,
+    Mix,
     Node,
     PaddedBatch,
     Read,
@@ -21,7 +24,7 @@ from penstock._plan.node import (
     children_of,
 )
 
-__all__ = ["INFINITE", "is_indexable", "length_of", "walk"]
+__all__ = ["INFINITE", "is_indexable", "length_of", "mixing_of", "walk"]
 
 
 def walk(node: Node) -> list[Node]:
@@ -62,7 +65,16 @@ def length_of(node: Node) -> Length:
         case Zip():
             lengths = [length_of(child) for child in node.children]
             return None if None in lengths else min(length for length in lengths if length is not None)
+        case Mix():
+            return mixing_of(node).length
+        case Interleave():
+            return sum(int(length_of(child) or 0) for child in node.children)
         case Batch() | PaddedBatch():
             return batch_length(length_of(node.child), node.batch_size, node.drop_remainder)
         case _:
             return length_of(node.child)
+
+
+def mixing_of(node: Mix) -> Mixing:
+    """Return the order of a mix."""
+    return mixing(node.history, [length_of(child) for child in node.children], restart=node.restart)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._plan.length import length_of
-from penstock._plan.node import Batch, Concatenate, Map, Node, PaddedBatch, Prefetch, Read, Repeat, Shard, Skip, Zip, children_of
+from penstock._plan.node import Batch, Concatenate, Interleave, Map, Mix, Node, PaddedBatch, Prefetch, Read, Repeat, Shard, Skip, Zip, children_of
 
 __all__ = ["GlobalPosition", "epoch_at", "global_position", "resharded", "shard_of"]
 
@@ -22,7 +22,7 @@ class GlobalPosition(NamedTuple):
 def epoch_at(root: Node, position: int) -> int:
     """Return the pass that root position `position` belongs to, counted by the repeats of an indexable plan."""
     node, epoch = root, 0
-    while not isinstance(node, (Read, Zip)):
+    while not isinstance(node, (Read, Zip, Mix, Interleave)):
         if isinstance(node, Concatenate):
             if not node.parts_of_one:
                 break
