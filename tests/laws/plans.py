@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from laws.turns import interleaved_turns, mix_turns
 
 import penstock as ps
 from penstock._order.permutation import shuffled, window_shuffled
 
 SOURCE_SIZES = st.integers(0, 40)
+SHARES = st.sampled_from([1.0, 2.0, 0.3])
 
 
 def double(x: Any) -> Any:
@@ -96,7 +98,7 @@ def _permuted(values: list[Any], epoch: int, window: int | None, seed: int) -> l
 def _step(draw: Any, plan: Plan) -> Plan:
     names = ["map", "take", "skip", "shard", "repeat", "batch", "filter", "flat_map", "prefetch"]
     if plan.indexable:
-        names += ["shuffle", "window", "concatenate"]
+        names += ["shuffle", "window", "concatenate", "mix", "interleave"]
     if plan.batched:
         names += ["unbatch"]
         names.remove("batch")
@@ -133,6 +135,19 @@ def _step(draw: Any, plan: Plan) -> Plan:
             return plan.then(ds.shuffle(number + 1, seed=3), lambda e: _permuted(ref(e), e, number + 1, 3), f"window({number + 1})")
         case "concatenate":
             return plan.then(ds.concatenate(ds), lambda e: ref(e) + ref(e), "concatenate(self)")
+        case "mix":
+            weights, stop = draw(st.tuples(SHARES, SHARES, SHARES)), draw(st.sampled_from(["first_exhausted", "all_exhausted"]))
+            mixed = ds.mix(ds.skip(number), ds.take(number), weights=weights, stop=stop)  # type: ignore[arg-type]
+            cuts = [slice(None), slice(number, None), slice(number)]
+            turns = mix_turns(weights, [len(ref(0)[cut]) for cut in cuts], stop)
+            return plan.then(
+                mixed, lambda e: [ref(turn.epoch(e))[cuts[turn.child]][turn.place] for turn in turns], f"mix({weights}, {stop})"
+            )
+        case "interleave":
+            cycle, block, parts = draw(st.integers(1, 4)), draw(st.integers(1, 3)), [slice(k * number, 3 * k + 5) for k in range(5)]
+            outer = ps.from_source(parts).interleave(lambda cut: ds.skip(cut.start).take(max(0, cut.stop - cut.start)), cycle, block)
+            order = interleaved_turns([len(ref(0)[cut]) for cut in parts], cycle, block)
+            return plan.then(outer, lambda e: [ref(e)[parts[child]][place] for child, place in order], f"interleave({cycle}, {block})")
     return plan.then(ds.prefetch(2), ref, "prefetch(2)")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any
@@ -19,7 +20,7 @@ Part = tuple[int, Ints, Ints, Ints]
 """(branch, offsets into the positions, epochs and positions in the branch)."""
 
 
-class BranchesLeaf:
+class BranchesLeaf(ABC):
     """A leaf whose elements come from one of several branches each. The lane tells apart equal indices of different branches."""
 
     __slots__ = ()
@@ -30,9 +31,9 @@ class BranchesLeaf:
         """Tell whether the branches are parts of one dataset, whose keys they share."""
         return False
 
+    @abstractmethod
     def parts(self, epochs: Ints, positions: Ints) -> Sequence[Part]:
         """Return which elements each branch gives."""
-        raise NotImplementedError
 
     def run(self, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         blocks: list[Block] = []

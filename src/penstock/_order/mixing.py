@@ -1,15 +1,16 @@
 """Which child of a `mix` gives the element at a position, and which of its elements that is: exact proportions, no drift.
 
 The children are the leaves of a balanced binary tree. Of the first t elements that pass a node, floor(t * p / 2**63 + 1/2) go left, where p
-is the left side's share of the weights as a whole number of 2**63rds. So every count is a function of t alone. With h levels a count differs
-from weight * t by at most 3/4 of h: each level rounds by 1/2 and, up to t = 2**62, its p by 1/4. Over any window that is 3/2 of h.
+is the left side's share of the weights as a whole number of 2**63rds. So every count is a function of t alone. With h levels a count is
+never further from weight * t than 3/4 of h: each level rounds by 1/2 and, up to t = 2**62, its p by 1/4. Over any window that is 3/2 of h.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ History = tuple[tuple[int, tuple[float, ...]], ...]
 """(first position, weights from there on), beginning with position 0."""
 
 _ONE, _HALF = 2**63, 2**62
-_LOW32, _BELOW_ONE = np.uint64(2**32 - 1), np.uint64(_ONE - 1)
+_LOW32 = np.uint64(2**32 - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,8 @@ class Tree:
                 stack.append((left, offsets[goes_left], 0, lefts[goes_left]))
 
 
-def tree_of(weights: Sequence[float]) -> Tree:
+@lru_cache(maxsize=64)
+def tree_of(weights: tuple[float, ...]) -> Tree:
     """Return the tree of positive finite weights; exact for any of them but for the rounding of each p."""
     exact = [Fraction(weight) for weight in weights]
     nodes: list[tuple[int, int, int]] = []
@@ -119,12 +121,12 @@ def _along(path: tuple[tuple[int, bool], ...], position: int) -> int:
 def _goes_left(places: Words, p: int, start: int) -> NDArray[np.bool_]:
     """Tell of each place start + places whether its element goes left: whether floor(x * p / 2**63 + 1/2) grows behind it.
 
-    That depends on the 63 bits below the point alone, so products may wrap.
+    That depends on what lies below the point alone: in 2**64ths, products may wrap.
     """
-    remainder = places * np.uint64(p)
-    remainder += np.uint64((start * p + _HALF) % 2**64)
-    remainder &= _BELOW_ONE
-    return remainder >= np.uint64(_ONE - p)
+    remainder = places * np.uint64(2 * p)
+    remainder += np.uint64(2 * (start * p + _HALF) % 2**64)
+    found: NDArray[np.bool_] = remainder >= np.uint64(2**64 - 2 * p)
+    return found
 
 
 def _all_before(places: Words, p: int) -> Words:
@@ -137,7 +139,8 @@ def _all_before(places: Words, p: int) -> Words:
     below = places * np.uint64(p)
     rounded = below + np.uint64(_HALF)
     above += rounded < below
-    return (above << np.uint64(1)) | (rounded >> np.uint64(63))
+    before: Words = (above << np.uint64(1)) | (rounded >> np.uint64(63))
+    return before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,21 +184,20 @@ def mixing(history: History, lengths: Sequence[Length], *, restart: bool) -> Mix
     for number in range(1, len(starts)):
         gained = trees[number - 1].counts(starts[number] - starts[number - 1])
         bases.append(tuple(base + more for base, more in zip(bases[-1], gained, strict=True)))
-    length: Length = 0
+    length: int | float = 0
     for number, (tree, base) in enumerate(zip(trees, bases, strict=True)):
         length = starts[number] + lasting(tree, base, lengths, restart=restart)
         if number + 1 == len(starts) or length < starts[number + 1]:
             break
-    out = Mixing(
-        starts=starts, trees=trees, bases=tuple(bases), lengths=tuple(lengths), restart=restart, length=length, passes=(1,) * len(lengths)
-    )
-    if not restart or length == INFINITE:
+    once = (1,) * len(lengths)
+    out = Mixing(starts=starts, trees=trees, bases=tuple(bases), lengths=tuple(lengths), restart=restart, length=length, passes=once)
+    if not restart:
         return out
-    passes = tuple(max(1, -(-count // int(own or 1))) for count, own in zip(out.counts(int(length)), lengths, strict=True))
-    return Mixing(starts=starts, trees=trees, bases=tuple(bases), lengths=tuple(lengths), restart=True, length=length, passes=passes)
+    passes = (max(1, -(-count // int(own or 1))) for count, own in zip(out.counts(int(length)), lengths, strict=True))
+    return replace(out, passes=tuple(passes))
 
 
-def lasting(tree: Tree, base: Sequence[int], lengths: Sequence[Length], *, restart: bool) -> Length:
+def lasting(tree: Tree, base: Sequence[int], lengths: Sequence[Length], *, restart: bool) -> int | float:
     """Return how many elements come under `tree` until the end, when the children have given `base` elements before."""
     left = [(child, int(length) - base[child]) for child, length in enumerate(lengths) if length is not None and length != INFINITE]
     if restart:

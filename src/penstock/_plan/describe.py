@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -76,22 +76,25 @@ def describe(node: Node, *, saved: bool = False) -> str:
         case Concatenate() | Zip():
             return f"{type(node).__name__.lower()} of {len(node.children)}"
         case Mix():
-            weights = node.history[-1][1]
-            shares = "" if saved or len(set(weights)) == 1 else f" by {', '.join(f'{weight:g}' for weight in weights)}"
+            shares = "" if saved else _shares(node.history[-1][1])
             return f"mix of {len(node.children)}{shares}{', all_exhausted' if node.restart else ''}"
         case Interleave():
             return f"interleave({node.name}, cycle_length={node.cycle_length}, block_length={node.block_length}) of {len(node.children)}"
         case Batch():
             return f"batch({node.batch_size}{', drop_remainder=True' if node.drop_remainder else ''})"
         case PaddedBatch():
-            extra = "".join(
-                f", {name}={value!r}"
-                for name, value in (("padded_shapes", node.padded_shapes), ("padding_values", node.padding_values))
-                if value is not None
-            )
-            return f"padded_batch({node.batch_size}{', drop_remainder=True' if node.drop_remainder else ''}{extra})"
+            return f"padded_batch({node.batch_size}{', drop_remainder=True' if node.drop_remainder else ''}{_padding(node)})"
         case Prefetch():
             return f"prefetch({node.buffer_size})"
+
+
+def _padding(node: PaddedBatch) -> str:
+    arguments = (("padded_shapes", node.padded_shapes), ("padding_values", node.padding_values))
+    return "".join(f", {name}={value!r}" for name, value in arguments if value is not None)
+
+
+def _shares(weights: Sequence[float]) -> str:
+    return "" if len(set(weights)) == 1 else f" by {', '.join(f'{weight:g}' for weight in weights)}"
 
 
 def lines(node: Node, *, saved: bool = False, depth: int = 0) -> list[str]:

@@ -7,7 +7,22 @@ from typing import NamedTuple
 
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._plan.length import length_of
-from penstock._plan.node import Batch, Concatenate, Interleave, Map, Mix, Node, PaddedBatch, Prefetch, Read, Repeat, Shard, Skip, Zip, children_of
+from penstock._plan.node import (
+    Batch,
+    Concatenate,
+    Interleave,
+    Map,
+    Mix,
+    Node,
+    PaddedBatch,
+    Prefetch,
+    Read,
+    Repeat,
+    Shard,
+    Skip,
+    Zip,
+    children_of,
+)
 
 __all__ = ["GlobalPosition", "epoch_at", "global_position", "resharded", "shard_of"]
 
