@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,9 @@ class BranchesLeaf(ABC):
         if _alike(blocks):
             return Block(*keys, lanes[back], columns=(blocks[0].structure(), _columns(blocks, back)))
         rows = list(chain.from_iterable(block.rows() for block in blocks))
-        return Block(*keys, lanes[back], rows=list(map(rows.__getitem__, back.tolist())))
+        if len(rows) > 1:
+            rows = list(itemgetter(*back.tolist())(rows))
+        return Block(*keys, lanes[back], rows=rows)
 
     def where(self, epoch: int, position: int) -> str:
         branch, below_epoch, below = self._branch(epoch, position)
