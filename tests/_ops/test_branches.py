@@ -61,6 +61,12 @@ def test_the_elements_of_all_branches_come_in_the_order_of_the_positions_with_ke
     assert leaf.where(0, 5) == read(list("xyz")).where(1, 2)
 
 
+def test_elements_of_any_kind_come_through_as_the_objects_they_are() -> None:
+    things: list[Any] = [np.arange(2), np.array(5), [1, 2], (3,), None, "text", {"x": 1}, np.int64(4), [[1], [2]], b""]
+    found = run(Turns((read(things[::2]), read(things[1::2]))), list(range(10))).rows()
+    assert all(one is other for one, other in zip(found, things, strict=True))
+
+
 def test_nested_branches_have_lanes_of_their_own() -> None:
     inner = Turns((read(list("ab")), read(list("cd"))))
     found = run(Turns((inner, inner, inner)), list(range(12)))

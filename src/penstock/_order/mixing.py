@@ -63,7 +63,7 @@ class Tree:
         first = int(positions[0]) if len(positions) else 0
         running = bool((positions == steps + first).all())
         numbers = steps.view(np.uint64)
-        stack: list[tuple[int, Ints, int, Words]] = [(0 if self.nodes else ~0, steps, first, positions.view(np.uint64))]
+        stack: list[tuple[int, Ints, int, Words]] = [(0 if self.nodes else ~0, steps, first if running else 0, positions.view(np.uint64))]
         while stack:
             node, offsets, start, places = stack.pop()
             count = len(offsets)
@@ -73,15 +73,16 @@ class Tree:
                 yield ~node, offsets, (steps[:count] + start if running else places.view(np.int64))
                 continue
             p, left, right = self.nodes[node]
+            goes_left = _goes_left(numbers[:count] if running else places, p, start)
+            lefts, rights = goes_left.nonzero()[0], (~goes_left).nonzero()[0]  # `take` of these needs half the time of a boolean index
             if running:  # one element after the other: so are those of either side, and their first place says it all
-                goes_left = _goes_left(numbers[:count], p, start)
                 before = _before(start, p)
-                stack.append((right, offsets[~goes_left], start - before, places))
-                stack.append((left, offsets[goes_left], before, places))
+                stack.append((right, offsets.take(rights), start - before, places))
+                stack.append((left, offsets.take(lefts), before, places))
             else:
-                goes_left, lefts = _goes_left(places, p, 0), _all_before(places, p)
-                stack.append((right, offsets[~goes_left], 0, (places - lefts)[~goes_left]))
-                stack.append((left, offsets[goes_left], 0, lefts[goes_left]))
+                below = _all_before(places, p)
+                stack.append((right, offsets.take(rights), 0, (places - below).take(rights)))
+                stack.append((left, offsets.take(lefts), 0, below.take(lefts)))
 
 
 @lru_cache(maxsize=64)
