@@ -16,6 +16,7 @@ SCRIPTS = (
     ("import_time.py",),
     ("gather.py",),
     ("engine_cost.py",),
+    ("mix.py",),
     ("state.py",),
     ("shuffle_memory.py",),
 )

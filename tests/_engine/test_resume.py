@@ -99,3 +99,35 @@ def test_what_is_out_of_bounds_is_refused_even_with_a_right_checksum(change: dic
 def test_a_generator_that_may_not_be_read_again_has_no_state() -> None:
     with pytest.raises(StateUnavailable, match="fast_forward=True"):
         state_of(ps.from_generator(lambda: iter([1])), Token((0, 0)))
+
+
+def test_a_state_behind_a_filter_keeps_the_weights_of_its_mix() -> None:
+    def of(weight: float) -> ps.Dataset:
+        return numbers().mix(numbers(), weights=[1, weight]).filter(bool)
+
+    state = state_of(of(1), Token((0, 3), ((0, 0, ()),)))
+    assert state["mix"] == [[[0, [1.0, 1.0]]]]
+    assert restored(of(1)._root, state, [], strict=True)[1] == 3
+    with pytest.raises(StateMismatch, match=r"the weights of mix were \(1, 1\) and are now \(1, 2\)"):
+        restored(of(2)._root, state, [], strict=True)
+
+
+@pytest.mark.parametrize("change", [{"position": None}, {"position": {"source": [0, "x"], "sequencers": []}}])
+def test_a_broken_position_above_a_mix_is_refused_like_any_other(change: dict[str, Any]) -> None:
+    ds = numbers().mix(numbers())
+    body = {key: value for key, value in {**state_of(ds, Token((0, 3))), **change}.items() if key != "crc32"}
+    with pytest.raises(StateDamaged, match="position"):
+        restored(ds._root, sealed(body), [], strict=True)
+
+
+def test_a_moved_plan_saves_the_history_of_its_mix_once() -> None:
+    def rank(count: int, index: int) -> ps.Dataset:
+        return numbers(30).mix(numbers(30)).shard(count, index).repeat(2).batch(4)
+
+    with rank(2, 0).feed(executor="inline") as feed:
+        next(feed)
+        state = feed.state_dict()
+    with rank(3, 0).feed(executor="inline") as feed:
+        feed.load_state_dict(state)
+        next(feed)
+        assert feed.state_dict()["mix"] == state["mix"] == [[[0, [1.0, 1.0]]]]

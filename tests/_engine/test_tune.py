@@ -180,3 +180,13 @@ def test_at_least_one_worker_and_at_most_all_work(most: int, tasks: list[tuple[i
     for rows, wall_ns, share in tasks:
         workers.observe(rows, wall_ns, int(wall_ns * share))
         assert workers.limit in (1, most)
+
+
+def test_tasks_that_are_dealt_out_to_many_branches_may_be_larger() -> None:
+    def most(num_branches: int) -> int:
+        size = BlockSize(num_branches)
+        for _ in range(12):
+            size.observe(size.rows(1 << 40, 1), 1)
+        return size.rows(1 << 40, 1)
+
+    assert [most(number) for number in (1, 7, 8, 35, 1000)] == [4096, 4096, 8192, 32768, 32768]

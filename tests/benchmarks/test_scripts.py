@@ -21,6 +21,7 @@ CLAIMS = {
     "import_time": ["import_time.py"],
     "gather": ["gather.py"],
     "engine_cost": ["engine_cost.py"],
+    "mix": ["mix.py"],
     "state": ["state.py"],
     "shuffle_memory": ["shuffle_memory.py"],
 }

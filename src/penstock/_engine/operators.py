@@ -11,12 +11,14 @@ from penstock._ops.cached import CacheLeaf
 from penstock._ops.collation import Collation, Pad, Ragged, Stack
 from penstock._ops.leaves import BatchLeaf, ConcatenateLeaf, ReadLeaf, ZipLeaf
 from penstock._ops.map import MapOp
+from penstock._ops.mixing import InterleaveLeaf, MixLeaf
 from penstock._ops.operator import ChainOp, Leaf, Operator
 from penstock._ops.positions import EnumerateOp, RepeatOp, ShardOp, ShuffleOp, SkipOp
 from penstock._ops.transforms import Step, TransformsOp
 from penstock._order.arithmetic import INFINITE, Length
+from penstock._order.interleaving import interleaving
 from penstock._plan import node as plan
-from penstock._plan.length import length_of, passes_of
+from penstock._plan.length import length_of, mixing_of, passes_of
 
 __all__ = [
     "BATCHES",
@@ -93,6 +95,12 @@ def _leaf(node: plan.Node, counter: Counter) -> Leaf:
             return _cache_leaf(node, counter)
         case plan.Zip():
             return ZipLeaf(tuple(_branch(child, counter) for child in node.children))
+        case plan.Mix():
+            return MixLeaf(tuple(_branch(child, counter) for child in node.children), mixing_of(node))
+        case plan.Interleave():
+            sizes = [int(length_of(child) or 0) for child in node.children]
+            table = interleaving(sizes, node.cycle_length, node.block_length)
+            return InterleaveLeaf(tuple(_branch(child, counter) for child in node.children), table)
     assert isinstance(node, plan.Concatenate), node
     lengths = tuple(2**63 - 1 if length == INFINITE else int(length or 0) for length in map(length_of, node.children))
     return ConcatenateLeaf(_branches(node, counter), lengths, node.parts_of_one)

@@ -11,6 +11,7 @@ from penstock._engine.program import SegmentPlan
 from penstock._engine.tune import BlockSize, UnitSize
 from penstock._engine.unit import NOTHING_DONE, Levels, Task, Token, Unit
 from penstock._ops.block import Block
+from penstock._ops.branches import BranchesLeaf
 from penstock._ops.operator import ChainOp
 from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import batch_rows
@@ -72,7 +73,8 @@ class Segment:
         self.plan = plan
         self.inbox: deque[Unit] = deque()
         self.queues: list[deque[Task]] = [deque() for _ in plan.stages]
-        self.blocks = [BlockSize() for _ in plan.stages]
+        branches = len(plan.leaf.branches) if isinstance(plan.leaf, BranchesLeaf) else 1
+        self.blocks = [BlockSize(1 if stage else branches) for stage in range(len(plan.stages))]
         self.units = UnitSize()
         self.opened = 0
         self.committed = 0

@@ -8,6 +8,8 @@ _TARGET_NS = 8_000_000  # booking a task costs 0.17 ms where decoding has emptie
 _UNIT_TARGET_NS = 4_000_000
 _GROWTH = 4
 _LARGEST_BLOCK = 4096
+_BRANCHES_PER_BLOCK = 4  # a branch costs some 15 us per task: of 35 branches each is asked for a thousand rows, as a single source would be
+_MOST_BLOCKS = 8
 _BUSY = 0.9  # share of its time that an undisturbed worker is on a CPU
 _LARGEST_UNIT = 256
 _UNIT_BYTES = 4 << 20  # what a unit of several batches writes should stay in the second-level cache
@@ -16,9 +18,11 @@ _UNIT_BYTES = 4 << 20  # what a unit of several batches writes should stay in th
 class BlockSize:
     """Rows per task of one stage, so that a task costs about 8 ms; grows at most fourfold per measurement."""
 
-    __slots__ = ("_cost_ns", "_size")
+    __slots__ = ("_cost_ns", "_most", "_size")
 
-    def __init__(self) -> None:
+    def __init__(self, num_branches: int = 1) -> None:
+        """Start with one row; the largest task has more rows where they are dealt out to `num_branches` sources."""
+        self._most = _LARGEST_BLOCK * max(1, min(num_branches // _BRANCHES_PER_BLOCK, _MOST_BLOCKS))
         self._cost_ns = 0.0
         self._size = 1
 
@@ -37,7 +41,7 @@ class BlockSize:
             self._cost_ns += weight * (cost - self._cost_ns)
         wanted = int(_TARGET_NS / max(self._cost_ns, 1.0))
         ceiling = self._size * _GROWTH if num_rows >= self._size else self._size
-        self._size = max(1, min(wanted, ceiling, _LARGEST_BLOCK))
+        self._size = max(1, min(wanted, ceiling, self._most))
 
     def rows(self, remaining: int, num_workers: int) -> int:
         """Return how many of the `remaining` rows of a unit the next task takes: less near its end, so that all finish together."""

@@ -23,9 +23,27 @@ __all__ = [
     "shared_workers",
     "shares_argument",
     "splittable",
+    "weights_argument",
 ]
 
 _LARGEST = 2**63
+
+
+def weights_argument(value: Any, count: int, operator: str) -> tuple[float, ...]:
+    """Return `count` positive finite weights; equal ones for None."""
+    if value is None:
+        return (1.0,) * count
+    try:
+        weights = tuple(float(weight) for weight in value)
+    except (TypeError, ValueError, OverflowError):  # no numbers, or larger than any float
+        weights = ()
+    if len(weights) != count or not all(0 < weight < INFINITE for weight in weights):
+        raise PlanError(
+            f"weights={value!r} are not {count} positive finite numbers",
+            where=f"{operator}()",
+            fix="give one weight per dataset, this one first; leave out a dataset that should give nothing",
+        )
+    return weights
 
 
 def count_argument(value: Any, name: str, operator: str, *, least: int = 0) -> int:
