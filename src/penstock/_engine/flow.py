@@ -125,6 +125,16 @@ class Flow:
         # The consumer keeps batches. They are its own; it still gets the next ones, in fresh buffers.
         return bool(self.waiting) and not self.ready and in_flight < most - 1
 
+    @property
+    def kept(self) -> int:
+        """How many batches the consumer keeps: delivered, with buffers that did not come back."""
+        return max(0, self._live - (self.segments[-1].opened - self._delivered_units()))
+
+    @property
+    def limit(self) -> int:
+        """How many units of the last segment may exist."""
+        return self._most_units()
+
     def _delivered_units(self) -> int:
         return self.segments[-1].committed - len(self.ready)
 
