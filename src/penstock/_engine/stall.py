@@ -220,9 +220,10 @@ def _cause(situation: Situation, stuck: list[WorkerFacts]) -> _Cause:
             "an empty source: it waits for a queue into which nobody puts anything, perhaps because the producer is dead",
             "check who fills the queue; let the producer put an end mark or close it",
         )
-    locked = [worker for worker in stuck if _matches(worker, _LOCK, ("threading.py",)) and not _matches(worker, _QUEUE, ("queue.py",))]
-    if first in locked:
-        return _locked(locked)
+    if _matches(first, _LOCK, ("threading.py",)):
+        # Who came a little later to the other lock is not overdue yet.
+        late = [worker for worker in situation.busy if worker is not first and 2 * worker.lasted_s >= situation.timeout_s]
+        return _locked([first, *(worker for worker in late if _matches(worker, _LOCK, ("threading.py",)))])
     if first.reader:
         return _Cause(f"a dead generator or a blocked read in {_spot(first)}", _BOUND_IT)
     if _matches(first, _READ, _READ_FILES) or first.stage == "read":

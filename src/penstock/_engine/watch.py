@@ -93,7 +93,7 @@ class Post:
             self._first_cpu_ns = self._cpu_ns
             if (before is None or before[0] != self.serial) and (task.read or task.end - task.begin == 1):
                 self._look_back(ran_ns)
-        return marker != before
+        return bool(marker != before)
 
     def _look_back(self, ran_ns: int) -> None:
         """Begin with the age of the task: it is one element. How busy the machine was meanwhile is not known; the worst is assumed."""
