@@ -45,9 +45,7 @@ def stalled(feed: ps.Feed) -> tuple[list[Any], FeedStalled]:
 
 
 @every_thread_count
-def test_an_element_that_waits_for_ever_is_an_error_with_stage_key_worker_and_stack(
-    way: dict[str, Any], release: threading.Event
-) -> None:
+def test_an_element_that_waits_for_ever_is_an_error_with_stage_key_worker_and_stack(way: dict[str, Any], release: threading.Event) -> None:
     def stuck(value: int) -> int:
         if value == 17:
             release.wait()
@@ -301,7 +299,7 @@ def test_work_that_goes_on_without_a_result_is_warned_about_and_never_an_error()
         if isinstance(event, Notice) and event.kind == "stall":
             enough.set()
 
-    ds = ps.from_generator(lambda: itertools.count()).filter(lambda _: enough.is_set())
+    ds = ps.from_generator(itertools.count).filter(lambda _: enough.is_set())
     with ds.feed(num_workers=1, listeners=[listen], **SOON) as feed, pytest.warns(RuntimeWarning) as given:
         next(feed)
     text = str(given[0].message)

@@ -175,7 +175,9 @@ def _where(situation: Situation, stuck: list[WorkerFacts]) -> str:
         lines.append("meanwhile:")
     for worker in others:
         spot = f", at {worker.stack[-1]}" if worker.stack else ""
-        lines.append(f"  worker {worker.index} ({worker.thread}): stage {worker.stage!r} for {worker.lasted_s:.1f} s, {worker.element}{spot}")
+        lines.append(
+            f"  worker {worker.index} ({worker.thread}): stage {worker.stage!r} for {worker.lasted_s:.1f} s, {worker.element}{spot}"
+        )
     lines += [f"  {words}" for words in situation.idle]
     if situation.kept:
         lines.append(f"  batches that the consumer keeps: {situation.kept} (so many may be in flight: {situation.limit})")
@@ -201,7 +203,9 @@ def _stack(worker: WorkerFacts) -> list[str]:
 
 _LOCK = re.compile(r"\.acquire\(|\.wait\(|\.join\(|^(async )?with (?!.*\bopen\()")
 _QUEUE = re.compile(r"\.get\(|\.dequeue\w*\(|\bqueue\b")
-_READ = re.compile(r"\bopen\(|\bread\w*\(|\.recv\w*\(|\.accept\(|\.connect\(|\burlopen\(|\.getresponse\(|\.(get|fetch)\w*\(.*http|\bselect\(")
+_READ = re.compile(
+    r"\bopen\(|\bread\w*\(|\.recv\w*\(|\.accept\(|\.connect\(|\burlopen\(|\.getresponse\(|\.(get|fetch)\w*\(.*http|\bselect\("
+)
 _READ_FILES = ("socket.py", "ssl.py", "selectors.py", "subprocess.py", "client.py", "connectionpool.py")
 _BOUND_IT = "mend or bound the call shown above (give it a timeout); a longer stall_timeout_s if it may take so long"
 

@@ -204,22 +204,22 @@ class Watch:
 
     def situation(self, kind: Kind, flow: Flow) -> Situation:
         """Gather the facts of a stall. Without the engine's mutex: a source may be asked to describe an element."""
-        frames = sys._current_frames()
         seen = [(post, post.task) for post in self.posts]
         workers = Counter(_pool_words(flow, post.pool) for post, _ in seen)
         idle = Counter(_pool_words(flow, post.pool) for post, task in seen if task is None)
+        stacks = _stacks({post.ident for post, task in seen if task is not None})
         return Situation(
             kind=kind,
             waited_s=self._waited_ns / 1e9,
             timeout_s=self.timeout_s or 0.0,
-            busy=tuple(self._facts(flow, post, task, frames.get(post.ident)) for post, task in seen if task is not None),
+            busy=tuple(self._facts(flow, post, task, stacks.get(post.ident, ())) for post, task in seen if task is not None),
             idle=tuple(f"{count} of {workers[words]} {words}: nothing to do" for words, count in idle.items()),
             kept=flow.kept,
             limit=flow.limit,
             state=f"state: {len(flow.ready)} ready, segments {[segment.position() for segment in flow.segments]}",
         )
 
-    def _facts(self, flow: Flow, post: Post, task: Task, frame: Any) -> WorkerFacts:
+    def _facts(self, flow: Flow, post: Post, task: Task, stack: tuple[Frame, ...]) -> WorkerFacts:
         return WorkerFacts(
             index=post.worker.index,
             thread=post.thread,
@@ -227,13 +227,20 @@ class Watch:
             element=_element(flow, post, task),
             lasted_s=post.watched_ns / 1e9,
             cpu_share=post.cpu_share,
-            stack=stack_of(frame),
+            stack=stack,
             stuck=self._is_stuck(post),
             reader=bool(task.read),
         )
 
     def _is_stuck(self, post: Post) -> bool:
         return post.task is not None and post.age_ns >= self._timeout_ns
+
+
+def _stacks(threads: set[int]) -> dict[int, tuple[Frame, ...]]:
+    frames = sys._current_frames()
+    stacks = {thread: stack_of(frame) for thread, frame in frames.items() if thread in threads}
+    frames.clear()  # this function's own frame is among them: a cycle that would keep the feed alive
+    return stacks
 
 
 def stack_of(frame: Any) -> tuple[Frame, ...]:

@@ -43,7 +43,19 @@ class Block:
     A key is (epoch, index, lane): the pass, the number in the source, and what tells apart elements that share both.
     """
 
-    __slots__ = ("_column_source", "_columns", "_progress", "_rows", "_source", "_structure", "_transient", "epochs", "indices", "lanes", "origins")
+    __slots__ = (
+        "_column_source",
+        "_columns",
+        "_progress",
+        "_rows",
+        "_source",
+        "_structure",
+        "_transient",
+        "epochs",
+        "indices",
+        "lanes",
+        "origins",
+    )
 
     def __init__(
         self,
@@ -102,7 +114,7 @@ class Block:
         return self._rows
 
     def each(self) -> Iterator[Any]:
-        """Iterate over the elements so that `begun` tells how far it is. Costs nothing per element: a list's iterator knows what is left."""
+        """Iterate over the elements so that `begun` tells how far it is. Free of cost per element: a list's iterator knows what is left."""
         self._progress = left = iter(self.rows())
         return left
 
