@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +17,7 @@ from penstock._engine.engine import Engine
 from penstock._engine.flow import READER, SHARED, Flow
 from penstock._engine.lower import lower
 from penstock._engine.slots import anonymous_memory
-from penstock._engine.unit import Token
+from penstock._engine.unit import Task, Token
 from penstock._engine.watch import Watch, stack_of
 from penstock._engine.worker import work
 from penstock._ops.worker import WorkerContext
@@ -234,3 +235,29 @@ def test_an_ended_thread_has_no_cpu_time_and_is_no_danger() -> None:
     for _ in range(1000):  # the kernel may need a moment to forget it
         assert (watch.posts[0]._cpu_now() or 0) >= 0
         assert watch.posts[0]._queued_now() >= 0
+
+
+def test_an_element_that_ran_before_the_wait_is_old_at_the_first_look(stuck: Stuck) -> None:
+    watch = Watch(0.05)
+    with Running(ps.from_source([4]).map(stuck.at(4)), watch) as running:
+        assert stuck.there.wait(LIMIT_S)
+        now = time.perf_counter_ns()
+        for tick in range(1, 1001):  # the process runs, and nobody waits
+            watch.clock.tick(now + tick * 10_000_000)
+        assert watch.look(0) == "stuck"
+        stuck.go.set()
+    running.end()
+
+
+def test_the_begin_of_the_task_before_is_not_taken_for_that_of_a_new_one() -> None:
+    watch = Watch(0.05)
+    worker = WorkerContext(0)
+    post = watch.enlist(SHARED, worker)
+    worker.began = (0, 0)
+    post.begin(Task(0, 0, None, 0, 1, None))  # the engine has not come to note the begin yet
+    for tick in range(100):
+        watch.clock.tick(tick * 1_000_000_000)
+    assert watch.look(0) is None
+    assert post.age_ns == 0
+    post.end()
+    assert post.task is None

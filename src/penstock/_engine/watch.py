@@ -59,6 +59,7 @@ class Post:
 
     def begin(self, task: Task) -> None:
         """Note the task that the worker begins."""
+        self.worker.began = None  # first: the begin of the task before must not be taken for that of this one
         self.serial += 1
         self.task = task
 
@@ -97,7 +98,10 @@ class Post:
 
     def _look_back(self, ran_ns: int) -> None:
         """Begin with the age of the task: it is one element. How busy the machine was meanwhile is not known; the worst is assumed."""
-        began_ran_ns, began_cpu_ns = self.worker.began
+        began = self.worker.began
+        if began is None:
+            return
+        began_ran_ns, began_cpu_ns = began
         self.watched_ns = max(0, ran_ns - began_ran_ns)
         self._first_cpu_ns = began_cpu_ns
         cpu = None if self._cpu_ns is None else max(0, self._cpu_ns - began_cpu_ns)

@@ -89,14 +89,14 @@ class WorkerContext:
         block, operator: what is being computed, and by which step.
         origins: behind a filter or flat_map, the input offset of each element of the block.
         finishing: whether the block holds batches of the unit, not rows of the task.
-        began: (time run, CPU time of the thread) at the begin of the task, in ns.
+        began: (time run, CPU time of the thread) at the begin of the task, in ns; None before it.
     """
 
     __slots__ = ("_generators", "_scratch", "began", "block", "finishing", "index", "operator", "origins")
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self.began = (0, 0)
+        self.began: tuple[int, int] | None = None
         self.rest()
         self._scratch: dict[tuple[int, int], Scratch] = {}
         self._generators: dict[tuple[int, int], KeyedGenerator] = {}
