@@ -37,7 +37,7 @@ class Post:
     """
 
     __slots__ = (
-        "_clock_id", "_cpu_ns", "_cpu_used_ns", "_first_cpu_ns", "_marker", "_native_id", "_queued_for_ns", "_queued_ns",
+        "_clock_id", "_cpu_ns", "_cpu_used_ns", "_first_cpu_ns", "_first_queued_ns", "_marker", "_native_id", "_queued_for_ns", "_queued_ns",
         "age_ns", "due_ns", "ident", "pool", "serial", "task", "thread", "watched_ns", "worker",
     )  # fmt: skip
 
@@ -54,7 +54,7 @@ class Post:
         self._cpu_ns: int | None = None
         self._first_cpu_ns: int | None = None
         self._cpu_used_ns: int | None = None
-        self._queued_ns = self._queued_for_ns = 0
+        self._queued_ns = self._queued_for_ns = self._first_queued_ns = 0
         self._marker: Any = None
 
     def begin(self, task: Task) -> None:
@@ -91,7 +91,7 @@ class Post:
             self.watched_ns += elapsed_ns
         else:
             self.age_ns = self.watched_ns = self.due_ns = 0
-            self._first_cpu_ns = self._cpu_ns
+            self._first_cpu_ns, self._first_queued_ns = self._cpu_ns, self._queued_ns
             if (before is None or before[0] != self.serial) and (task.read or task.end - task.begin == 1):
                 self._look_back(ran_ns)
         return bool(marker != before)
@@ -109,10 +109,11 @@ class Post:
 
     @property
     def cpu_share(self) -> float | None:
-        """CPU time over wall time since the element was first seen."""
+        """CPU time over elapsed time since the element was first seen, without the time in which the thread was queued for a CPU."""
         if self._cpu_ns is None or self._first_cpu_ns is None or self.watched_ns == 0:
             return None
-        return min(1.0, (self._cpu_ns - self._first_cpu_ns) / self.watched_ns)
+        used_ns = self._cpu_ns - self._first_cpu_ns
+        return used_ns / max(1, used_ns, self.watched_ns - (self._queued_ns - self._first_queued_ns))
 
     def _cpu_now(self) -> int | None:
         try:
