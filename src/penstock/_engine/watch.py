@@ -37,8 +37,8 @@ class Post:
     """
 
     __slots__ = (
-        "_clock_id", "_cpu_ns", "_cpu_used_ns", "_first_cpu_ns", "_first_queued_ns", "_marker", "_native_id", "_queued_for_ns", "_queued_ns",
-        "age_ns", "due_ns", "ident", "pool", "serial", "task", "thread", "watched_ns", "worker",
+        "_clock_id", "_cpu_ns", "_cpu_used_ns", "_first_cpu_ns", "_first_queued_ns", "_marker", "_native_id", "_queued_for_ns",
+        "_queued_ns", "age_ns", "due_ns", "ident", "pool", "serial", "task", "thread", "watched_ns", "worker",
     )  # fmt: skip
 
     def __init__(self, pool: str, worker: WorkerContext) -> None:
