@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,9 +16,12 @@ from penstock._engine.flow import SHARED, Flow, Ready, pool_of
 from penstock._engine.program import Program
 from penstock._engine.segment import Segment
 from penstock._engine.slots import SlotPool
+from penstock._engine.stall import Kind, report
 from penstock._engine.unit import Failure, Task, Token, Unit
+from penstock._engine.watch import Watch
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
+from penstock.errors import FeedStalled
 from penstock.queues import ParkingLot
 
 __all__ = ["Engine"]
@@ -41,6 +45,7 @@ class Engine:
         allocate: Callable[[int], Any],
         listeners: list[Listener],
         ordered: bool = True,
+        watch: Watch | None = None,
     ) -> None:
         """Prepare to run from the state `start`; nothing happens yet.
 
@@ -52,9 +57,11 @@ class Engine:
             allocate: gives the memory of batches.
             listeners: called with every event, from the thread where it happens.
             ordered: whether elements keep their order, or go on as they are finished.
+            watch: looks at the workers while a consumer waits; by default nobody does.
         """
         self._flow = Flow(program, max(1, num_workers), memory_bytes, start, ordered=ordered)
         self._listeners = listeners
+        self.watch = watch or Watch(None)
         self._mutex = threading.Lock()
         self._delivered = 0
         self._broken: BaseException | None = None
@@ -115,14 +122,15 @@ class Engine:
 
     def run(self, task: Task, worker: WorkerContext) -> None:
         """Run a claimed task and book its outcome."""
+        begin_ns, begin_cpu = time.perf_counter_ns(), time.thread_time_ns()
+        worker.began = self.watch.clock.tick(begin_ns), begin_cpu
         if task.read:
-            self._read(task)
+            self._read(task, begin_ns, begin_cpu)
             return
         segment, unit = self._flow.segments[task.segment], task.unit
         assert unit is not None
         if unit.rows is None and segment.plan.batch is not None and task.stage == len(segment.plan.stages) - 1:
             self._open_rows(segment, unit)
-        begin_ns, begin_cpu = time.perf_counter_ns(), time.thread_time_ns()
         block, end, failure = run_task(segment.plan, task, worker)
         end_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns() - begin_cpu
         if failure is not None:
@@ -167,11 +175,15 @@ class Engine:
         return ready
 
     def wait(self) -> None:
-        """Block until there may be something to take."""
+        """Block until there may be something to take; look at the workers from time to time, and report what stalls."""
         self._flow.waiting += 1
         self._ring_workers()
+        self.watch.begin(self._delivered)
         try:
-            self._consumers.park(self._nothing_ready)
+            while not self._consumers.park(self._nothing_ready, self.watch.slice_s):
+                kind = self.watch.look(self._flow.reader.num_read if self._flow.reader is not None else 0)
+                if kind is not None and self._nothing_ready():
+                    self._stalled(kind)
         finally:
             self._flow.waiting -= 1
 
@@ -195,6 +207,19 @@ class Engine:
         self._inner_slots.close()
         if self._flow.reader is not None:
             self._flow.reader.close()
+
+    def _stalled(self, kind: Kind) -> None:
+        """Act on a stall by policy: the error takes the place of the next hand-over, or a warning is given and the wait goes on.
+
+        Slow progress is only warned about: a job must not die of a cold disk, or of a resume that reads a generator forward.
+        """
+        what, where, fix = report(self.watch.situation(kind, self._flow))
+        error = FeedStalled(what, where=where, fix=fix)
+        self._announce(Notice(time.perf_counter_ns(), "stall", error.what))
+        if kind != "slow" and self.watch.on_stall == "raise":
+            self.broke(error)
+        else:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=6)  # the line of the loop that asked for the next element
 
     # -- inside -------------------------------------------------------------------------------------------------------------------
 
@@ -223,10 +248,9 @@ class Engine:
             self._flow.finish(segment, unit, tail)
             self._ring_consumer()
 
-    def _read(self, task: Task) -> None:
+    def _read(self, task: Task, begin_ns: int, begin_cpu: int) -> None:
         reader = self._flow.reader
         assert reader is not None
-        begin_ns, begin_cpu = time.perf_counter_ns(), time.thread_time_ns()
         unit, failure = reader.read(task.read)
         end_ns = time.perf_counter_ns()
         interrupt = failure.error if failure is not None and is_interrupt(failure.error) else None

@@ -138,6 +138,16 @@ class Flow:
         few = segment.opened - segment.committed < 2 * self.num_workers + 2
         return few or segment.rows_open < min(_WINDOW_ROWS, segment.known_rows)
 
+    @property
+    def kept(self) -> int:
+        """How many batches the consumer keeps: delivered, with buffers that did not come back."""
+        return max(0, self._live - (self.segments[-1].opened - self._delivered_units()))
+
+    @property
+    def limit(self) -> int:
+        """How many units of the last segment may exist."""
+        return self._most_units()
+
     def _delivered_units(self) -> int:
         return self.segments[-1].committed - len(self.ready)
 

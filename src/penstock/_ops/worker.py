@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock._contracts.transform import Scratch
+from penstock._ops.block import Block, Ints
 
 __all__ = ["KeyedGenerator", "WorkerContext"]
 
@@ -81,14 +82,36 @@ def _view(array: Any, kind: Any) -> memoryview:
 
 
 class WorkerContext:
-    """Per-thread working state, handed to every operator. Not shared."""
+    """Per-thread working state, handed to every operator. Not shared; but the watchdog looks at where it is.
 
-    __slots__ = ("_generators", "_scratch", "index")
+    Attributes:
+        index: the worker's number.
+        block, operator: what is being computed, and by which step.
+        origins: behind a filter or flat_map, the input offset of each element of the block.
+        finishing: whether the block holds batches of the unit, not rows of the task.
+        began: (time run, CPU time of the thread) at the begin of the task, in ns; None before it.
+    """
+
+    __slots__ = ("_generators", "_scratch", "began", "block", "finishing", "index", "operator", "origins")
 
     def __init__(self, index: int) -> None:
         self.index = index
+        self.began: tuple[int, int] | None = None
+        self.rest()
         self._scratch: dict[tuple[int, int], Scratch] = {}
         self._generators: dict[tuple[int, int], KeyedGenerator] = {}
+
+    def rest(self) -> None:
+        """Let go of what was computed last: its elements must not live until the next task."""
+        self.block: Block | None = None
+        self.operator: Any = None
+        self.origins: Ints | None = None
+        self.finishing = False
+
+    def place(self) -> tuple[int, int, int | None, bool]:
+        """Return where the worker is: another value means that it has moved on. From any thread."""
+        block = self.block
+        return id(block), id(self.operator), None if block is None else block.begun, self.finishing
 
     def scratch(self, owner: int, step: int) -> Scratch:
         """Return the scratch memory of one step of one operator."""
