@@ -117,7 +117,7 @@ class StateUnavailable(StateError):
 
 
 class StopRaised(PenstockError, RuntimeError):
-    """A user's function raised StopIteration, GeneratorExit, SystemExit or KeyboardInterrupt."""
+    """A user's function raised StopIteration, StopAsyncIteration, GeneratorExit, CancelledError, SystemExit or KeyboardInterrupt."""
 
 
 class FeedClosed(PenstockError, RuntimeError):

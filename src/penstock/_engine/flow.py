@@ -115,7 +115,7 @@ class Flow:
     def _room(self, segment: Segment) -> bool:
         """Tell whether the engine may hold one more unit of this segment."""
         if segment is not self.segments[-1]:
-            return segment.opened - segment.committed < 2 * self.num_workers + 2
+            return segment.opened - segment.committed < max(2 * self.num_workers + 2, segment.wanted_units())
         in_flight = segment.opened - self._delivered_units()
         most = self._most_units()
         if in_flight >= most:
@@ -138,7 +138,8 @@ class Flow:
         """Units of the last segment that may exist: finished, in work, or held by the consumer."""
         if self._unit_bytes == 0:
             return _FEWEST_UNITS
-        return max(_FEWEST_UNITS, min(self._wanted_units(), self._memory_bytes // self._unit_bytes))
+        wanted = max(self._wanted_units(), self.segments[-1].wanted_units())
+        return max(_FEWEST_UNITS, min(wanted, self._memory_bytes // self._unit_bytes))
 
     def _wanted_units(self) -> int:
         return max(2 * self.num_workers + 2, self.program.prefetch + 2, 4)
@@ -307,12 +308,12 @@ def pool_of(segment: Segment, stage: int) -> str:
 
 
 def _pools(program: Program) -> dict[str, int]:
-    """Name the worker pools: 0 stands for the shared number of workers."""
+    """Name the worker pools: 0 stands for the shared number of workers. One worker claims for an async stage, whatever is in flight."""
     pools = {SHARED: 0}
     for number, segment in enumerate(program.segments):
         for stage, plan in enumerate(segment.stages):
             if plan.concurrency is not None:
-                pools[f"{number}.{stage}"] = plan.concurrency
+                pools[f"{number}.{stage}"] = 1 if plan.awaited else plan.concurrency
     if program.segments[0].stream is not None:
         pools[READER] = 1
     return pools

@@ -28,6 +28,7 @@ class Segment:
         opened, committed: how many units.
         guess: the spec of the last finished batch.
         most_rows: of a unit without a batch, for the byte budget.
+        most_awaited: calls that may be in flight in the widest of its async stages, or 0.
         failed_seq: the lowest unit that failed, or None; nothing behind it is claimed.
     """
 
@@ -36,6 +37,7 @@ class Segment:
         "_next_item",
         "_num_passes",
         "_pass_number",
+        "_num_rows",
         "_positions",
         "blocks",
         "committed",
@@ -45,6 +47,7 @@ class Segment:
         "finished",
         "guess",
         "inbox",
+        "most_awaited",
         "most_rows",
         "number",
         "opened",
@@ -60,7 +63,9 @@ class Segment:
         self.plan = plan
         self.inbox: deque[Unit] = deque()
         self.queues: list[deque[Task]] = [deque() for _ in plan.stages]
-        self.blocks = [BlockSize() for _ in plan.stages]
+        self.most_awaited = max((stage.concurrency or 0 for stage in plan.stages if stage.awaited), default=0)
+        # Rows of one block are ready together: no more of them than are awaited together.
+        self.blocks = [BlockSize(self.most_awaited) if self.most_awaited else BlockSize() for _ in plan.stages]
         self.units = UnitSize()
         self.opened = 0
         self.committed = 0
@@ -73,6 +78,7 @@ class Segment:
         self.cut_pass = -1
         self._num_passes = num_passes
         self._pass_number, self._next_item = source
+        self._num_rows = 0
         self._current: Unit | None = None
         self._positions = ChainOp(plan.leaf, tuple(op for stage in plan.stages for op in stage.operators)) if plan.leaf else None
 
@@ -91,7 +97,15 @@ class Segment:
         unit = self._open_leaf() if self.plan.leaf is not None else self._open_given()
         if unit.num_rows:
             self._current = unit
+        self._num_rows += unit.num_rows
         return unit
+
+    def wanted_units(self) -> int:
+        """Return how many units may be open for the sake of async stages, by the mean size of those so far.
+
+        Their rows are four times what is awaited at once: in flight, next in turn, done but behind a slow one, and on their way out.
+        """
+        return 4 * self.most_awaited * self.opened // max(1, self._num_rows) + 2 if self.most_awaited else 0
 
     def _open_given(self) -> Unit:
         unit = self.inbox.popleft()

@@ -16,11 +16,13 @@ _UNIT_BYTES = 4 << 20  # what a unit of several batches writes should stay in th
 class BlockSize:
     """Rows per task of one stage, so that a task costs about 8 ms; grows at most fourfold per measurement."""
 
-    __slots__ = ("_cost_ns", "_size")
+    __slots__ = ("_cost_ns", "_most_rows", "_size")
 
-    def __init__(self) -> None:
+    def __init__(self, most_rows: int = _LARGEST_BLOCK) -> None:
+        """Start with one row; a task never has more than `most_rows`."""
         self._cost_ns = 0.0
         self._size = 1
+        self._most_rows = min(most_rows, _LARGEST_BLOCK)
 
     @property
     def cost_ns(self) -> float:
@@ -37,7 +39,7 @@ class BlockSize:
             self._cost_ns += weight * (cost - self._cost_ns)
         wanted = int(_TARGET_NS / max(self._cost_ns, 1.0))
         ceiling = self._size * _GROWTH if num_rows >= self._size else self._size
-        self._size = max(1, min(wanted, ceiling, _LARGEST_BLOCK))
+        self._size = max(1, min(wanted, ceiling, self._most_rows))
 
     def rows(self, remaining: int, num_workers: int) -> int:
         """Return how many of the `remaining` rows of a unit the next task takes: less near its end, so that all finish together."""
