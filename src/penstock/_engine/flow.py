@@ -192,7 +192,8 @@ class Flow:
 
     def _close_unit(self, segment: Segment, unit: Unit) -> None:
         self.version += 1
-        unit.given = None
+        if unit.failure is None:  # else a worker may still come with another failed row, and its key is asked for
+            unit.given = None
         if unit.tail is None:
             unit.tail = unit.inherited
         segment.finished[unit.seq] = unit

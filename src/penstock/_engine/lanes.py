@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Lanes"]
 
-Observe = Callable[[int, int, int], None]
 
 
 class _Run:
@@ -50,10 +49,12 @@ class Lanes:
         num_started: elements that wait no longer, ever. Read by any thread.
     """
 
-    def __init__(self, op: AwaitedOp, observe: Observe | None = None) -> None:
-        """Prepare; `observe(lane, begin_ns, end_ns)` hears of every call that ended."""
+    def __init__(self, op: AwaitedOp, *, on_begin: Callable[[], None] | None = None, on_end: Callable[[int, int, int], None] | None = None) -> None:
+        """Prepare. `on_begin()` hears that calls were begun, `on_end(lane, begin_ns, end_ns)` of every call that ended."""
         self._op = op
-        self._observe = observe
+        self._task_name = f"penstock {op.name}"
+        self._on_begin = on_begin
+        self._on_end = on_end
         self._free = list(range(op.concurrency - 1, -1, -1))
         self._waiting: deque[tuple[_Run, int]] = deque()
         self._tasks: set[asyncio.Task[Outcome]] = set()
@@ -102,10 +103,12 @@ class Lanes:
                 continue
             lane = self._free.pop()
             begin_ns = time.perf_counter_ns()
-            task = asyncio.get_running_loop().create_task(self._op.outcome(run.block, offset, lane), name=f"penstock {self._op.name}")
+            task = asyncio.get_running_loop().create_task(self._op.outcome(run.block, offset, lane), name=self._task_name)
             run.tasks[offset] = task
             self._tasks.add(task)
             task.add_done_callback(partial(self._ended, run, offset, lane, begin_ns))
+        if self._on_begin is not None:
+            self._on_begin()
 
     def _ended(self, run: _Run, offset: int, lane: int, begin_ns: int, task: asyncio.Task[Outcome]) -> None:
         import asyncio
@@ -117,8 +120,8 @@ class Lanes:
             return
         end_ns = time.perf_counter_ns()
         run.busy_ns += end_ns - begin_ns
-        if self._observe is not None:
-            self._observe(lane, begin_ns, end_ns)
+        if self._on_end is not None:
+            self._on_end(lane, begin_ns, end_ns)
         if offset < run.wanted:  # one that was cancelled before its first step, by the user's own code, has no result
             outcome = run.outcomes[offset] = Outcome(None, asyncio.CancelledError(), lane) if task.cancelled() else task.result()
             if outcome.error is not None:

@@ -133,7 +133,7 @@ class _Pool:
         self._name = op.name
         self._most_ahead = op.concurrency
         self._cpu_ns = 0
-        self.lanes = Lanes(op, self._ended)
+        self.lanes = Lanes(op, on_begin=self._begun, on_end=self._ended)
         self.lot = ParkingLot()
         self.num_claimed = 0  # by the claiming thread; `lanes.num_started` by the loop's: no counter has two writers
 
@@ -148,7 +148,10 @@ class _Pool:
     def _has_room(self) -> bool:
         return self.num_claimed - self.lanes.num_started < self._most_ahead
 
+    def _begun(self) -> None:
+        if self._has_room():
+            self.lot.ring()
+
     def _ended(self, lane: int, begin_ns: int, end_ns: int) -> None:
         before, self._cpu_ns = self._cpu_ns, time.thread_time_ns()
         self._engine.announce(BlockDone(self._name, lane, begin_ns, end_ns, self._cpu_ns - before, 1))
-        self.lot.ring()
