@@ -137,7 +137,7 @@ class Flow:
     def _most_units(self) -> int:
         """Units of the last segment that may exist: finished, in work, or held by the consumer."""
         if self._unit_bytes == 0:
-            return _FEWEST_UNITS
+            return max(_FEWEST_UNITS, self.segments[-1].wanted_units(1))  # of unknown size, but what is in flight was asked for
         wanted = max(self._wanted_units(), self.segments[-1].wanted_units())
         return max(_FEWEST_UNITS, min(wanted, self._memory_bytes // self._unit_bytes))
 

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock._ops.awaited import AwaitedOp, Outcome
 from penstock._ops.block import Block
@@ -49,9 +49,24 @@ class Lanes:
         num_started: elements that wait no longer, ever. Read by any thread.
     """
 
-    def __init__(self, op: AwaitedOp, *, on_begin: Callable[[], None] | None = None, on_end: Callable[[int, int, int], None] | None = None) -> None:
-        """Prepare. `on_begin()` hears that calls were begun, `on_end(lane, begin_ns, end_ns)` of every call that ended."""
+    def __init__(
+        self,
+        op: AwaitedOp,
+        on_error: Callable[[BaseException], Any],
+        *,
+        on_begin: Callable[[], None] | None = None,
+        on_end: Callable[[int, int, int], None] | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            op: what to call.
+            on_error: hears what the other functions here raise: in a callback of the loop nobody else would.
+            on_begin: called after calls were begun.
+            on_end: called with (lane, begin_ns, end_ns) of every call that ended.
+        """
         self._op = op
+        self._on_error = on_error
         self._task_name = f"penstock {op.name}"
         self._on_begin = on_begin
         self._on_end = on_end
@@ -111,6 +126,12 @@ class Lanes:
             self._on_begin()
 
     def _ended(self, run: _Run, offset: int, lane: int, begin_ns: int, task: asyncio.Task[Outcome]) -> None:
+        try:
+            self._take(run, offset, lane, begin_ns, task)
+        except BaseException as error:
+            self._on_error(error)
+
+    def _take(self, run: _Run, offset: int, lane: int, begin_ns: int, task: asyncio.Task[Outcome]) -> None:
         import asyncio
 
         self._tasks.discard(task)

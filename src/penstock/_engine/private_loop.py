@@ -87,7 +87,7 @@ class PrivateLoop:
         if self.closed:
             return None
         finished: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
-        lanes = Lanes(op)
+        lanes = Lanes(op, finished.set_exception)
         lanes.add(block, lambda outcomes, _: finished.cancelled() or finished.set_result(outcomes))
         try:
             return await finished

@@ -100,12 +100,12 @@ class Segment:
         self._num_rows += unit.num_rows
         return unit
 
-    def wanted_units(self) -> int:
+    def wanted_units(self, rounds: int = 4) -> int:
         """Return how many units may be open for the sake of async stages, by the mean size of those so far.
 
         Their rows are four times what is awaited at once: in flight, next in turn, done but behind a slow one, and on their way out.
         """
-        return 4 * self.most_awaited * self.opened // max(1, self._num_rows) + 2 if self.most_awaited else 0
+        return rounds * self.most_awaited * self.opened // max(1, self._num_rows) + 2 if self.most_awaited else 0
 
     def _open_given(self) -> Unit:
         unit = self.inbox.popleft()

@@ -117,7 +117,7 @@ class EventLoop:
         if block is None or not len(block):
             self._engine.book_awaited(task, block, (), 0, self._worker)
             return
-        pool.lanes.add(block, partial(self._guarded, self._book, task, block))
+        pool.lanes.add(block, partial(self._book, task, block))
 
     def _book(self, task: Task, block: Block, outcomes: list[Outcome], busy_ns: int) -> None:
         self._engine.book_awaited(task, block, outcomes, busy_ns, self._worker)
@@ -133,7 +133,7 @@ class _Pool:
         self._name = op.name
         self._most_ahead = op.concurrency
         self._cpu_ns = 0
-        self.lanes = Lanes(op, on_begin=self._begun, on_end=self._ended)
+        self.lanes = Lanes(op, engine.broke, on_begin=self._begun, on_end=self._ended)
         self.lot = ParkingLot()
         self.num_claimed = 0  # by the claiming thread; `lanes.num_started` by the loop's: no counter has two writers
 
