@@ -18,6 +18,7 @@ SCRIPTS = (
     ("engine_cost.py",),
     ("state.py",),
     ("shuffle_memory.py",),
+    ("async_map.py",),
 )
 
 

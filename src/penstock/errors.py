@@ -13,7 +13,7 @@
     |  |- StateMismatch                  a state of another plan, dataset or version
     |  |- StateDamaged                   a state whose bytes cannot be trusted
     |  '- StateUnavailable               a source that cannot say where it is
-    |- StopRaised (RuntimeError)         a user's function raised StopIteration or asked to exit
+    |- StopRaised (RuntimeError)         a user's function raised StopIteration, a cancellation, or asked to exit
     |- FeedClosed (RuntimeError)         next() on a feed after close() or after its error
     |- StillRunning (RuntimeError)       threads that did not stop inside the grace period
     '- MissingExtra (ImportError)        an optional package that is not installed

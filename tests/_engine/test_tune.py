@@ -180,3 +180,10 @@ def test_at_least_one_worker_and_at_most_all_work(most: int, tasks: list[tuple[i
     for rows, wall_ns, share in tasks:
         workers.observe(rows, wall_ns, int(wall_ns * share))
         assert workers.limit in (1, most)
+
+
+def test_a_block_keeps_to_the_most_rows_that_it_was_given() -> None:
+    blocks = BlockSize(16)
+    for _ in range(10):
+        blocks.observe(blocks.rows(1 << 40, 1), 10)
+    assert blocks.rows(1 << 40, 1) == 16

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,11 @@ SOURCE_SIZES = st.integers(0, 40)
 
 
 def double(x: Any) -> Any:
+    return x * 2
+
+
+async def later(x: Any) -> Any:
+    await asyncio.sleep(0)
     return x * 2
 
 
@@ -106,6 +112,10 @@ def _step(draw: Any, plan: Plan) -> Plan:
     match name:
         case "map":
             concurrency = draw(st.sampled_from([None, None, 2]))
+            if draw(st.integers(0, 3)) == 3:
+                return plan.then(
+                    ds.map(later, concurrency=concurrency), lambda e: [plain_double(x) for x in ref(e)], f"map(async, {concurrency})"
+                )
             return plan.then(ds.map(double, concurrency=concurrency), lambda e: [plain_double(x) for x in ref(e)], f"map(c={concurrency})")
         case "take":
             return plan.then(ds.take(number), lambda e: ref(e)[:number], f"take({number})")

@@ -55,6 +55,14 @@ def numbers(count: int) -> ps.Dataset:
     return ps.from_source(list(range(count)))
 
 
+def failing(feed: ps.Feed, got: list[Any], kind: type[BaseException]) -> Any:
+    """Read into `got` until the feed raises an error of this kind; return it."""
+
+    with pytest.raises(kind) as caught:
+        got.extend(map(plain, feed))  # keeps what came before the error
+    return caught.value
+
+
 Build = Callable[[Any, Any], ps.Dataset]
 
 SHAPES: dict[str, Build] = {
@@ -125,12 +133,10 @@ def test_everything_before_the_first_failure_is_delivered_and_nothing_behind(sha
         return fails(x)
 
     def run(fn: Any) -> tuple[list[Any], str, list[str]]:
-        got = []
+        got: list[Any] = []
         with SHAPES[shape](fn, None).feed(**(way if fn is async_fails else {"executor": "inline"})) as feed:
-            with pytest.raises(LookupError) as caught:
-                for item in feed:
-                    got.append(plain(item))
-        return got, str(caught.value), [note for note in caught.value.__notes__ if "also failed" not in note]
+            caught = failing(feed, got, LookupError)
+        return got, str(caught), [note for note in caught.__notes__ if "also failed" not in note]
 
     delivered: list[Any] = []
     notes: list[Any] = []
@@ -143,7 +149,9 @@ def test_everything_before_the_first_failure_is_delivered_and_nothing_behind(sha
     assert notes[0] == notes[1]
 
 
-@pytest.mark.parametrize("error", [StopIteration(5), StopAsyncIteration(5), SystemExit(5), GeneratorExit(5), asyncio.CancelledError(5)], ids=repr)
+@pytest.mark.parametrize(
+    "error", [StopIteration(5), StopAsyncIteration(5), SystemExit(5), GeneratorExit(5), asyncio.CancelledError(5)], ids=repr
+)
 def test_what_would_end_a_loop_a_task_or_the_program_is_an_error(error: BaseException, way: dict[str, Any]) -> None:
     async def leave(x: int) -> int:
         await asyncio.sleep(0)
@@ -151,15 +159,13 @@ def test_what_would_end_a_loop_a_task_or_the_program_is_an_error(error: BaseExce
             raise error
         return x
 
-    got = []
-    with numbers(5).map(leave).feed(**way) as feed:
-        with pytest.raises(StopRaised) as caught:
-            for item in feed:
-                got.append(item)
-        assert got == [0, 1]
-        assert caught.value.what == f"the function of stage '{numbers(1).map(leave)._root.name}' raised {type(error).__name__}(5)"  # type: ignore[union-attr]
-        assert "element epoch 0 index 2" in caught.value.where
-        assert caught.value.__cause__ is error
+    got: list[Any] = []
+    with numbers(5).map(leave, name="leave").feed(**way) as feed:
+        caught = failing(feed, got, StopRaised)
+    assert got == [0, 1]
+    assert caught.what == f"the function of stage 'leave' raised {type(error).__name__}(5)"
+    assert "element epoch 0 index 2" in caught.where
+    assert caught.__cause__ is error
     with pytest.raises(StopRaised):
         numbers(5).map(leave)[2]
 
@@ -179,10 +185,9 @@ def test_what_stands_behind_a_failure_in_its_block_is_cancelled_and_has_ended_wh
             await asyncio.sleep(0)
             ended.append(x)
 
-    got = []
-    with pytest.raises(LookupError), numbers(40).map(fn, concurrency=40).batch(1).feed(**way) as feed:
-        for batch in feed:
-            got.extend(batch.tolist())
-    assert got == [0, 1, 2]
+    got: list[Any] = []
+    with numbers(40).map(fn, concurrency=40).batch(1).feed(**way) as feed:
+        failing(feed, got, LookupError)
+    assert got == [[0], [1], [2]]
     assert len(set(ended)) == len(ended)
     assert {0, 1, 2, 3} <= set(ended)

@@ -158,7 +158,9 @@ class Engine:
             raise outcome[2].error
         self._book(task, outcome, busy_ns // op.concurrency, 0, worker)
 
-    def _book(self, task: Task, outcome: tuple[Block | None, int, Failure | None], wall_ns: int, cpu_ns: int, worker: WorkerContext) -> None:
+    def _book(
+        self, task: Task, outcome: tuple[Block | None, int, Failure | None], wall_ns: int, cpu_ns: int, worker: WorkerContext
+    ) -> None:
         segment, unit = self._flow.segments[task.segment], task.unit
         assert unit is not None
         block, end, failure = outcome
@@ -313,4 +315,3 @@ class Engine:
     def _ring_consumer(self) -> None:
         if self._flow.ready:
             self._consumers.ring()
-

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from penstock._engine.hearing import hear
 from penstock._ops.awaited import AwaitedOp, Outcome
 from penstock._ops.block import Block
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     import asyncio
 
 __all__ = ["Lanes"]
-
 
 
 class _Run:
@@ -126,10 +126,7 @@ class Lanes:
             self._on_begin()
 
     def _ended(self, run: _Run, offset: int, lane: int, begin_ns: int, task: asyncio.Task[Outcome]) -> None:
-        try:
-            self._take(run, offset, lane, begin_ns, task)
-        except BaseException as error:
-            self._on_error(error)
+        hear(self._on_error, self._take, run, offset, lane, begin_ns, task)
 
     def _take(self, run: _Run, offset: int, lane: int, begin_ns: int, task: asyncio.Task[Outcome]) -> None:
         import asyncio

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from penstock._engine.hearing import hear
 from penstock._engine.lanes import Lanes
 from penstock._ops.awaited import AwaitedOp, Outcome
 from penstock._ops.block import Block
@@ -49,7 +51,8 @@ class PrivateLoop:
         """
         if not len(block):
             return []
-        return self._in_free_thread(lambda: self._gather(op, block))
+        outcomes: list[Outcome] | None = self._in_free_thread(lambda: self._gather(op, block))
+        return outcomes
 
     def close(self) -> None:
         """Cancel what is in flight, let it end, and close the loop. A second call does nothing."""
@@ -88,7 +91,7 @@ class PrivateLoop:
             return None
         finished: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
         lanes = Lanes(op, finished.set_exception)
-        lanes.add(block, lambda outcomes, _: finished.cancelled() or finished.set_result(outcomes))
+        lanes.add(block, lambda outcomes, _: finished.set_result(outcomes))
         try:
             return await finished
         finally:
@@ -116,13 +119,8 @@ class PrivateLoop:
         answers: list[Any] = []
         errors: list[BaseException] = []
 
-        def call() -> None:
-            try:
-                answers.append(job())
-            except BaseException as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=call, name="penstock-event-loop", daemon=True)
+        body = partial(hear, errors.append, lambda: answers.append(job()))
+        thread = threading.Thread(target=body, name="penstock-event-loop", daemon=True)
         thread.start()
         try:
             thread.join()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock._contracts.event import BlockDone
 from penstock._engine.awaiting import begun
 from penstock._engine.engine import Engine
+from penstock._engine.hearing import hear
 from penstock._engine.lanes import Lanes
 from penstock._engine.unit import Task
 from penstock._ops.awaited import AwaitedOp, Outcome
@@ -43,32 +44,14 @@ class EventLoop:
 
     def serve(self) -> None:
         """Run the loop until `stop`; then cancel what is in flight and wait until it has ended."""
-        import asyncio
-
-        try:
-            with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-                runner.run(self._serve())
-        except BaseException as error:
-            self._engine.broke(error)
-        finally:
-            self._stopped = True
-            self._opened.set()
+        hear(self._engine.broke, self._run)
+        self._stopped = True
+        self._opened.set()
 
     def claim(self, pool: str) -> None:
         """Claim tasks of one pool and hand them to the loop until the engine stops."""
-        here = self._pools[pool]
         self._opened.wait()
-        try:
-            while here.wait_for_room(self._idle):
-                task = self._engine.claim(pool, 0)
-                if task is None:
-                    return
-                block = begun(task)
-                here.num_claimed += 0 if block is None else len(block)
-                self._call(self._begin, here, task, block)
-                del task, block
-        except BaseException as error:
-            self._engine.broke(error)
+        hear(self._engine.broke, self._claim, pool)
 
     def stop(self) -> None:
         """Let `serve` and `claim` end. From any thread; a second call does nothing."""
@@ -83,6 +66,23 @@ class EventLoop:
         counts = {pool.lanes.name: len(pool.lanes) for pool in self._pools.values() if len(pool.lanes)}
         return ", ".join(f"{count} call(s) of stage {name!r}" for name, count in counts.items())
 
+    def _run(self) -> None:
+        import asyncio
+
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            runner.run(self._serve())
+
+    def _claim(self, pool: str) -> None:
+        here = self._pools[pool]
+        while here.wait_for_room(self._running):
+            task = self._engine.claim(pool, 0)
+            if task is None:
+                return
+            block = begun(task)
+            here.num_claimed += 0 if block is None else len(block)
+            self._call(self._begin, here, task, block)
+            del task, block
+
     async def _serve(self) -> None:
         import asyncio
 
@@ -92,7 +92,7 @@ class EventLoop:
             await self._end.wait()
         await asyncio.gather(*(pool.lanes.cancel() for pool in self._pools.values()))
 
-    def _idle(self) -> bool:
+    def _running(self) -> bool:
         return not self._stopped
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> None:
@@ -101,17 +101,11 @@ class EventLoop:
         if loop is None:
             return
         try:
-            loop.call_soon_threadsafe(partial(self._guarded, function, *arguments))
+            loop.call_soon_threadsafe(hear, self._engine.broke, function, *arguments)
         except RuntimeError:
             if not self._stopped:
                 raise
             return  # the loop has ended
-
-    def _guarded(self, function: Callable[..., Any], *arguments: Any) -> None:
-        try:
-            function(*arguments)
-        except BaseException as error:
-            self._engine.broke(error)
 
     def _begin(self, pool: _Pool, task: Task, block: Block | None) -> None:
         if block is None or not len(block):
