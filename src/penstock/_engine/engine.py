@@ -136,10 +136,9 @@ class Engine:
         begin_ns, begin_cpu = time.perf_counter_ns(), time.thread_time_ns()
         outcome = run_task(segment.plan, task, worker)
         end_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns() - begin_cpu
-        if self._listeners:
-            stage = segment.plan.stages[task.stage].name or "batch"
-            self.announce(BlockDone(stage, worker.index, begin_ns, end_ns, cpu_ns, task.end - task.begin))
-        self._book(task, outcome, end_ns - begin_ns, cpu_ns, worker)
+        stage = segment.plan.stages[task.stage].name or "batch"
+        event = BlockDone(stage, worker.index, begin_ns, end_ns, cpu_ns, task.end - task.begin)
+        self._book(task, outcome, end_ns - begin_ns, event, worker)
 
     def book_awaited(self, task: Task, block: Block | None, outcomes: Sequence[Outcome], busy_ns: int, worker: WorkerContext) -> None:
         """Book the task of an async stage.
@@ -156,10 +155,15 @@ class Engine:
         outcome = (None, task.begin, None) if block is None else ended(task, block, outcomes, op.name)
         if outcome[2] is not None and is_interrupt(outcome[2].error):
             raise outcome[2].error
-        self._book(task, outcome, busy_ns // op.concurrency, 0, worker)
+        self._book(task, outcome, busy_ns // op.concurrency, None, worker)  # each call was announced when it ended
 
     def _book(
-        self, task: Task, outcome: tuple[Block | None, int, Failure | None], wall_ns: int, cpu_ns: int, worker: WorkerContext
+        self,
+        task: Task,
+        outcome: tuple[Block | None, int, Failure | None],
+        wall_ns: int,
+        event: BlockDone | None,
+        worker: WorkerContext,
     ) -> None:
         segment, unit = self._flow.segments[task.segment], task.unit
         assert unit is not None
@@ -168,10 +172,12 @@ class Engine:
             failure = prepare(failure, *segment.where(unit, failure.at))
         with self._mutex:
             notice = self._flow.active.notice
-            complete = self._flow.complete(segment, task, block, end, failure, wall_ns, cpu_ns)
+            complete = self._flow.complete(segment, task, block, end, failure, wall_ns, 0 if event is None else event.cpu_ns)
         if self._flow.active.notice != notice:
             self._bench.ring_all()
             self.announce(Notice(time.perf_counter_ns(), "workers", self._flow.active.notice))
+        if event is not None:
+            self.announce(event)
         if complete:
             self._finish(segment, unit, worker)
         self._ring_workers()
