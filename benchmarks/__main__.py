@@ -19,6 +19,7 @@ SCRIPTS = (
     ("mix.py",),
     ("state.py",),
     ("shuffle_memory.py",),
+    ("async_map.py",),
 )
 
 

@@ -13,7 +13,7 @@
     |  |- StateMismatch                  a state of another plan, dataset or version
     |  |- StateDamaged                   a state whose bytes cannot be trusted
     |  '- StateUnavailable               a source that cannot say where it is
-    |- StopRaised (RuntimeError)         a user's function raised StopIteration or asked to exit
+    |- StopRaised (RuntimeError)         a user's function raised StopIteration, a cancellation, or asked to exit
     |- FeedClosed (RuntimeError)         next() on a feed after close() or after its error
     |- FeedStalled (TimeoutError)        an element, or a wait of the consumer, that lasted longer than stall_timeout_s
     |- StillRunning (RuntimeError)       threads that did not stop inside the grace period
@@ -121,7 +121,7 @@ class StateUnavailable(StateError):
 
 
 class StopRaised(PenstockError, RuntimeError):
-    """A user's function raised StopIteration, GeneratorExit, SystemExit or KeyboardInterrupt."""
+    """A user's function raised StopIteration, StopAsyncIteration, GeneratorExit, CancelledError, SystemExit or KeyboardInterrupt."""
 
 
 class FeedClosed(PenstockError, RuntimeError):

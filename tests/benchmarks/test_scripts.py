@@ -24,6 +24,7 @@ CLAIMS = {
     "mix": ["mix.py"],
     "state": ["state.py"],
     "shuffle_memory": ["shuffle_memory.py"],
+    "async_map": ["async_map.py"],
 }
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks measure with /proc")

@@ -1,10 +1,20 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from dataset.small import POSITIONS, Row, assert_refused, double, generated, noisy, numbers, refusals
+
+
+async def fetch(x: int) -> int:
+    return x
+
+
+async def stream(x: int) -> AsyncIterator[int]:
+    yield x
+
 
 WRONG: list[Row] = [
     ("map without a function", lambda: numbers(3).map(3), "3 is not callable", "map()", "a function that takes one element"),  # type: ignore[arg-type]
@@ -20,6 +30,18 @@ WRONG: list[Row] = [
         "unbatch() above ragged_batch()",
         "use flat_map",
     ),
+    ("an async filter", lambda: numbers(3).filter(fetch), "filter does not await", "filter(fetch)", "await in a map() before it"),
+    (
+        "an async flat_map",
+        lambda: numbers(3).flat_map(partial(fetch)),
+        "flat_map does not await",
+        "flat_map(partial(fetch))",
+        "let flat_map",
+    ),
+    ("filter with an async generator", lambda: numbers(3).filter(stream), "filter does not await", "filter(stream)", "await in a map()"),
+    ("map with an async generator", lambda: numbers(3).map(stream), "no single element to await", "map(stream)", "flat_map(list) above"),
+    ("an async map in a branch", lambda: numbers(3).zip(numbers(3).map(fetch)), "a branch of zip", "map(async", "above the zip"),
+    ("a branch of one", lambda: numbers(3).map(fetch).concatenate(numbers(3)), "a branch of concatenate", "map(async", "above the con"),
     ("flat_map without a function", lambda: numbers(3).flat_map([]), "[] is not callable", "flat_map()", "takes one element"),  # type: ignore[arg-type]
     ("cache behind a filter", lambda: numbers(3).filter(double).cache(), f"cache {POSITIONS}", "cache()", "put cache() below the filter"),
     ("cache of a generator", lambda: generated().cache(), f"cache {POSITIONS}", "cache()", "when from_source reads it by number"),
@@ -77,3 +99,9 @@ def test_a_name_given_to_an_operator_is_that_of_its_stage() -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         list(numbers(3).flat_map(lambda x: 1 // 0, name="blow"))
     assert any("stage 'blow'" in note for note in caught.value.__notes__)
+
+
+def test_an_async_function_has_32_calls_in_flight_unless_told_otherwise() -> None:
+    assert "on an event loop, 32 call(s) at once" in numbers(3).map(fetch).explain()
+    assert "on an event loop, 64 call(s) at once" in numbers(3).map(fetch, concurrency=64).batch(2).explain()
+    assert "map(fetch)" in repr(numbers(3).map(fetch))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 from typing import Any
 
@@ -21,6 +22,11 @@ SHARES = st.sampled_from([1.0, 2.0, 0.3])
 
 
 def double(x: Any) -> Any:
+    return x * 2
+
+
+async def later(x: Any) -> Any:
+    await asyncio.sleep(0)
     return x * 2
 
 
@@ -116,6 +122,10 @@ def _step(draw: Any, plan: Plan) -> Plan:
     match name:
         case "map":
             concurrency = draw(st.sampled_from([None, None, 2]))
+            if draw(st.integers(0, 3)) == 3:
+                return plan.then(
+                    ds.map(later, concurrency=concurrency), lambda e: [plain_double(x) for x in ref(e)], f"map(async, {concurrency})"
+                )
             return plan.then(ds.map(double, concurrency=concurrency), lambda e: [plain_double(x) for x in ref(e)], f"map(c={concurrency})")
         case "take":
             return plan.then(ds.take(number), lambda e: ref(e)[:number], f"take({number})")

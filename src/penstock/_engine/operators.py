@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 
 from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
 from penstock._contracts.transform import BlockTransform, Transform
+from penstock._engine.private_loop import gather_alone
 from penstock._engine.program import BatchPlan, StagePlan
+from penstock._ops.awaited import AwaitedOp
 from penstock._ops.cached import CacheLeaf
 from penstock._ops.collation import Collation, Pad, Ragged, Stack
 from penstock._ops.leaves import BatchLeaf, ConcatenateLeaf, ReadLeaf, ZipLeaf
@@ -173,7 +175,12 @@ def map_item(node: plan.Map, counter: Counter) -> Item:
         random = node.fn.num_draws > 0
         step = Step(node.fn, node.name, node.seed, counter.stage() if random else 0, last=True)
         return Fusible(step, node.concurrency)
-    operator = MapOp(node.fn, node.name, node.seed, counter.stage() if node.random else 0, node.random)
+    stage = counter.stage() if node.random else 0
+    if node.asynchronous:
+        assert node.concurrency is not None
+        awaited = AwaitedOp(node.fn, node.name, node.seed, stage, node.random, node.concurrency, gather_alone)
+        return Placed(awaited, node.concurrency)
+    operator = MapOp(node.fn, node.name, node.seed, stage, node.random)
     return operator if node.concurrency is None else Placed(operator, node.concurrency)
 
 
@@ -204,10 +211,18 @@ def _transforms(run: list[Step], counter: Counter) -> TransformsOp:
 
 
 def stages_of(items: list[Item], counter: Counter) -> list[StagePlan]:
-    """Cut operators into stages where the concurrency changes."""
+    """Cut operators into stages where the concurrency changes, and around each async function.
+
+    An async stage is never the last one: writing rows and finishing batches would hold up the event loop.
+    """
     groups: list[tuple[int | None, list[Item]]] = [(None, [])]
     for item in items:
         wanted = item.concurrency if isinstance(item, (Placed, Fusible)) else None
+        if isinstance(item, Placed) and isinstance(item.operator, AwaitedOp):
+            if len(groups) > 1 and not groups[-1][1]:
+                groups.pop()
+            groups += [(wanted, [item]), (None, [])]
+            continue
         moves_only = not isinstance(item, (Placed, Fusible)) and not item.name
         if wanted != groups[-1][0] and not moves_only:
             groups.append((wanted, []))

@@ -10,7 +10,7 @@ import numpy as np
 from penstock._contracts.transform import Scratch
 from penstock._ops.block import Block, Ints
 
-__all__ = ["KeyedGenerator", "WorkerContext"]
+__all__ = ["KeyedGenerator", "WorkerContext", "generator_of"]
 
 
 class KeyedGenerator:
@@ -43,6 +43,12 @@ class KeyedGenerator:
         self._place[0] = _BUFFER_USED_UP
         self._has_half[0] = 0
         return self.generator
+
+
+def generator_of(seed: int, stage: int, epoch: int, index: int, lane: int) -> np.random.Generator:
+    """Return a new generator of the stream that `KeyedGenerator.at` gives: for an element that is computed while others are begun."""
+    counter = np.array([0, lane, index, epoch], np.uint64)
+    return np.random.Generator(np.random.Philox(key=np.array([seed, stage], np.uint64), counter=counter))
 
 
 _BUFFER_USED_UP = 4

@@ -63,7 +63,7 @@ class ReadStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Map:
-    """`fn(element)`, or `fn(element, rng=generator)` when `random`."""
+    """`fn(element)`, or `fn(element, rng=generator)` when `random`; awaited when `fn` is `async def`."""
 
     child: Node
     fn: Function
@@ -71,6 +71,7 @@ class Map:
     seed: int = 0
     random: bool = False
     concurrency: int | None = None
+    asynchronous: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
