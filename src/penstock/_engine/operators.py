@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
-from penstock._contracts.transform import BlockTransform, Transform
+from penstock._contracts.transform import BlockTransform, FusingTransform, Transform
 from penstock._engine.private_loop import gather_alone
 from penstock._engine.program import BatchPlan, StagePlan
 from penstock._ops.awaited import AwaitedOp
@@ -203,11 +203,28 @@ def fuse(items: list[Item], counter: Counter) -> list[Operator]:
 
 def _transforms(run: list[Step], counter: Counter) -> TransformsOp:
     counter.fused += 1
+    blockwise = all(isinstance(step.transform, BlockTransform) for step in run)
+    run = run if blockwise else _joined(run)
     steps = [
         replace(step, last=not any(later.transform.out_field == step.transform.out_field for later in run[place + 1 :]))
         for place, step in enumerate(run)
     ]
-    return TransformsOp(tuple(steps), counter.fused, all(isinstance(step.transform, BlockTransform) for step in steps))
+    return TransformsOp(tuple(steps), counter.fused, blockwise)
+
+
+def _joined(run: list[Step]) -> list[Step]:
+    """Replace steps by one that does them together, where a transform knows how to."""
+    out: list[Step] = []
+    place = 0
+    while place < len(run):
+        transform = run[place].transform
+        following = [step.transform for step in run[place + 1 :]]
+        together = transform.fuse(following) if isinstance(transform, FusingTransform) else None
+        parts = tuple(run[place : place + (1 if together is None else len(together.parts))])
+        name = "+".join(step.name for step in parts)
+        out.append(run[place] if together is None else Step(together, name, 0, 0, last=True, parts=parts))
+        place += len(parts)
+    return out
 
 
 def stages_of(items: list[Item], counter: Counter) -> list[StagePlan]:
