@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from penstock._contracts.event import BlockDone, Event, Listener, Notice
+from penstock._contracts.event import BlockDone, Event, Listener, Notice, RowsPacked
 from penstock._engine.execute import finish_unit, run_task
 from penstock._engine.failing import is_interrupt, prepare
 from penstock._engine.flow import SHARED, Flow, Ready, pool_of
@@ -134,6 +134,9 @@ class Engine:
         if self._listeners:
             stage = segment.plan.stages[task.stage].name or "batch"
             self._announce(BlockDone(stage, worker.index, begin_ns, end_ns, cpu_ns, task.end - task.begin))
+            used, places = worker.take_packed()
+            if places:
+                self._announce(RowsPacked(end_ns, used, places))
         if complete:
             self._finish(segment, unit, worker)
         self._ring_workers()

@@ -198,7 +198,7 @@ class _Builder:
         else:
             fold = FirstFit(node.length, node.num_bins, weight_of)
             self._hold(whole_sequence_length(node.length), "pack_sequences", fold)
-        self._place(GatherOp(pack_rows(node.length, node.padding_value), "pack_sequences"), None)
+        self._place(GatherOp(pack_rows(node.length, node.padding_value), node.length, "pack_sequences"), None)
 
     def _batch(self, node: plan.Batch | plan.PaddedBatch) -> None:
         self.folds.append(Batching(node.batch_size, node.drop_remainder))

@@ -57,19 +57,24 @@ class WeighOp(_OneToOne):
 
 @dataclass(frozen=True, slots=True)
 class GatherOp(_OneToOne):
-    """Each group of elements through `fn(values, layout)`."""
+    """Each group of elements through `fn(values, layout)`, which returns the new element and how many of its `size` places are in use."""
 
-    fn: Callable[[tuple[Any, ...], Any], Any]
+    fn: Callable[[tuple[Any, ...], Any], tuple[Any, int]]
+    size: int
     name: str
 
     def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         out: list[Any] = []
         append, fn, groups = out.append, self.fn, block.rows()
+        used = 0
         try:
             for group in groups:
-                append(fn(group.values, group.layout))
+                element, count = fn(group.values, group.layout)
+                append(element)
+                used += count
         except BaseException as error:
             raise ElementFailed(len(out), self.name, error) from error
+        worker.packed(used, len(out) * self.size)
         return block.with_rows(out)
 
 

@@ -83,10 +83,11 @@ def _view(array: Any, kind: Any) -> memoryview:
 class WorkerContext:
     """Per-thread working state, handed to every operator. Not shared."""
 
-    __slots__ = ("_generators", "_scratch", "index")
+    __slots__ = ("_generators", "_packed", "_scratch", "index")
 
     def __init__(self, index: int) -> None:
         self.index = index
+        self._packed = (0, 0)
         self._scratch: dict[tuple[int, int], Scratch] = {}
         self._generators: dict[tuple[int, int], KeyedGenerator] = {}
 
@@ -103,3 +104,12 @@ class WorkerContext:
         if found is None:
             found = self._generators[seed, stage] = KeyedGenerator(seed, stage)
         return found
+
+    def packed(self, used: int, places: int) -> None:
+        """Count packed rows: so many of their places are in use."""
+        self._packed = (self._packed[0] + used, self._packed[1] + places)
+
+    def take_packed(self) -> tuple[int, int]:
+        """Return (places in use, places) of the rows packed since the last call."""
+        counted, self._packed = self._packed, (0, 0)
+        return counted

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast
 
 from penstock._order.folds import Fold, Item, Passes, Taking
+from penstock.errors import StateMismatch
 
 __all__ = ["Chain", "Held", "HoldingFold"]
 
@@ -193,6 +194,12 @@ class Chain:
     def _end_from(self, level: int) -> tuple[Sequence[Item], bool]:
         top: list[Item] = []
         for position in range(level, len(self._folds)):
+            if position == self.holding and self._missing:
+                raise StateMismatch(
+                    f"{self._missing} elements that were held when the state was saved did not come again before the end of their pass",
+                    where="load_state_dict()",
+                    fix="resume with the data and the functions that the state was saved with",
+                )
             self._states[position], outs, goes_on = self._folds[position].end(self._states[position])
             top.extend(self._push_from(position + 1, [self._wrap(out) for out in outs] if position == self.holding else outs))
             if not goes_on:
