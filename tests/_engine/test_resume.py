@@ -58,7 +58,7 @@ def test_ranks_that_stopped_together_go_on_as_another_number_of_ranks(ranks: int
 
 
 def test_a_state_of_a_filter_above_shards_does_not_move_to_another_number() -> None:
-    state = state_of(numbers().shard(2, 0).filter(bool), Token((0, 3), ((0, 0, ()),)))
+    state = state_of(numbers().shard(2, 0).filter(bool), Token((0, 3), (Record(0, 0, ()),)))
     with pytest.raises(StateMismatch) as refusal:
         restored(numbers().shard(3, 0).filter(bool)._root, state, [], strict=True)
     assert "saved with shard(2, 0) and this plan has shard(3, 0)" in refusal.value.what
@@ -78,16 +78,19 @@ def test_a_state_of_a_filter_above_shards_does_not_move_to_another_number() -> N
         ({"position": {"source": [-1, 0], "sequencers": []}}, "pass is -1"),
         ({"position": {"source": [0], "sequencers": []}}, "position is None"),
         ({"position": {"source": [0, 0], "sequencers": None}}, "fold states is None"),
-        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1]], [0, 0, [1]]]}}, "fold states is None"),
-        ({"position": {"source": [0, 0], "sequencers": [[0, 7, [1]]]}}, "fold mode is 7, outside 0..2"),
-        ({"position": {"source": [0, 0], "sequencers": [[-2, 0, [1]]]}}, "sub-position is -2"),
-        ({"position": {"source": [0, 0], "sequencers": [[0, 0, ["x"]]]}}, "fold state is 'x'"),
-        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1, 2]]]}}, "fold states is None"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1], 0, 0], [0, 0, [1], 0, 0]]}}, "fold states is None"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 7, [1], 0, 0]]}}, "fold mode is 7, outside 0..2"),
+        ({"position": {"source": [0, 0], "sequencers": [[-2, 0, [1], 0, 0]]}}, "sub-position is -2"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1]]]}}, "fold states is None"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1], -1, 0]]}}, "number of held elements is -1"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1], 0, 1.5]]}}, "number of results is 1.5"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 0, ["x"], 0, 0]]}}, "fold state is 'x'"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1, 2], 0, 0]]}}, "fold states is None"),
     ],
 )
 def test_what_is_out_of_bounds_is_refused_even_with_a_right_checksum(change: dict[str, Any], words: str) -> None:
     ds = numbers().filter(bool).take(5)
-    state = state_of(ds, Token((0, 3), ((0, 0, (2,)),)))
+    state = state_of(ds, Token((0, 3), (Record(0, 0, (2,)),)))
     body = {key: value for key, value in {**state, **change}.items() if key != "crc32"}
     with pytest.raises(StateDamaged) as refusal:
         restored(ds._root, sealed(body), [], strict=True)
@@ -99,3 +102,38 @@ def test_what_is_out_of_bounds_is_refused_even_with_a_right_checksum(change: dic
 def test_a_generator_that_may_not_be_read_again_has_no_state() -> None:
     with pytest.raises(StateUnavailable, match="fast_forward=True"):
         state_of(ps.from_generator(lambda: iter([1])), Token((0, 0)))
+
+
+def by_class(ds: ps.Dataset) -> ps.Dataset:
+    return ds.rejection_resample(abs, [1, 2])
+
+
+DAMAGED_FOLDS = [
+    (lambda ds: ds.bucket_by_length(abs, [3], [2, 4]), [[0], [1], [2]], 3, "(3 buckets instead of 2)"),
+    (lambda ds: ds.bucket_by_length(abs, [3], [2, 4]), [[0], ["1"]], 3, "(a number of an item that is none)"),
+    (lambda ds: ds.bucket_by_length(abs, [3], [2, 4]), [[0], [3]], 3, "which holds more than the 3 elements that are read again"),
+    (lambda ds: ds.bucket_by_length(abs, [3], [2, 4]), 7, 3, "fold state is 7"),
+    (lambda ds: ds.pack_sequences(8), [[0], 1], 3, "fold state is [[0], 1]"),
+    (lambda ds: ds.pack_sequences(8), [[-1]], 3, "(a number of an item that is none)"),
+    (lambda ds: ds.pack_sequences(8, split=True), [[0]], 3, "fold state is [[0]] ("),
+    (lambda ds: ds.pack_sequences(8, split=True), [[0, -1]], 3, "(a number of an item that is none)"),
+    (lambda ds: ds.pack_sequences(8, split=True), [[1, 0]], 1, "which holds more than the 1 elements"),
+    (lambda ds: ds.filter(bool).shuffle(4), {"pass": 0, "held": []}, 0, "('draws')"),
+    (lambda ds: ds.filter(bool).shuffle(4), {"pass": True, "draws": 0, "held": []}, 0, "(a number of an item that is none)"),
+    (lambda ds: ds.filter(bool).shuffle(4), {"pass": 0, "draws": 0, "held": [0, 5]}, 5, "which holds more than the 5 elements"),
+    (by_class, {"pass": 0, "seen": 0, "counts": [1]}, 0, "fold state is [1]"),
+    (by_class, {"pass": 0, "seen": 0}, 0, "fold state is {'pass': 0, 'seen': 0}"),
+    (by_class, {"pass": 0, "seen": -3, "counts": [1, 1]}, 0, "fold state is -3"),
+    (by_class, [0], 0, "fold state is [0]"),
+]
+
+
+@pytest.mark.parametrize(("build", "fold", "recall", "words"), DAMAGED_FOLDS, ids=[words for _, _, _, words in DAMAGED_FOLDS])
+def test_a_state_of_a_fold_that_it_never_saved_is_refused(build: Any, fold: Any, recall: int, words: str) -> None:
+    ds = build(numbers())
+    state = state_of(ds, Token((0, 3), (Record(0, 0, (fold,), recall),)))
+    with pytest.raises(StateDamaged) as refusal:
+        restored(ds._root, state, [], strict=True)
+    assert words in refusal.value.what
+    assert refusal.value.where == "load_state_dict()"
+    assert "older checkpoint" in refusal.value.fix

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock._engine.sequencer import DROP_END, OPEN, PASS_END, Sequenced, Sequencer
-from penstock._engine.unit import Failure, Result, Token, Unit
+from penstock._engine.unit import Failure, Record, Result, Token, Unit
 from penstock._ops.block import Block
 from penstock._order.folds import Batching, Fold, Numbering, Passes, Sharding, Skipping, Taking
 
@@ -139,7 +139,7 @@ def test_a_state_behind_a_full_take_is_already_at_its_end() -> None:
 
 def test_the_modes_of_a_record_drop_the_rest_of_a_pass_with_or_without_its_end() -> None:
     for mode, ends in ((DROP_END, False), (PASS_END, True)):
-        sequencer = Sequencer([Skipping(0)], START, (0, mode, (0,)))
+        sequencer = Sequencer([Skipping(0)], START, Record(0, mode, (0,)))
         out = sequencer.take(unit_of([1, 1], 0, 0, ends=True))
         assert (out.items, out.cut, out.ends_pass) == ([], True, ends)
 
@@ -155,7 +155,7 @@ def test_a_failure_goes_on_behind_the_items_before_it_and_the_pass_does_not_end(
 
 def test_an_endless_repeat_of_an_empty_pass_is_noticed_and_a_resumed_one_is_not_blamed() -> None:
     assert Sequencer([Passes(None)], START, None).take(unit_of([0, 0], 0, 0, ends=True)).empty_pass
-    resumed = Sequencer([Passes(None)], START, (0, OPEN, (0,)))
+    resumed = Sequencer([Passes(None)], START, Record(0, OPEN, (0,)))
     assert not resumed.take(unit_of([0, 0], 0, 0, ends=True)).empty_pass
     assert resumed.take(unit_of([0, 0], 0, 1, ends=True)).empty_pass
 
@@ -164,4 +164,4 @@ def test_the_start_of_the_next_pass_has_the_states_as_they_are_then() -> None:
     sequencer = Sequencer([Passes(3)], START, None)
     unit = unit_of([1], 0, 0, ends=True)
     sequencer.take(unit)
-    assert sequencer.start_of_next_pass(unit) == Token((1, 0), ((0, OPEN, (1,)),))
+    assert sequencer.start_of_next_pass(unit) == Token((1, 0), (Record(0, OPEN, (1,)),))
