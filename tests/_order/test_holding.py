@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from _order.references import bucketed, concatenated, drawn, first_fitted, windowed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import kernels
 from penstock._order.chain import Chain, Held, HoldingFold
 from penstock._order.holding import Bucketing, Buffering, Concatenating, FirstFit, Group, Windowing
 
@@ -58,71 +58,6 @@ def reloaded(fold: HoldingFold, chain: Chain) -> Chain:
     for number in range(first, chain.num_entered):
         assert again.push(by_number.get(number, ("not held", 0))) == []
     return again
-
-
-def bucketed(sizes: list[tuple[str, int]], boundaries: tuple[int, ...], batch_sizes: tuple[int, ...], drop: bool) -> list[Any]:
-    buckets: list[list[str]] = [[] for _ in batch_sizes]
-    out = []
-    for name, size in sizes:
-        number = sum(size >= boundary for boundary in boundaries)
-        buckets[number].append(name)
-        if len(buckets[number]) == batch_sizes[number]:
-            out.append(buckets[number])
-            buckets[number] = []
-    return out + [bucket for bucket in buckets if bucket and not drop]
-
-
-def first_fitted(sizes: list[tuple[str, int]], capacity: int, num_bins: int) -> list[Any]:
-    bins: list[list[tuple[str, int]]] = []
-    out = []
-    for name, size in sizes:
-        if not size:
-            continue
-        found = [one for one in bins if sum(s for _, s in one) + size <= capacity]
-        if not found and len(bins) == num_bins:
-            fullest = max(bins, key=lambda one: sum(s for _, s in one))  # the oldest of equals
-            bins.remove(fullest)
-            out.append(fullest)
-        if not found:
-            bins.append([])
-            found = bins[-1:]
-        found[0].append((name, size))
-        if sum(s for _, s in found[0]) == capacity:
-            bins.remove(found[0])
-            out.append(found[0])
-    return [[name for name, _ in one] for one in out + bins]
-
-
-def concatenated(sizes: list[tuple[str, int]], capacity: int) -> list[Any]:
-    tokens = [(name, place) for name, size in sizes for place in range(size)]
-    out = []
-    for start in range(0, len(tokens), capacity):
-        row: list[Any] = []
-        for name, place in tokens[start : start + capacity]:
-            if row and row[-1][0] == name:
-                row[-1] = (name, row[-1][1], place + 1)
-            else:
-                row.append((name, place, place + 1))
-        out.append(row)
-    return out
-
-
-def drawn(sizes: list[tuple[str, int]], number: int, size: int, most_bytes: int, seed: int) -> list[Any]:
-    held: list[tuple[str, int]] = []
-    out: list[str] = []
-    for item in [*sizes, None]:
-        held += [] if item is None else [item]
-        while held and (item is None or len(held) >= size or (sum(s for _, s in held) > most_bytes and len(held) > 1)):
-            place = kernels.mix(seed, number, len(out)) * len(held) >> 64
-            held[place], held[-1] = held[-1], held[place]
-            out.append(held.pop()[0])
-    return out
-
-
-def windowed(sizes: list[tuple[str, int]], size: int, shift: int, stride: int, drop: bool) -> list[Any]:
-    names = [name for name, _ in sizes]
-    groups = [names[start::stride][:size] for start in range(0, len(names), shift)]
-    return [group for group in groups if not drop or len(group) == size]
 
 
 FOLDS = st.one_of(

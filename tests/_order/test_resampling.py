@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
+from _order.references import resampled
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import kernels
 from penstock._order.resampling import Resampling, acceptance
 
 SHARES = st.lists(st.floats(0.05, 1), min_size=3, max_size=3)
@@ -17,18 +17,6 @@ CLASSES = st.lists(st.lists(st.integers(0, 2), max_size=20), min_size=1, max_siz
 def resampling(target: Any, initial: Any = None, seed: int = 0) -> Resampling:
     """Items are numbers; their class is the last digit."""
     return Resampling(tuple(target), None if initial is None else tuple(initial), seed, lambda item: item % 10, lambda item: item)
-
-
-def reference(passes: list[list[int]], target: list[float], initial: list[float] | None, seed: int) -> list[list[int]]:
-    counts, out = [1, 1, 1], []
-    for number, items in enumerate(passes):
-        out.append([])
-        for place, item in enumerate(items):
-            counts[item % 10] += 1
-            ratios = [wanted / found for wanted, found in zip(target, initial or counts, strict=True)]
-            if kernels.mix(seed, number, place) / 2**64 < ratios[item % 10] / max(ratios):
-                out[-1].append(item)
-    return out
 
 
 @given(CLASSES, SHARES, st.none() | SHARES, st.integers(0, 2**64 - 1))
@@ -45,7 +33,7 @@ def test_it_keeps_what_plain_python_keeps_saved_as_json_at_every_item(
             out[-1].extend(some)
         state, some, goes_on = fold.end(state)
         assert (some, goes_on) == ((), True)
-    assert out == reference(passes, target, initial, seed)
+    assert out == resampled([[(item, item % 10) for item in one] for one in passes], target, initial, seed)
 
 
 @given(SHARES, SHARES)
