@@ -13,7 +13,7 @@ from laws.plans import code, kind, packed, plain, residue, sequence
 
 import penstock as ps
 
-COUNT = 170
+COUNT = 130
 OPTIONS: list[dict[str, Any]] = [{"executor": "inline"}, {"num_workers": 1}, {"num_workers": 3}, {"num_workers": 2, "memory_bytes": 1}]
 
 
@@ -76,7 +76,7 @@ def again(reference: Callable[[list[int], int], list[Any]], values: list[int], p
 
 def stacked(values: list[int]) -> list[Any]:
     mixed = shuffled([value for value in shuffled(values, 20) if value % 4], 9)
-    return in_buckets([value for batch in in_buckets(mixed) for value in batch][:100])
+    return in_buckets([value for batch in in_buckets(mixed) for value in batch][:60])
 
 
 CASES: dict[str, tuple[ps.Dataset, list[Any]]] = {
@@ -130,7 +130,7 @@ CASES: dict[str, tuple[ps.Dataset, list[Any]]] = {
     ),
     "stacked": (
         bucket(
-            bucket(numbers().filter(kept).shuffle(20, seed=3).filter(lambda value: int(value) % 4).shuffle(9, seed=3)).unbatch().take(100)
+            bucket(numbers().filter(kept).shuffle(20, seed=3).filter(lambda value: int(value) % 4).shuffle(9, seed=3)).unbatch().take(60)
         ),
         stacked(KEPT),
     ),

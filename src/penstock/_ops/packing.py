@@ -114,7 +114,7 @@ def _words(spec: dict[str, np.dtype[Any]]) -> str:
 
 def _shown(element: Any) -> str:
     if isinstance(element, dict):
-        return "a dict of " + ", ".join(f"{name}: {_shown(value)}" for name, value in element.items())
+        return "a dict of " + (", ".join(f"{name}: {_shown(value)}" for name, value in element.items()) or "nothing")
     if isinstance(element, np.ndarray):
         return f"an array {element.dtype}{list(element.shape)}"
     return f"a {type(element).__name__}"
