@@ -20,7 +20,9 @@ def tokens(number: int, length: int) -> Any:
 @given(LENGTHS, st.integers(0, 5), st.integers(-9, 9))
 def test_a_row_holds_its_sequences_one_after_the_other_and_says_where_each_begins(lengths: list[int], room: int, padding: int) -> None:
     size = sum(lengths) + room
-    values = tuple({"x": tokens(number, length).astype(np.int64), "y": -tokens(number, length).astype(float)} for number, length in enumerate(lengths))
+    values = tuple(
+        {"x": tokens(number, length).astype(np.int64), "y": -tokens(number, length).astype(float)} for number, length in enumerate(lengths)
+    )
     row, used = pack_rows(size, padding)(values, None)
     assert used == sum(lengths)
     assert row["x"].tolist() == [int(token) for value in values for token in value["x"]] + [padding] * room

@@ -119,9 +119,10 @@ def test_what_is_no_list_of_counts_is_refused() -> None:
     assert error.what == "bucket_boundaries=5 is not a list of whole numbers"
     assert error.where == "bucket_by_length()"
     assert error.fix == "give bucket_boundaries a list, such as [2]"
-    assert "bucket_boundaries=0 is not a whole number >= 1" in refused(
-        lambda: check.counts_argument([3, 0], "bucket_boundaries", "bucket_by_length", least=1)
-    ).what
+    assert (
+        "bucket_boundaries=0 is not a whole number >= 1"
+        in refused(lambda: check.counts_argument([3, 0], "bucket_boundaries", "bucket_by_length", least=1)).what
+    )
 
 
 def test_shares_of_any_scale_add_up_to_one() -> None:

@@ -219,5 +219,7 @@ def _check_like(value: Any, initial: Any) -> None:
 
 def _damaged_fold(words: str) -> StateDamaged:
     return StateDamaged(
-        f"the state's fold state is {words}", where="load_state_dict()", fix="use an older checkpoint; this one would skip or repeat elements"
+        f"the state's fold state is {words}",
+        where="load_state_dict()",
+        fix="use an older checkpoint; this one would skip or repeat elements",
     )
