@@ -109,17 +109,17 @@ def by_class(ds: ps.Dataset) -> ps.Dataset:
 
 
 DAMAGED_FOLDS = [
-    (lambda ds: ds.bucket_by_length(abs, [3], [2, 4]), [[0], [1], [2]], 3, "(3 buckets instead of 2)"),
-    (lambda ds: ds.bucket_by_length(abs, [3], [2, 4]), [[0], ["1"]], 3, "(a number of an item that is none)"),
+    (lambda ds: ds.bucket_by_length(abs, [3], [2, 4]), [[0], [1], [2]], 3, "fold state has 3 buckets instead of 2"),
+    (lambda ds: ds.bucket_by_length(abs, [3], [2, 4]), [[0], ["1"]], 3, "fold state has '1' for a number"),
     (lambda ds: ds.bucket_by_length(abs, [3], [2, 4]), [[0], [3]], 3, "which holds more than the 3 elements that are read again"),
     (lambda ds: ds.bucket_by_length(abs, [3], [2, 4]), 7, 3, "fold state is 7"),
     (lambda ds: ds.pack_sequences(8), [[0], 1], 3, "fold state is [[0], 1]"),
-    (lambda ds: ds.pack_sequences(8), [[-1]], 3, "(a number of an item that is none)"),
+    (lambda ds: ds.pack_sequences(8), [[-1]], 3, "fold state has -1 for a number"),
     (lambda ds: ds.pack_sequences(8, split=True), [[0]], 3, "fold state is [[0]] ("),
-    (lambda ds: ds.pack_sequences(8, split=True), [[0, -1]], 3, "(a number of an item that is none)"),
+    (lambda ds: ds.pack_sequences(8, split=True), [[0, -1]], 3, "fold state has -1 for a number"),
     (lambda ds: ds.pack_sequences(8, split=True), [[1, 0]], 1, "which holds more than the 1 elements"),
     (lambda ds: ds.filter(bool).shuffle(4), {"pass": 0, "held": []}, 0, "('draws')"),
-    (lambda ds: ds.filter(bool).shuffle(4), {"pass": True, "draws": 0, "held": []}, 0, "(a number of an item that is none)"),
+    (lambda ds: ds.filter(bool).shuffle(4), {"pass": True, "draws": 0, "held": []}, 0, "fold state has True for a number"),
     (lambda ds: ds.filter(bool).shuffle(4), {"pass": 0, "draws": 0, "held": [0, 5]}, 5, "which holds more than the 5 elements"),
     (by_class, {"pass": 0, "seen": 0, "counts": [1]}, 0, "fold state is [1]"),
     (by_class, {"pass": 0, "seen": 0}, 0, "fold state is {'pass': 0, 'seen': 0}"),

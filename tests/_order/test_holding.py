@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from penstock._order.chain import Chain, Held, HoldingFold
 from penstock._order.holding import Bucketing, Buffering, Concatenating, FirstFit, Group, Windowing
+from penstock.errors import StateDamaged
 
 PASSES = st.lists(st.lists(st.integers(0, 9), max_size=25), min_size=1, max_size=3)
 SIZES = st.lists(st.integers(0, 9), max_size=40)
@@ -211,17 +212,25 @@ def test_work_for_an_item_does_not_grow_with_what_is_held() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fold", "saved"),
+    ("fold", "saved", "words"),
     [
-        (Bucketing((4,), (2, 2), False, weight), [[0]]),
-        (Bucketing((4,), (2, 2), False, weight), [[0], [True]]),
-        (FirstFit(8, 2, weight), [[1.0]]),
-        (Concatenating(8, weight), [[0, -2]]),
-        (Concatenating(8, weight), [[0]]),
-        (Buffering(4, 100, 0, True, weight), {"pass": -1, "draws": 0, "held": []}),
-        (Windowing(2, 1, 1, False), {"gap": "1", "held": []}),
+        (Bucketing((4,), (2, 2), False, weight), [[0]], "1 buckets instead of 2"),
+        (Bucketing((4,), (2, 2), False, weight), [[0], [True]], "True for a number"),
+        (FirstFit(8, 2, weight), [[1.0]], "1.0 for a number"),
+        (Concatenating(8, weight), [[0, -2]], "-2 for a number"),
+        (Buffering(4, 100, 0, True, weight), {"pass": -1, "draws": 0, "held": []}, "-1 for a number"),
+        (Windowing(2, 1, 1, False), {"gap": "1", "held": []}, "'1' for a number"),
     ],
 )
-def test_numbers_that_were_never_saved_are_refused(fold: HoldingFold, saved: Any) -> None:
-    with pytest.raises(ValueError, match=r"number of an item that is none|buckets instead of|unpack"):
+def test_numbers_that_were_never_saved_are_refused(fold: HoldingFold, saved: Any, words: str) -> None:
+    with pytest.raises(StateDamaged) as caught:
         fold.numbers(saved)
+    assert caught.value.what == f"the state's fold state has {words}"
+    assert caught.value.where == "load_state_dict()"
+    assert caught.value.fix == "use an older checkpoint; this one would skip or repeat elements"
+
+
+@pytest.mark.parametrize("fold", [FirstFit(8, 2, weight), Concatenating(8, weight), Buffering(4, 100, 0, True, weight)])
+def test_another_form_is_no_state(fold: HoldingFold) -> None:
+    with pytest.raises((TypeError, ValueError, KeyError)):
+        fold.numbers([0])

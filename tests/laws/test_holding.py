@@ -1,4 +1,4 @@
-"""Operators that hold elements, through whole feeds: equal to plain Python, and resumable behind every element, twice, with other options."""
+"""Operators that hold elements, through whole feeds: equal to plain Python, resumable behind every element, twice, with other options."""
 
 from __future__ import annotations
 

@@ -31,14 +31,15 @@ class HoldingFold(Fold, Protocol):
         """Return the state as a JSON value, held items as their numbers less `first`."""
 
     def load(self, saved: Any, found: Callable[[int], Held]) -> Any:
-        """Return the state of a JSON value that `save` gave; `found` returns the item of a number.
-
-        Raises:
-            ValueError, TypeError, KeyError, IndexError: the value is not one that `save` gave.
-        """
+        """Return the state of a JSON value whose `numbers` are good; `found` returns the item of a number."""
 
     def numbers(self, saved: Any) -> Sequence[int]:
-        """List the numbers of the items that a saved state holds."""
+        """List the numbers of the items that a saved state holds.
+
+        Raises:
+            StateDamaged: one of its numbers is none.
+            TypeError, ValueError, KeyError: it does not have the form that `save` gives.
+        """
 
 
 class Chain:

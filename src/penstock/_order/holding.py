@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from penstock import kernels
 from penstock._order.chain import Held
+from penstock.errors import StateDamaged
 
 __all__ = ["Bucketing", "Buffering", "Concatenating", "FirstFit", "Group", "Windowing"]
 
@@ -71,7 +72,7 @@ class Bucketing(_Holding):
 
     def numbers(self, saved: list[list[int]]) -> Sequence[int]:
         if len(saved) != len(self.batch_sizes):
-            raise ValueError(f"{len(saved)} buckets instead of {len(self.batch_sizes)}")
+            raise _damaged(f"{len(saved)} buckets instead of {len(self.batch_sizes)}")
         return _whole(chain.from_iterable(saved))
 
     def load(self, saved: list[list[int]], found: Find) -> list[list[Held]]:
@@ -335,6 +336,15 @@ def _numbers(items: Iterable[Held], first: int) -> list[int]:
 def _whole(numbers: Iterable[Any]) -> list[int]:
     """Check numbers of a saved state."""
     out = list(numbers)
-    if any(type(number) is not int or number < 0 for number in out):
-        raise ValueError("a number of an item that is none")
+    for number in out:
+        if type(number) is not int or number < 0:
+            raise _damaged(f"{number!r} for a number")
     return out
+
+
+def _damaged(words: str) -> StateDamaged:
+    return StateDamaged(
+        f"the state's fold state has {words}",
+        where="load_state_dict()",
+        fix="use an older checkpoint; this one would skip or repeat elements",
+    )
