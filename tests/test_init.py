@@ -19,6 +19,7 @@ PUBLIC = {
     "from_arrays",
     "from_generator",
     "from_source",
+    "from_stream",
     "image",
     "read_files",
     "read_images",

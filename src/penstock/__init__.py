@@ -16,7 +16,7 @@ from penstock import errors
 from penstock._contracts.element import ArraySpec
 from penstock._contracts.options import Options
 from penstock._contracts.version import VERSION
-from penstock.dataset import Dataset, from_arrays, from_generator, from_source, read_files, read_images, read_list
+from penstock.dataset import Dataset, from_arrays, from_generator, from_source, from_stream, read_files, read_images, read_list
 
 if TYPE_CHECKING:
     from penstock import image
@@ -34,6 +34,7 @@ __all__ = [
     "from_arrays",
     "from_generator",
     "from_source",
+    "from_stream",
     "image",
     "read_files",
     "read_images",

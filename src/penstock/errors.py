@@ -16,6 +16,7 @@
     |- StopRaised (RuntimeError)         a user's function raised StopIteration or asked to exit
     |- FeedClosed (RuntimeError)         next() on a feed after close() or after its error
     |- StillRunning (RuntimeError)       threads that did not stop inside the grace period
+    |- LawBroken (AssertionError)        a class of yours that breaks a law of penstock.testing
     '- MissingExtra (ImportError)        an optional package that is not installed
 
 An exception of the user's own function is never replaced by one of these: it reaches the consumer as its own
@@ -27,6 +28,7 @@ from __future__ import annotations
 __all__ = [
     "DecodeError",
     "FeedClosed",
+    "LawBroken",
     "LengthMismatch",
     "LengthUnknown",
     "ListFileError",
@@ -126,6 +128,10 @@ class FeedClosed(PenstockError, RuntimeError):
 
 class StillRunning(PenstockError, RuntimeError):
     """Threads did not stop inside the grace period; they are named."""
+
+
+class LawBroken(PenstockError, AssertionError):
+    """A source, operator or executor does not do what the engine relies on. An AssertionError, so that test runners count a failure."""
 
 
 class MissingExtra(PenstockError, ImportError):

@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -17,17 +17,18 @@ from penstock._contracts.options import Options
 from penstock._contracts.version import VERSION
 from penstock._engine.engine import Engine
 from penstock._engine.failing import attach_others
-from penstock._engine.lower import lower
-from penstock._engine.resume import restored, saved
+from penstock._engine.lower import check_completion, lower
+from penstock._engine.resume import Form, Part, restored, saved
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.unit import Failure, Token
+from penstock._executors.contract import Executor
 from penstock._executors.inline import InlineExecutor
 from penstock._executors.threads import ThreadsExecutor
 from penstock._ops.stack import BatchSpec
 from penstock._plan.describe import describe, sources
 from penstock._plan.length import is_indexable
 from penstock._plan.node import Node
-from penstock._plan.progress import epoch_at
+from penstock._plan.progress import below_batches, epoch_at
 from penstock.errors import FeedClosed, SpecError, StillRunning
 from penstock.observe.diagnose import explain
 from penstock.observe.stats import Snapshot, Stats
@@ -45,7 +46,7 @@ class _HandOver(NamedTuple):
     total: int
     step: int
     before: Token
-    part: Node
+    form: Form
 
     def now(self) -> tuple[int, Token]:
         """Return (step, token) behind the last delivered item. One look at the items: another thread may take the next meanwhile."""
@@ -53,7 +54,7 @@ class _HandOver(NamedTuple):
         if taken == 0:
             return self.step, self.before
         if isinstance(self.tokens, tuple):
-            (pass_number, position), _ = self.tokens[0]
+            pass_number, position = self.tokens[0].source
             return self.step + taken, Token((pass_number, position + taken))
         return self.step + taken, self.tokens[taken - 1]
 
@@ -69,17 +70,23 @@ class Feed:
     called from any thread and from signal handlers.
     """
 
-    def __init__(self, root: Node, options: Options, listeners: Sequence[Listener] = ()) -> None:
-        """Prepare a feed of the plan `root`. Use `Dataset.feed()`."""
+    def __init__(
+        self, root: Node, options: Options, listeners: Sequence[Listener] = (), make_executor: Callable[[Engine], Executor] | None = None
+    ) -> None:
+        """Prepare a feed of the plan `root`. Use `Dataset.feed()`; `make_executor` replaces the options' executor in tests of one."""
         self._root = root
         self._options = options
         self._stats = Stats()
         self._listeners: list[Listener] = [self._stats, *listeners]
         self._lock = threading.Lock()
-        self._parts: list[tuple[Node, Token]] = [(root, Token((0, 0)))]
-        self._hand = _HandOver([], [], 0, 0, Token((0, 0)), root)
+        self._folded = not options.ordered
+        if self._folded:
+            check_completion(root)
+        self._parts = [Part(Form(root, self._folded), Token((0, 0)))]
+        self._hand = _HandOver([], [], 0, 0, Token((0, 0)), self._parts[0].form)
         self._engine: Engine | None = None
-        self._executor: InlineExecutor | ThreadsExecutor | None = None
+        self._make_executor = make_executor
+        self._executor: Executor | None = None
         self._finalizer: Any = None
         self._pending: Failure | None = None
         self._part_ended = False
@@ -121,7 +128,10 @@ class Feed:
         """The number of the pass that the next element belongs to, from 0, counted by `repeat`."""
         hand = self._hand
         token = hand.now()[1]
-        return epoch_at(hand.part, token.source[1]) if is_indexable(self._root) else token.source[0]
+        if not is_indexable(self._root):
+            return token.source[0]
+        root, folded = hand.form
+        return epoch_at(below_batches(root), token.source[1], token.source[0]) if folded else epoch_at(root, token.source[1])
 
     def state_dict(self) -> dict[str, Any]:
         """Return what resumes right behind the last delivered element: a small JSON-able dict. Does not block.
@@ -131,7 +141,7 @@ class Feed:
         """
         hand = self._hand
         step, token = hand.now()
-        return saved(self._root, hand.part, token, step, self._fingerprints(), VERSION)
+        return saved(self._root, hand.form, token, step, self._fingerprints(), VERSION)
 
     def load_state_dict(self, state: Any, *, strict: bool = True) -> None:
         """Continue behind a saved state: a dict of `state_dict()`, or its JSON. What runs now is closed first.
@@ -143,10 +153,11 @@ class Feed:
             StateDamaged: when the state is cut, changed or out of bounds.
             StateMismatch: when it belongs to another plan, dataset or version; the text names the first difference.
         """
-        parts, step = restored(self._root, state, self._fingerprints() if strict else [], strict=strict)
+        dataset = self._fingerprints() if strict else []
+        parts, step = restored(self._root, state, dataset, strict=strict, folded=self._folded)
         self._shut("new")
         self._parts = parts
-        self._hand = _HandOver([], [], 0, step, parts[0][1], parts[0][0])
+        self._hand = _HandOver([], [], 0, step, parts[0].token, parts[0].form)
         self._pending = None
 
     def _fingerprints(self) -> list[dict[str, Any]]:
@@ -236,26 +247,27 @@ class Feed:
         return alive
 
     def _start(self) -> None:
-        root, token = self._parts[0]
+        form, token = self._parts[0]
         options = self._options
         num_workers = _available_cpus() if options.num_workers == "auto" else options.num_workers
         inline = options.executor == "inline" or num_workers == 0
         engine = Engine(
-            lower(root),
+            lower(form.root, folded=form.folded),
             num_workers=num_workers,
             memory_bytes=_AUTO_MEMORY_BYTES if options.memory_bytes == "auto" else options.memory_bytes,
             start=token,
+            ordered=options.ordered,
             allocate=anonymous_memory,
             listeners=self._listeners,
         )
         self._engine, self._part_ended = engine, False
-        started = not inline and self._run_with(ThreadsExecutor(engine))
-        if not started:
+        make = self._make_executor or (InlineExecutor if inline else ThreadsExecutor)
+        if not self._run_with(make(engine)):
             self._run_with(InlineExecutor(engine))
         if self._condition != "running":  # close() came meanwhile, from a signal handler or another thread
             self._shut(self._condition)
 
-    def _run_with(self, executor: InlineExecutor | ThreadsExecutor) -> bool:
+    def _run_with(self, executor: Executor) -> bool:
         """Let an executor run the engine; return whether it could start."""
         assert self._engine is not None
         if self._finalizer is not None:
@@ -289,7 +301,7 @@ class Feed:
                     self._end_with_the_interpreter()
                 continue
             hand = self._hand
-            self._hand = _HandOver(ready.items, ready.tokens, len(ready.items), *hand.now(), hand.part)
+            self._hand = _HandOver(ready.items, ready.tokens, len(ready.items), *hand.now(), hand.form)
             self._pending, self._part_ended = ready.error, ready.end
             now_ns = time.perf_counter_ns()
             self._announce(BatchDelivered(now_ns, now_ns - begin_ns, engine.num_ready if engine is not None else 0, len(ready.items)))
@@ -308,8 +320,8 @@ class Feed:
         self._condition, self._part_ended = "new", False
         if len(self._parts) > 1:
             del self._parts[0]
-            root, token = self._parts[0]
-            self._hand = _HandOver([], [], 0, self.step, token, root)
+            form, token = self._parts[0]
+            self._hand = _HandOver([], [], 0, self.step, token, form)
             return
         self._condition = "ended"
         if self.step == 0:
@@ -346,7 +358,7 @@ def _available_cpus() -> int:
     return len(affinity(0)) if affinity is not None else (os.cpu_count() or 1)
 
 
-def _abandon(engine: Engine, executor: InlineExecutor | ThreadsExecutor, grace_period_s: float) -> None:
+def _abandon(engine: Engine, executor: Executor, grace_period_s: float) -> None:
     """End a feed that nobody holds any more, or that is still open when the interpreter exits."""
     engine.stop()
     alive = executor.join(grace_period_s)

@@ -148,11 +148,16 @@ class Stepper:
         self._free[pool].append(worker)
         return True
 
+    def close(self) -> None:
+        """End the reading, as `Engine.dispose` does: a stream with states has one reader at a time."""
+        if self.flow.reader is not None:
+            self.flow.reader.close()
+
     def _take(self) -> bool:
         ready: Ready = self.flow.ready.popleft()
         self.items.extend(reversed(ready.items))
         if isinstance(ready.tokens, tuple):
-            (pass_number, position), _ = ready.tokens[0]
+            pass_number, position = ready.tokens[0].source
             self.tokens.extend(Token((pass_number, position + number + 1)) for number in range(len(ready.items)))
         else:
             self.tokens.extend(ready.tokens[: len(ready.items)])
@@ -174,7 +179,7 @@ class Stepper:
 
         assert unit.sizes is not None
         assert segment.plan.batch is not None
-        unit.rows = Rows(unit.sizes, segment.guess, allocate, str, segment.plan.batch.padding)
+        unit.rows = Rows(unit.sizes, segment.guess, allocate, str, segment.plan.batch.collation)
 
     def _pick(self, things: list[Any]) -> Any:
         return things.pop(self._chance.randrange(len(things)))
@@ -183,7 +188,8 @@ class Stepper:
         """Nothing queues up without a limit, whoever is slow."""
         most = max(2 * self.num_workers + 2, self.flow.program.prefetch + 2, 4)
         for segment in self.flow.segments[:-1]:
-            assert segment.opened - segment.committed <= most
+            in_work = segment.opened - segment.committed
+            assert in_work <= most or segment.rows_open < 2048
         for segment in self.flow.segments[1:]:
             assert len(segment.inbox) <= 4
         last = self.flow.segments[-1]

@@ -10,20 +10,21 @@ import penstock as ps
 from penstock._engine.execute import finish_unit, run_task
 from penstock._engine.lower import lower
 from penstock._engine.segment import Segment
-from penstock._engine.unit import Task, Unit
+from penstock._engine.unit import Task, Token, Unit
+from penstock._ops.collation import Stack
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
 
 
 def opened(dataset: ps.Dataset, rows: int) -> tuple[Segment, Unit]:
     """Open a unit of `rows` rows of the first segment, with memory for its batches."""
-    segment = Segment(0, lower(dataset._root).segments[0], 1, (0, 0))
+    segment = Segment(0, lower(dataset._root).segments[0], 1, Token((0, 0)))
     for _ in range(20):
         segment.blocks[0].observe(segment.blocks[0].rows(1 << 40, 1), 1)
     unit = segment.open()
     assert unit.num_rows == rows
     if unit.sizes is not None:
-        unit.rows = Rows(unit.sizes, None, lambda leaves: [np.empty(*leaf) for leaf in leaves], str, None)
+        unit.rows = Rows(unit.sizes, None, lambda leaves: [np.empty(*leaf) for leaf in leaves], str, Stack())
     return segment, unit
 
 
@@ -122,12 +123,12 @@ def test_a_failure_on_a_whole_batch_leaves_the_batches_before_it() -> None:
             raise ValueError("batch")
         return batch
 
-    segment = Segment(0, lower(numbers(9).batch(3).map(look)._root).segments[0], 1, (0, 0))
+    segment = Segment(0, lower(numbers(9).batch(3).map(look)._root).segments[0], 1, Token((0, 0)))
     for _ in range(3):
         segment.units.observe(segment.units.items, 1, 1)
     unit = segment.open()
     assert unit.sizes == [3, 3, 3]
-    unit.rows = Rows(unit.sizes, None, lambda leaves: [np.empty(*leaf) for leaf in leaves], str, None)
+    unit.rows = Rows(unit.sizes, None, lambda leaves: [np.empty(*leaf) for leaf in leaves], str, Stack())
     run_task(segment.plan, task(unit, 0, 9), WorkerContext(0))
     result, tail = finish_unit(segment.plan, unit, WorkerContext(0))
     assert [plain(item) for item in result.items] == [[0, 1, 2], [3, 4, 5]]

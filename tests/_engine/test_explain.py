@@ -36,6 +36,11 @@ def test_workers_of_its_own_padding_and_whole_batches_are_told() -> None:
     assert any(line.startswith("    then on whole batches: len") for line in lines)
 
 
+def test_ragged_batches_and_windows_are_told() -> None:
+    assert "    batches of 2: ragged batches" in text(ps.from_source([1]).ragged_batch(2))
+    assert "    batches of 3: rows written straight into recycled batch slots" in text(ps.from_source([1]).window(3, 1))
+
+
 def test_folds_generators_and_what_is_handed_on_are_told() -> None:
     lines = text(ps.from_generator(lambda: iter([1]), length=1).filter(bool).take(3).skip(1).batch(2))
     assert any(line.startswith("  segment 1: one thread reads from_generator(") for line in lines)
@@ -50,3 +55,11 @@ def test_nothing_is_read_for_it() -> None:
         raise AssertionError("it was read")
 
     assert text(ps.from_generator(refuse).map(refuse))
+
+
+def test_a_cache_tells_what_it_holds_and_how_often_it_served() -> None:
+    dataset = ps.from_source([1, 2, 3]).map(double).cache(max_bytes=10_000)
+    assert next(iter(dataset.map(double).batch(3))).tolist() == [4, 8, 12]
+    lines = text(dataset.map(double).batch(2))
+    assert "    stage 'cache+double' on the shared workers" in lines
+    assert lines[-1] == "  cache in memory: 3 elements, 552 bytes of 10 kB; 0 hits, 3 misses"

@@ -43,6 +43,7 @@ def test_the_token_after_any_item_resumes_right_behind_it(plan: Plan, seed: int,
     stepper = Stepper(plan.dataset, seed).run(most_items=stop)
     token = stepper.tokens[stop - 1] if stop else Token((0, 0))
     assert items(stepper)[:stop] == whole[:stop]
+    stepper.close()
     again = Stepper(plan.dataset, other, num_workers=2, start=token).run()
     assert items(again) == whole[stop:]
 

@@ -97,3 +97,13 @@ def test_a_generator_is_a_stream_and_the_largest_prefetch_counts() -> None:
     assert made.segments[0].stream is not None
     assert made.prefetch == 9
     assert program(numbers()).prefetch == 0
+
+
+def test_a_batch_below_a_cache_is_part_of_the_leaf_and_one_above_is_written_into() -> None:
+    below = lower(ps.from_source([1, 2, 3]).batch(2).cache()._root).segments[0]
+    assert below.batch is None
+    assert below.length == 2
+    assert [stage.name for stage in below.stages] == ["cache"]
+    above = lower(ps.from_source([1, 2, 3]).batch(2).cache().batch(2)._root).segments[0]
+    assert above.batch is not None
+    assert above.batch.length == 2

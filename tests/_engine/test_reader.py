@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sources.streams import Numbers
 
 import penstock as ps
 from penstock._engine import tune
 from penstock._engine.reader import Reader
-from penstock._engine.unit import Failure, Token, Unit
+from penstock._engine.unit import Failure, Note, Token, Unit
 from penstock.errors import LengthMismatch
-from penstock.sources import GeneratorSource
+from penstock.sources import GeneratorSource, StatefulSource
 
 
 def source(count: int, **options: Any) -> GeneratorSource:
@@ -36,7 +37,7 @@ def read_all(reader: Reader, sizes: list[int], most: int = 1000) -> tuple[list[U
 
 @given(st.integers(0, 20), st.integers(1, 3), st.lists(st.integers(1, 9), min_size=1, max_size=4))
 def test_every_element_of_every_pass_is_read_once_whatever_the_sizes(count: int, passes: int, sizes: list[int]) -> None:
-    units, failure = read_all(Reader(source(count), (0, 0), passes), sizes)
+    units, failure = read_all(Reader(source(count), Token((0, 0)), passes), sizes)
     assert failure is None
     assert values(units) == [(number, x) for number in range(passes) for x in range(count)]
     assert sum(unit.ends_pass for unit in units) == passes
@@ -48,13 +49,68 @@ def test_every_element_of_every_pass_is_read_once_whatever_the_sizes(count: int,
 @given(st.integers(0, 20), st.data())
 def test_a_resume_reads_and_drops_what_was_delivered(count: int, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, 2)), data.draw(st.integers(0, count))
-    units, failure = read_all(Reader(source(count), start, 3), [4])
+    units, failure = read_all(Reader(source(count), Token(start), 3), [4])
     assert failure is None
     assert values(units) == [(number, x) for number in range(start[0], 3) for x in range(start[1] if number == start[0] else 0, count)]
 
 
+@given(st.integers(0, 12), st.integers(1, 3), st.lists(st.integers(1, 5), min_size=1, max_size=4))
+def test_a_stream_with_states_is_asked_once_per_block_and_its_note_is_never_behind_a_token(
+    count: int, passes: int, sizes: list[int]
+) -> None:
+    stream = Counted(count)
+    units, failure = read_all(Reader(StatefulSource(stream), (0, 0), passes), sizes)
+    assert failure is None
+    assert stream.asked == sum(unit.num_items > 0 for unit in units)
+    latest = None
+    for unit in units:
+        if unit.num_items:
+            latest = Note(unit.pass_number, unit.first + 1, {"index": unit.first + 1})
+        assert unit.tokens is not None
+        assert unit.tokens == [Token((unit.pass_number, unit.first + place + 1), note=latest) for place in range(unit.num_items)]
+        assert unit.pass_token == Token((unit.pass_number + 1, 0), note=latest)
+
+
+@given(st.integers(1, 12), st.data())
+def test_a_resume_goes_to_the_note_and_drops_what_was_delivered_behind_it(count: int, data: st.DataObject) -> None:
+    number, position = data.draw(st.integers(0, 2)), data.draw(st.integers(1, count))
+    noted = data.draw(st.integers(1, position))
+    stream = Counted(count)
+    note = Note(number, noted, {"index": noted})
+    units, failure = read_all(Reader(StatefulSource(stream), (number, position), 3, note), [4])
+    assert failure is None
+    assert values(units) == [(n, x) for n in range(number, 3) for x in range(position if n == number else 0, count)]
+    assert stream.loaded == [{"index": noted}]
+    assert stream.given == count - noted + (2 - number) * count
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_note_of_the_pass_before_is_gone_to_and_that_pass_read_to_its_end_unless_it_was_cut(cut: bool) -> None:
+    stream = Counted(9)
+    units, _ = read_all(Reader(StatefulSource(stream), (1, 2), 2, Note(0, 4, {"index": 4}, cut)), [20])
+    assert values(units) == [(1, x) for x in range(2, 9)]
+    assert stream.given == (1 if cut else 5) + 9
+
+
+def test_a_cut_pass_is_noted_as_cut() -> None:
+    reader = Reader(StatefulSource(Counted(9)), (0, 0), 2)
+    reader.read(3)
+    reader.cut(0)
+    ended, _ = reader.read(3)
+    assert ended.pass_token == Token((1, 0), note=Note(0, 1, {"index": 1}, cut=True))
+    reader.close()
+
+
+class Counted(Numbers):
+    asked = 0
+
+    def state_dict(self) -> Any:
+        self.asked += 1
+        return super().state_dict()
+
+
 def test_a_resume_behind_the_end_of_the_generator_is_an_error() -> None:
-    _, failure = read_all(Reader(source(3), (0, 5), 1), [4])
+    _, failure = read_all(Reader(source(3), Token((0, 5)), 1), [4])
     assert failure is not None
     error = failure.error
     assert isinstance(error, LengthMismatch)
@@ -65,7 +121,7 @@ def test_a_resume_behind_the_end_of_the_generator_is_an_error() -> None:
 
 @pytest.mark.parametrize(("declared", "found"), [(2, "more than 2"), (4, "3")])
 def test_another_number_of_elements_than_declared_is_an_error_behind_them(declared: int, found: str) -> None:
-    units, failure = read_all(Reader(source(3, length=declared), (0, 0), 1), [10])
+    units, failure = read_all(Reader(source(3, length=declared), Token((0, 0)), 1), [10])
     assert values(units) == [(0, 0), (0, 1), (0, 2)][:declared]
     assert not units[-1].ends_pass
     assert failure is not None
@@ -75,7 +131,7 @@ def test_another_number_of_elements_than_declared_is_an_error_behind_them(declar
 
 
 def test_the_declared_number_is_right_when_it_is() -> None:
-    units, failure = read_all(Reader(source(3, length=3), (0, 0), 2), [2])
+    units, failure = read_all(Reader(source(3, length=3), Token((0, 0)), 2), [2])
     assert (len(values(units)), failure) == (6, None)
 
 
@@ -84,7 +140,7 @@ def test_an_error_of_the_generator_comes_with_what_it_gave_before_and_ends_the_r
         yield from range(5)
         raise OSError("gone")
 
-    reader = Reader(GeneratorSource(rows), (0, 0), math.inf)
+    reader = Reader(GeneratorSource(rows), Token((0, 0)), math.inf)
     units, failure = read_all(reader, [3])
     assert values(units) == [(0, x) for x in range(5)]
     assert failure is not None
@@ -98,7 +154,7 @@ def test_a_callable_that_fails_at_once_is_an_error_at_the_start() -> None:
     def refuse() -> Any:
         raise OSError("no such host")
 
-    unit, failure = Reader(GeneratorSource(refuse), (0, 0), 1).read(5)
+    unit, failure = Reader(GeneratorSource(refuse), Token((0, 0)), 1).read(5)
     assert failure is not None
     assert (failure.at, unit.num_items) == (0, 0)
 
@@ -112,7 +168,7 @@ def test_a_cut_ends_the_pass_closes_the_generator_and_the_next_pass_begins() -> 
         finally:
             closed.append(1)
 
-    reader = Reader(GeneratorSource(rows), (0, 0), 2)
+    reader = Reader(GeneratorSource(rows), Token((0, 0)), 2)
     reader.read(3)
     reader.cut(0)
     unit, _ = reader.read(3)
@@ -127,7 +183,7 @@ def test_a_cut_ends_the_pass_closes_the_generator_and_the_next_pass_begins() -> 
 
 
 def test_the_number_to_read_at_once_follows_the_cost() -> None:
-    reader = Reader(source(3), (0, 0), 1)
+    reader = Reader(source(3), Token((0, 0)), 1)
     assert reader.block_size() == 1
     for _ in range(20):
         reader.observe(reader.block_size(), reader.block_size() * 10_000)

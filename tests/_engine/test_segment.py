@@ -14,7 +14,7 @@ from penstock._engine.unit import Failure, Piece, Task, Token, Unit
 
 
 def segment(dataset: ps.Dataset, *, passes: float = 1, source: tuple[int, int] = (0, 0), number: int = 0) -> Segment:
-    return Segment(number, lower(dataset._root).segments[number], passes, source)
+    return Segment(number, lower(dataset._root).segments[number], passes, Token(source))
 
 
 def numbers(count: int) -> ps.Dataset:

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from penstock._ops.block import Block, ElementFailed
+from penstock._ops.collation import Pad, Stack
 from penstock._ops.leaves import BatchLeaf, ConcatenateLeaf, ReadLeaf, ZipLeaf
 from penstock._ops.operator import ChainOp
+from penstock._ops.positions import RepeatOp, ShuffleOp
 from penstock._ops.worker import WorkerContext
 from penstock.errors import SpecError
 from penstock.sources import ArraySource, IndexableSource
@@ -98,7 +100,7 @@ def test_of_several_failures_in_a_concatenation_the_lowest_place_wins() -> None:
 
 
 def test_an_inner_batch_is_computed_whole() -> None:
-    leaf = BatchLeaf(read(range(7)), 7, 3, None)
+    leaf = BatchLeaf(read(range(7)), 7, 3, Stack(), 3, 1)
     found = run(leaf, [2, 0], epoch=1)
     assert [row.tolist() for row in found.rows()] == [[6], [0, 1, 2]]
     assert found.indices.tolist() == [2, 0]
@@ -107,13 +109,39 @@ def test_an_inner_batch_is_computed_whole() -> None:
 
 
 def test_a_failure_in_an_inner_batch_is_counted_in_batches() -> None:
-    assert failure(BatchLeaf(read(Broken(9, 7)), 9, 2, None), [0, 1, 3, 2]).offset == 2
-    failed = failure(BatchLeaf(read([1, 2, 3, 4.0]), 4, 2, None), [0, 1])
+    assert failure(BatchLeaf(read(Broken(9, 7)), 9, 2, Stack(), 2, 1), [0, 1, 3, 2]).offset == 2
+    failed = failure(BatchLeaf(read([1, 2, 3, 4.0]), 4, 2, Stack(), 2, 1), [0, 1])
     assert (failed.offset, failed.stage) == (1, "batch")
     assert isinstance(failed.error, SpecError)
     assert read([1, 2, 3, 4.0]).where(0, 3) in failed.error.where
 
 
+def test_windows_are_batches_that_overlap() -> None:
+    leaf = BatchLeaf(read(range(7)), 7, 3, Stack(), 2, 2)
+    assert [row.tolist() for row in run(leaf, [1, 3, 0]).rows()] == [[2, 4, 6], [6], [0, 2, 4]]
+    assert leaf.where(0, 2) == f"batch 2 (from {read(range(7)).where(0, 4)})"
+
+
 def test_an_inner_batch_can_be_padded() -> None:
-    found = run(BatchLeaf(read([np.ones(1), np.ones(2)]), 2, 2, (None, 5)), [0])
+    found = run(BatchLeaf(read([np.ones(1), np.ones(2)]), 2, 2, Pad(None, 5), 2, 1), [0])
     assert found.rows()[0].tolist() == [[1, 5], [1, 1]]
+
+
+def test_every_leaf_tells_the_keys_of_its_elements_without_computing_them() -> None:
+    letters, more = read(list("abcd")), read(list("xy"))
+    two = ConcatenateLeaf((letters, more), (4, 2), parts_of_one=False)
+    nested = ChainOp(ConcatenateLeaf((ChainOp(two, ()), more), (6, 2), parts_of_one=False), (ShuffleOp(8, None, 1, True), RepeatOp(8, 2)))
+    leaves: list[tuple[Any, int]] = [
+        (letters, 4),
+        (ZipLeaf((more, letters)), 2),
+        (two, 6),
+        (ConcatenateLeaf((letters, more), (4, 2), parts_of_one=True), 6),
+        (BatchLeaf(letters, 4, 3, None), 2),
+        (nested, 16),
+    ]
+    for leaf, count in leaves:
+        for epoch in (0, 3):
+            positions = np.arange(count)[::-1].copy()
+            block = run(leaf, positions.tolist(), epoch)
+            found = leaf.keys(np.full(count, epoch), positions)
+            assert [column.tolist() for column in found] == [block.epochs.tolist(), block.indices.tolist(), block.lanes.tolist()]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from penstock._ops.block import Block, ElementFailed
+from penstock._ops.collation import Stack
 from penstock._ops.map import MapOp
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
@@ -18,7 +19,7 @@ def block(rows: list[Any]) -> Block:
 
 
 def sink(num_rows: int, guess: Any) -> Rows:
-    return Rows([num_rows], BatchSpec(guess, lambda: "guess"), lambda wanted: [np.empty(s, d) for s, d in wanted], str, None)
+    return Rows([num_rows], BatchSpec(guess, lambda: "guess"), lambda wanted: [np.empty(s, d) for s, d in wanted], str, Stack())
 
 
 def noisy(x: int, rng: np.random.Generator) -> Any:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._ops.packing import pack_rows, sequence_length, whole_sequence_length
+from penstock._ops.packing import pack_rows, places_in_use, sequence_length, whole_sequence_length
 from penstock.errors import SpecError
 
 LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=5)
@@ -23,8 +23,8 @@ def test_a_row_holds_its_sequences_one_after_the_other_and_says_where_each_begin
     values = tuple(
         {"x": tokens(number, length).astype(np.int64), "y": -tokens(number, length).astype(float)} for number, length in enumerate(lengths)
     )
-    row, used = pack_rows(size, padding)(values, None)
-    assert used == sum(lengths)
+    row = pack_rows(size, padding)(values, None)
+    assert places_in_use(row) == (sum(lengths), size)
     assert row["x"].tolist() == [int(token) for value in values for token in value["x"]] + [padding] * room
     assert row["y"].tolist() == [float(token) for value in values for token in value["y"]] + [padding] * room
     assert row["segment_ids"].tolist() == [1 + number for number, length in enumerate(lengths) for _ in range(length)] + [0] * room
@@ -41,7 +41,9 @@ def test_a_row_holds_its_sequences_one_after_the_other_and_says_where_each_begin
 def test_parts_of_sequences_are_counted_from_zero(parts: list[tuple[int, int]]) -> None:
     values = tuple(tokens(number, 10) for number in range(len(parts)))
     layout = [(begin, begin + length) for begin, length in parts]
-    row, used = pack_rows(20, 0)(values, layout)
+    row = pack_rows(20, 0)(values, layout)
+    used = sum(length for _, length in parts)
+    assert places_in_use(row) == (used, 20)
     assert row["tokens"][:used].tolist() == [100 * number + place for number, span in enumerate(layout) for place in range(*span)]
     assert row["positions"][:used].tolist() == [place for begin, end in layout for place in range(end - begin)]
     assert row["segment_ids"][:used].tolist() == [number for number, (begin, end) in enumerate(layout, 1) for _ in range(begin, end)]
@@ -49,7 +51,7 @@ def test_parts_of_sequences_are_counted_from_zero(parts: list[tuple[int, int]]) 
 
 def test_rows_do_not_share_memory_with_each_other_or_the_sequences() -> None:
     pack, value = pack_rows(4, 0), tokens(0, 4)
-    one, other = pack((value,), None)[0], pack((value,), None)[0]
+    one, other = pack((value,), None), pack((value,), None)
     one["positions"][:] = 9
     one["tokens"][:] = 9
     assert other["positions"].tolist() == other["tokens"].tolist() == value.tolist() == [0, 1, 2, 3]
@@ -116,5 +118,5 @@ def test_a_padding_that_a_field_cannot_hold_is_refused() -> None:
     assert caught.value.what.startswith("padding_value=-1 does not fit tokens uint16 (")
     assert caught.value.where == "pack_sequences()"
     assert caught.value.fix == "give a padding_value that all fields can hold, or cast the fields in a map before"
-    full, _ = pack_rows(2, -1)((np.ones(2, np.uint16),), None)
+    full = pack_rows(2, -1)((np.ones(2, np.uint16),), None)
     assert full["tokens"].tolist() == [1, 1]

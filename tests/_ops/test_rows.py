@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import penstock as ps
 from penstock._ops.block import Block, ElementFailed, zeros
+from penstock._ops.collation import Pad, Stack
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
-from penstock.errors import SpecError
+from penstock.errors import FeedClosed, SpecError
 from penstock.sources import ArraySource
 
 
@@ -24,8 +26,8 @@ def allocate(wanted: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> list[np
     return [np.empty(shape, dtype) for shape, dtype in wanted]
 
 
-def rows_of(sizes: list[int], guess: Any = None, padding: Any = None) -> Rows:
-    return Rows(sizes, None if guess is None else BatchSpec(guess, lambda: "guess"), allocate, name, padding)
+def rows_of(sizes: list[int], guess: Any = None, collation: Any = None) -> Rows:
+    return Rows(sizes, None if guess is None else BatchSpec(guess, lambda: "guess"), allocate, name, collation or Stack())
 
 
 def filled(elements: list[Any], order: Sequence[int], guess: Any = None) -> Rows:
@@ -132,7 +134,7 @@ def test_memory_is_asked_for_once_and_not_for_objects() -> None:
         asked.append(wanted)
         return allocate(wanted)
 
-    rows = Rows([2], None, counting, name, None)
+    rows = Rows([2], None, counting, name, Stack())
     rows.put_rows(0, [{"x": 1, "path": "a"}, {"x": 2, "path": "b"}])
     assert asked == [[((2,), np.dtype("int64"))]]
     assert rows.finish(1)[0]["path"].tolist() == ["a", "b"]
@@ -187,13 +189,13 @@ def test_nothing_is_known_before_the_first_element_and_in_padded_batches() -> No
     assert rows.columns_of(None, 0, 1) is None
     rows.put(0, 5)
     assert rows.spec is not None
-    padded = rows_of([1], 5, (None, None))
+    padded = rows_of([1], 5, Pad())
     assert padded.array_of("x") is None
     assert padded.columns_of(None, 0, 1) is None
 
 
 def test_padded_rows_take_the_length_of_their_longest_in_each_batch() -> None:
-    rows = rows_of([2, 1], None, (None, -1))
+    rows = rows_of([2, 1], None, Pad(None, -1))
     for row, length in enumerate([1, 3, 2]):
         rows.put(row, np.arange(length))
     assert [batch.tolist() for batch in rows.finish(2)] == [[[0, -1, -1], [0, 1, 2]], [[0, 1]]]
@@ -202,10 +204,22 @@ def test_padded_rows_take_the_length_of_their_longest_in_each_batch() -> None:
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_the_keys_of_a_batch_stand_in_the_order_of_its_first_element_whoever_was_first(order: tuple[int, int]) -> None:
     elements = [{"a": 1, "b": 2}, {"b": 4, "a": 3}]
-    rows = Rows([2], None, lambda wanted: [np.empty(shape, dtype) for shape, dtype in wanted], str, None)
+    rows = Rows([2], None, lambda wanted: [np.empty(shape, dtype) for shape, dtype in wanted], str, Stack())
     for row in order:
         rows.put(row, elements[row])
     batch = rows.finish(1)[0]
     assert list(batch) == ["a", "b"]
     assert batch["a"].tolist() == [1, 3]
     assert batch["b"].tolist() == [2, 4]
+
+
+def test_an_element_that_cannot_stand_in_a_batch_is_judged_when_the_batch_is_complete() -> None:
+    for options in ({"executor": "inline"}, {"num_workers": 1}):
+        feed = ps.from_source([1, 2, None, 4]).batch(2).feed(**options)
+        assert next(feed).tolist() == [1, 2]
+        with pytest.raises(SpecError) as caught:
+            next(feed)
+        assert "the element is a NoneType, which cannot stand in a batch" in caught.value.what
+        assert any("stage 'batch'" in note for note in caught.value.__notes__)
+        with pytest.raises(FeedClosed):
+            next(feed)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import penstock as ps
-from penstock._ops.stack import BatchSpec, pad_rows, refuse_row, stack_rows
+from penstock._ops.stack import BatchSpec, refuse_row, stack_rows
 from penstock.errors import SpecError
 
 
@@ -22,9 +22,9 @@ def spec(element: Any) -> BatchSpec:
     return BatchSpec(element, lambda: name(0))
 
 
-def refused(rows: list[Any], padding: Any = None) -> SpecError:
+def refused(rows: list[Any]) -> SpecError:
     with pytest.raises(SpecError) as caught:
-        stack_rows(rows, name, padding)
+        stack_rows(rows, name)
     return caught.value
 
 
@@ -63,7 +63,7 @@ def test_every_byte_of_every_dtype_and_layout_stands_in_the_batch(
     dtype: np.dtype[Any], shape: tuple[int, ...], size: int, in_dict: bool, data: st.DataObject
 ) -> None:
     rows = [data.draw(arrays(dtype, shape)) for _ in range(size)]
-    batch = stack_rows([{"x": row} for row in rows] if in_dict else list(rows), name, None)
+    batch = stack_rows([{"x": row} for row in rows] if in_dict else list(rows), name)
     batch = batch["x"] if in_dict else batch
     assert (batch.dtype, batch.shape) == (dtype, (size, *shape))
     for row, expected in zip(batch, rows, strict=True):
@@ -91,19 +91,19 @@ def test_every_byte_survives_the_whole_way_through_a_feed(
 @given(st.lists(st.text(max_size=30), min_size=1, max_size=6))
 def test_strings_are_never_cut(texts: list[str]) -> None:
     for rows in (texts, [np.str_(text) for text in texts]):
-        batch = stack_rows(list(rows), name, None)
+        batch = stack_rows(list(rows), name)
         assert batch.dtype == object
         assert batch.tolist() == rows
     arrays_of = [np.array([text, "x"]) for text in texts]
-    assert stack_rows(list(arrays_of), name, None).tolist() == [array.tolist() for array in arrays_of]
+    assert stack_rows(list(arrays_of), name).tolist() == [array.tolist() for array in arrays_of]
     with ps.from_source(texts).batch(4).feed(executor="inline") as feed:
         assert [text for batch in feed for text in batch] == texts
 
 
 @given(st.lists(st.binary(max_size=30), min_size=1, max_size=6))
 def test_bytes_are_never_cut_nor_stripped_of_their_zeros(values: list[bytes]) -> None:
-    assert stack_rows(list(values), name, None).tolist() == values
-    assert stack_rows([{"data": value + b"\0"} for value in values], name, None)["data"].tolist() == [value + b"\0" for value in values]
+    assert stack_rows(list(values), name).tolist() == values
+    assert stack_rows([{"data": value + b"\0"} for value in values], name)["data"].tolist() == [value + b"\0" for value in values]
     with ps.from_source(values).batch(4).feed(executor="inline") as feed:
         assert [value for batch in feed for value in batch] == values
 
@@ -117,7 +117,7 @@ def test_variable_width_strings_keep_their_width() -> None:
 def test_arrays_of_objects_keep_the_objects_themselves() -> None:
     one, other = {"any": "thing"}, object()
     rows = [np.array([one, None], object), np.array([other, 3], object)]
-    batch = stack_rows(rows, name, None)
+    batch = stack_rows(rows, name)
     assert batch[0, 0] is one
     assert batch[1, 0] is other
 
@@ -134,14 +134,14 @@ def test_arrays_of_objects_keep_the_objects_themselves() -> None:
     ],
 )
 def test_scalars_become_arrays_of_their_dtype(rows: list[Any], dtype: str) -> None:
-    batch = stack_rows(rows, name, None)
+    batch = stack_rows(rows, name)
     assert batch.dtype == dtype
     assert batch.tobytes() == np.array(rows).tobytes()
 
 
 def test_a_batch_has_the_tree_of_its_elements() -> None:
     rows = [{"x": (np.zeros(2), [i]), "y": b"z"} for i in range(3)]
-    batch = stack_rows(rows, name, None)
+    batch = stack_rows(rows, name)
     assert batch["x"][0].shape == (3, 2)
     assert batch["x"][1][0].tolist() == [0, 1, 2]
     assert batch["y"].tolist() == [b"z"] * 3
@@ -240,7 +240,7 @@ def test_a_spec_knows_its_fields_sizes_and_equals() -> None:
 
 
 def test_the_order_of_keys_does_not_matter_in_a_flat_dict() -> None:
-    batch = stack_rows([{"a": 1, "b": 2.0}, {"b": 4.0, "a": 3}], name, None)
+    batch = stack_rows([{"a": 1, "b": 2.0}, {"b": 4.0, "a": 3}], name)
     assert batch["a"].tolist() == [1, 3]
     assert batch["b"].tolist() == [2.0, 4.0]
     assert spec({"a": 1, "b": 2.0}).difference({"b": 4.0, "a": 3}) is None
@@ -284,70 +284,3 @@ def test_a_field_that_stands_in_its_row_already_is_not_written_again() -> None:
     assert spec(element).put(found, 1, element, "image")
     assert found[0].tolist() == [[0, 0, 0], [0, 0, 0]]
     assert found[1].tolist() == [0, 4]
-
-
-# -- padding --------------------------------------------------------------------------------------------------------------------------
-
-
-def padded(rows: list[Any], shapes: Any = None, values: Any = None) -> Any:
-    return pad_rows(rows, spec(rows[0]), name, (shapes, values))
-
-
-@given(
-    st.lists(hnp.arrays(np.int32, hnp.array_shapes(min_dims=2, max_dims=2, min_side=0, max_side=4)), min_size=1, max_size=5),
-    st.integers(-3, 3),
-)
-def test_every_array_stands_in_a_corner_and_the_rest_is_padding(rows: list[np.ndarray], value: int) -> None:
-    batch = padded(list(rows), None, value)
-    assert batch.shape == (len(rows), max(row.shape[0] for row in rows), max(row.shape[1] for row in rows))
-    for found, row in zip(batch, rows, strict=True):
-        assert np.array_equal(found[: row.shape[0], : row.shape[1]], row)
-        rest = found.copy()
-        rest[: row.shape[0], : row.shape[1]] = value
-        assert (rest == value).all()
-
-
-def test_shapes_and_values_may_be_given_for_each_field() -> None:
-    rows = [{"tokens": np.arange(n), "label": n} for n in (2, 3)]
-    batch = padded(rows, {"tokens": (5,), "label": ()}, {"tokens": -1, "label": 0})
-    assert batch["tokens"].tolist() == [[0, 1, -1, -1, -1], [0, 1, 2, -1, -1]]
-    assert batch["label"].tolist() == [2, 3]
-    assert padded([np.zeros((1, 2)), np.zeros((3, 2))], (None, 4)).shape == (2, 3, 4)
-    assert padded([np.zeros((1, 2)), np.zeros((3, 2))], (-1, -1)).shape == (2, 3, 2)
-
-
-def test_strings_and_scalars_need_no_padding() -> None:
-    batch = padded([("a", 1), ("bcd", 2)])
-    assert batch[0].tolist() == ["a", "bcd"]
-    assert batch[1].tolist() == [1, 2]
-
-
-def test_an_array_longer_than_its_padded_shape_is_refused_with_both() -> None:
-    with pytest.raises(SpecError) as caught:
-        padded([{"tokens": np.arange(2)}, {"tokens": np.arange(9)}], {"tokens": (5,)})
-    assert caught.value.what == "['tokens'] has shape [9], longer than the padded shape [5]"
-    assert caught.value.where == "stage 'padded_batch', element number 1"
-    assert "larger padded_shapes" in caught.value.fix
-
-
-def test_a_padded_shape_of_another_number_of_dimensions_is_refused() -> None:
-    with pytest.raises(SpecError) as caught:
-        padded([np.zeros((2, 2))], (4,))
-    assert caught.value.what == "padded_shapes gives the element 1 dimensions, but it has 2"
-    assert "one size per dimension" in caught.value.fix
-
-
-def test_padding_values_of_another_structure_are_refused() -> None:
-    with pytest.raises(SpecError) as caught:
-        padded([{"a": np.zeros(1), "b": np.zeros(1)}], None, {"a": 1})
-    assert caught.value.what == "padding_values has 1 entries for 2 leaves"
-    assert caught.value.where == "padded_batch()"
-    assert "{'a': array, 'b': array}" in caught.value.fix
-
-
-@pytest.mark.parametrize("other", [np.zeros(2, "f8"), np.zeros((2, 2), "f4"), {"x": np.zeros(2, "f4")}])
-def test_only_lengths_may_differ_in_a_padded_batch(other: Any) -> None:
-    with pytest.raises(SpecError) as caught:
-        padded([np.zeros(2, "f4"), other])
-    assert "two elements of one batch differ" in caught.value.what
-    assert "number 0 and element number 1" in caught.value.where

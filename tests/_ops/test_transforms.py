@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 import penstock as ps
 from penstock._contracts.transform import Scratch
 from penstock._ops.block import Block, ElementFailed, zeros
+from penstock._ops.collation import Stack
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
 from penstock._ops.transforms import Step, TransformsOp
@@ -105,7 +106,7 @@ def up(operators: Sequence[TransformsOp], kind: str = "rows") -> list[Any]:
 
 def into(operator: TransformsOp, kind: str, guess: Any) -> Any:
     spec = None if guess is None else BatchSpec(guess, lambda: "guess")
-    rows = Rows([NUM_ELEMENTS], spec, lambda wanted: [np.full(s, 9, d) for s, d in wanted], str, None)
+    rows = Rows([NUM_ELEMENTS], spec, lambda wanted: [np.full(s, 9, d) for s, d in wanted], str, Stack())
     worker = WorkerContext(0)
     whole = block(kind)
     rows_of = whole.rows() if kind == "rows" else None

@@ -37,7 +37,7 @@ def test_the_element_whose_weight_failed_is_named() -> None:
 
 def test_a_group_becomes_an_element_and_the_places_in_use_are_counted() -> None:
     worker = WorkerContext(0)
-    op = GatherOp(lambda values, layout: ("".join(values), len(values)), 4, "join")
+    op = GatherOp(lambda values, layout: "".join(values), "join", lambda text: (len(text), 4))
     found = op.up(block([Gathered(("a", "b"), None), Gathered(("c",), None)]), NONE, NONE, worker)
     assert found.rows() == ["ab", "c"]
     assert worker.take_packed() == (3, 8)
@@ -46,7 +46,7 @@ def test_a_group_becomes_an_element_and_the_places_in_use_are_counted() -> None:
 
 def test_a_group_that_fails_is_named_and_its_block_is_not_counted() -> None:
     worker = WorkerContext(0)
-    op = GatherOp(lambda values, layout: (values[1], 1), 4, "second")
+    op = GatherOp(lambda values, layout: values[1], "second", lambda text: (1, 4))
     with pytest.raises(ElementFailed) as caught:
         op.up(block([Gathered(("a", "b"), None), Gathered(("c",), None)]), NONE, NONE, worker)
     assert (caught.value.offset, caught.value.stage) == (1, "second")

@@ -17,6 +17,7 @@ from penstock._order.arithmetic import (
     shard_length,
     shard_resume,
     sharded,
+    window_length,
 )
 
 LENGTHS = st.integers(0, 60)
@@ -127,6 +128,57 @@ def test_the_rows_of_batches_are_the_parts_of_a_list(length: int, size: int, dat
     flat = iter(zip(epochs.tolist(), rows.tolist(), strict=True))
     assert [list(islice(flat, size)) for size in sizes] == [[(epoch, row) for row in batches[place]] for epoch, place in chosen]
     assert next(flat, None) is None
+
+
+@given(LENGTHS, st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.booleans(), st.data())
+def test_windows_stand_at_every_shift_and_are_short_only_at_the_end(
+    length: int, size: int, shift: int, stride: int, drop: bool, data: st.DataObject
+) -> None:
+    windows = [list(range(start, length, stride))[:size] for start in range(0, length, shift)]
+    windows = [window for window in windows if len(window) == size or not drop]
+    assert window_length(length, size, shift, stride, drop) == len(windows)
+    if not windows:
+        return
+    chosen = data.draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, len(windows) - 1)), max_size=6))
+    epochs, rows, sizes = batch_rows(ints([e for e, _ in chosen]), ints([place for _, place in chosen]), length, size, shift, stride)
+    flat = iter(zip(epochs.tolist(), rows.tolist(), strict=True))
+    assert [list(islice(flat, count)) for count in sizes] == [[(epoch, row) for row in windows[place]] for epoch, place in chosen]
+    assert next(flat, None) is None
+
+
+# What tf.data's own documentation shows: range(7).window(2), .window(3, 2, 1, True) and .window(3, 1, 2, True).
+@pytest.mark.parametrize(
+    ("arguments", "windows"),
+    [
+        ((2, 2, 1, False), [[0, 1], [2, 3], [4, 5], [6]]),
+        ((3, 2, 1, True), [[0, 1, 2], [2, 3, 4], [4, 5, 6]]),
+        ((3, 1, 2, True), [[0, 2, 4], [1, 3, 5], [2, 4, 6]]),
+        ((3, 3, 3, False), [[0, 3, 6], [3, 6], [6]]),
+    ],
+)
+def test_windows_are_those_of_tf_data(arguments: tuple[int, int, int, bool], windows: list[list[int]]) -> None:
+    size, shift, stride, _ = arguments
+    count = window_length(7, *arguments)
+    assert count == len(windows)
+    _, rows, sizes = batch_rows(ints([0] * count), ints(range(count)), 7, size, shift, stride)
+    flat = iter(rows.tolist())
+    assert [list(islice(flat, number)) for number in sizes] == windows
+
+
+def test_sizes_beyond_memory_and_64_bits_are_harmless() -> None:
+    huge = 2**70
+    assert (window_length(5, huge, huge, huge, False), window_length(5, huge, 1, huge, True)) == (1, 0)
+    _, rows, sizes = batch_rows(ints([0]), ints([0]), 5, huge)
+    assert (rows.tolist(), sizes) == ([0, 1, 2, 3, 4], [5])
+    _, rows, sizes = batch_rows(ints([0, 0]), ints([0, 3]), 5, huge, 1, huge)
+    assert (rows.tolist(), sizes) == ([0, 3], [1, 1])
+
+
+@UNKNOWN
+def test_windows_of_an_endless_or_unknown_order_are_all_full(length: float | None) -> None:
+    assert window_length(length, 3, 2, 4, False) == length
+    _, rows, sizes = batch_rows(ints([0, 0]), ints([5, 0]), length, 3, 2, 4)
+    assert (rows.tolist(), sizes) == ([10, 14, 18, 0, 4, 8], [3, 3])
 
 
 @UNKNOWN

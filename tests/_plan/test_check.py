@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from penstock._plan import check
-from penstock._plan.node import Concatenate, Filter, FlatMap, Map, Node, Read, ReadStream, Repeat, Unbatch
+from penstock._plan.node import Batch, Concatenate, Filter, FlatMap, Map, Node, RaggedBatch, Read, ReadStream, Repeat, Take, Unbatch
 from penstock.errors import PlanError
 from penstock.sources import ArraySource, GeneratorSource
 
@@ -79,6 +79,17 @@ def test_positions_that_only_reading_can_tell_are_refused_with_the_fix_of_the_ca
     assert error.what.startswith("shuffle needs positions that are known before reading")
     assert "filter, flat_map, unbatch or generator stands below it" in error.what
     assert (error.where, error.fix) == ("shuffle()", "shuffle first")
+
+
+def test_a_ragged_batch_cannot_be_split_into_rows() -> None:
+    ragged = RaggedBatch(child=read(), batch_size=2, drop_remainder=False)
+    check.splittable(Map(child=ragged, fn=keep, name="keep"))
+    check.splittable(Batch(child=read(), batch_size=2, drop_remainder=False))
+    for node in (ragged, Repeat(child=Take(child=ragged, count=1), count=2)):
+        error = refused(lambda node=node: check.splittable(node))  # type: ignore[misc]
+        assert error.what.startswith("unbatch splits every array along its first dimension, but a ragged batch has values and row_splits")
+        assert error.where == "unbatch() above ragged_batch()"
+        assert "values[row_splits[i]:row_splits[i + 1]]" in error.fix
 
 
 def test_workers_of_its_own_are_refused_inside_a_branch() -> None:

@@ -10,6 +10,7 @@ import pytest
 from penstock import image
 from penstock._plan import node as plan
 from penstock._plan.describe import describe, function_name, lines, sources
+from penstock.formats.memory_store import MemoryStore
 from penstock.sources import ArraySource, GeneratorSource
 
 READ = plan.Read(source=ArraySource(np.arange(3)))
@@ -42,6 +43,8 @@ class Resize:
         return value
 
 
+MEMORY = MemoryStore(100)
+
 TEXTS = [
     (READ, "from_arrays(int64[], 3 elements)"),
     (plan.Map(child=READ, fn=decode, name="decode"), "map(decode)"),
@@ -58,6 +61,8 @@ TEXTS = [
     (plan.Take(child=READ, count=2), "take(2)"),
     (plan.Skip(child=READ, count=2), "skip(2)"),
     (plan.Repeat(child=READ, count=None), "repeat()"),
+    (plan.Cache(child=READ, store=MEMORY, path=None, max_bytes=None, version=""), "cache()"),
+    (plan.Cache(child=READ, store=MEMORY, path="/c", max_bytes=9, version="2"), "cache('/c', max_bytes=9, version='2')"),
     (plan.Repeat(child=READ, count=2), "repeat(2)"),
     (plan.Enumerate(child=READ, start=0), "enumerate()"),
     (plan.Enumerate(child=READ, start=5), "enumerate(5)"),
@@ -94,6 +99,13 @@ TEXTS = [
         plan.RejectionResample(child=READ, fn=decode, name="mine", target=(0.5, 0.5), initial=(0.1, 0.9), seed=3),
         "rejection_resample(decode, [0.5, 0.5], initial_dist=[0.1, 0.9], seed=3)",
     ),
+    (plan.RaggedBatch(child=READ, batch_size=4, drop_remainder=False), "ragged_batch(4)"),
+    (
+        plan.RaggedBatch(child=READ, batch_size=4, drop_remainder=True, ragged=("tokens",)),
+        "ragged_batch(4, drop_remainder=True, ragged=('tokens',))",
+    ),
+    (plan.Window(child=READ, size=3, shift=1, stride=2, drop_remainder=False), "window(3, shift=1, stride=2)"),
+    (plan.Window(child=READ, size=3, shift=3, stride=1, drop_remainder=True), "window(3, shift=3, stride=1, drop_remainder=True)"),
     (plan.Prefetch(child=READ, buffer_size=2), "prefetch(2)"),
 ]
 

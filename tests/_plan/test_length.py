@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._plan.length import INFINITE, is_indexable, length_of, walk
+from penstock._plan.length import INFINITE, is_indexable, length_of, passes_of, walk
 from penstock._plan.node import (
     Batch,
     Concatenate,
@@ -18,6 +18,7 @@ from penstock._plan.node import (
     Node,
     PaddedBatch,
     Prefetch,
+    RaggedBatch,
     Read,
     ReadStream,
     Repeat,
@@ -26,6 +27,7 @@ from penstock._plan.node import (
     Skip,
     Take,
     Unbatch,
+    Window,
     Zip,
 )
 from penstock.sources import ArraySource, GeneratorSource
@@ -61,6 +63,11 @@ def above(children: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
         st.builds(lambda child: Shuffle(child=child, buffer_size=None, seed=0, reshuffle_each_epoch=True), children),
         st.builds(lambda child, size, drop: Batch(child=child, batch_size=size, drop_remainder=drop), children, WHOLE, st.booleans()),
         st.builds(lambda child, size, drop: PaddedBatch(child=child, batch_size=size, drop_remainder=drop), children, WHOLE, st.booleans()),
+        st.builds(lambda child, size, drop: RaggedBatch(child=child, batch_size=size, drop_remainder=drop), children, WHOLE, st.booleans()),
+        st.builds(
+            lambda child, size, shift, stride, drop: Window(child=child, size=size, shift=shift, stride=stride, drop_remainder=drop),
+            *(children, WHOLE, WHOLE, WHOLE, st.booleans()),
+        ),
         st.builds(lambda pair: Zip(children=pair), pairs),
         st.builds(lambda pair: Concatenate(children=pair), pairs),
     )
@@ -82,10 +89,14 @@ def elements(node: Node) -> list[Any]:
             return elements(node.child)[node.count :]
         case Repeat():
             return elements(node.child) * (node.count or 0)
-        case Batch() | PaddedBatch():
+        case Batch() | PaddedBatch() | RaggedBatch():
             below = elements(node.child)
             parts = [below[at : at + node.batch_size] for at in range(0, len(below), node.batch_size)]
             return [part for part in parts if len(part) == node.batch_size or not node.drop_remainder]
+        case Window():
+            below = elements(node.child)
+            parts = [below[at :: node.stride][: node.size] for at in range(0, len(below), node.shift)]
+            return [part for part in parts if len(part) == node.size or not node.drop_remainder]
         case Zip():
             return list(zip(*map(elements, node.children), strict=False))
         case Concatenate():
@@ -121,6 +132,7 @@ def test_behind_a_fold_only_reading_can_tell_the_length(fold: Any) -> None:
         Repeat(child=node, count=None),
         Batch(child=node, batch_size=2, drop_remainder=False),
         Shard(child=node, num_shards=2, index=0),
+        Window(child=node, size=2, shift=1, stride=1, drop_remainder=False),
         Zip(children=(read(2), node)),
         Concatenate(children=(read(2), node)),
     ):
@@ -143,6 +155,7 @@ def test_endless_passes_are_endless_until_something_cuts_them() -> None:
     assert length_of(endless) == INFINITE
     assert length_of(Skip(child=endless, count=5)) == INFINITE
     assert length_of(Batch(child=endless, batch_size=2, drop_remainder=True)) == INFINITE
+    assert length_of(Window(child=endless, size=2, shift=1, stride=1, drop_remainder=True)) == INFINITE
     assert length_of(Concatenate(children=(read(2), endless))) == INFINITE
     assert length_of(Take(child=endless, count=5)) == 5
     assert length_of(Zip(children=(endless, read(4)))) == 4
@@ -155,3 +168,12 @@ def test_a_walk_gives_each_child_before_its_parent() -> None:
     both = Zip(children=(one, taken))
     top = Prefetch(child=both, buffer_size=1)
     assert [id(node) for node in walk(top)] == [id(node) for node in (one, two, taken, both, top)]
+
+
+def test_the_passes_of_a_plan_multiply_and_endless_ones_count_as_one() -> None:
+    numbers = read(5)
+    three = Repeat(child=numbers, count=3)
+    assert passes_of(numbers) == 1
+    assert passes_of(Repeat(child=Take(child=three, count=4), count=2)) == 6
+    assert passes_of(Repeat(child=three, count=None)) == 3
+    assert passes_of(Concatenate(children=(numbers, three))) == 3

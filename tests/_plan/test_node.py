@@ -13,7 +13,7 @@ KINDS: tuple[Any, ...] = get_args(plan.Node)
 
 
 def test_every_kind_of_node_is_exported() -> None:
-    assert {kind.__name__ for kind in KINDS} | {"Node", "children_of"} == set(plan.__all__)
+    assert {kind.__name__ for kind in KINDS} | {"AnyBatch", "Node", "children_of"} == set(plan.__all__)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

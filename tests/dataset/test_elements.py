@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dataset.small import Row, assert_refused, double, noisy, numbers, refusals
+from dataset.small import POSITIONS, Row, assert_refused, double, generated, noisy, numbers, refusals
 
 import penstock as ps
 from penstock.errors import SpecError
@@ -30,7 +30,33 @@ WRONG: list[Row] = [
     ("resample to less than nothing", lambda: balanced(abs, [1, -1]), "target_dist=[1, -1]", "rejection_resample()", "numbers >= 0"),
     ("resample from other classes", lambda: balanced(abs, [1, 1], [1]), "is not a list of 2 shares", "rejection_resample()", "2 numbers"),
     ("resample with a word", lambda: balanced(abs, [1, 1], None, "x"), "seed='x' is not a whole number", "rejection_resample()", "seed"),
+    (
+        "unbatch of a ragged batch",
+        lambda: numbers(3).ragged_batch(2).unbatch(),
+        "a ragged batch has values and row_splits of other lengths",
+        "unbatch() above ragged_batch()",
+        "use flat_map",
+    ),
     ("flat_map without a function", lambda: numbers(3).flat_map([]), "[] is not callable", "flat_map()", "takes one element"),  # type: ignore[arg-type]
+    ("cache behind a filter", lambda: numbers(3).filter(double).cache(), f"cache {POSITIONS}", "cache()", "put cache() below the filter"),
+    ("cache of a generator", lambda: generated().cache(), f"cache {POSITIONS}", "cache()", "when from_source reads it by number"),
+    (
+        "cache of a map with workers",
+        lambda: numbers(3).map(double, concurrency=2).cache(),
+        "concurrency= has no effect inside a branch of cache",
+        "map(concurrency=...) below cache()",
+        "give concurrency= to a map above the cache",
+    ),
+    ("cache of no bytes", lambda: numbers(3).cache(max_bytes=0), "max_bytes=0 is not a whole number >= 1", "cache()", "max_bytes"),
+    ("cache in a file", lambda: numbers(3).cache(__file__), "test_elements.py' is a file", "cache()", "give the path of a folder"),
+    ("version of memory", lambda: numbers(3).cache(version=2), "version='2' without a path", "cache()", "give a path"),
+    (
+        "folder for a lambda",
+        lambda: numbers(3).map(lambda x: x, name="decode").cache("/nowhere"),
+        "<lambda> says too little: a lambda, a partial and a function or method with values of its own",
+        "cache() above map(decode)",
+        "give version=, and another one after each change",
+    ),
 ]
 
 

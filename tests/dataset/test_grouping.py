@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dataset.small import Row, assert_refused, noisy, numbers, refusals
+from dataset.small import POSITIONS, Row, assert_refused, double, generated, noisy, numbers, refusals
 
 import penstock as ps
 from penstock.errors import SpecError
@@ -28,6 +28,26 @@ WRONG: list[Row] = [
     ("rows of 0", lambda: numbers(3).pack_sequences(0), "length=0 is not a whole number >= 1", "pack_sequences()", "length"),
     ("no rows", lambda: numbers(3).pack_sequences(8, num_bins=0), "num_bins=0 is not", "pack_sequences()", "whole number >= 1"),
     ("half a row", lambda: numbers(3).pack_sequences(8, num_bins=0.5), "num_bins=0.5 is not", "pack_sequences()", "whole number"),  # type: ignore[arg-type]
+    ("ragged_batch 0", lambda: numbers(3).ragged_batch(0), "batch_size=0 is not a whole number", "ragged_batch()", "batch_size"),
+    (
+        "ragged_batch of a word",
+        lambda: numbers(3).ragged_batch(2, ragged="x"),
+        "ragged='x' is no list of fields",
+        "ragged_batch()",
+        '("tokens",)',
+    ),
+    (
+        "ragged_batch of a float",
+        lambda: numbers(3).ragged_batch(2, ragged=[1.5]),
+        "ragged=[1.5] is no list",
+        "ragged_batch()",
+        "keys of the",
+    ),  # type: ignore[list-item]
+    ("window of 0", lambda: numbers(3).window(0), "size=0 is not a whole number >= 1", "window()", "size"),
+    ("window that stays", lambda: numbers(3).window(2, shift=0), "shift=0 is not a whole number >= 1", "window()", "shift"),
+    ("window of stride 0", lambda: numbers(3).window(2, stride=0), "stride=0 is not a whole number >= 1", "window()", "stride"),
+    ("window behind a filter", lambda: numbers(3).filter(double).window(2), f"window {POSITIONS}", "window()", "sees whole windows"),
+    ("window of a generator", lambda: generated().window(2), f"window {POSITIONS}", "window()", "sees whole windows"),
     ("padded_batch 0", lambda: numbers(3).padded_batch(0), "batch_size=0 is not a whole number", "padded_batch()", "batch_size"),
 ]
 

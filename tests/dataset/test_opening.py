@@ -11,6 +11,7 @@ import penstock as ps
 WRONG: list[Row] = [
     ("arrays of different lengths", lambda: ps.from_arrays({"a": np.zeros(2), "b": np.zeros(3)}), "3", "from_arrays", ""),
     ("a generator that is none", lambda: ps.from_generator(3), "neither callable nor iterable", "from_generator", "yields"),  # type: ignore[arg-type]
+    ("a function as a stream", lambda: ps.from_stream(len), "cannot be iterated", "from_stream()", "use from_generator"),  # type: ignore[arg-type]
     ("a source without length", lambda: ps.from_source(iter([])), "", "from_source", ""),
 ]
 

@@ -26,6 +26,8 @@ CALLS: dict[str, Any] = {
     "skip": (2,),
     "batch": (2,),
     "padded_batch": (2,),
+    "ragged_batch": (2,),
+    "window": (2,),
     "prefetch": (2,),
     "bucket_by_length": (len, [2], [2, 2]),
     "pack_sequences": (8,),

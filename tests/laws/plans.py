@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from _order.references import bucketed, concatenated, drawn, first_fitted, resampled
 from hypothesis import strategies as st
+from sources.streams import Numbers
 
 import penstock as ps
 from penstock._order.permutation import shuffled, window_shuffled
+from penstock.testing.elements import plain
+
+__all__ = ["Plan", "options", "plain", "plans"]
 
 SOURCE_SIZES = st.integers(0, 40)
 
@@ -67,6 +72,15 @@ def packed(values: list[Any], split: bool) -> list[int]:
     return out
 
 
+def counting(x: Any) -> Any:
+    return np.arange(int(x) % 4)
+
+
+def row_sums(batch: Any) -> Any:
+    values, splits = batch["values"], batch["row_splits"]
+    return np.array([values[begin:end].sum() for begin, end in pairwise(splits)])
+
+
 class Plan:
     """A dataset and its reference: `reference(epoch)` lists one pass of what it delivers."""
 
@@ -91,25 +105,14 @@ class Plan:
         return [plain(item) for item in self.reference(0)]
 
 
-def plain(item: Any) -> Any:
-    """Turn an element into lists and numbers that == can compare."""
-    if isinstance(item, np.ndarray):
-        return item.tolist()
-    if isinstance(item, np.generic):
-        return item.item()
-    if isinstance(item, (tuple, list)):
-        return [plain(part) for part in item]
-    if isinstance(item, dict):
-        return {key: plain(value) for key, value in item.items()}
-    return item
-
-
 def _source(draw: Any) -> Plan:
     size = draw(SOURCE_SIZES)
-    kind = draw(st.sampled_from(["source", "arrays", "generator"]))
+    kind = draw(st.sampled_from(["source", "arrays", "generator", "stream"]))
     if kind == "generator":
         dataset = ps.from_generator(lambda: iter(range(size)), fast_forward=True)
         return Plan(dataset, lambda epoch: list(range(size)), f"generator({size})", indexable=False, batched=False)
+    if kind == "stream":
+        return Plan(ps.from_stream(Numbers(size)), lambda epoch: list(range(size)), f"stream({size})", indexable=False, batched=False)
     if kind == "arrays":
         return Plan(ps.from_arrays(np.arange(size)), lambda epoch: list(range(size)), f"arrays({size})", indexable=True, batched=False)
     return Plan(ps.from_source(list(range(size))), lambda epoch: list(range(size)), f"source({size})", indexable=True, batched=False)
@@ -118,6 +121,11 @@ def _source(draw: Any) -> Plan:
 def _grouped(values: list[Any], size: int, drop: bool) -> list[Any]:
     groups = [values[start : start + size] for start in range(0, len(values), size)]
     return [group for group in groups if len(group) == size or not drop]
+
+
+def _windows(values: list[Any], size: int, shift: int, stride: int, drop: bool) -> list[Any]:
+    windows = [values[start::stride][:size] for start in range(0, len(values), shift)]
+    return [window for window in windows if len(window) == size or not drop]
 
 
 def _permuted(values: list[Any], epoch: int, window: int | None, seed: int) -> list[Any]:
@@ -132,17 +140,15 @@ def _permuted(values: list[Any], epoch: int, window: int | None, seed: int) -> l
 
 
 def _step(draw: Any, plan: Plan) -> Plan:
-    names = ["map", "take", "skip", "shard", "repeat", "batch", "filter", "flat_map", "prefetch"]
-    names += ["resample"]
-    if plan.indexable:
-        names += ["shuffle", "window", "concatenate"]
-    else:
-        names += ["buffer"]
+    names = ["map", "take", "skip", "shard", "repeat", "batch", "filter", "flat_map", "prefetch", "ragged"]
+    names += ["resample"] if plan.indexable else ["resample", "buffer"]
     if not plan.batched:
         names += ["bucket", "pack"]
+    if plan.indexable:
+        names += ["shuffle", "window", "concatenate", "cache", "windows"]
     if plan.batched:
         names += ["unbatch"]
-        names.remove("batch")
+        names = [name for name in names if name not in ("batch", "windows", "ragged")]
     name = draw(st.sampled_from(names))
     ds, ref = plan.dataset, plan.reference
     number = draw(st.integers(0, 12))
@@ -198,8 +204,25 @@ def _step(draw: Any, plan: Plan) -> Plan:
             )
         case "window":
             return plan.then(ds.shuffle(number + 1, seed=3), lambda e: _permuted(ref(e), e, number + 1, 3), f"window({number + 1})")
+        case "ragged":
+            size, drop = draw(st.integers(1, 5)), draw(st.booleans())
+            batches = ds.map(counting).ragged_batch(size, drop).map(row_sums)
+            return plan.then(
+                batches, lambda e: [[sum(range(x % 4)) for x in g] for g in _grouped(ref(e), size, drop)], f"ragged({size})", batched=True
+            )
+        case "windows":
+            size, shift, stride, drop = (draw(kind) for kind in (*[st.integers(1, 4)] * 3, st.booleans()))
+            return plan.then(
+                ds.window(size, shift, stride, drop),
+                lambda e: _windows(ref(e), size, shift, stride, drop),
+                f"window({size},{shift},{stride},{drop})",
+                batched=True,
+            )
         case "concatenate":
             return plan.then(ds.concatenate(ds), lambda e: ref(e) + ref(e), "concatenate(self)")
+        case "cache":
+            limit = draw(st.sampled_from([None, 600]))
+            return plan.then(ds.cache(max_bytes=limit), lambda e: ref(0), f"cache({limit})")
     return plan.then(ds.prefetch(2), ref, "prefetch(2)")
 
 

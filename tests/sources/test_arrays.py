@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 
-from penstock._contracts.element import flatten, unflatten
 from penstock._contracts.source import ColumnSource
 from penstock.errors import LengthMismatch, PlanError
 from penstock.sources import ArraySource
+from penstock.testing import check_source
 
 Pair = namedtuple("Pair", ["left", "right"])
 
@@ -47,16 +47,8 @@ def test_elements_are_rows_of_every_leaf_in_the_structure_of_the_tree() -> None:
         [np.arange(10), (np.arange(10),)],
     ],
 )
-def test_columns_hold_the_same_rows_as_elements(tree: Any) -> None:
-    source = ArraySource(tree)
-    indices = [7, 7, 0, 9, 2]
-    columns = source.gather_columns(np.array(indices), None)
-    elements = gathered(source, indices)
-    for number, element in enumerate(elements):
-        expected = unflatten(source.structure(), iter([column[number] for column in columns]))
-        assert type(element) is type(expected)
-        for one, other in zip(flatten(element), flatten(expected), strict=True):
-            np.testing.assert_array_equal(one, other)
+def test_trees_of_every_form_keep_the_laws_of_a_source(tree: Any) -> None:
+    check_source(ArraySource(tree), again=lambda: ArraySource(tree))
 
 
 @given(indices=st.lists(st.integers(0, 49), max_size=30), step=st.sampled_from([1, 2, -1]), wide=st.booleans())

@@ -10,6 +10,7 @@ import pytest
 from penstock._contracts.source import StreamSource
 from penstock.errors import PlanError, SourceError
 from penstock.sources import GeneratorSource
+from penstock.testing import check_source
 
 
 def count() -> Iterator[int]:
@@ -25,11 +26,10 @@ class Again:
     ("fn", "elements"),
     [(count, [0, 1, 2]), (lambda: [5, 6], [5, 6]), (Again(), [1, 2]), ([7], [7]), (lambda: (), []), (lambda: [None], [None])],
 )
-def test_every_pass_starts_anew(fn: Any, elements: list[Any]) -> None:
-    source = GeneratorSource(fn)
-    assert isinstance(source, StreamSource)
-    for _ in range(3):
-        assert list(source.open()) == elements
+def test_whatever_yields_keeps_the_laws_of_a_stream(fn: Any, elements: list[Any]) -> None:
+    assert isinstance(GeneratorSource(fn), StreamSource)
+    for fast_forward in (False, True):
+        check_source(GeneratorSource(fn, fast_forward), expected=elements, again=lambda: GeneratorSource(fn))
 
 
 def assert_one_shot(source: GeneratorSource, name: str) -> None:

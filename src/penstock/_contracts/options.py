@@ -1,4 +1,4 @@
-"""How a feed runs. Nothing in here changes what it delivers."""
+"""How a feed runs. Nothing in here changes what it delivers, and only `ordered` changes its order."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ _EXECUTORS = ("auto", "inline", "threads")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options of `Dataset.feed`; the elements and their order are the same for all of them.
+    """Options of `Dataset.feed`; the elements are the same for all of them, and so is their order but for `ordered=False`.
 
     Attributes:
         num_workers: threads of the stages without a `concurrency=` of their own; "auto" is one per available CPU, 0 means inline.
         executor: "threads", "inline" (everything in the consumer's thread) or "auto" (threads, or inline with num_workers=0).
         memory_bytes: bound on the batch buffers and queued elements; "auto" is 256 MB. At least three batches are always
             allowed, because fewer cannot overlap reading with training. Batches that the consumer keeps are its own.
+        ordered: True delivers the elements in their order. False delivers whatever is finished first, so that a slow element holds up
+            nobody: exactly once all the same, and exactly resumable. The passes of a `repeat` above a batch or a fold stay apart.
         grace_period_s: how long `close()` waits for running user functions before it raises StillRunning.
     """
 
@@ -28,6 +30,7 @@ class Options:
     executor: Literal["auto", "inline", "threads"] = "auto"
     memory_bytes: int | Literal["auto"] = "auto"
     grace_period_s: float = 2.0
+    ordered: bool = True
 
     def __post_init__(self) -> None:
         if self.num_workers != "auto" and (not _is_int(self.num_workers) or self.num_workers < 0):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from penstock._contracts.transform import Scratch
 
-__all__ = ["ColumnSource", "IndexedSource", "StreamSource", "TransientSource"]
+__all__ = ["ColumnSource", "IndexedSource", "StatefulStream", "StreamSource", "TransientSource"]
 
 
 @runtime_checkable
@@ -69,8 +69,8 @@ class TransientSource(IndexedSource, Protocol):
 class StreamSource(Protocol):
     """A source that can only be read from its beginning, one element after the other."""
 
-    def open(self) -> Iterator[Any]:
-        """Start a new pass. Raises SourceError when a second pass is not possible."""
+    def open(self, pass_number: int) -> Iterator[Any]:
+        """Start pass `pass_number` (from 0). Raises SourceError when a second pass is not possible."""
 
     def declared_length(self) -> int | None:
         """Return the number of elements that a pass promises, or None when it promises nothing."""
@@ -86,3 +86,17 @@ class StreamSource(Protocol):
 
     def label(self) -> str:
         """Say in one line what this is."""
+
+
+@runtime_checkable
+class StatefulStream(StreamSource, Protocol):
+    """A stream that can say where it is, and go on there: a resume reads little again, and nothing of earlier passes."""
+
+    def state(self) -> Any:
+        """Return where the open pass is: behind the element that it gave last. JSON-able, and a copy that later reading does not change.
+
+        Called from the thread that reads. Raises StateUnavailable when there is no such state; the reading goes on.
+        """
+
+    def open_at(self, pass_number: int, state: Any) -> Iterator[Any]:
+        """Start pass `pass_number` behind a place that `state` said in it."""

@@ -40,6 +40,7 @@ class Engine:
         start: Token,
         allocate: Callable[[int], Any],
         listeners: list[Listener],
+        ordered: bool = True,
     ) -> None:
         """Prepare to run from the state `start`; nothing happens yet.
 
@@ -50,8 +51,9 @@ class Engine:
             start: the token to resume behind.
             allocate: gives the memory of batches.
             listeners: called with every event, from the thread where it happens.
+            ordered: whether elements keep their order, or go on as they are finished.
         """
-        self._flow = Flow(program, max(1, num_workers), memory_bytes, start)
+        self._flow = Flow(program, max(1, num_workers), memory_bytes, start, ordered=ordered)
         self._listeners = listeners
         self._mutex = threading.Lock()
         self._delivered = 0
@@ -257,7 +259,7 @@ class Engine:
                 words, key = segment.where(unit, row)
                 return f"epoch {key[0]} index {key[1]}" + (f" ({words})" if words else "")
 
-            unit.rows = Rows(unit.sizes, segment.guess, allocate, name, segment.plan.batch.padding, threading.Lock())
+            unit.rows = Rows(unit.sizes, segment.guess, allocate, name, segment.plan.batch.collation, threading.Lock())
 
     def _unchanged(self, seen: Mark) -> bool:
         return not self.stopping and self._mark() == seen

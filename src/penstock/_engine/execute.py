@@ -52,7 +52,7 @@ def _run_rows(plan: SegmentPlan, task: Task, block: Block, rows: Rows | None, wo
     stage, unit = plan.stages[task.stage], task.unit
     assert unit is not None
     operators = stage.operators
-    levels = _levels(plan, task, len(block)) if operators else []
+    levels = _levels(plan, task, block) if operators else []
     last = task.stage == len(plan.stages) - 1
     if last and rows is not None:
         if operators and hasattr(operators[-1], "up_into"):
@@ -73,9 +73,12 @@ def _run_rows(plan: SegmentPlan, task: Task, block: Block, rows: Rows | None, wo
     return None
 
 
-def _levels(plan: SegmentPlan, task: Task, count: int) -> Levels:
-    """Return the (epochs, positions) of the stage's operators: only stages before any sift have some."""
+def _levels(plan: SegmentPlan, task: Task, block: Block) -> Levels:
+    """Return the (epochs, positions) of the stage's operators; where rows are given, those of the keys: only maps stand there."""
     assert task.unit is not None
+    if plan.leaf is None:
+        return [(block.epochs, block.indices)] * len(plan.stages[task.stage].operators)
+    count = len(block)
     first = 1 + sum(len(earlier.operators) for earlier in plan.stages[: task.stage])
     here = slice(task.begin, task.begin + count)
     return [(e[here], p[here]) for e, p in task.unit.levels[first : first + len(plan.stages[task.stage].operators)]]

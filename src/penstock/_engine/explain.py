@@ -5,7 +5,8 @@ from __future__ import annotations
 from penstock._engine.lower import lower
 from penstock._engine.program import SegmentPlan
 from penstock._plan.describe import lines
-from penstock._plan.node import Node
+from penstock._plan.length import walk
+from penstock._plan.node import Cache, Node
 
 __all__ = ["explain"]
 
@@ -16,6 +17,7 @@ def explain(root: Node) -> str:
     out = ["plan", *("  " + line for line in lines(root)), "runs as"]
     for number, segment in enumerate(program.segments):
         out.extend(_segment(number, segment, last=number == len(program.segments) - 1))
+    out.extend(f"  cache {node.store.label()}" for node in walk(root) if isinstance(node, Cache))
     return "\n".join(out)
 
 
@@ -26,8 +28,7 @@ def _segment(number: int, segment: SegmentPlan, *, last: bool) -> list[str]:
         if stage.name or stage.concurrency is not None:
             out.append(f"    stage {stage.name or 'rows'!r} on {workers}")
     if segment.batch is not None:
-        kind = "padded batches" if segment.batch.padding is not None else "rows written straight into recycled batch slots"
-        out.append(f"    batches of {segment.batch.batch_size}: {kind}")
+        out.append(f"    batches of {segment.batch.batch_size}: {segment.batch.collation.words}")
     if segment.top:
         out.append(f"    then on whole batches: {', '.join(step.name or 'positions' for step in segment.top)}")
     if segment.folds:

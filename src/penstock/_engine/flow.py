@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from penstock._contracts.element import bytes_of
+from penstock._engine.completion import Completion
 from penstock._engine.program import Program
 from penstock._engine.reader import Reader
 from penstock._engine.segment import Segment, given_unit
@@ -18,7 +19,7 @@ from penstock._engine.tune import ActiveWorkers, UnitSize
 from penstock._engine.unit import Failure, Record, Task, Token, Unit
 from penstock._order.arithmetic import INFINITE
 from penstock._order.chain import Chain
-from penstock._order.folds import Passes
+from penstock._order.folds import Passes, Taking
 from penstock.errors import SourceError
 
 __all__ = ["READER", "SHARED", "Flow", "Ready", "pool_of"]
@@ -26,6 +27,8 @@ __all__ = ["READER", "SHARED", "Flow", "Ready", "pool_of"]
 SHARED, READER = "workers", "reader"
 _FEWEST_UNITS = 3  # one that is trained on, one that is ready, one in work
 _INBOX = 4
+_WINDOW_UNITS = 4096  # a saved state in completion order names at most so many runs
+_WINDOW_ROWS = 1024  # elements that may be finished behind a slow one, if the byte budget allows it
 _UNITS_OF_ELEMENTS = 8  # so many units of single elements are to fit the byte budget
 
 
@@ -49,8 +52,8 @@ class Flow:
         failures: all errors so far.
     """
 
-    def __init__(self, program: Program, num_workers: int, memory_bytes: int, start: Token) -> None:
-        """Begin at the state `start`."""
+    def __init__(self, program: Program, num_workers: int, memory_bytes: int, start: Token, *, ordered: bool = True) -> None:
+        """Begin at the state `start`; without `ordered`, elements go on as they are finished."""
         self.program = program
         self.num_workers = num_workers
         self.version = 0
@@ -61,12 +64,14 @@ class Flow:
         self.active = ActiveWorkers(num_workers)
         self.pools = _pools(program)
         passes = _num_passes(program)
-        self.segments = [Segment(number, plan, passes, start.source) for number, plan in enumerate(program.segments)]
+        self.segments = [Segment(number, plan, passes, start) for number, plan in enumerate(program.segments)]
         for segment in self.segments:
             segment.units = UnitSize(memory_bytes // self._wanted_units())
-        self._sequencers = _sequencers(program, start)
+            segment.keeps_going = _may_cut(program)
+        self.segments[0].loose = not ordered
+        self._sequencers = _sequencers(program, start, ordered)
         stream = program.segments[0].stream
-        self.reader = None if stream is None else Reader(stream, start.source, passes)
+        self.reader = None if stream is None else Reader(stream, start, passes)
         self._memory_bytes = memory_bytes
         self._live = 0
         self._unit_bytes = 0
@@ -116,7 +121,7 @@ class Flow:
     def _room(self, segment: Segment) -> bool:
         """Tell whether the engine may hold one more unit of this segment."""
         if segment is not self.segments[-1]:
-            return segment.opened - segment.committed < 2 * self.num_workers + 2
+            return self._room_within(segment)
         in_flight = segment.opened - self._delivered_units()
         most = self._most_units()
         if in_flight >= most:
@@ -125,6 +130,13 @@ class Flow:
             return True
         # The consumer keeps batches. They are its own; it still gets the next ones, in fresh buffers.
         return bool(self.waiting) and not self.ready and in_flight < most - 1
+
+    def _room_within(self, segment: Segment) -> bool:
+        """Bound the units of an inner segment, and how far they may run ahead of a slow one."""
+        if segment.opened - segment.lowest >= _WINDOW_UNITS:
+            return False
+        few = segment.opened - segment.committed < 2 * self.num_workers + 2
+        return few or segment.rows_open < min(_WINDOW_ROWS, segment.known_rows)
 
     def _delivered_units(self) -> int:
         return self.segments[-1].committed - len(self.ready)
@@ -207,8 +219,7 @@ class Flow:
                     unit = segment.next_finished()
                     if unit is None or not self._room_behind(segment):
                         break
-                    del segment.finished[unit.seq]
-                    segment.committed += 1
+                    segment.commit(unit)
                     self.version += 1
                     self._commit(segment, unit)
                     moved = True
@@ -242,7 +253,7 @@ class Flow:
             return
         self._pass_on(segment, unit, sequencer, out, tail)
 
-    def _pass_on(self, segment: Segment, unit: Unit, sequencer: Sequencer, out: Sequenced, tail: Failure | None) -> None:
+    def _pass_on(self, segment: Segment, unit: Unit, sequencer: Sequencer | Completion, out: Sequenced, tail: Failure | None) -> None:
         if not out.items and not out.ends_pass and tail is None:
             return
         following = self.segments[segment.number + 1]
@@ -319,6 +330,11 @@ def _pools(program: Program) -> dict[str, int]:
     return pools
 
 
+def _may_cut(program: Program) -> bool:
+    """Tell whether a full `take` may end a pass early and ask for the next: an error behind it is then nobody's."""
+    return any(isinstance(fold, Taking) and fold.repeated for segment in program.segments for fold in segment.folds or ())
+
+
 def _num_passes(program: Program) -> float:
     """Multiply the repeats that stand behind folds: so many passes of the source may be needed."""
     passes: float = 1
@@ -329,20 +345,20 @@ def _num_passes(program: Program) -> float:
     return passes
 
 
-def _sequencers(program: Program, start: Token) -> list[Sequencer | None]:
-    out: list[Sequencer | None] = []
+def _sequencers(program: Program, start: Token, ordered: bool) -> list[Sequencer | Completion | None]:
+    out: list[Sequencer | Completion | None] = []
     saved: Iterator[Any] = iter(start.sequencers)
-    below = Token(start.source)
+    below = start._replace(sequencers=())
     for segment in program.segments:
         if segment.folds is None:
             out.append(None)
-        elif segment.transparent:
-            out.append(Sequencer((), below, None, transparent=True))
-        else:
-            record = next(saved, None)
-            out.append(Sequencer(segment.folds, below, record))
+            continue
+        record = None if segment.transparent else next(saved, None)
+        kind = Sequencer if ordered or out else Completion
+        out.append(kind(segment.folds, below, record, transparent=segment.transparent))
+        if not segment.transparent:
             record = record or Record(0, OPEN, tuple(Chain(segment.folds).snapshot()))
-            below = Token(below.source, (*below.sequencers, record))
+            below = below._replace(sequencers=(*below.sequencers, record))
     return out
 
 

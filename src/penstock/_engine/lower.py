@@ -4,46 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from penstock._contracts.element import bytes_of
+from penstock._engine.completion import refused
 from penstock._engine.operators import (
     BATCHES,
     Counter,
     Fusible,
     Item,
     Placed,
+    batch_plan,
     chain_of,
     fuse,
     items_of,
     map_item,
     operators_of,
-    padding_of,
     stages_of,
 )
 from penstock._engine.pieces import bare, weight_of
 from penstock._engine.program import BatchPlan, Program, SegmentPlan, Sift, StagePlan
 from penstock._engine.unit import Piece
+from penstock._ops.cached import CacheLeaf
+from penstock._ops.collation import Pad
 from penstock._ops.map import MapOp
 from penstock._ops.operator import Operator
-from penstock._ops.packing import pack_rows, sequence_length, whole_sequence_length
+from penstock._ops.packing import pack_rows, places_in_use, sequence_length, whole_sequence_length
 from penstock._ops.positions import EnumerateOp
+from penstock._ops.stack import stack_rows
 from penstock._ops.streams import FilterOp, FlatMapOp, UnbatchOp
 from penstock._ops.weigh import GatherOp, WeighOp, whole_number
 from penstock._order.folds import Batching, Fold, Numbering, Passes, Sharding, Skipping, Taking
-from penstock._order.holding import Bucketing, Buffering, Concatenating, FirstFit
+from penstock._order.holding import Bucketing, Buffering, Concatenating, FirstFit, Windowing
 from penstock._order.resampling import Resampling
 from penstock._plan import node as plan
 from penstock._plan.length import STREAMS, length_of
 from penstock.errors import PlanError
 
-__all__ = ["lower"]
+__all__ = ["check_completion", "lower"]
 
 _NUMBERING = (plan.Take, plan.Skip, plan.Shard, plan.Repeat)
 
 
-def lower(root: plan.Node) -> Program:
+def lower(root: plan.Node, *, folded: bool = False) -> Program:
     """Split a plan into segments.
+
+    With `folded`, batches are folds over what the first segment gives, also where their rows are known before reading: for elements that
+    come in the order in which they are finished, or that may be left out.
 
     Raises:
         PlanError: when an enumerate stands above a map with `concurrency=` above the batch.
@@ -51,8 +58,9 @@ def lower(root: plan.Node) -> Program:
     chain = chain_of(root)
     prefetch = max((node.buffer_size for node in chain if isinstance(node, plan.Prefetch)), default=0)
     chain = [node for node in chain if not isinstance(node, plan.Prefetch)]
-    first = next((place for place, node in enumerate(chain) if isinstance(node, STREAMS)), len(chain))
-    builder = _Builder(counter=Counter())
+    cut = (*STREAMS, *BATCHES) if folded else STREAMS
+    first = next((place for place, node in enumerate(chain) if isinstance(node, cut)), len(chain))
+    builder = _Builder(counter=Counter(), folded=folded)
     if isinstance(chain[0], plan.ReadStream):
         builder.segment = SegmentPlan(stream=chain[0].source)
         first = 1
@@ -62,28 +70,66 @@ def lower(root: plan.Node) -> Program:
     return Program(segments=tuple(builder.finish()), prefetch=prefetch)
 
 
+def check_completion(root: plan.Node) -> None:
+    """Refuse a plan that cannot run in the order in which elements are finished.
+
+    Raises:
+        PlanError: it has an operator that counts elements in their order, or one that holds elements of several passes.
+    """
+    folding = [segment for segment in lower(root, folded=True).segments if segment.folds is not None and not segment.transparent]
+    fold = refused(folding[0].folds or ()) if folding else None
+    if fold is None and len(folding) > 1:
+        fold = (folding[1].folds or (None,))[0]
+    if fold is not None or len(folding) > 1:
+        name = _FOLD_NAMES.get(type(fold), "filter, flat_map or unbatch above another fold")
+        raise PlanError(
+            f"ordered=False cannot run this plan: {name} needs its elements in order there",
+            where="feed(ordered=False)",
+            fix="put it below the filter, flat_map or batch, where positions are known before reading; or use ordered=True",
+        )
+
+
+_FOLD_NAMES: dict[Any, str] = {
+    Taking: "take",
+    Skipping: "skip",
+    Sharding: "shard",
+    Numbering: "enumerate",
+    Passes: "repeat below a batch or pack",
+    Concatenating: "pack_sequences(split=True)",
+    Windowing: "window",
+    Batching: "a second batch",
+    Bucketing: "bucket_by_length above another fold",
+    FirstFit: "pack_sequences above another fold",
+    Buffering: "shuffle above another fold",
+    Resampling: "rejection_resample above another fold",
+}
+
+
 @dataclass(slots=True)
 class _Builder:
     """Segments under construction, from the source up."""
 
     counter: Counter
+    folded: bool = False
     done: list[SegmentPlan] = field(default_factory=list)
     segment: SegmentPlan = field(default_factory=SegmentPlan)
     folds: list[Fold] = field(default_factory=list)
     steps: list[tuple[int | None, Sift | Operator]] = field(default_factory=list)
 
     def index(self, chain: list[plan.Node]) -> None:
-        """Take the indexable part: its last batch is the one that workers write into."""
-        place = max((place for place, node in enumerate(chain) if isinstance(node, BATCHES)), default=None)
+        """Take the indexable part: its last batch is the one that workers write into, unless a cache keeps whole batches."""
+        place = max((place for place, node in enumerate(chain) if isinstance(node, (*BATCHES, plan.Cache))), default=None)
+        if place is not None and isinstance(chain[place], plan.Cache):
+            place = None
         leaf, items = operators_of(chain if place is None else chain[:place], self.counter)
         batch, top = None, []
         if place is not None:
             node = chain[place]
             assert isinstance(node, BATCHES)
-            batch = BatchPlan(batch_size=node.batch_size, length=length_of(node.child), padding=padding_of(node))
+            batch = batch_plan(node, length_of(node.child))
             top = [item for above in chain[place + 1 :] for item in items_of(above, self.counter)]
         stages = stages_of(items, self.counter)
-        stages[0] = replace(stages[0], name="+".join(filter(None, ("read", stages[0].name))))
+        stages[0] = replace(stages[0], name="+".join(filter(None, ("cache" if isinstance(leaf, CacheLeaf) else "read", stages[0].name))))
         self.segment = SegmentPlan(leaf=leaf, length=length_of(chain[-1]), stages=tuple(stages), batch=batch)
         plain = [item for item in top if getattr(item, "concurrency", None) is None]
         if len(plain) == len(top):
@@ -120,14 +166,16 @@ class _Builder:
                     self._sift(FlatMapOp(node.fn, node.name))
                 case plan.Unbatch():
                     self._sift(UnbatchOp())
-                case plan.Batch() | plan.PaddedBatch():
+                case _ if isinstance(node, plan.AnyBatch):
                     self._batch(node)
                 case plan.Enumerate():
                     self._fold(Numbering(node.start, _numbered))
                 case plan.Shuffle():
-                    self._hold(bytes_of, "shuffle", _buffering(node))
+                    self._shuffle(node)
                 case plan.BucketByLength():
                     self._bucket(node)
+                case plan.Window():
+                    self._window(node)
                 case plan.PackSequences():
                     self._pack(node)
                 case plan.RejectionResample():
@@ -138,12 +186,17 @@ class _Builder:
 
     def finish(self) -> list[SegmentPlan]:
         """Close the last segment: it delivers."""
-        folds = tuple(self.folds) if self.folds or self._sifts() else None
+        folds = tuple(self.folds) if self.folds or self._sifts() or (self.folded and not self.done) else None
         self._close(folds)
         return self.done
 
     def _sifts(self) -> bool:
         return any(not hasattr(step, "up") for _, step in self.steps)
+
+    def _only_maps(self) -> bool:
+        """Tell whether the open segment is nothing but maps on the shared workers."""
+        alone = self.segment == SegmentPlan() and not self.folds and not self._sifts()
+        return alone and bool(self.steps) and all(wanted is None for wanted, _ in self.steps)
 
     def _close(self, folds: tuple[Fold, ...] | None) -> None:
         segment = self.segment
@@ -186,11 +239,28 @@ class _Builder:
         self._place(WeighOp(fn, name), None)
         self._fold(fold)
 
+    def _shuffle(self, node: plan.Shuffle) -> None:
+        if not node.buffer_bytes:
+            raise PlanError(
+                "shuffle() above batch() cannot be combined with ordered=False or Skip: which batches there are is only known on the way",
+                where="shuffle()",
+                fix="shuffle below the batch",
+            )
+        fold = Buffering(node.buffer_size or 1, node.buffer_bytes, node.seed, node.reshuffle_each_epoch, weight_of)
+        self._hold(bytes_of, "shuffle", fold)
+
     def _bucket(self, node: plan.BucketByLength) -> None:
         self._hold(_checked_length(node), node.name, Bucketing(node.boundaries, node.batch_sizes, node.drop_remainder, weight_of))
         self._close(tuple(self.folds))
-        padding = node.padded_shapes, node.padding_values
-        self.segment = SegmentPlan(batch=BatchPlan(batch_size=max(node.batch_sizes), length=None, padding=padding))
+        collation = Pad(node.padded_shapes, node.padding_values)
+        size = max(node.batch_sizes)
+        self.segment = SegmentPlan(batch=BatchPlan(batch_size=size, length=None, collation=collation, shift=size))
+
+    def _window(self, node: plan.Window) -> None:
+        if self.folds:
+            self._close(tuple(self.folds))
+        self._fold(Windowing(node.size, node.shift, node.stride, node.drop_remainder))
+        self._place(GatherOp(_stacked, "window"), None)
 
     def _pack(self, node: plan.PackSequences) -> None:
         if node.num_bins is None:
@@ -198,26 +268,35 @@ class _Builder:
         else:
             fold = FirstFit(node.length, node.num_bins, weight_of)
             self._hold(whole_sequence_length(node.length), "pack_sequences", fold)
-        self._place(GatherOp(pack_rows(node.length, node.padding_value), node.length, "pack_sequences"), None)
+        self._place(GatherOp(pack_rows(node.length, node.padding_value), "pack_sequences", places_in_use), None)
 
-    def _batch(self, node: plan.Batch | plan.PaddedBatch) -> None:
-        self.folds.append(Batching(node.batch_size, node.drop_remainder))
+    def _batch(self, node: plan.AnyBatch) -> None:
+        fold = Batching(node.batch_size, node.drop_remainder)
+        batch = batch_plan(node, None)
+        if self._only_maps() and self.done:
+            # Batching commutes with maps: done in the sequencer before them, it lets their results be written straight into the batch.
+            before = self.done[-1]
+            assert before.folds is not None
+            self.done[-1] = replace(before, folds=(*before.folds, fold))
+            operators = tuple(cast(Operator, step) for _, step in self.steps)
+            name = "+".join(step.name for step in operators)
+            self.segment, self.steps = SegmentPlan(stages=(StagePlan(name=name, operators=operators),), batch=batch), []
+            return
+        self.folds.append(fold)
         self._close(tuple(self.folds))
-        self.segment = SegmentPlan(batch=BatchPlan(batch_size=node.batch_size, length=None, padding=padding_of(node)))
+        self.segment = SegmentPlan(batch=batch)
 
     def _number(self, fold: Fold) -> None:
         """Add a numbering fold; below maps it moves into the sequencer before them, because it commutes with them."""
         if not self.folds and self.done and not self._sifts():
-            before = self.done[-1]
+            place = len(self.done) - 1
+            while place and self.done[place].transparent:
+                place -= 1
+            before = self.done[place]
             assert before.folds is not None
-            self.done[-1] = replace(before, folds=(*before.folds, fold))
+            self.done[place] = replace(before, folds=(*before.folds, fold))
             return
         self.folds.append(fold)
-
-
-def _buffering(node: plan.Shuffle) -> Fold:
-    assert node.buffer_size is not None
-    return Buffering(node.buffer_size, node.buffer_bytes, node.seed, node.reshuffle_each_epoch, weight_of)
 
 
 def _checked_length(node: plan.BucketByLength) -> Callable[[Any], int]:
@@ -226,6 +305,11 @@ def _checked_length(node: plan.BucketByLength) -> Callable[[Any], int]:
 
 def _checked_class(node: plan.RejectionResample) -> Callable[[Any], int]:
     return lambda element: whole_number(node.fn(element), "a class", len(node.target), f"rejection_resample({node.name})")
+
+
+def _stacked(values: tuple[Any, ...], layout: None) -> Any:
+    """Make one element of a window behind a filter."""
+    return stack_rows(list(values), lambda row: f"number {row} of the window")
 
 
 def _numbered(number: int, piece: Piece) -> Piece:

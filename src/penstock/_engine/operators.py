@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
 from penstock._contracts.transform import BlockTransform, Transform
-from penstock._engine.program import StagePlan
+from penstock._engine.program import BatchPlan, StagePlan
+from penstock._ops.cached import CacheLeaf
+from penstock._ops.collation import Collation, Pad, Ragged, Stack
 from penstock._ops.leaves import BatchLeaf, ConcatenateLeaf, ReadLeaf, ZipLeaf
 from penstock._ops.map import MapOp
 from penstock._ops.operator import ChainOp, Leaf, Operator
 from penstock._ops.positions import EnumerateOp, RepeatOp, ShardOp, ShuffleOp, SkipOp
 from penstock._ops.transforms import Step, TransformsOp
-from penstock._order.arithmetic import INFINITE
+from penstock._order.arithmetic import INFINITE, Length
 from penstock._plan import node as plan
-from penstock._plan.length import length_of
+from penstock._plan.length import length_of, passes_of
 
 __all__ = [
     "BATCHES",
@@ -23,17 +24,17 @@ __all__ = [
     "Fusible",
     "Item",
     "Placed",
+    "batch_plan",
     "chain_of",
     "evaluator",
     "fuse",
     "items_of",
     "map_item",
     "operators_of",
-    "padding_of",
     "stages_of",
 ]
 
-BATCHES = (plan.Batch, plan.PaddedBatch)
+BATCHES = (plan.Batch, plan.PaddedBatch, plan.RaggedBatch, plan.Window)
 
 
 def evaluator(root: plan.Node) -> ChainOp:
@@ -88,11 +89,22 @@ def _leaf(node: plan.Node, counter: Counter) -> Leaf:
     match node:
         case plan.Read():
             return _read_leaf(node.source)
+        case plan.Cache():
+            return _cache_leaf(node, counter)
         case plan.Zip():
             return ZipLeaf(tuple(_branch(child, counter) for child in node.children))
     assert isinstance(node, plan.Concatenate), node
     lengths = tuple(2**63 - 1 if length == INFINITE else int(length or 0) for length in map(length_of, node.children))
     return ConcatenateLeaf(_branches(node, counter), lengths, node.parts_of_one)
+
+
+def _cache_leaf(node: plan.Cache, counter: Counter) -> CacheLeaf:
+    """Count the random operators below a cache from 1 again: what is kept must not depend on where in a plan the cache stands."""
+    below = Counter(fused=counter.fused)
+    child = _branch(node.child, below)
+    counter.fused = below.fused
+    counter.random += below.random
+    return CacheLeaf(child, node.store, passes_of(node))
 
 
 def _read_leaf(source: IndexedSource) -> ReadLeaf:
@@ -116,13 +128,15 @@ def _branch(root: plan.Node, counter: Counter) -> ChainOp:
 
 
 def operators_of(chain: list[plan.Node], counter: Counter) -> tuple[Leaf, list[Item]]:
-    """Turn an indexable chain into a leaf and operators; a batch inside becomes part of the leaf."""
-    leaf: Leaf = _leaf(chain[0], counter)
+    """Turn an indexable chain into a leaf and operators; a batch or cache inside becomes part of the leaf."""
+    start = max((place for place, node in enumerate(chain) if isinstance(node, plan.Cache)), default=0)
+    leaf: Leaf = _leaf(chain[start], counter)
     items: list[Item] = []
-    for node in chain[1:]:
+    for node in chain[start + 1 :]:
         if isinstance(node, BATCHES):
             inner = ChainOp(leaf, tuple(fuse(items, counter)))
-            leaf, items = BatchLeaf(inner, length_of(node.child), node.batch_size, padding_of(node)), []
+            batch = batch_plan(node, length_of(node.child))
+            leaf, items = BatchLeaf(inner, batch.length, batch.batch_size, batch.collation, batch.shift, batch.stride), []
         else:
             items.extend(items_of(node, counter))
     return leaf, items
@@ -197,5 +211,17 @@ def stages_of(items: list[Item], counter: Counter) -> list[StagePlan]:
     return out
 
 
-def padding_of(node: plan.Batch | plan.PaddedBatch) -> tuple[Any, Any] | None:
-    return (node.padded_shapes, node.padding_values) if isinstance(node, plan.PaddedBatch) else None
+def batch_plan(node: plan.AnyBatch | plan.Window, length: Length) -> BatchPlan:
+    """Say which rows a batch or window has, and what becomes of them; `length` is that of the elements below."""
+    if isinstance(node, plan.Window):
+        return BatchPlan(batch_size=node.size, length=length, collation=Stack(), shift=node.shift, stride=node.stride)
+    return BatchPlan(batch_size=node.batch_size, length=length, collation=_collation(node), shift=node.batch_size)
+
+
+def _collation(node: plan.AnyBatch) -> Collation:
+    match node:
+        case plan.PaddedBatch():
+            return Pad(node.padded_shapes, node.padding_values)
+        case plan.RaggedBatch():
+            return Ragged(node.ragged)
+    return Stack()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from penstock._engine.unit import Piece, Result, Unit
@@ -9,7 +10,7 @@ from penstock._ops.weigh import Gathered, Weighed
 from penstock._order.chain import Held
 from penstock._order.holding import Group
 
-__all__ = ["bare", "pieces_by_input", "unwrapped", "weight_of"]
+__all__ = ["bare", "helds_in", "pieces_by_input", "unwrapped", "weight_of"]
 
 
 def pieces_by_input(unit: Unit) -> list[list[Piece]]:
@@ -45,12 +46,23 @@ def bare(piece: Piece) -> Piece:
     return Piece(piece.value.value, piece.key) if type(piece.value) is Weighed else piece
 
 
+def helds_in(out: Any) -> Sequence[Held]:
+    """List the items in what comes out of a chain of folds that does not unwrap."""
+    if isinstance(out, Held):
+        return (out,)
+    if isinstance(out, Group):
+        return out.items
+    return [held for part in out for held in helds_in(part)] if isinstance(out, list) else ()
+
+
 def unwrapped(out: Any) -> Any:
-    """Return what leaves a holding fold as the next segment takes it: a piece, or a list of pieces for a batch."""
+    """Return what leaves the folds as the next segment takes it: a piece, or a list of pieces for a batch."""
     if isinstance(out, Held):
         return bare(out.item)
     if isinstance(out, list):
-        return [bare(held.item) for held in out]
+        return [unwrapped(part) for part in out]
+    if isinstance(out, Piece):
+        return bare(out)
     assert isinstance(out, Group)
     pieces = [bare(held.item) for held in out.items]
     return Piece(Gathered(tuple(piece.value for piece in pieces), out.layout), pieces[0].key)

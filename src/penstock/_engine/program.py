@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from penstock._contracts.source import StreamSource
 from penstock._ops.block import Block, Ints
+from penstock._ops.collation import Collation
 from penstock._ops.operator import Leaf, Operator
 from penstock._order.arithmetic import Length
 from penstock._order.folds import Fold
@@ -37,11 +38,16 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
-    """How rows become batches. `length` is that of the elements below, for the last batch of a pass."""
+    """How rows become batches. `length` is that of the elements below, for the last batch of a pass.
+
+    Batch i has the elements i * shift + j * stride of a pass, for j below `batch_size`.
+    """
 
     batch_size: int
     length: Length
-    padding: tuple[Any, Any] | None
+    collation: Collation
+    shift: int
+    stride: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock._contracts.source import StreamSource
+from penstock._contracts.source import StatefulStream, StreamSource
 from penstock._engine.tune import BlockSize
-from penstock._engine.unit import Failure, Token, Unit
+from penstock._engine.unit import NOTHING_DONE, Done, Failure, Note, Token, Unit
 from penstock._ops.block import Block, ElementFailed
-from penstock.errors import LengthMismatch
+from penstock.errors import LengthMismatch, StateUnavailable
 
 __all__ = ["Reader"]
 
@@ -22,16 +22,23 @@ _SLICE_NS = 2_000_000  # a slow generator hands over what it has after this time
 class Reader:
     """The passes of a generator, cut into units. `read` is called by one thread at a time; the flags are the engine's."""
 
-    def __init__(self, source: StreamSource, start: tuple[int, int], num_passes: float) -> None:
-        """Start at position start[1] of pass start[0]; elements before it are read and dropped."""
+    def __init__(self, source: StreamSource, start: Token, num_passes: float) -> None:
+        """Start at position start.source[1] of pass start.source[0].
+
+        Elements before it and those of start.done are read and dropped; those before start.note are not read.
+        """
         self.busy = False
         self.done = False
         self._source = source
-        self._pass_number, self._skip = start
+        self._stateful = source if isinstance(source, StatefulStream) else None
+        self._note = self._resume_at = start.note
+        self._pass_number, self._skip = start.source
+        self._done = start.done
         self._position = 0
         self._num_passes = num_passes
         self._iterator: Iterator[Any] | None = None
         self._cut_pass = -1
+        self._failed = False
         self._unclosed: BaseException | None = None
         self._blocks = BlockSize()
 
@@ -51,6 +58,8 @@ class Reader:
     def cut(self, pass_number: int) -> None:
         """Ask for the end of a pass: what is left of it is not wanted. From any thread."""
         self._cut_pass = max(self._cut_pass, pass_number)
+        if self._failed and pass_number >= self._pass_number:  # it failed behind what anybody wanted of the pass
+            self._failed = self.done = False
 
     def read(self, count: int) -> tuple[Unit, Failure | None]:
         """Read up to `count` elements of the current pass; a failure's `at` is the position of the element that failed."""
@@ -61,15 +70,15 @@ class Reader:
             ended = self._fill(rows, count)
         except ElementFailed as failed:
             failure = Failure(failed.offset, failed.error, failed.stage, 0)
-            self.done = True
-        first, self._position = self._position, self._position + len(rows)
+            self._failed = self.done = True
+        first, self._position, beyond = self._position, self._position + len(rows), self._done
         if ended:
             try:
                 self._next_pass()
             except ElementFailed as failed:
                 failure = Failure(failed.offset, failed.error, failed.stage, 0)
                 self.done = True
-        return self._unit(pass_number, first, rows, ended), failure
+        return self._unit(pass_number, first, rows, beyond, ended), failure
 
     def close(self) -> None:
         """End the generator: its `finally` blocks run. Raises what they raise, also when that was in an earlier `read`."""
@@ -89,10 +98,17 @@ class Reader:
         """Read into `rows` until there are `count`, or for a while; return whether the pass is at its end."""
         deadline_ns, declared = time.perf_counter_ns() + _SLICE_NS, self._source.declared_length()
         try:
+            if self._cut_pass >= self._pass_number:
+                return True
             iterator = self._begin()
             while len(rows) < count:
                 if self._cut_pass >= self._pass_number:
+                    if self._note is not None and self._note.pass_number == self._pass_number:
+                        self._note = self._note._replace(cut=True)
                     return True
+                delivered = self._delivered(self._position + len(rows))
+                if delivered and rows:
+                    break  # a unit has no gaps
                 try:
                     rows.append(next(iterator))
                 except StopIteration:
@@ -101,16 +117,29 @@ class Reader:
                 if declared is not None and self._position + len(rows) > declared:
                     rows.pop()
                     raise self._mismatch(declared, f"more than {declared}")
+                if delivered:
+                    rows.clear()
+                    self._position += 1
+                if len(rows) == 1 and self._stateful is not None:
+                    self._note = self._noted(self._stateful)
                 if time.perf_counter_ns() > deadline_ns:
                     break
         except BaseException as error:
             raise ElementFailed(self._position + len(rows), "read", error) from error
         return False
 
+    def _delivered(self, position: int) -> bool:
+        """Tell whether an earlier run delivered this element, in completion order."""
+        runs = self._done.runs
+        if runs and runs[0][1] <= position:
+            runs = runs[1:]
+            self._done = self._done._replace(runs=runs)
+        return bool(runs) and runs[0][0] <= position
+
     def _begin(self) -> Iterator[Any]:
         if self._iterator is None:
-            self._iterator = iter(self._source.open())
-            self._position = 0
+            self._open()
+            assert self._iterator is not None
             while self._position < self._skip and self._cut_pass < self._pass_number:
                 try:
                     next(self._iterator)
@@ -124,6 +153,31 @@ class Reader:
             self._skip = 0
         return self._iterator
 
+    def _open(self) -> None:
+        """Open the current pass, after a resume behind the last note."""
+        note, self._resume_at = self._resume_at, None
+        self._position = 0
+        if note is None or self._stateful is None:
+            self._iterator = iter(self._source.open(self._pass_number))
+            return
+        self._iterator = iter(self._stateful.open_at(note.pass_number, note.state))
+        if note.pass_number == self._pass_number:
+            self._position = note.position
+            return
+        for _ in self._iterator:  # how the next pass begins may depend on the end of this one, or on its beginning if it was cut
+            if note.cut:
+                break
+        self.close()
+        self._iterator = iter(self._source.open(self._pass_number))
+
+    def _noted(self, stream: StatefulStream) -> Note:
+        """Note where the stream is, behind the first element of a unit: once per block, for it may cost as much as reading an element."""
+        place = self._pass_number, self._position + 1
+        try:
+            return Note(*place, stream.state())
+        except StateUnavailable as missing:
+            return Note(*place, None, missing=missing)
+
     def _next_pass(self) -> None:
         try:
             self.close()
@@ -131,7 +185,7 @@ class Reader:
             self._unclosed = error  # what was wanted of the pass may all be delivered: then the end of the feed raises it
             raise ElementFailed(self._position, "read", error) from error
         self._pass_number += 1
-        self._position = 0
+        self._position, self._done = 0, NOTHING_DONE
         self.done = self._pass_number >= self._num_passes
 
     def _check_length(self, count: int) -> None:
@@ -146,7 +200,7 @@ class Reader:
             fix="correct length=, or leave it out",
         )
 
-    def _unit(self, pass_number: int, first: int, rows: list[Any], ended: bool) -> Unit:
+    def _unit(self, pass_number: int, first: int, rows: list[Any], beyond: Done, ended: bool) -> Unit:
         count = len(rows)
         positions = np.arange(first, first + count, dtype=np.int64)
         block = Block(np.full(count, pass_number, np.int64), positions, np.zeros(count, np.uint64), rows=rows)
@@ -158,8 +212,8 @@ class Reader:
             num_items=count,
             num_rows=count,
             given=block,
-            tokens=[Token((pass_number, first + number + 1)) for number in range(count)],
+            tokens=[Token((pass_number, first + number + 1), (), beyond, self._note) for number in range(count)],
             ends_pass=ended,
         )
-        unit.pass_token = Token((pass_number + 1, 0))
+        unit.pass_token = Token((pass_number + 1, 0), note=self._note)
         return unit

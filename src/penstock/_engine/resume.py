@@ -2,40 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
+from penstock._contracts.source import StatefulStream, StreamSource
 from penstock._engine.lower import lower
-from penstock._engine.unit import Record, Token
+from penstock._engine.unit import Done, Note, Record, Token
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.chain import HoldingFold
 from penstock._order.folds import Fold
 from penstock._plan.describe import lines, sources
 from penstock._plan.length import is_indexable, length_of, walk
-from penstock._plan.node import Batch, Node, PaddedBatch, ReadStream, Repeat, Shard, children_of
+from penstock._plan.node import AnyBatch, Map, Node, Prefetch, ReadStream, Repeat, Shard, children_of
 from penstock._plan.progress import GlobalPosition, global_position, resharded, shard_of
 from penstock._plan.saved import FORMAT, checked, compare, sealed
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 
-__all__ = ["restored", "saved"]
+__all__ = ["Form", "Part", "restored", "saved"]
 
-Part = tuple[Node, Token]
+
+class Form(NamedTuple):
+    """What is lowered, and how."""
+
+    root: Node
+    folded: bool
+
+
+class Part(NamedTuple):
+    """A program to run from a token on."""
+
+    form: Form
+    token: Token
+
+
 _LARGEST = 2**63 - 1
 
 
-def saved(root: Node, part: Node, token: Token, step: int, dataset: list[dict[str, Any]], version: str) -> dict[str, Any]:
-    """Return the state that resumes right behind `token` of `part`, a part of the plan `root`.
+def saved(root: Node, form: Form, token: Token, step: int, dataset: list[dict[str, Any]], version: str) -> dict[str, Any]:
+    """Return the state that resumes right behind `token` of `form`, a part of the plan `root`.
 
     Raises:
         StateUnavailable: when the source is a generator that may not be read again.
     """
-    for node in sources(root):
-        if isinstance(node, ReadStream) and not node.source.can_fast_forward():
-            raise StateUnavailable(
-                "a generator cannot say where it is, so this feed has no state to save",
-                where=node.source.label(),
-                fix="use from_source with __getitem__, or from_generator(fn, fast_forward=True) to read and drop what was delivered",
-            )
-    shard = _movable_shard(root)
+    note = _note_of(root, token)
+    shard = None if form.folded else _movable_shard(root)
     shards = [node for node in walk(root) if isinstance(node, Shard)]
     record: dict[str, Any] = {
         "penstock_state": FORMAT,
@@ -48,18 +57,44 @@ def saved(root: Node, part: Node, token: Token, step: int, dataset: list[dict[st
         "global": None,
     }
     if shard is not None:
-        place = global_position(part, token.source[1])
+        place = global_position(form.root, token.source[1])
         record["global"] = {"epoch": place.epoch, "element": place.element}
     else:
         record["position"] = {
+            "folded": form.folded,
             "source": list(token.source),
+            "done": [[list(run) for run in token.done.runs], [[place, list(results)] for place, results in token.done.partial]],
             "sequencers": [[skip, mode, list(states), recall, drop] for skip, mode, states, recall, drop in token.sequencers],
         }
+        if note is not None:
+            record["position"]["stream"] = {"pass": note.pass_number, "position": note.position, "cut": note.cut, "state": note.state}
     return sealed(record)
 
 
-def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: bool) -> tuple[list[Part], int]:
-    """Return the parts to run for a saved state, and its step.
+def _note_of(root: Node, token: Token) -> Note | None:
+    """Return what a stream said of its place, when a resume is to go there.
+
+    Raises:
+        StateUnavailable: when a stream cannot be brought back to its place.
+    """
+    note = token.note
+    for node in sources(root):
+        if not isinstance(node, ReadStream) or node.source.can_fast_forward():
+            continue
+        if not isinstance(node.source, StatefulStream):
+            raise StateUnavailable(
+                "a generator cannot say where it is, so this feed has no state to save",
+                where=node.source.label(),
+                fix="use from_source with __getitem__, from_stream with an object that has state_dict() and load_state_dict(), "
+                "or fast_forward=True to read and drop what was delivered",
+            )
+        if note is not None and note.missing is not None:
+            raise StateUnavailable(note.missing.what, where=note.missing.where, fix=note.missing.fix)
+    return None if note is None or note.missing is not None else note
+
+
+def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: bool, folded: bool) -> tuple[list[Part], int]:
+    """Return the parts to run for a saved state, and its step. With `folded` they are folded; a folded state stays so without it.
 
     Raises:
         StateDamaged: when the state is cut, changed or out of bounds.
@@ -72,7 +107,8 @@ def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: b
     shards = [[node.num_shards, node.index] for node in walk(root) if isinstance(node, Shard)]
     if record["global"] is not None and _movable_shard(root) is not None:
         place = _global_place(root, record["global"])
-        return _parts(root, place), step
+        parts = _parts(root, place)
+        return [_folded_part(root, part) for part in parts] if folded else parts, step
     if strict and record["shard"] != shards:
         raise StateMismatch(
             f"the state was saved with shard{_words(record['shard'])} and this plan has shard{_words(shards)}; a state moves to another "
@@ -80,7 +116,8 @@ def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: b
             where="load_state_dict()",
             fix="resume with the same shards, or put shard() above shuffle and filter",
         )
-    return [(root, _token(root, record["position"]))], step
+    part = _part(root, record["position"])
+    return [_folded_part(root, part) if folded else part], step
 
 
 def _movable_shard(root: Node) -> Shard | None:
@@ -127,8 +164,8 @@ def _above(root: Node, node: Node, shard: Shard) -> bool:
 def _parts(root: Node, place: GlobalPosition) -> list[Part]:
     position = _aligned(root, place)
     if position is not None:
-        return [(root, Token((0, position)))]
-    return [(part, Token((0, 0))) for part in resharded(root, place)]
+        return [Part(Form(root, False), Token((0, position)))]
+    return [Part(Form(part, False), Token((0, 0))) for part in resharded(root, place)]
 
 
 def _aligned(root: Node, place: GlobalPosition) -> int | None:
@@ -149,7 +186,7 @@ def _aligned(root: Node, place: GlobalPosition) -> int | None:
     position: int | None = offset
     has_repeat = False
     for node in reversed(chain):
-        if isinstance(node, (Batch, PaddedBatch)):
+        if isinstance(node, AnyBatch):
             if position is None or position % node.batch_size:
                 return None
             position //= node.batch_size
@@ -161,9 +198,53 @@ def _aligned(root: Node, place: GlobalPosition) -> int | None:
     return position
 
 
-def _token(root: Node, record: Any) -> Token:
+def _folded_part(root: Node, part: Part) -> Part:
+    """Say a place between batches whose rows are arithmetic as a place between elements.
+
+    Raises:
+        StateMismatch: something stands above the batch that makes this impossible.
+    """
+    form, token = part
+    if form.folded or not is_indexable(root):
+        if any(record.recall or record.drop for record in token.sequencers):
+            raise StateMismatch(
+                "this state was saved with ordered=True and holds elements in a shuffle buffer, bucket or pack in their order",
+                where="load_state_dict()",
+                fix="resume with ordered=True",
+            )
+        return Part(Form(form.root, True), token)
+    chain = [form.root]
+    while len(children_of(chain[-1])) == 1:
+        chain.append(children_of(chain[-1])[0])
+    lowest = max((place for place, node in enumerate(chain) if isinstance(node, AnyBatch)), default=None)
+    if lowest is None:
+        return Part(Form(form.root, True), token)
+    batch, above = chain[lowest], chain[:lowest]
+    if form.root is not root or not all(isinstance(node, (Map, Prefetch, Repeat)) for node in above):
+        raise StateMismatch(
+            "a state that was saved with ordered=True cannot be moved to completion order here: something other than map, prefetch and "
+            "repeat stands above the batch, or the number of shards changes as well",
+            where="load_state_dict()",
+            fix="resume with ordered=True",
+        )
+    assert isinstance(batch, AnyBatch)
+    passes, position, states = 0, token.source[1], []
+    for node in above:
+        if isinstance(node, Repeat):
+            length = int(length_of(node.child) or 1)
+            number, position = divmod(position, length)
+            if node.count is not None and number >= node.count:
+                number, position = node.count - 1, length
+            passes = passes * (node.count or 1) + number
+            states.append(number)
+    element = int(min(position * batch.batch_size, length_of(batch.child) or 0))
+    return Part(Form(root, True), Token((passes, element), (Record(0, 0, ([], *reversed(states))),)))
+
+
+def _part(root: Node, record: Any) -> Part:
     """Check a position against the plan's program."""
-    program = lower(root)
+    folded = isinstance(record, dict) and record.get("folded") is True
+    program = lower(root, folded=folded)
     first = program.segments[0]
     folds = [segment.folds for segment in program.segments if segment.folds is not None and not segment.transparent]
     if not isinstance(record, dict) or not isinstance(record.get("source"), list) or len(record["source"]) != 2:
@@ -176,7 +257,25 @@ def _token(root: Node, record: Any) -> Token:
     out = []
     for saved_record, chain in zip(sequencers, folds, strict=False):
         out.append(_record(saved_record, chain))
-    return Token(source, tuple(out))
+    return Part(Form(root, folded), Token(source, tuple(out), _done(record.get("done")), _note(first.stream, source, record.get("stream"))))
+
+
+def _done(record: Any) -> Done:
+    """Check what was delivered in completion order."""
+    try:
+        runs, partial = record
+        out = Done(
+            tuple((_count(begin, "run"), _count(end, "run")) for begin, end in runs),
+            tuple((_count(place, "position"), tuple(_count(number, "result") for number in results)) for place, results in partial),
+        )
+    except (TypeError, ValueError) as error:
+        if isinstance(error, StateDamaged):
+            raise
+        return Done(((_count(None, "list of runs"), 0),))
+    places = [place for run in out.runs for place in run]
+    if places != sorted(places):
+        _count(places, "list of runs")
+    return out
 
 
 def _record(saved_record: Any, folds: tuple[Fold, ...]) -> Record:
@@ -223,3 +322,21 @@ def _damaged_fold(words: str) -> StateDamaged:
         where="load_state_dict()",
         fix="use an older checkpoint; this one would skip or repeat elements",
     )
+
+
+def _note(stream: StreamSource | None, source: tuple[int, int], record: Any) -> Note | None:
+    """Check what a stream said of its place: not behind the place of delivery, and for a stream that can go there."""
+    if record is None:
+        return None
+    if not isinstance(record, dict) or not isinstance(record.get("cut"), bool) or "state" not in record:
+        _count(None, "stream state")
+    place = (_count(record.get("pass"), "stream's pass", source[0]), _count(record.get("position"), "stream's position"))
+    if place > source:
+        _count(place[1], "stream's position", source[1])
+    if stream is None or not (isinstance(stream, StatefulStream) or stream.can_fast_forward()):
+        raise StateMismatch(
+            "the state holds the place of a stream with states, and this source has none",
+            where="load_state_dict()",
+            fix="resume with an object that has state_dict() and load_state_dict(), or with fast_forward=True",
+        )
+    return Note(*place, record["state"], record["cut"])

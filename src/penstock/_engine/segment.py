@@ -9,13 +9,15 @@ import numpy as np
 
 from penstock._engine.program import SegmentPlan
 from penstock._engine.tune import BlockSize, UnitSize
-from penstock._engine.unit import Levels, Task, Token, Unit
+from penstock._engine.unit import NOTHING_DONE, Levels, Task, Token, Unit
 from penstock._ops.block import Block
 from penstock._ops.operator import ChainOp
 from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import batch_rows
 
 __all__ = ["Segment", "given_unit"]
+
+_UNKNOWN = 1 << 40
 
 
 class Segment:
@@ -28,11 +30,17 @@ class Segment:
         opened, committed: how many units.
         guess: the spec of the last finished batch.
         most_rows: of a unit without a batch, for the byte budget.
+        loose: whether units are committed as they are finished; the end of a pass still waits for all of it.
+        lowest: the first unit that is not committed.
+        rows_open: of the units that are not committed.
         failed_seq: the lowest unit that failed, or None; nothing behind it is claimed.
     """
 
     __slots__ = (
         "_current",
+        "_done",
+        "_ends",
+        "_gone",
         "_next_item",
         "_num_passes",
         "_pass_number",
@@ -45,17 +53,21 @@ class Segment:
         "finished",
         "guess",
         "inbox",
+        "keeps_going",
+        "loose",
+        "lowest",
         "most_rows",
         "number",
         "opened",
         "plan",
         "queues",
         "reading",
+        "rows_open",
         "units",
     )
 
-    def __init__(self, number: int, plan: SegmentPlan, num_passes: float, source: tuple[int, int]) -> None:
-        """Start at position `source[1]` of pass `source[0]`; a leaf has `num_passes` passes in all."""
+    def __init__(self, number: int, plan: SegmentPlan, num_passes: float, start: Token) -> None:
+        """Start at (pass, position) `start.source`, without what `start.done` names; a leaf has `num_passes` passes in all."""
         self.number = number
         self.plan = plan
         self.inbox: deque[Unit] = deque()
@@ -68,11 +80,17 @@ class Segment:
         self.guess: BatchSpec | None = None
         self.failed_seq: int | None = None
         self.exhausted = False
-        self.most_rows = 1 << 40
+        self.most_rows = _UNKNOWN
         self.reading = False
+        self.loose = self.keeps_going = False
+        self.lowest = 0
+        self.rows_open = 0
+        self._ends: deque[int] = deque()
+        self._gone: set[int] = set()
         self.cut_pass = -1
         self._num_passes = num_passes
-        self._pass_number, self._next_item = source
+        self._pass_number, self._next_item = start.source
+        self._done = start.done
         self._current: Unit | None = None
         self._positions = ChainOp(plan.leaf, tuple(op for stage in plan.stages for op in stage.operators)) if plan.leaf else None
 
@@ -89,6 +107,9 @@ class Segment:
     def open(self) -> Unit:
         """Open the next unit."""
         unit = self._open_leaf() if self.plan.leaf is not None else self._open_given()
+        self.rows_open += unit.num_rows
+        if unit.ends_pass:
+            self._ends.append(unit.seq)
         if unit.num_rows:
             self._current = unit
         return unit
@@ -102,20 +123,29 @@ class Segment:
     def _open_leaf(self) -> Unit:
         length = self.plan.length
         assert length is not None
-        if self.cut_pass >= self._pass_number:
-            count = 0
-        else:
-            wanted = self.units.items if self.plan.batch else min(self.blocks[0].rows(1 << 40, 1), self.most_rows)
-            count = int(min(wanted, length - self._next_item))
-        first, pass_number = self._next_item, self._pass_number
+        wanted = self.units.items if self.plan.batch else min(self.blocks[0].rows(1 << 40, 1), self.most_rows)
+        self._leave_out_done()
+        border = self._done.runs[0][0] if self._done.runs else length
+        count = 0 if self.cut_pass >= self._pass_number else int(min(wanted, border - self._next_item))
+        first, pass_number, beyond = self._next_item, self._pass_number, self._done
         self._next_item += count
+        self._leave_out_done()
         ends = count == 0 or self._next_item == length
         if ends:
-            self._pass_number, self._next_item = pass_number + 1, 0
+            self._pass_number, self._next_item, self._done = pass_number + 1, 0, NOTHING_DONE
             self.exhausted = self._pass_number >= self._num_passes
         unit = self._leaf_unit(pass_number, first, count, ends)
+        unit.beyond = beyond
         self.opened += 1
         return unit
+
+    def _leave_out_done(self) -> None:
+        """Go on behind what an earlier run delivered in completion order."""
+        while self._done.runs and self._done.runs[0][0] <= self._next_item:
+            self._next_item = max(self._next_item, self._done.runs[0][1])
+            self._done = self._done._replace(runs=self._done.runs[1:])
+        if self._done.partial and self._done.partial[-1][0] < self._next_item:
+            self._done = self._done._replace(partial=())
 
     def _leaf_unit(self, pass_number: int, first: int, count: int, ends: bool) -> Unit:
         plan = self.plan
@@ -129,7 +159,8 @@ class Segment:
                 epochs, positions = step.down(epochs, positions)
                 top_levels.append((epochs, positions))
             top_levels.reverse()
-            epochs, positions, sizes = batch_rows(epochs, positions, plan.batch.length, plan.batch.batch_size)
+            batch = plan.batch
+            epochs, positions, sizes = batch_rows(epochs, positions, batch.length, batch.batch_size, batch.shift, batch.stride)
         assert self._positions is not None
         return Unit(
             seq=self.opened,
@@ -182,13 +213,35 @@ class Segment:
             self.queues[task.stage].appendleft(task)
 
     def fail(self, unit: Unit) -> None:
-        """Note that a unit failed: nothing behind it is of use."""
+        """Note that a unit failed: nothing behind it is of use, unless it may stand behind the end of its pass."""
+        if self.keeps_going:
+            return
         if self.failed_seq is None or unit.seq < self.failed_seq:
             self.failed_seq = unit.seq
 
+    @property
+    def known_rows(self) -> int:
+        """How many elements fit the byte budget of a unit, or 0 as long as their size is not known."""
+        return self.most_rows if self.most_rows < _UNKNOWN else 0
+
     def next_finished(self) -> Unit | None:
-        """Return the next unit in order if it is finished, without taking it."""
-        return self.finished.get(self.committed)
+        """Return the next unit to commit if it is finished, without taking it."""
+        if not self.loose:
+            return self.finished.get(self.committed)
+        border = self._ends[0] if self._ends else self.opened
+        return next((unit for seq, unit in self.finished.items() if seq < border or seq == self.committed), None)
+
+    def commit(self, unit: Unit) -> None:
+        """Take a finished unit out."""
+        del self.finished[unit.seq]
+        self.committed += 1
+        self.rows_open -= unit.num_rows
+        if unit.ends_pass:
+            self._ends.remove(unit.seq)
+        self._gone.add(unit.seq)
+        while self.lowest in self._gone:
+            self._gone.remove(self.lowest)
+            self.lowest += 1
 
     def where(self, unit: Unit, row: int) -> tuple[str, tuple[int, int]]:
         """Return where a row comes from, in words, and its key (epoch, index)."""

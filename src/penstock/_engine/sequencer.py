@@ -49,6 +49,7 @@ class Sequencer:
         "_holds",
         "_mode",
         "_num_outs",
+        "_partial",
         "_patience",
         "_skip",
         "_started",
@@ -71,20 +72,20 @@ class Sequencer:
         self._emitted = 0 if saved is None else 1  # a pass that gave something before the save is not an empty one
         self._started = False
         self._transparent = transparent
+        self._partial = (before.source[0], dict(before.done.partial))
 
     def take(self, unit: Unit) -> Sequenced:
         """Take one finished unit, in order."""
         items: list[Any] = []
         tokens: list[Token] = []
         try:
-            ends, cut, empty = self._take(unit, items, tokens)
+            out = self._take(unit, items, tokens)
         except StateMismatch as error:  # what was held when the state was saved did not come again
             return Sequenced(items, tokens, False, Failure(len(items), error, "resume", 0), False, False)
         self._emitted += len(items)
-        return Sequenced(items, tokens, ends, unit.tail, cut, empty)
+        return out
 
-    def _take(self, unit: Unit, items: list[Any], tokens: list[Token]) -> tuple[bool, bool, bool]:
-        """Fold a unit; return (whether the end of a pass goes on, whether the rest of the pass is cut, whether a pass was empty)."""
+    def _take(self, unit: Unit, items: list[Any], tokens: list[Token]) -> Sequenced:
         ends = cut = False
         if not self._started:
             self._started = True
@@ -95,10 +96,12 @@ class Sequencer:
             for number, results in enumerate(pieces_by_input(unit)):
                 if self._mode != OPEN:
                     break
-                step_ends, step_cut = self._take_input(unit.token_after(number), results, items, tokens)
+                taken = self._partial[1].get(unit.first + number, ()) if unit.pass_number == self._partial[0] else ()
+                step_ends, step_cut = self._take_input(unit.token_after(number), results, taken, items, tokens)
                 ends, cut = ends or step_ends, cut or step_cut
         empty = False
-        if unit.ends_pass and unit.tail is None:
+        tail = unit.tail if self._mode == OPEN else None  # what fails behind the end of a pass is nobody's
+        if unit.ends_pass and tail is None:
             if self._mode == OPEN:
                 ends = self._end(items, tokens) or ends
             else:
@@ -107,14 +110,16 @@ class Sequencer:
             empty = self._endless and self._emitted + len(items) == 0
             self._emitted = -len(items)
             self._before, self._skip = self._pass_start(unit), 0
-        if self._holds and (ends or (unit.ends_pass and unit.tail is None)):
+        if self._holds and (ends or (unit.ends_pass and tail is None)):
             self._save(self._before, 0)
-        return ends, cut, empty
+        return Sequenced(items, tokens, ends, tail, cut, empty)
 
-    def _take_input(self, after: Token, results: list[Piece], items: list[Any], tokens: list[Token]) -> tuple[bool, bool]:
+    def _take_input(
+        self, after: Token, results: list[Piece], taken: Sequence[int], items: list[Any], tokens: list[Token]
+    ) -> tuple[bool, bool]:
         skip, self._skip = self._skip, 0
         for number, piece in enumerate(results):
-            if number < skip:
+            if number < skip or number in taken:
                 continue
             mark = (self._before, number, self._chain.lower()) if self._holds else None
             outs = self._chain.push(piece, mark)

@@ -9,8 +9,10 @@ import numpy as np
 
 from penstock._ops.block import Block, Ints
 from penstock._ops.rows import Rows
+from penstock._order.runs import Run
+from penstock.errors import StateUnavailable
 
-__all__ = ["Failure", "Levels", "Piece", "Record", "Result", "Task", "Token", "Unit"]
+__all__ = ["NOTHING_DONE", "Done", "Failure", "Levels", "Note", "Piece", "Record", "Result", "Task", "Token", "Unit"]
 
 Levels = list[tuple[Ints, Ints]]
 
@@ -33,11 +35,41 @@ class Record(NamedTuple):
     drop: int = 0
 
 
+class Done(NamedTuple):
+    """What was delivered beyond a position, in completion order.
+
+    Attributes:
+        runs: positions (begin, end) of the pass, ascending.
+        partial: for inputs with several results, (position, the numbers of those that were delivered).
+    """
+
+    runs: tuple[Run, ...] = ()
+    partial: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+
+NOTHING_DONE = Done()
+
+
+class Note(NamedTuple):
+    """Where a stream said that it was: behind element `position` - 1 of pass `pass_number`."""
+
+    pass_number: int
+    position: int
+    state: Any
+    cut: bool = False
+    """Whether the rest of that pass was not wanted: the next one began without it."""
+    missing: StateUnavailable | None = None
+    """Why there is no state."""
+
+
 class Token(NamedTuple):
     """Where to resume. `source` is (pass, position); each sequencer on the way adds a record of its own."""
 
     source: tuple[int, int]
     sequencers: tuple[Record, ...] = ()
+    done: Done = NOTHING_DONE
+    note: Note | None = None
+    """Of a stream that has states: the last one at or before `source`."""
 
 
 class Piece(NamedTuple):
@@ -94,6 +126,7 @@ class Unit:
     result: Result | None = None
     leased: bool = False
     closed: bool = False
+    beyond: Done = NOTHING_DONE
 
     def __post_init__(self) -> None:
         self.limit = self.num_rows
@@ -128,7 +161,7 @@ class Unit:
 
     def token_after(self, item: int) -> Token:
         """Return the state that resumes right behind an item."""
-        return Token((self.pass_number, self.first + item + 1)) if self.tokens is None else self.tokens[item]
+        return Token((self.pass_number, self.first + item + 1), (), self.beyond) if self.tokens is None else self.tokens[item]
 
 
 class Task(NamedTuple):

@@ -12,9 +12,11 @@ from penstock._contracts.element import LEAF, Structure, unflatten
 from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
 from penstock._contracts.transform import Scratch
 
-__all__ = ["Block", "ElementFailed", "Ints", "zeros"]
+__all__ = ["Block", "ElementFailed", "Ints", "Keys", "zeros"]
 
 Ints = NDArray[np.int64]
+Keys = tuple[Ints, Ints, NDArray[np.uint64]]
+"""Epochs, indices and lanes."""
 
 
 class ElementFailed(Exception):

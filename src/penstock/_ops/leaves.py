@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
-from penstock._ops.block import Block, ElementFailed, Ints, zeros
+from penstock._ops.block import Block, ElementFailed, Ints, Keys, zeros
+from penstock._ops.collation import Collation
 from penstock._ops.operator import ChainOp, Leaf
-from penstock._ops.stack import stack_rows
 from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import Length, batch_rows, concatenate_parts
 
@@ -35,6 +36,9 @@ class ReadLeaf:
     def key(self, epoch: int, position: int) -> tuple[int, int]:
         return epoch, position
 
+    def keys(self, epochs: Ints, positions: Ints) -> Keys:
+        return epochs, positions, zeros(len(positions))
+
 
 @dataclass(frozen=True, slots=True)
 class ZipLeaf:
@@ -52,6 +56,9 @@ class ZipLeaf:
 
     def key(self, epoch: int, position: int) -> tuple[int, int]:
         return self.branches[0].key(epoch, position)
+
+    def keys(self, epochs: Ints, positions: Ints) -> Keys:
+        return self.branches[0].keys(epochs, positions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +81,7 @@ class ConcatenateLeaf:
                 failures.append(failure.moved(int(offsets[failure.offset])))
                 continue
             out.epochs[offsets], out.indices[offsets] = part.epochs, part.indices
-            own = np.uint64(0 if self.parts_of_one else child)
-            out.lanes[offsets] = part.lanes * np.uint64(1 if self.parts_of_one else len(self.branches)) + own
+            out.lanes[offsets] = self._lanes(child, part.lanes)
             for offset, row in zip(offsets.tolist(), found, strict=True):
                 rows[offset] = row
         if failures:
@@ -90,6 +96,16 @@ class ConcatenateLeaf:
         child, below = self._branch(position)
         return self.branches[child].key(epoch, below)
 
+    def keys(self, epochs: Ints, positions: Ints) -> Keys:
+        out = epochs.copy(), positions.copy(), zeros(len(positions))
+        for child, offsets, below in concatenate_parts(positions, list(self.lengths)):
+            out[0][offsets], out[1][offsets], lanes = self.branches[child].keys(epochs[offsets], below)
+            out[2][offsets] = self._lanes(child, lanes)
+        return out
+
+    def _lanes(self, child: int, lanes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        return lanes if self.parts_of_one else lanes * np.uint64(len(self.branches)) + np.uint64(child)
+
     def _branch(self, position: int) -> tuple[int, int]:
         child, _, below = concatenate_parts(np.array([position], np.int64), list(self.lengths))[0]
         return child, int(below[0])
@@ -97,15 +113,17 @@ class ConcatenateLeaf:
 
 @dataclass(frozen=True, slots=True)
 class BatchLeaf:
-    """Batches computed whole, for `ds[i]`, for branches and for batches of batches."""
+    """Batches and windows computed whole, for `ds[i]`, for branches and for batches of batches."""
 
     child: ChainOp
     length: Length
     batch_size: int
-    padding: tuple[Any, Any] | None
+    collation: Collation
+    shift: int
+    stride: int
 
     def run(self, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
-        row_epochs, row_positions, sizes = batch_rows(epochs, positions, self.length, self.batch_size)
+        row_epochs, row_positions, sizes = batch_rows(epochs, positions, self.length, self.batch_size, self.shift, self.stride)
         try:
             rows = self.child.run(row_epochs, row_positions, worker).rows()
         except ElementFailed as failure:
@@ -117,15 +135,18 @@ class BatchLeaf:
                 return self.child.where(int(row_epochs[start + row]), int(row_positions[start + row]))
 
             try:
-                out.append(stack_rows(rows[start : start + size], names, self.padding))
+                out.append(self.collation.collate(rows[start : start + size], names))
             except BaseException as error:
                 raise ElementFailed(number, "batch", error) from error
             start += size
         return Block(epochs, positions, zeros(len(positions)), rows=out)
 
     def where(self, epoch: int, position: int) -> str:
-        first = position * self.batch_size
+        first = position * self.shift
         return f"batch {position} (from {self.child.where(epoch, first)})"
 
     def key(self, epoch: int, position: int) -> tuple[int, int]:
         return epoch, position
+
+    def keys(self, epochs: Ints, positions: Ints) -> Keys:
+        return epochs, positions, zeros(len(positions))

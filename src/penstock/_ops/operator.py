@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from penstock._ops.block import Block, Ints
+from penstock._ops.block import Block, Ints, Keys
 from penstock._ops.worker import WorkerContext
 
 __all__ = ["ChainOp", "Leaf", "Operator", "RowSink", "WritesRows", "climb"]
@@ -48,6 +48,9 @@ class Leaf(Protocol):
 
     def key(self, epoch: int, position: int) -> tuple[int, int]:
         """Return (epoch, index) of one element."""
+
+    def keys(self, epochs: Ints, positions: Ints) -> Keys:
+        """Return the keys that `run` gives, without computing an element."""
 
 
 class Operator(Protocol):
@@ -100,6 +103,10 @@ class ChainOp:
     def key(self, epoch: int, position: int) -> tuple[int, int]:
         """Return (epoch, index) of one element in its source."""
         return self.leaf.key(*self._bottom(epoch, position))
+
+    def keys(self, epochs: Ints, positions: Ints) -> Keys:
+        """Return the keys of the elements in their source."""
+        return self.leaf.keys(*self.levels(epochs, positions)[0])
 
     def _bottom(self, epoch: int, position: int) -> tuple[int, int]:
         epochs, positions = self.levels(np.array([epoch], np.int64), np.array([position], np.int64))[0]

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from penstock.errors import SpecError
 
-__all__ = ["pack_rows", "sequence_length", "whole_sequence_length"]
+__all__ = ["pack_rows", "places_in_use", "sequence_length", "whole_sequence_length"]
+
+Row = dict[str, NDArray[Any]]
 
 _RESERVED = ("segment_ids", "positions")
 
@@ -50,15 +52,15 @@ def whole_sequence_length(length: int) -> Callable[[Any], int]:
     return measure
 
 
-def pack_rows(length: int, padding_value: Any) -> Callable[[tuple[Any, ...], Any], tuple[dict[str, NDArray[Any]], int]]:
-    """Return the function that makes a packed row of sequences, and says how many tokens it holds.
+def pack_rows(length: int, padding_value: Any) -> Callable[[tuple[Any, ...], Any], Row]:
+    """Return the function that makes a packed row of sequences.
 
     The row is a dict of the sequences' fields ("tokens" for bare arrays), each [length] with `padding_value` behind the last token, and
     `segment_ids` int32 [length] (1, 2, ... per sequence, 0 for padding) and `positions` int32 [length] (0, 1, ... in each sequence's part).
     """
     counted = np.arange(length, dtype=np.int32)
 
-    def pack(values: tuple[Any, ...], layout: list[tuple[int, int]] | None) -> tuple[dict[str, NDArray[Any]], int]:
+    def pack(values: tuple[Any, ...], layout: list[tuple[int, int]] | None) -> Row:
         first = _fields(values[0])
         spec = {name: array.dtype for name, array in first.items()}
         row = {name: np.empty(length, dtype) for name, dtype in spec.items()}
@@ -77,9 +79,15 @@ def pack_rows(length: int, padding_value: Any) -> Callable[[tuple[Any, ...], Any
         if start < length:
             segments[start:], positions[start:] = 0, 0
             _pad(row, start, padding_value)
-        return {**row, "segment_ids": segments, "positions": positions}, start
+        return {**row, "segment_ids": segments, "positions": positions}
 
     return pack
+
+
+def places_in_use(row: Row) -> tuple[int, int]:
+    """Return how many tokens a packed row holds, and how many it has room for."""
+    segments = row["segment_ids"]
+    return int(np.count_nonzero(segments)), len(segments)
 
 
 def _fields(value: Any) -> dict[str, NDArray[Any]]:

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from penstock._contracts.element import Structure, unflatten
 from penstock._ops.block import Block, ElementFailed
-from penstock._ops.stack import BatchSpec, pad_rows, refuse_row, stack_rows
+from penstock._ops.collation import Collation
+from penstock._ops.stack import BatchSpec
+from penstock.errors import SpecError
 
 __all__ = ["Allocate", "Rows"]
 
@@ -30,7 +32,7 @@ class Rows:
     Thread-safe for different rows.
     """
 
-    __slots__ = ("_allocate", "_arrays", "_guess", "_lock", "_loose", "_names", "_num_rows", "_padding", "_sizes")
+    __slots__ = ("_allocate", "_arrays", "_collation", "_guess", "_in_place", "_lock", "_loose", "_names", "_num_rows", "_sizes")
 
     def __init__(
         self,
@@ -38,7 +40,7 @@ class Rows:
         guess: BatchSpec | None,
         allocate: Allocate,
         names: Callable[[int], str],
-        padding: tuple[Any, Any] | None,
+        collation: Collation,
         lock: AbstractContextManager[Any] | None = None,
     ) -> None:
         """Prepare for batches of the given sizes.
@@ -48,7 +50,7 @@ class Rows:
             guess: the spec of the unit before, or None.
             allocate: gives the memory.
             names: says which element stands in a row, for errors.
-            padding: of padded_batch, or None.
+            collation: what becomes of the rows of a batch.
             lock: held while the arrays are made; None when one thread writes.
         """
         self._sizes = sizes
@@ -56,7 +58,8 @@ class Rows:
         self._guess = guess
         self._allocate = allocate
         self._names = names
-        self._padding = padding
+        self._collation = collation
+        self._in_place = collation.in_place
         self._arrays: list[NDArray[Any]] | None = None
         self._loose: dict[int, Any] = {}
         self._lock = lock or nullcontext()
@@ -73,30 +76,28 @@ class Rows:
 
     def put(self, row: int, element: Any, done: str | None = None) -> None:
         """Write one element."""
-        if self._padding is not None:
+        if not self._in_place:
             self._loose[row] = element
             return
-        arrays = self._open(element, row)
-        assert self._guess is not None
-        if not self._guess.put(arrays, row, element, done):
+        arrays = self._try_open(element, row)
+        if arrays is None or self._guess is None or not self._guess.put(arrays, row, element, done):
             self._loose[row] = element
 
     def put_rows(self, row: int, elements: list[Any]) -> None:
         """Write several elements from `row` on."""
-        if self._padding is None and elements:
-            arrays = self._open(elements[0], row)
-            assert self._guess is not None
-            if self._guess.put_many(arrays, row, elements):
+        if self._in_place and elements:
+            arrays = self._try_open(elements[0], row)
+            if arrays is not None and self._guess is not None and self._guess.put_many(arrays, row, elements):
                 return
         for offset, element in enumerate(elements):
             self.put(row + offset, element)
 
     def put_block(self, row: int, block: Block) -> None:
         """Write a whole block from `row` on, column by column where it has columns."""
-        if self._padding is None and block.columnar:
+        if self._in_place and block.columnar:
             arrays = self.columns_of(block.structure(), row, len(block))
             if arrays is None and self._guess is None:
-                self._open(block.first(), row)
+                self._try_open(block.first(), row)
                 arrays = self.columns_of(block.structure(), row, len(block))
             types = block.leaf_types()
             if arrays is not None and all(
@@ -108,14 +109,14 @@ class Rows:
 
     def array_of(self, field: str) -> NDArray[Any] | None:
         """Return the array of a field of flat dicts, or None when it is not known."""
-        if self._guess is None or self._padding is not None:
+        if self._guess is None or not self._in_place:
             return None
         place = self._guess.place_of(field)
         return None if place is None else self._open(None, 0)[place]
 
     def columns_of(self, structure: Structure, row: int, count: int) -> list[NDArray[Any]] | None:
         """Return the rows of every leaf, or None when no spec is known or it is another one."""
-        if self._guess is None or self._padding is not None or self._guess.structure != structure:
+        if self._guess is None or not self._in_place or self._guess.structure != structure:
             return None
         return [array[row : row + count] for array in self._open(None, row)]
 
@@ -150,18 +151,19 @@ class Rows:
         for row, element in enumerate(loose):
             if element is self:
                 loose[row] = self._element(start + row)
-        if self._padding is not None:
-            return pad_rows(loose, BatchSpec(loose[0], lambda: names(0)), names, self._padding)
-        spec = BatchSpec(loose[0], lambda: names(0))
-        for row, element in enumerate(loose):
-            if spec.difference(element) is not None:
-                refuse_row(spec, 0, row, element, names)
-        return stack_rows(loose, names, None)
+        return self._collation.collate(loose, names)
 
     def _element(self, row: int) -> Any:
         assert self._arrays is not None
         assert self._guess is not None
         return unflatten(self._guess.structure, iter([array[row] for array in self._arrays]))
+
+    def _try_open(self, element: Any, row: int) -> list[NDArray[Any]] | None:
+        """Return the arrays, or None for a first element that cannot stand in a batch: it is judged when the batch is complete."""
+        try:
+            return self._open(element, row)
+        except SpecError:
+            return None
 
     def _open(self, element: Any, row: int) -> list[NDArray[Any]]:
         arrays = self._arrays

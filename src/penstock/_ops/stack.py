@@ -1,4 +1,4 @@
-"""Elements to a batch: the spec that its first element sets, the check of every other one, stacking and padding."""
+"""Elements to a batch: the spec that its first element sets, the check of every other one, stacking."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from penstock._contracts.element import (
 )
 from penstock.errors import SpecError
 
-__all__ = ["BatchSpec", "pad_rows", "refuse_row", "stack_rows"]
+__all__ = ["BatchSpec", "Names", "refuse_row", "stack_rows", "words_of"]
 
 Names = Callable[[int], str]
+"""Says which element stands in a row, for errors."""
+
 _OBJECT = np.dtype(object)
 
 
@@ -136,7 +138,7 @@ class BatchSpec:
             values = [element[key] for key in self._flat_keys]
             structure = (structure[0], self._flat_keys, structure[2])
         if structure != self.structure:
-            return f"the structure is {_words(self.structure)} in one and {_words(structure)} in the other"
+            return f"the structure is {words_of(self.structure)} in one and {words_of(structure)} in the other"
         for path, value, leaf in zip(leaf_paths(self.structure), values, self.leaves, strict=True):
             other = spec_of(value)
             if other != leaf:
@@ -168,15 +170,13 @@ def _store(array: NDArray[Any], row: int, value: Any, leaf: ArraySpec) -> bool:
     return True
 
 
-def stack_rows(rows: list[Any], names: Names, padding: tuple[Any, Any] | None) -> Any:
+def stack_rows(rows: list[Any], names: Names) -> Any:
     """Stack elements into new arrays.
 
     Raises:
         SpecError: when two of them differ; both are named with `names`.
     """
     spec = BatchSpec(rows[0], lambda: names(0))
-    if padding is not None:
-        return pad_rows(rows, spec, names, padding)
     arrays = [np.empty((len(rows), *leaf.shape), leaf.dtype) for leaf in spec.leaves]
     for row, element in enumerate(rows):
         if not spec.put(arrays, row, spec.ordered(element), None):
@@ -190,120 +190,16 @@ def refuse_row(spec: BatchSpec, first: int, row: int, element: Any, names: Names
     raise SpecError(
         f"two elements of one batch differ: {spec.difference(element)}",
         where=f"stage 'batch', element {names(first)} and element {names(row)}",
-        fix="make them equal before batch (resize, crop, cast), or use padded_batch for lengths that vary",
+        fix="make them equal before batch (resize, crop, cast), or use padded_batch or ragged_batch for lengths that vary",
     )
 
 
-def pad_rows(
-    rows: list[Any],
-    spec: BatchSpec,
-    names: Names,
-    padding: tuple[Any, Any],
-) -> Any:
-    """Stack elements whose leaves differ in length: each dimension becomes the longest, or what `padding[0]` says.
-
-    Args:
-        rows: the elements, of one structure.
-        spec: of the first of them.
-        names: says which element stands in a row.
-        padding: (shapes, values), each None, one for all leaves, or a tree of the elements' structure. A shape may hold None or -1 for
-            "the longest of this batch".
-    """
-    shapes = _per_leaf(padding[0], spec, is_shape=True)
-    values = _per_leaf(padding[1], spec, is_shape=False)
-    columns: list[list[Any]] = [[] for _ in spec.leaves]
-    for row, element in enumerate(rows):
-        if structure_of(element) != spec.structure:
-            refuse_row(spec, 0, row, element, names)
-        for number, (column, value) in enumerate(zip(columns, flatten(element), strict=True)):
-            found, leaf = spec_of(value), spec.leaves[number]
-            if found.dtype != leaf.dtype or len(found.shape) != len(leaf.shape):
-                refuse_row(spec, 0, row, element, names)
-            column.append(value)
-    out = [_pad_leaf(number, column, spec, shapes[number], values[number], names) for number, column in enumerate(columns)]
-    return unflatten(spec.structure, iter(out))
-
-
-def _pad_leaf(
-    number: int,
-    column: list[Any],
-    spec: BatchSpec,
-    wanted: Sequence[int | None] | None,
-    value: Any,
-    names: Names,
-) -> NDArray[Any]:
-    leaf = spec.leaves[number]
-    found = [spec_of(item).shape for item in column]
-    longest = tuple(max(sizes) for sizes in zip(*found, strict=True)) if leaf.shape else ()
-    if wanted is not None:
-        longest = _fit(number, wanted, found, longest, spec, names)
-    array = np.empty((len(column), *longest), leaf.dtype)
-    array[...] = 0 if value is None and leaf.dtype != _OBJECT else value
-    for row, item in enumerate(column):
-        corner: tuple[int | slice, ...] = (row, *(slice(0, size) for size in found[row]))
-        array[corner] = item
-    return array
-
-
-def _fit(
-    number: int,
-    wanted: Sequence[int | None],
-    found: list[tuple[int, ...]],
-    longest: tuple[int, ...],
-    spec: BatchSpec,
-    names: Names,
-) -> tuple[int, ...]:
-    path = leaf_paths(spec.structure)[number] or "the element"
-    if len(wanted) != len(longest):
-        raise SpecError(
-            f"padded_shapes gives {path} {len(wanted)} dimensions, but it has {len(longest)}",
-            where=f"stage 'padded_batch', element {names(0)}",
-            fix="give one size per dimension, None for the longest of the batch",
-        )
-    sizes = tuple(size if want in (None, -1) else int(want or 0) for want, size in zip(wanted, longest, strict=True))
-    for row, shape in enumerate(found):
-        if any(have > size for have, size in zip(shape, sizes, strict=True)):
-            raise SpecError(
-                f"{path} has shape {list(shape)}, longer than the padded shape {list(sizes)}",
-                where=f"stage 'padded_batch', element {names(row)}",
-                fix="cut it in a map before padded_batch, or give a larger padded_shapes",
-            )
-    return sizes
-
-
-def _per_leaf(value: Any, spec: BatchSpec, *, is_shape: bool) -> list[Any]:
-    count = len(spec.leaves)
-    if value is None:
-        return [None] * count
-    if is_shape:
-        if spec.structure is LEAF:
-            return [value]
-        flat = _shape_leaves(value, spec.structure)
-    else:
-        flat = [value] * count if not isinstance(value, (dict, tuple, list)) else flatten(value)
-    if len(flat) != count:
-        raise SpecError(
-            f"{'padded_shapes' if is_shape else 'padding_values'} has {len(flat)} entries for {count} leaves",
-            where="padded_batch()",
-            fix=f"give the structure of one element: {_words(spec.structure)}",
-        )
-    return flat
-
-
-def _shape_leaves(value: Any, structure: Structure) -> list[Any]:
-    if structure is LEAF:
-        return [value]
-    if structure[0] == "dict":
-        return [leaf for key, child in zip(structure[1], structure[2], strict=True) for leaf in _shape_leaves(value.get(key), child)]
-    children = structure[1] if structure[0] == "list" else structure[2]
-    return [leaf for item, child in zip(value, children, strict=False) for leaf in _shape_leaves(item, child)]
-
-
-def _words(structure: Structure) -> str:
+def words_of(structure: Structure) -> str:
+    """Say a structure in words, such as "{'image': array, 'label': array}"."""
     if structure is LEAF:
         return "array"
     if structure[0] == "dict":
-        return "{" + ", ".join(f"{key!r}: {_words(child)}" for key, child in zip(structure[1], structure[2], strict=True)) + "}"
+        return "{" + ", ".join(f"{key!r}: {words_of(child)}" for key, child in zip(structure[1], structure[2], strict=True)) + "}"
     children = structure[1] if structure[0] == "list" else structure[2]
-    inner = ", ".join(_words(child) for child in children)
+    inner = ", ".join(words_of(child) for child in children)
     return f"[{inner}]" if structure[0] == "list" else f"({inner})"

@@ -57,24 +57,26 @@ class WeighOp(_OneToOne):
 
 @dataclass(frozen=True, slots=True)
 class GatherOp(_OneToOne):
-    """Each group of elements through `fn(values, layout)`, which returns the new element and how many of its `size` places are in use."""
+    """Each group of elements through `fn(values, layout)`.
 
-    fn: Callable[[tuple[Any, ...], Any], tuple[Any, int]]
-    size: int
+    `measure` tells how many of the places of such an element are in use, and how many it has; the worker counts both.
+    """
+
+    fn: Callable[[tuple[Any, ...], Any], Any]
     name: str
+    measure: Callable[[Any], tuple[int, int]] | None = None
 
     def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         out: list[Any] = []
         append, fn, groups = out.append, self.fn, block.rows()
-        used = 0
         try:
             for group in groups:
-                element, count = fn(group.values, group.layout)
-                append(element)
-                used += count
+                append(fn(group.values, group.layout))
         except BaseException as error:
             raise ElementFailed(len(out), self.name, error) from error
-        worker.packed(used, len(out) * self.size)
+        if self.measure is not None:
+            for element in out:
+                worker.packed(*self.measure(element))
         return block.with_rows(out)
 
 

@@ -1,4 +1,7 @@
-"""Lengths and positions of shard, take, skip, repeat, concatenate and batch. `None` is an unknown length, INFINITE an endless one."""
+"""Lengths and positions of shard, take, skip, repeat, concatenate, batch and window.
+
+`None` is an unknown length, INFINITE an endless one.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ __all__ = [
     "shard_length",
     "shard_resume",
     "sharded",
+    "window_length",
 ]
 
 INFINITE = math.inf
@@ -78,15 +82,37 @@ def batch_length(length: Length, batch_size: int, drop_remainder: bool) -> Lengt
     return int(length) // batch_size if drop_remainder else -(-int(length) // batch_size)
 
 
-def batch_rows(epochs: Ints, positions: Ints, length: Length, batch_size: int) -> tuple[Ints, Ints, list[int]]:
+def window_length(length: Length, size: int, shift: int, stride: int, drop_remainder: bool) -> Length:
+    """Count the windows of `length` elements: one at every `shift`, as tf.data counts them.
+
+    Windows at the end are short, down to one element; `drop_remainder` keeps those that have all `size`.
+    """
+    if length is None or length == INFINITE:
+        return length
+    if not drop_remainder:
+        return -(-int(length) // shift)
+    rest = int(length) - ((size - 1) * stride + 1)
+    return 0 if rest < 0 else rest // shift + 1
+
+
+def batch_rows(
+    epochs: Ints, positions: Ints, length: Length, batch_size: int, shift: int | None = None, stride: int = 1
+) -> tuple[Ints, Ints, list[int]]:
     """Return the (epoch, position) of every element of the given batches, and how many each batch has.
 
-    The last batch of a pass of `length` elements has what is left over.
+    Batch i has the elements i * shift + j * stride for j below `batch_size` (a plain batch moves by its own size); the last ones of a pass
+    of `length` elements have what is left over.
     """
-    rows = (positions[:, None] * batch_size + np.arange(batch_size, dtype=np.int64)).ravel()
+    shift = batch_size if shift is None else shift
+    if length is not None and length != INFINITE and length > 0:  # no more than there are: sizes beyond memory and 64 bits are harmless
+        end = int(length)
+        stride = min(stride, end)
+        batch_size, shift = min(batch_size, -(-end // stride)), min(shift, end)
+    starts = positions * shift
+    rows = (starts[:, None] + np.arange(batch_size, dtype=np.int64) * stride).ravel()
     row_epochs = np.repeat(epochs, batch_size)
     if length is None or length == INFINITE or len(rows) == 0 or int(rows.max()) < length:
         return row_epochs, rows, [batch_size] * len(positions)
-    sizes = np.clip(int(length) - positions * batch_size, 0, batch_size)
+    sizes = np.clip(-((starts - int(length)) // stride), 0, batch_size)
     keep = rows < length
     return row_epochs[keep], rows[keep], sizes.tolist()

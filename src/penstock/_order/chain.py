@@ -91,6 +91,11 @@ class Chain:
         """List what the holding fold holds."""
         return () if self.holding is None else self._holder().held(self._states[self.holding])
 
+    def waiting(self) -> list[Item]:
+        """List everything that is in the state of some fold: held items, and what stands in an unfinished batch."""
+        batches = [state for level, state in enumerate(self._states) if level != self.holding and isinstance(state, list)]
+        return [*self.held(), *(item for batch in batches for item in batch)]
+
     @property
     def settled(self) -> bool:
         """Tell whether no fold but the holding one has items in its state."""

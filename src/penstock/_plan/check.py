@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock._plan.describe import function_name
 from penstock._plan.length import INFINITE, is_indexable, length_of, walk
-from penstock._plan.node import Map, Node
+from penstock._plan.node import Map, Node, Prefetch, RaggedBatch, Repeat, Shard, Shuffle, Skip, Take
 from penstock._plan.random import wants_rng
 from penstock.errors import PlanError
 
@@ -23,6 +23,7 @@ __all__ = [
     "seed_argument",
     "shared_workers",
     "shares_argument",
+    "splittable",
 ]
 
 _LARGEST = 2**63
@@ -100,6 +101,19 @@ def indexable(node: Node, operator: str, fix: str) -> None:
             f"{operator} needs positions that are known before reading, but a filter, flat_map, unbatch or generator stands below it",
             where=f"{operator}()",
             fix=fix,
+        )
+
+
+def splittable(node: Node) -> None:
+    """Refuse to unbatch what a ragged_batch made: its arrays have other first dimensions than its elements."""
+    part = node
+    while isinstance(part, Prefetch | Repeat | Shard | Shuffle | Skip | Take):
+        part = part.child
+    if isinstance(part, RaggedBatch):
+        raise PlanError(
+            "unbatch splits every array along its first dimension, but a ragged batch has values and row_splits of other lengths",
+            where="unbatch() above ragged_batch()",
+            fix="leave out both, or use flat_map with a function that returns the rows: values[row_splits[i]:row_splits[i + 1]]",
         )
 
 

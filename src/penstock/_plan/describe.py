@@ -8,8 +8,10 @@ from typing import Any
 
 from penstock._contracts.transform import Transform
 from penstock._plan.node import (
+    AnyBatch,
     Batch,
     BucketByLength,
+    Cache,
     Concatenate,
     Enumerate,
     Filter,
@@ -19,6 +21,7 @@ from penstock._plan.node import (
     PackSequences,
     PaddedBatch,
     Prefetch,
+    RaggedBatch,
     Read,
     ReadStream,
     RejectionResample,
@@ -28,6 +31,7 @@ from penstock._plan.node import (
     Skip,
     Take,
     Unbatch,
+    Window,
     Zip,
     children_of,
 )
@@ -77,22 +81,42 @@ def describe(node: Node, *, saved: bool = False) -> str:
             return f"enumerate({node.start or ''})"
         case Concatenate() | Zip():
             return f"{type(node).__name__.lower()} of {len(node.children)}"
-        case Batch():
-            return f"batch({node.batch_size}{', drop_remainder=True' if node.drop_remainder else ''})"
-        case PaddedBatch():
-            return f"padded_batch({node.batch_size}{_extras(node)})"
-        case BucketByLength():
-            fn = node.name if saved else function_name(node.fn)
-            return f"bucket_by_length({fn}, {list(node.boundaries)}, {list(node.batch_sizes)}{_extras(node)})"
-        case PackSequences():
-            how = "split=True" if node.num_bins is None else f"num_bins={node.num_bins}"
-            return f"pack_sequences({node.length}, {how}, padding_value={node.padding_value!r})"
+        case Batch() | PaddedBatch() | RaggedBatch() | Window() | BucketByLength() | PackSequences():
+            return _describe_group(node, saved)
         case RejectionResample():
             fn = node.name if saved else function_name(node.fn)
             initial = "" if node.initial is None else f", initial_dist={list(node.initial)}"
             return f"rejection_resample({fn}, {list(node.target)}{initial}, seed={node.seed})"
         case Prefetch():
             return f"prefetch({node.buffer_size})"
+        case Cache():
+            return "cache()" if saved else f"cache({_cache_words(node)})"
+
+
+def _describe_group(node: AnyBatch | Window | BucketByLength | PackSequences, saved: bool) -> str:
+    drop = ", drop_remainder=True" if not isinstance(node, PackSequences) and node.drop_remainder else ""
+    match node:
+        case Batch():
+            return f"batch({node.batch_size}{drop})"
+        case PaddedBatch():
+            return f"padded_batch({node.batch_size}{_extras(node)})"
+        case RaggedBatch():
+            ragged = "" if node.ragged is None else f", ragged={node.ragged!r}"
+            return f"ragged_batch({node.batch_size}{drop}{ragged})"
+        case Window():
+            return f"window({node.size}, shift={node.shift}, stride={node.stride}{drop})"
+        case BucketByLength():
+            fn = node.name if saved else function_name(node.fn)
+            return f"bucket_by_length({fn}, {list(node.boundaries)}, {list(node.batch_sizes)}{_extras(node)})"
+        case PackSequences():
+            how = "split=True" if node.num_bins is None else f"num_bins={node.num_bins}"
+            return f"pack_sequences({node.length}, {how}, padding_value={node.padding_value!r})"
+
+
+def _cache_words(node: Cache) -> str:
+    path = [] if node.path is None else [repr(node.path)]
+    limit = [] if node.max_bytes is None else [f"max_bytes={node.max_bytes}"]
+    return ", ".join([*path, *limit, *([f"version={node.version!r}"] if node.version else [])])
 
 
 def _extras(node: PaddedBatch | BucketByLength) -> str:

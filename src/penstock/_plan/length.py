@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from penstock._order.arithmetic import INFINITE, Length, batch_length, repeat_length, shard_length
+from penstock._order.arithmetic import INFINITE, Length, batch_length, repeat_length, shard_length, window_length
 from penstock._plan.node import (
-    Batch,
+    AnyBatch,
     BucketByLength,
     Concatenate,
     Filter,
     FlatMap,
     Node,
     PackSequences,
-    PaddedBatch,
     Read,
     ReadStream,
     RejectionResample,
@@ -20,11 +19,12 @@ from penstock._plan.node import (
     Skip,
     Take,
     Unbatch,
+    Window,
     Zip,
     children_of,
 )
 
-__all__ = ["INFINITE", "STREAMS", "is_indexable", "length_of", "walk"]
+__all__ = ["INFINITE", "STREAMS", "is_indexable", "length_of", "passes_of", "walk"]
 
 STREAMS = (Filter, FlatMap, Unbatch, ReadStream, BucketByLength, PackSequences, RejectionResample)
 """Nodes behind which only reading tells which element stands where."""
@@ -68,7 +68,15 @@ def length_of(node: Node) -> Length:
         case Zip():
             lengths = [length_of(child) for child in node.children]
             return None if None in lengths else min(length for length in lengths if length is not None)
-        case Batch() | PaddedBatch():
+        case _ if isinstance(node, AnyBatch):
             return batch_length(length_of(node.child), node.batch_size, node.drop_remainder)
+        case Window():
+            return window_length(length_of(node.child), node.size, node.shift, node.stride, node.drop_remainder)
         case _:
             return length_of(node.child)
+
+
+def passes_of(node: Node) -> int:
+    """Return how many passes of its source one pass of the plan holds: by so much its epochs count up. Endless repeats count as one."""
+    below = max((passes_of(child) for child in children_of(node)), default=1)
+    return below * (node.count or 1) if isinstance(node, Repeat) else below

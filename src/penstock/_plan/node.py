@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock._contracts.source import IndexedSource, StreamSource
+from penstock._contracts.store import RecordStore
 
 __all__ = [
+    "AnyBatch",
     "Batch",
     "BucketByLength",
+    "Cache",
     "Concatenate",
     "Enumerate",
     "Filter",
@@ -23,6 +26,7 @@ __all__ = [
     "PackSequences",
     "PaddedBatch",
     "Prefetch",
+    "RaggedBatch",
     "Read",
     "ReadStream",
     "RejectionResample",
@@ -32,6 +36,7 @@ __all__ = [
     "Skip",
     "Take",
     "Unbatch",
+    "Window",
     "Zip",
     "children_of",
 ]
@@ -219,11 +224,47 @@ class RejectionResample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RaggedBatch:
+    """Like Batch, the leaves of the fields `ragged` joined along their first dimension; None stands for all that have one."""
+
+    child: Node
+    batch_size: int
+    drop_remainder: bool
+    ragged: tuple[str | int, ...] | None = None
+
+
+AnyBatch = Batch | PaddedBatch | RaggedBatch
+"""The nodes that differ only in how rows become a batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Window:
+    """Elements i * shift, i * shift + stride, ..., `size` of them, stacked along a new first dimension."""
+
+    child: Node
+    size: int
+    shift: int
+    stride: int
+    drop_remainder: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prefetch:
     """At least `buffer_size` finished batches ahead of the consumer, memory permitting."""
 
     child: Node
     buffer_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cache:
+    """Elements computed once, as of epoch 0, and kept in `store`: in memory, or in the folder `path`."""
+
+    child: Node
+    store: RecordStore
+    path: str | None
+    max_bytes: int | None
+    version: str
 
 
 Node = (
@@ -246,7 +287,10 @@ Node = (
     | BucketByLength
     | PackSequences
     | RejectionResample
+    | RaggedBatch
+    | Window
     | Prefetch
+    | Cache
 )
 
 

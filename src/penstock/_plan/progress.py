@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._plan.length import length_of
-from penstock._plan.node import Batch, Concatenate, Map, Node, PaddedBatch, Prefetch, Read, Repeat, Shard, Skip, Zip, children_of
+from penstock._plan.node import AnyBatch, Concatenate, Map, Node, Prefetch, Read, Repeat, Shard, Skip, Window, Zip, children_of
 
-__all__ = ["GlobalPosition", "epoch_at", "global_position", "resharded", "shard_of"]
+__all__ = ["GlobalPosition", "below_batches", "epoch_at", "global_position", "resharded", "shard_of"]
 
 
 class GlobalPosition(NamedTuple):
@@ -19,9 +19,9 @@ class GlobalPosition(NamedTuple):
     element: int
 
 
-def epoch_at(root: Node, position: int) -> int:
-    """Return the pass that root position `position` belongs to, counted by the repeats of an indexable plan."""
-    node, epoch = root, 0
+def epoch_at(root: Node, position: int, epoch: int = 0) -> int:
+    """Return the pass that root position `position` belongs to, counted by the repeats of an indexable plan in its pass `epoch`."""
+    node = root
     while not isinstance(node, (Read, Zip)):
         if isinstance(node, Concatenate):
             if not node.parts_of_one:
@@ -29,8 +29,10 @@ def epoch_at(root: Node, position: int) -> int:
             node, position = _part(node, position)
             continue
         below = children_of(node)[0]
-        if isinstance(node, (Batch, PaddedBatch)):
+        if isinstance(node, AnyBatch):
             position *= node.batch_size
+        elif isinstance(node, Window):
+            position *= node.shift
         elif isinstance(node, Repeat):
             length = length_of(below)
             if length not in (None, INFINITE, 0):
@@ -40,6 +42,17 @@ def epoch_at(root: Node, position: int) -> int:
     return epoch
 
 
+def below_batches(root: Node) -> Node:
+    """Return what stands below the lowest batch of a plan's chain; the plan itself when there is none."""
+    node = found = root
+    while len(children_of(node)) == 1:
+        below = children_of(node)[0]
+        if isinstance(node, AnyBatch):
+            found = below
+        node = below
+    return found
+
+
 def shard_of(root: Node) -> Shard | None:
     """Return the shard of a plan whose saved state can be resumed with another number of shards, or None.
 
@@ -47,8 +60,8 @@ def shard_of(root: Node) -> Shard | None:
     """
     seen: set[str] = set()
     node = root
-    while isinstance(node, (Map, Prefetch, Batch, PaddedBatch, Repeat)):
-        kind = "batch" if isinstance(node, (Batch, PaddedBatch)) else type(node).__name__
+    while isinstance(node, Map | Prefetch | AnyBatch | Repeat):
+        kind = "batch" if isinstance(node, AnyBatch) else type(node).__name__
         if kind in ("batch", "Repeat") and kind in seen:
             return None
         seen.add(kind)
@@ -64,7 +77,7 @@ def global_position(root: Node, position: int) -> GlobalPosition:
         if isinstance(node, Concatenate):
             node, position = _part(node, position)
             continue
-        if isinstance(node, (Batch, PaddedBatch)):
+        if isinstance(node, AnyBatch):
             position *= node.batch_size
         elif isinstance(node, Repeat):
             repeated = True
@@ -104,14 +117,14 @@ def resharded(root: Node, place: GlobalPosition) -> list[Node]:
     after = Repeat(child=_rest(node.child, place, whole=True), count=left, first=place.epoch + 1)
     if left == 0:
         return [_rebuilt(above, first)]
-    if any(isinstance(part, (Batch, PaddedBatch)) for part in above):
+    if any(isinstance(part, AnyBatch) for part in above):
         return [_rebuilt(above, Concatenate(children=(first, after), parts_of_one=True))]
     return [_rebuilt(above, first), _rebuilt(above, after)]
 
 
 def _rebuilt(above: list[Node], node: Node) -> Node:
     for part in reversed(above):
-        assert isinstance(part, (Map, Prefetch, Batch, PaddedBatch))
+        assert isinstance(part, Map | Prefetch | AnyBatch)
         node = replace(part, child=node)
     return node
 
@@ -124,5 +137,5 @@ def _rest(node: Node, place: GlobalPosition, *, whole: bool = False) -> Node:
     if isinstance(node, Shard):
         count = shard_resume(place.element, node.num_shards, node.index)
         return Skip(child=node, count=0 if whole else count, lead=count * node.num_shards - place.element)
-    assert isinstance(node, (Map, Prefetch, Batch, PaddedBatch))
+    assert isinstance(node, Map | Prefetch | AnyBatch)
     return replace(node, child=_rest(node.child, place, whole=whole))

@@ -1,6 +1,6 @@
 """The builder: sources, and what to do with their elements."""
 
 from penstock.dataset.builder import Dataset
-from penstock.dataset.opening import from_arrays, from_generator, from_source, read_files, read_images, read_list
+from penstock.dataset.opening import from_arrays, from_generator, from_source, from_stream, read_files, read_images, read_list
 
-__all__ = ["Dataset", "from_arrays", "from_generator", "from_source", "read_files", "read_images", "read_list"]
+__all__ = ["Dataset", "from_arrays", "from_generator", "from_source", "from_stream", "read_files", "read_images", "read_list"]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Self
 
+from penstock._contracts.store import RecordStore
 from penstock._plan import check
 from penstock._plan import node as plan
 from penstock._plan.describe import function_name
+from penstock._plan.identity import identity, unnamed
 from penstock._plan.random import wants_rng
 from penstock.dataset.chaining import Chaining
+from penstock.errors import PlanError
 
 __all__ = ["ElementMethods"]
 
@@ -98,5 +103,75 @@ class ElementMethods(Chaining):
         return self._with(node)
 
     def unbatch(self) -> Self:
-        """Split each element along the first dimension of its arrays."""
+        """Split each element along the first dimension of its arrays.
+
+        Raises:
+            PlanError: of what `ragged_batch` made.
+        """
+        check.splittable(self._root)
         return self._with(plan.Unbatch(child=self._root))
+
+    def cache(self, path: str | os.PathLike[str] | None = None, *, max_bytes: int | None = None, version: str | int = "") -> Self:
+        """Compute each element once and keep it: in memory, or in a folder that survives the process.
+
+        Later passes, feeds and `ds[i]` read what was kept. It is computed as of epoch 0, so what is random or shuffled below a cache is
+        the same in every epoch; what stands above still differs. What does not fit `max_bytes` is computed each time: the same elements.
+        Workers that miss an element at the same moment each compute it, and one result is kept: nobody waits for another.
+        An element is a tree of dict, tuple and list over arrays, numbers, str and bytes; its arrays come back read-only, so no function
+        can change what is kept, and a function that writes into its argument must copy first.
+
+        In memory it belongs to this dataset: all feeds of it share it, and it is freed with it. In a folder it is found again by the plan
+        below it, with functions by name and module, and by the fingerprints of the data. The code of a function is not looked at, nor data
+        that a fingerprint does not show: after such a change give another `version`. Several processes may use one folder at once. Records
+        that are damaged are computed again; when the folder cannot be written, the run goes on without storing, with one warning.
+
+        Args:
+            path: the folder; several plans may share it. None for memory.
+            max_bytes: of memory, by default 1 GiB; of the whole folder, by default no limit.
+            version: names what the plan does not say.
+
+        Raises:
+            PlanError: behind a filter, flat_map or generator; above a map with `concurrency=`; with a path above a function that has no
+                name of its own (a lambda, a partial, one with values of its own) and without `version`.
+        """
+        check.indexable(self._root, "cache", _CACHE_BELOW)
+        check.shared_workers(self._root, "cache")
+        size = None if max_bytes is None else check.count_argument(max_bytes, "max_bytes", "cache", least=1)
+        folder = None if path is None else os.path.abspath(os.fsdecode(path))
+        _check_cache(self._root, folder, str(version))
+        store = _store(self._root, folder, size, str(version))
+        return self._with(plan.Cache(child=self._root, store=store, path=folder, max_bytes=size, version=str(version)))
+
+
+_CACHE_BELOW = "put cache() below the filter, flat_map or unbatch; what a generator gives can be cached when from_source reads it by number"
+_MEMORY_BYTES = 1 << 30
+
+
+def _store(root: plan.Node, folder: str | None, max_bytes: int | None, version: str) -> RecordStore:
+    if folder is None:
+        from penstock.formats.memory_store import MemoryStore
+
+        return MemoryStore(_MEMORY_BYTES if max_bytes is None else max_bytes)
+    from penstock.formats.disk_store import DiskStore
+
+    return DiskStore(folder, partial(identity, root, version), max_bytes)
+
+
+def _check_cache(root: plan.Node, folder: str | None, version: str) -> None:
+    """Refuse what a folder cannot be found again by."""
+    if folder is None:
+        if version:
+            raise PlanError(
+                f"version={version!r} without a path: memory is never found again", where="cache()", fix="give a path, or leave version out"
+            )
+        return
+    if os.path.isfile(folder):
+        raise PlanError(f"{folder!r} is a file", where="cache()", fix="give the path of a folder; it is made when it is not there")
+    nameless = None if version else unnamed(root)
+    if nameless is not None:
+        raise PlanError(
+            f"a folder is found again by the names of functions, and {function_name(nameless.fn)} says too little: a lambda, a partial "
+            "and a function or method with values of its own look the same whatever they do",
+            where=f"cache() above map({nameless.name})",
+            fix="use a plain function with a name, or give version=, and another one after each change",
+        )

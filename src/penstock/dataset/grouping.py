@@ -121,3 +121,54 @@ class GroupMethods(Chaining):
             padding_value=padding_value,
         )
         return self._with(node)
+
+    def ragged_batch(self, batch_size: int, drop_remainder: bool = False, ragged: Sequence[str | int] | None = None) -> Self:
+        """Like `batch`, for elements whose arrays differ in length: they are joined one after the other, with nothing between them.
+
+        A joined field becomes {"values": array, "row_splits": int64 array of batch_size + 1 borders}: row i is
+        values[row_splits[i]:row_splits[i + 1]], as in tf.RaggedTensor, Arrow lists and torch nested tensors. Only the first dimension may
+        differ. Which fields are joined does not depend on the elements of a batch, so all batches have one structure.
+
+        Args:
+            batch_size: elements per batch.
+            drop_remainder: as in `batch`.
+            ragged: the fields to join: keys of the elements' dict or places in their tuple, with all that is below them; the others are
+                stacked, and must be equal in shape. By default every array that has a dimension is joined.
+
+        Raises:
+            PlanError: when `ragged` is no list of names and places.
+        """
+        size = check.count_argument(batch_size, "batch_size", "ragged_batch", least=1)
+        if ragged is not None and (isinstance(ragged, (str, bytes)) or not all(type(field) in (str, int) for field in ragged)):
+            raise PlanError(
+                f"ragged={ragged!r} is no list of fields",
+                where="ragged_batch()",
+                fix='give the keys of the fields to join, such as ragged=("tokens",), or leave it out to join every array',
+            )
+        fields = None if ragged is None else tuple(ragged)
+        return self._with(plan.RaggedBatch(child=self._root, batch_size=size, drop_remainder=bool(drop_remainder), ragged=fields))
+
+    def window(self, size: int, shift: int | None = None, stride: int = 1, drop_remainder: bool = False) -> Self:
+        """Make each element a window over neighbours: elements i * shift + stride * j for j below `size`, stacked as `batch` stacks them.
+
+        tf.data makes a small dataset of each window; here a window is one element with a new first dimension. Where positions are known,
+        window i is arithmetic: `ds[i]`, `len`, `shuffle` and `shard` above it work, it has no state, and an element that stands in several
+        windows is computed for each of them. Behind a filter, flat_map or generator each element is computed once, and a saved state holds
+        the numbers of those in the open window.
+
+        Args:
+            size: elements per window.
+            shift: how far each window lies behind the one before; `size` by default, so that windows do not overlap.
+            stride: the distance of neighbours inside a window.
+            drop_remainder: whether to leave out windows that are not full. Otherwise one begins at every `shift` as long as there is an
+                element, and those at the end of a pass are short.
+        """
+        size = check.count_argument(size, "size", "window", least=1)
+        node = plan.Window(
+            child=self._root,
+            size=size,
+            shift=size if shift is None else check.count_argument(shift, "shift", "window", least=1),
+            stride=check.count_argument(stride, "stride", "window", least=1),
+            drop_remainder=bool(drop_remainder),
+        )
+        return self._with(node)

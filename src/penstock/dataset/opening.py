@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock._contracts.source import IndexedSource, StreamSource
 from penstock._plan import node as plan
 from penstock.dataset.builder import Dataset
 
-__all__ = ["from_arrays", "from_generator", "from_source", "read_files", "read_images", "read_list"]
+__all__ = ["from_arrays", "from_generator", "from_source", "from_stream", "read_files", "read_images", "read_list"]
 
 
 def _read(source: IndexedSource) -> Dataset:
@@ -53,6 +53,27 @@ def from_generator(fn: Callable[[], Any], *, fast_forward: bool = False, length:
 
     source: StreamSource = GeneratorSource(fn, fast_forward=fast_forward, length=length)
     return Dataset(plan.ReadStream(source=source))
+
+
+def from_stream(iterable: Iterable[Any], *, length: int | None = None, fast_forward: bool = False) -> Dataset:
+    """Read elements from an object that can only be iterated: each pass is `iter(iterable)`. One thread reads it, ahead of the consumer.
+
+    An object with `state_dict()` and `load_state_dict(state)`, such as a Hugging Face IterableDataset or a torchdata Loader, makes resuming
+    exact and cheap: the feed notes its state once per block that it reads, and a resume loads the last note and drops the few elements
+    behind it. The state must be JSON-able and exact to the element, and `load_state_dict` must act on the next `iter` only. One feed at a
+    time can read such an object. An object with `set_epoch(number)` is told the number of each pass, from 0 in each feed.
+
+    Args:
+        iterable: a torch or Hugging Face IterableDataset, or anything with `__iter__` that begins anew each time.
+        length: how many elements a pass has, if known: then another number is an error.
+        fast_forward: allow a resume to read and drop what was already delivered when the object has no states.
+
+    Raises:
+        PlanError: when it cannot be iterated.
+    """
+    from penstock.sources import stream_source
+
+    return Dataset(plan.ReadStream(source=stream_source(iterable, fast_forward=fast_forward, length=length)))
 
 
 def read_list(

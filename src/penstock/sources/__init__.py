@@ -1,4 +1,4 @@
-"""Where elements come from: arrays, indexable objects, generators, files, image folders and list files."""
+"""Where elements come from: arrays, indexable objects, generators, streams, files, image folders and list files."""
 
 from __future__ import annotations
 
@@ -8,5 +8,16 @@ from penstock.sources.folder import ImageFolderSource
 from penstock.sources.generator import GeneratorSource
 from penstock.sources.indexed import IndexableSource
 from penstock.sources.listfile import ListSource
+from penstock.sources.stream import IterableSource, StatefulSource, stream_source
 
-__all__ = ["ArraySource", "FilesSource", "GeneratorSource", "ImageFolderSource", "IndexableSource", "ListSource"]
+__all__ = [
+    "ArraySource",
+    "FilesSource",
+    "GeneratorSource",
+    "ImageFolderSource",
+    "IndexableSource",
+    "IterableSource",
+    "ListSource",
+    "StatefulSource",
+    "stream_source",
+]

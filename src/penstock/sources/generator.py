@@ -26,6 +26,10 @@ class GeneratorSource:
         PlanError: `fn` is none of these, or `length` is not a count.
     """
 
+    _CALL = "from_generator"
+    _KIND = "generator"
+    _ANEW = "give a function that makes a new iterator on every call, such as `def rows(): yield ...`, and pass `rows`, not `rows()`"
+
     def __init__(self, fn: Callable[[], Iterable[Any]] | Iterable[Any], fast_forward: bool = False, length: int | None = None) -> None:
         name = getattr(fn, "__qualname__", None)
         self._name = name if isinstance(name, str) else type(fn).__qualname__
@@ -36,7 +40,7 @@ class GeneratorSource:
                 fix="give a function without arguments that yields elements",
             )
         if length is not None and (type(length) is not int or length < 0):
-            raise PlanError(f"length={length!r} is not a count", where=f"from_generator({self._name})", fix="give an int >= 0 or None")
+            raise PlanError(f"length={length!r} is not a count", where=f"{self._CALL}({self._name})", fix="give an int >= 0 or None")
         self._fn = fn
         self._fast_forward = bool(fast_forward)
         self._length = length
@@ -44,20 +48,23 @@ class GeneratorSource:
         self._num_passes = 0
         self._gave_elements = False
 
-    def open(self) -> Iterator[Any]:
+    def open(self, pass_number: int = 0) -> Iterator[Any]:
         """Start a new pass; the iterator may be closed at any time, which closes the user's generator.
 
         Raises:
             SourceError: the stream cannot be read a second time, or the callable did not return an iterable.
         """
         self._num_passes += 1
-        iterable = self._fn() if callable(self._fn) else self._fn
+        iterable = self._iterable()
         iterator = self._as_iterator(iterable)
         if iterator is iterable:
             if self._last is not None and self._last() is iterator:
                 raise self._one_shot(f"this pass got the {type(iterator).__name__} of the one before", self._num_passes)
             self._last = _reference(iterator)
         return self._one_pass(iterator, self._num_passes)
+
+    def _iterable(self) -> Any:
+        return self._fn() if callable(self._fn) else self._fn
 
     def _one_pass(self, iterator: Iterator[Any], number: int) -> Generator[Any, None, None]:
         """Yield a pass; a pass without elements after one that had some is a used-up iterator behind a new wrapper."""
@@ -83,8 +90,8 @@ class GeneratorSource:
     def _one_shot(self, what: str, number: int) -> SourceError:
         return SourceError(
             f"{self._name} can be read only once: {what}",
-            where=f"from_generator({self._name}), pass {number}",
-            fix="give a function that makes a new iterator on every call, such as `def rows(): yield ...`, and pass `rows`, not `rows()`",
+            where=f"{self._CALL}({self._name}), pass {number}",
+            fix=self._ANEW,
         )
 
     def declared_length(self) -> int | None:
@@ -97,15 +104,15 @@ class GeneratorSource:
 
     def describe(self, index: int) -> str:
         """Name the element."""
-        return f"element {index} of generator {self._name}"
+        return f"element {index} of {self._KIND} {self._name}"
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the name and the declared length; the stream is not read."""
-        return {"kind": "generator", "name": self._name, "length": self._length}
+        return {"kind": self._KIND, "name": self._name, "length": self._length}
 
     def label(self) -> str:
         """Return the call with the name and, where declared, the number of elements."""
-        return f"from_generator({self._name}{'' if self._length is None else f', {self._length} elements'})"
+        return f"{self._CALL}({self._name}{'' if self._length is None else f', {self._length} elements'})"
 
 
 def _reference(iterator: Any) -> Callable[[], Any]:

@@ -70,15 +70,19 @@ class IndexableSource:
         asked = f"__getitems__ with {len(indices)} indices from {indices[0]} to {indices[-1]}" if indices else "__getitems__([])"
         try:
             elements = self._many(indices) if self._many is not None else []
-        except IndexError as error:
+        except Exception as error:
+            if len(indices) > 1:  # asked one by one, those before the one that fails come, and it is the one that is named
+                for index in indices:
+                    self._gather_block([index], rows)
+                return
+            if not isinstance(error, IndexError):
+                error.add_note(f"raised by {self._name}.{asked}")
+                raise
             raise LengthMismatch(
-                f"{self._name} declared {self._length} elements, but got none for one of these indices: IndexError: {error}",
+                f"{self._name} declared {self._length} elements, but got no element {indices[0]}: IndexError: {error}",
                 where=f"from_source({self._name}), {asked}",
                 fix="let __len__ return the true number of elements; if the IndexError is a fault inside __getitems__, see the cause above",
             ) from error
-        except Exception as error:
-            error.add_note(f"raised by {self._name}.{asked}")
-            raise
         if not isinstance(elements, (list, tuple)) or len(elements) != len(indices):
             got = f"{len(elements)} elements" if isinstance(elements, (list, tuple)) else f"a {type(elements).__name__}"
             raise LengthMismatch(
@@ -129,7 +133,7 @@ def _check_kind(obj: Any, name: str) -> None:
     elif hasattr(obj, "iloc"):
         fix = "give df.to_dict('records'), or from_arrays({name: df[name].to_numpy() for name in df})"
     elif not hasattr(kind, "__getitem__") and hasattr(obj, "__iter__"):
-        fix = "use from_generator(lambda: iter(obj)) for what can only be iterated, or list(obj)"
+        fix = "use from_stream(obj) for what can only be iterated, or list(obj)"
     elif not hasattr(kind, "__getitem__"):
         fix = "give it a __getitem__(index), or use from_generator"
     elif not hasattr(kind, "__len__"):

@@ -1,0 +1,143 @@
+"""Folds over items in the order in which they are finished: what comes out is as large as ever, and nothing waits for a slow one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from penstock._engine.pieces import helds_in, pieces_by_input, unwrapped
+from penstock._engine.sequencer import OPEN, PASS_END, Sequenced
+from penstock._engine.unit import Done, Piece, Record, Token, Unit
+from penstock._order.chain import Chain, Held
+from penstock._order.folds import Batching, Fold, Passes
+from penstock._order.holding import Concatenating, Windowing
+from penstock._order.resampling import Resampling
+from penstock._order.runs import Runs
+
+__all__ = ["Completion", "refused"]
+
+Place = tuple[int, int]
+"""Position of an input in its pass, and which of its results."""
+
+
+def refused(folds: Sequence[Fold]) -> Fold | None:
+    """Return the first fold that needs its items in order, or that would keep items of two passes; None when all are fine."""
+    later = False
+    for fold in reversed(folds):
+        holds = isinstance(fold, Batching) or hasattr(fold, "held")
+        if not (holds or isinstance(fold, (Passes, Resampling))) or isinstance(fold, (Concatenating, Windowing)):
+            return fold
+        if isinstance(fold, Passes) and later:
+            return fold
+        later = later or holds
+    return None
+
+
+class Completion:
+    """Takes the units of the first segment in any order inside a pass, and the end of a pass behind all others.
+
+    The token names what was delivered: all before the watermark, runs beyond it, and single results of inputs that had several. What
+    a fold holds counts as not delivered: a resume computes it again, and it may then come in other company.
+    """
+
+    __slots__ = ("_chain", "_done", "_emitted", "_endless", "_folds", "_mode", "_partial", "_pass", "_transparent")
+
+    def __init__(self, folds: Sequence[Fold], before: Token, saved: Record | None, *, transparent: bool = False) -> None:
+        """Start behind `before`; of `saved`, the states of folds that count are taken up."""
+        self._folds = tuple(folds)
+        self._endless = any(isinstance(fold, Passes) and fold.count is None for fold in folds)
+        self._chain = Chain(folds, None if saved is None else saved.states)
+        self._transparent = transparent
+        self._pass, position = before.source
+        self._done = Runs([(0, position), *before.done.runs])
+        self._partial = {place: frozenset(results) for place, results in before.done.partial}
+        if saved is not None and saved.skip:
+            self._partial[position] = frozenset(range(saved.skip))
+        self._mode = OPEN if saved is None else saved.mode
+        self._emitted = 0 if saved is None else 1
+
+    def take(self, unit: Unit) -> Sequenced:
+        """Take one finished unit."""
+        items: list[Any] = []
+        tokens: list[Token] = []
+        if unit.pass_number != self._pass:
+            self._pass, self._done, self._partial = unit.pass_number, Runs(), {}
+        if self._mode != OPEN:
+            return self._drop(unit)
+        if unit.result is not None:
+            for number, results in enumerate(pieces_by_input(unit)):
+                self._take_input(unit.first + number, results, items, tokens)
+        ends = empty = False
+        if unit.ends_pass and unit.tail is None:
+            states = self._states()
+            outs, ends = self._chain.end()
+            self._emit(outs, items, tokens, states, None)
+            empty = self._endless and self._emitted + len(items) == 0
+            self._emitted = -len(items)
+        self._emitted += len(items)
+        return Sequenced(items, tokens, ends, unit.tail, False, empty)
+
+    def _drop(self, unit: Unit) -> Sequenced:
+        """Ignore what is left of a pass that was over where an ordered run was saved."""
+        ends = unit.ends_pass and self._mode == PASS_END
+        if unit.ends_pass:
+            self._mode = OPEN
+        return Sequenced([], [], ends, unit.tail, not unit.ends_pass, False)
+
+    def start_of_next_pass(self, unit: Unit) -> Token:
+        """Return the token that resumes at the start of the pass after `unit`'s."""
+        return self._token((unit.pass_number + 1, 0), Done(), self._states())
+
+    def _take_input(self, position: int, results: list[Piece], items: list[Any], tokens: list[Token]) -> None:
+        before = self._partial.pop(position, frozenset())
+        left = [number for number in range(len(results)) if number not in before]
+        for number in left:
+            if number == left[-1]:
+                self._done.add(position, position + 1)
+            outs = self._chain.push(results[number], (position, number, len(results)))
+            if outs:
+                open_input = None if number == left[-1] else (position, before | {one for one in left if one <= number})
+                self._emit(outs, items, tokens, self._states(), open_input)
+        if not left:
+            self._done.add(position, position + 1)
+
+    def _emit(
+        self,
+        outs: Sequence[Any],
+        items: list[Any],
+        tokens: list[Token],
+        states: list[Any],
+        open_input: tuple[int, frozenset[int]] | None,
+    ) -> None:
+        """Add what came out. Its token leaves out what the folds still hold and what comes out behind it."""
+        inside = self._chain.waiting()
+        for number, out in enumerate(outs):
+            waiting = [held for one in (*inside, *outs[number + 1 :]) for held in helds_in(one)]
+            items.append(unwrapped(out))
+            tokens.append(self._token(*self._place(waiting, open_input), states))
+
+    def _place(self, waiting: Iterable[Held], open_input: tuple[int, frozenset[int]] | None) -> tuple[tuple[int, int], Done]:
+        taken: dict[int, set[int]] = {}
+        if open_input is not None:
+            taken[open_input[0]] = set(open_input[1])
+        for held in waiting:
+            position, number, total = held.mark
+            taken.setdefault(position, set(range(total))).discard(number)
+        runs = self._done.without(taken)
+        watermark = runs[0][1] if runs and runs[0][0] == 0 else 0
+        partial = {**self._partial, **taken}
+        some = tuple((position, tuple(sorted(results))) for position, results in sorted(partial.items()) if results)
+        return (self._pass, watermark), Done(runs[1:] if watermark else runs, some)
+
+    def _states(self) -> list[Any]:
+        """Return the states of the folds: those that hold items start anew, the others go on."""
+        now = self._chain.snapshot(first=self._chain.num_entered)
+        fresh = Chain(self._folds).snapshot()
+        return [
+            new if isinstance(fold, Batching) or hasattr(fold, "held") else state
+            for fold, state, new in zip(self._folds, now, fresh, strict=True)
+        ]
+
+    def _token(self, source: tuple[int, int], done: Done, states: list[Any]) -> Token:
+        records = () if self._transparent else (Record(0, OPEN, tuple(states)),)
+        return Token(source, records, done)

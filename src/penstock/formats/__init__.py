@@ -1,0 +1,1 @@
+"""Bytes to records and back: what penstock itself writes and reads."""

@@ -1,0 +1,158 @@
+"""Run a feed to its end, its error or a number of elements, and keep what came. The one place of the laws that hears every error."""
+
+from __future__ import annotations
+
+import json
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+from penstock.errors import FeedClosed, LawBroken, StateUnavailable, StillRunning
+from penstock.feed import Feed
+from penstock.testing.elements import exact, first_difference
+
+__all__ = ["TIMEOUT_S", "WAYS", "Run", "attempt", "checked_close", "quiet", "require_same", "run", "words"]
+
+T = TypeVar("T")
+
+TIMEOUT_S = 60.0
+"""A feed of a few hundred small elements that takes so long does not come to an end."""
+
+WAYS: tuple[dict[str, Any], ...] = (
+    {"executor": "inline"},
+    {"num_workers": 2},
+    {"num_workers": 1},
+    {"num_workers": 2, "memory_bytes": 1},
+    {"num_workers": 5},
+)
+"""The options that must not change what is delivered; the first is the reference answer."""
+
+
+class Run(NamedTuple):
+    """What a feed delivered.
+
+    Attributes:
+        items: as they came.
+        error: that ended the run, or None.
+        ended: whether it came to the end of the data.
+        states: JSON of the state behind 0, 1, 2, ... items; empty when states were not asked for or there are none.
+    """
+
+    items: list[Any]
+    error: Exception | None
+    ended: bool
+    states: list[str]
+
+
+def attempt(call: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    """Return (result, None) or (None, error)."""
+    try:
+        return call(), None
+    except Exception as error:
+        return None, error
+
+
+def run(
+    feed: Feed, where: str, *, most: int | None = None, saving: bool = False, state: str | None = None, timeout_s: float = TIMEOUT_S
+) -> Run:
+    """Take up to `most` items from a new feed, and close it.
+
+    Raises:
+        LawBroken: it does not come to an end, an error does not end it, or it cannot be closed.
+    """
+    items: list[Any] = []
+    states: list[str] = []
+    error, ended = None, False
+    with _limited(feed, where, timeout_s):
+        if state is not None:
+            feed.load_state_dict(state)
+        try:
+            saving = saving and _save(feed, states)
+            while most is None or len(items) < most:
+                items.append(next(feed))
+                saving = saving and _save(feed, states)
+        except StopIteration:
+            ended = True
+        except LawBroken:
+            raise
+        except Exception as caught:
+            error = caught
+        if error is not None and not isinstance(attempt(lambda: next(feed))[1], FeedClosed):
+            raise LawBroken(
+                f"after the error {words(error)}, next() did not raise FeedClosed",
+                where=where,
+                fix="an error is raised once and ends the feed; keep no element behind it",
+            ) from error
+        checked_close(feed, where)
+    return Run(items, error, ended, states)
+
+
+def _save(feed: Feed, states: list[str]) -> bool:
+    try:
+        states.append(json.dumps(feed.state_dict()))
+    except StateUnavailable:
+        return False
+    return True
+
+
+def checked_close(feed: Feed, where: str) -> None:
+    """Close a feed.
+
+    Raises:
+        LawBroken: workers are still running.
+    """
+    try:
+        feed.close()
+    except StillRunning as straggling:
+        raise LawBroken(
+            f"close() failed: {straggling.what}",
+            where=where,
+            fix="functions must return, and join() must wait for every worker and name only those that are alive",
+        ) from straggling
+
+
+@contextmanager
+def _limited(feed: Feed, where: str, timeout_s: float) -> Iterator[None]:
+    """Close the feed from outside when the block takes too long; the consumer that waits in it then gets FeedClosed."""
+    late = threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        attempt(feed.close)
+
+    timer = threading.Timer(timeout_s, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        if late.is_set():
+            raise LawBroken(
+                f"the feed gave nothing more and did not end within {timeout_s} s",
+                where=where,
+                fix="look for a lock that is not released, a task that is claimed and not run, or a wait that nobody ends",
+            )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence the warning of feeds that give nothing: the laws try such too."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="this dataset gave no elements")
+        yield
+
+
+def require_same(got: Sequence[Any], wanted: Sequence[Any], law: str, *, where: str, fix: str) -> None:
+    """Raise LawBroken unless two runs of elements are exactly the same."""
+    different = first_difference(got, wanted, lambda one, other: bool(exact(one) == exact(other)))
+    if different is not None:
+        raise LawBroken(f"{law}: {different}", where=where, fix=fix)
+
+
+def words(error: BaseException | None) -> str:
+    """Name an error in one line."""
+    return "no error" if error is None else f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

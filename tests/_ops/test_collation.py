@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from penstock._ops.collation import Collation, Pad, Ragged, Stack
+from penstock.errors import SpecError
+
+
+def name(row: int) -> str:
+    return f"number {row}"
+
+
+def refused(collation: Collation, rows: list[Any]) -> SpecError:
+    with pytest.raises(SpecError) as caught:
+        collation.collate(rows, name)
+    assert caught.value.fix
+    return caught.value
+
+
+def test_only_equal_shapes_can_be_written_before_all_rows_are_there() -> None:
+    assert [(kind.in_place, kind.words) for kind in (Stack(), Pad(), Ragged())] == [
+        (True, "rows written straight into recycled batch slots"),
+        (False, "padded batches"),
+        (False, "ragged batches"),
+    ]
+
+
+def test_stacked_rows_have_a_new_first_dimension() -> None:
+    assert Stack().collate([{"x": [1, 2]}, {"x": [3, 4]}], name)["x"][1].tolist() == [2, 4]
+
+
+# -- padding --------------------------------------------------------------------------------------------------------------------------
+
+
+def padded(rows: list[Any], shapes: Any = None, values: Any = None) -> Any:
+    return Pad(shapes, values).collate(rows, name)
+
+
+@given(
+    st.lists(hnp.arrays(np.int32, hnp.array_shapes(min_dims=2, max_dims=2, min_side=0, max_side=4)), min_size=1, max_size=5),
+    st.integers(-3, 3),
+)
+def test_every_array_stands_in_a_corner_and_the_rest_is_padding(rows: list[np.ndarray], value: int) -> None:
+    batch = padded(list(rows), None, value)
+    assert batch.shape == (len(rows), max(row.shape[0] for row in rows), max(row.shape[1] for row in rows))
+    for found, row in zip(batch, rows, strict=True):
+        assert np.array_equal(found[: row.shape[0], : row.shape[1]], row)
+        rest = found.copy()
+        rest[: row.shape[0], : row.shape[1]] = value
+        assert (rest == value).all()
+
+
+def test_shapes_and_values_may_be_given_for_each_field() -> None:
+    rows = [{"tokens": np.arange(n), "label": n} for n in (2, 3)]
+    batch = padded(rows, {"tokens": (5,), "label": ()}, {"tokens": -1, "label": 0})
+    assert batch["tokens"].tolist() == [[0, 1, -1, -1, -1], [0, 1, 2, -1, -1]]
+    assert batch["label"].tolist() == [2, 3]
+    assert padded([np.zeros((1, 2)), np.zeros((3, 2))], (None, 4)).shape == (2, 3, 4)
+    assert padded([np.zeros((1, 2)), np.zeros((3, 2))], (-1, -1)).shape == (2, 3, 2)
+
+
+def test_strings_and_scalars_need_no_padding() -> None:
+    batch = padded([("a", 1), ("bcd", 2)])
+    assert batch[0].tolist() == ["a", "bcd"]
+    assert batch[1].tolist() == [1, 2]
+
+
+def test_an_array_longer_than_its_padded_shape_is_refused_with_both() -> None:
+    with pytest.raises(SpecError) as caught:
+        padded([{"tokens": np.arange(2)}, {"tokens": np.arange(9)}], {"tokens": (5,)})
+    assert caught.value.what == "['tokens'] has shape [9], longer than the padded shape [5]"
+    assert caught.value.where == "stage 'padded_batch', element number 1"
+    assert "larger padded_shapes" in caught.value.fix
+
+
+def test_a_padded_shape_of_another_number_of_dimensions_is_refused() -> None:
+    with pytest.raises(SpecError) as caught:
+        padded([np.zeros((2, 2))], (4,))
+    assert caught.value.what == "padded_shapes gives the element 1 dimensions, but it has 2"
+    assert "one size per dimension" in caught.value.fix
+
+
+def test_padding_values_of_another_structure_are_refused() -> None:
+    with pytest.raises(SpecError) as caught:
+        padded([{"a": np.zeros(1), "b": np.zeros(1)}], None, {"a": 1})
+    assert caught.value.what == "padding_values has 1 entries for 2 leaves"
+    assert caught.value.where == "padded_batch()"
+    assert "{'a': array, 'b': array}" in caught.value.fix
+
+
+OTHERS = [np.zeros(2, "f8"), np.zeros((2, 2), "f4"), {"x": np.zeros(2, "f4")}]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_only_lengths_may_differ_in_a_padded_batch(other: Any) -> None:
+    with pytest.raises(SpecError) as caught:
+        padded([np.zeros(2, "f4"), other])
+    assert "two elements of one batch differ" in caught.value.what
+    assert "number 0 and element number 1" in caught.value.where
+
+
+@pytest.mark.parametrize("kind", [Pad(), Ragged()], ids=["padded", "ragged"])
+def test_the_leaf_that_differs_is_named_and_not_one_that_may(kind: Collation) -> None:
+    error = refused(kind, [{"tokens": np.zeros(2), "x": np.float32(1)}, {"x": 1.0, "tokens": np.zeros(3)}])
+    assert error.what == "two elements of one batch differ: ['x'] is float32[] in one and float64[] in the other"
+    assert error.where == "stage 'batch', element number 0 and element number 1"
+    assert "cast to one dtype" in error.fix
+
+
+@pytest.mark.parametrize("kind", [Stack(), Pad(), Ragged()], ids=["stacked", "padded", "ragged"])
+def test_keys_in_another_order_are_the_same_keys(kind: Collation) -> None:
+    assert kind.collate([{"a": 1, "b": 2}, {"b": 4, "a": 3}], name)["a"].tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("kind", [Stack(), Pad(), Ragged()], ids=["stacked", "padded", "ragged"])
+@pytest.mark.parametrize("rows", [["a", None], [None, "a"]])
+def test_what_cannot_stand_in_a_batch_is_refused_wherever_it_stands(kind: Collation, rows: list[Any]) -> None:
+    error = refused(kind, rows)
+    assert error.what == "the element is a NoneType, which cannot stand in a batch"
+    assert f"number {rows.index(None)}" in error.where
+
+
+# -- ragged ---------------------------------------------------------------------------------------------------------------------------
+
+
+def joined(rows: list[Any], fields: tuple[str | int, ...] | None = None) -> Any:
+    return Ragged(fields).collate(rows, name)
+
+
+@given(
+    st.lists(hnp.arrays(np.int16, st.tuples(st.integers(0, 4), st.just(2))), min_size=1, max_size=6),
+)
+def test_row_i_of_a_ragged_batch_is_element_i(rows: list[np.ndarray]) -> None:
+    batch = joined(list(rows))
+    values, splits = batch["values"], batch["row_splits"]
+    assert (values.dtype, splits.dtype) == (np.int16, np.int64)
+    assert splits.tolist() == np.cumsum([0, *map(len, rows)]).tolist()
+    assert len(values) == splits[-1]
+    for number, row in enumerate(rows):
+        assert np.array_equal(values[splits[number] : splits[number + 1]], row)
+
+
+class Pair(NamedTuple):
+    tokens: Any
+    label: Any
+
+
+def test_only_the_named_fields_are_joined_and_the_others_stacked() -> None:
+    rows = [{"tokens": np.arange(n), "box": np.ones(4), "name": "x" * n, "label": n} for n in (2, 0, 3)]
+    batch = joined(rows, ("tokens",))
+    assert batch["tokens"]["values"].tolist() == [0, 1, 0, 1, 2]
+    assert batch["tokens"]["row_splits"].tolist() == [0, 2, 2, 5]
+    assert batch["box"].shape == (3, 4)
+    assert batch["name"].tolist() == ["xx", "", "xxx"]
+    assert batch["label"].tolist() == [2, 0, 3]
+
+
+def test_every_array_is_joined_by_default_whether_or_not_lengths_differ() -> None:
+    rows = [{"a": np.zeros(2), "b": {"c": np.zeros((1, 3)), "d": 1}}] * 2
+    batch = joined(rows)
+    assert batch["a"]["row_splits"].tolist() == [0, 2, 4]
+    assert batch["b"]["c"]["values"].shape == (2, 3)
+    assert batch["b"]["d"].tolist() == [1, 1]
+
+
+def test_a_field_means_all_that_is_below_it() -> None:
+    rows = [Pair({"ids": np.arange(n), "mask": np.ones(n, bool)}, np.zeros(3)) for n in (1, 2)]
+    batch = joined(rows, (0,))
+    assert isinstance(batch, Pair)
+    assert batch.tokens["ids"]["values"].tolist() == [0, 0, 1]
+    assert batch.tokens["mask"]["row_splits"].tolist() == [0, 1, 3]
+    assert batch.label.shape == (2, 3)
+
+
+def test_texts_of_any_length_are_joined_uncut() -> None:
+    batch = joined([np.array(["a", "bc"]), np.array(["defg"])])
+    assert batch["values"].tolist() == ["a", "bc", "defg"]
+    assert joined([np.zeros((0, 2)), np.zeros((0, 2))])["values"].shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("other", "found"),
+    [(np.zeros((3, 5), "f4"), "float32[3, 5]"), (np.zeros((3, 4)), "float64[3, 4]"), (np.zeros(3, "f4"), "float32[3]")],
+)
+def test_only_the_first_dimension_may_differ_in_a_ragged_batch(other: Any, found: str) -> None:
+    error = refused(Ragged(), [{"tokens": np.zeros((2, 4), "f4")}, {"tokens": np.zeros((9, 4), "f4")}, {"tokens": other}])
+    assert error.what == f"two elements of one batch differ: ['tokens'] is float32[2, 4] in one and {found} in the other"
+    assert error.where == "stage 'batch', element number 0 and element number 2"
+    assert "the first of its ragged fields for ragged_batch" in error.fix
+
+
+def test_a_field_that_is_not_joined_must_be_equal_in_shape() -> None:
+    error = refused(Ragged(("a",)), [{"a": np.zeros(1), "b": np.zeros(1)}, {"a": np.zeros(2), "b": np.zeros(2)}])
+    assert "['b'] is float64[1] in one and float64[2] in the other" in error.what
+
+
+def test_a_field_that_is_not_there_is_refused() -> None:
+    error = refused(Ragged(("token",)), [{"tokens": np.zeros(1), "label": 1}])
+    assert error.what == "ragged names the field 'token', but the element is {'tokens': array, 'label': array}"
+    assert error.where == "stage 'ragged_batch', element number 0"
+    assert "leave ragged out to join every array" in error.fix
+    assert "but the element is array" in refused(Ragged((0,)), [np.zeros(1)]).what
+
+
+def test_a_number_cannot_be_joined() -> None:
+    error = refused(Ragged(("label",)), [{"tokens": np.zeros(1), "label": 1}])
+    assert error.what == "['label'] is int64[], which has no first dimension to join along"
+    assert error.where == "stage 'ragged_batch', element number 0"
+    assert "numbers and texts are stacked" in error.fix
+
+
+@pytest.mark.parametrize("kind", [Pad(), Ragged()], ids=["padded", "ragged"])
+def test_another_structure_is_refused_with_both(kind: Collation) -> None:
+    error = refused(kind, [{"a": np.zeros(1)}, [np.zeros(1)]])
+    assert "the structure is {'a': array} in one and [array] in the other" in error.what

@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from testing.breaking import assert_broken
+
+import penstock as ps
+from penstock.feed import Feed
+from penstock.testing import InjectedError, check_operator
+from penstock.testing import operator as laws
+
+PURE = "depend on the element"
+
+
+def noisy(x: Any, rng: np.random.Generator) -> Any:
+    return x + int(rng.integers(0, 1000))
+
+
+def even(x: Any) -> bool:
+    return int(x) % 2 == 0
+
+
+OPERATORS: dict[str, tuple[Any, Any]] = {
+    "map with rng": (lambda ds: ds.map(noisy, seed=3), None),
+    "filter": (lambda ds: ds.filter(even), lambda below: [x for x in below if even(x)]),
+    "flat_map": (lambda ds: ds.flat_map(lambda x: [x, -x]), lambda below: [y for x in below for y in (x, -x)]),
+    "batch": (lambda ds: ds.batch(4), lambda below: [below[at : at + 4] for at in range(0, len(below), 4)]),
+    "batch without the rest": (lambda ds: ds.batch(4, True), lambda below: [below[at : at + 4] for at in range(0, len(below) - 3, 4)]),
+    "batch and unbatch": (lambda ds: ds.batch(3).unbatch(), list),
+    "take": (lambda ds: ds.take(5), lambda below: below[:5]),
+    "take and batch": (lambda ds: ds.filter(even).take(5).batch(2), None),
+    "skip": (lambda ds: ds.skip(5), lambda below: below[5:]),
+    "shard": (lambda ds: ds.shard(3, 1), lambda below: below[1::3]),
+    "enumerate": (lambda ds: ds.enumerate(2), lambda below: list(enumerate(below, 2))),
+    "shuffle": (lambda ds: ds.shuffle(seed=4), None),
+    "window shuffle": (lambda ds: ds.shuffle(7, seed=4), None),
+    "zip": (lambda ds: ds.zip(ds), lambda below: list(zip(below, below, strict=True))),
+    "concatenate": (lambda ds: ds.concatenate(ds), lambda below: below + below),
+    "prefetch": (lambda ds: ds.prefetch(3), list),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_our_operators_keep_the_laws(name: str) -> None:
+    build, reference = OPERATORS[name]
+    check_operator(build, reference=reference)
+
+
+def test_datasets_of_ones_own_are_checked_too_endless_ones_included() -> None:
+    check_operator(lambda ds: ds.repeat(), on={"three": [1, 2, 3], "rows": ps.from_arrays(np.zeros((2, 3)))}, resume_at=[0, 1, 7])
+    check_operator(lambda ds: ds.map(np.sum), on=ps.from_arrays(np.ones((4, 3))), reference=lambda below: [float(sum(x)) for x in below])
+
+
+def test_an_operator_that_refuses_everything_has_not_been_checked() -> None:
+    def refuse(ds: ps.Dataset) -> ps.Dataset:
+        raise ps.errors.PlanError("not on", where="here", fix="go")
+
+    assert_broken(lambda: check_operator(refuse), "refused every dataset, the last one with PlanError: not on", "check_operator", "on=")
+    with pytest.raises(ps.errors.PlanError):
+        check_operator(refuse, on=[1])
+
+
+def test_an_operator_that_fails_is_named_with_its_error() -> None:
+    broken = assert_broken(
+        lambda: check_operator(lambda ds: ds.map(lambda x: 1 // 0)),
+        "the operator failed: ZeroDivisionError",
+        "a list, feed(executor='inline')",
+        "on=",
+    )
+    assert isinstance(broken.__cause__, ZeroDivisionError)
+
+
+def test_a_function_that_counts_is_a_second_run_that_differs() -> None:
+    calls = iter(range(10**6))
+    assert_broken(
+        lambda: check_operator(lambda ds: ds.map(lambda x: next(calls))),
+        "a second run differs from the first: element 0 is 23, not 0",
+        "a list",
+        PURE,
+    )
+
+
+def test_a_function_that_looks_at_its_thread_depends_on_how_the_feed_runs() -> None:
+    import threading
+
+    def where(x: Any) -> bool:
+        return threading.current_thread() is threading.main_thread()
+
+    assert_broken(
+        lambda: check_operator(lambda ds: ds.map(where)),
+        "depend on how the feed runs: element 0 is False, not True",
+        "a list, feed(num_workers=2)",
+        PURE,
+    )
+
+
+def test_a_function_that_fails_in_some_threads_only_is_named() -> None:
+    import threading
+
+    def picky(x: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            raise OSError("not here")
+        return x
+
+    assert_broken(lambda: check_operator(lambda ds: ds.map(picky)), "only this run failed: OSError: not here", "num_workers=2", PURE)
+
+
+def test_another_reference_is_named_with_the_first_element_that_differs() -> None:
+    assert_broken(
+        lambda: check_operator(lambda ds: ds.skip(1), reference=lambda below: below[2:]),
+        "differs from its reference: element 0 is 1, not 2",
+        "a list",
+        "the one that is wrong",
+    )
+
+
+class Wrong(ps.Dataset):
+    """A dataset with one fault, which its class names."""
+
+    __slots__ = ()
+    make_feed: type[Feed] = Feed
+
+    def feed(self, *, listeners: Any = (), **options: Any) -> Feed:
+        return self.make_feed(self._root, ps.Options(**options))
+
+
+def wrong(kind: type[Wrong]) -> Any:
+    return lambda ds: kind(ds._root)
+
+
+class WrongIndex(Wrong):
+    __slots__ = ()
+
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(index) + (index == 3)
+
+
+class NoEnd(Wrong):
+    __slots__ = ()
+
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(min(index, len(self) - 1))
+
+
+class SkippingRepeat(Wrong):
+    __slots__ = ()
+
+    def repeat(self, count: int | None = None) -> Any:
+        return super().repeat(count).skip(1)
+
+
+class _Forgetful(Feed):
+    def load_state_dict(self, state: Any, *, strict: bool = True) -> None:
+        super().load_state_dict(state, strict=strict)
+        next(self, None)
+
+
+class Forgetful(Wrong):
+    __slots__ = ()
+    make_feed = _Forgetful
+
+
+class _Straggling(Feed):
+    def close(self) -> None:
+        super().close()
+        raise ps.errors.StillRunning("1 worker(s) did not stop", where="close()", fix="wait")
+
+
+class Straggling(Wrong):
+    __slots__ = ()
+    make_feed = _Straggling
+
+
+class _Undead(Feed):
+    def __next__(self) -> Any:
+        return 0 if self._condition == "closed" else super().__next__()
+
+
+class Undead(Wrong):
+    __slots__ = ()
+    make_feed = _Undead
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "where", "fix"),
+    [
+        (WrongIndex, "ds[3] is not what the feed delivers there: element 0 is 4, not 3", "a list, ds[i]", "position alone"),
+        (NoEnd, "ds[23] is beyond the end and no IndexError", "a list, ds[i]", "OutOfRange"),
+        (SkippingRepeat, "the first of two passes is not the pass alone: element 0 is 1, not 0", "a list, repeat(2) above", PURE),
+        (Forgetful, "a resumed run is not the run that never stopped", "resumed behind element 0", "keep in the state"),
+        (Straggling, "close() failed: 1 worker(s) did not stop", "a list", "functions must return"),
+        (Undead, "next() after close() did not raise FeedClosed", "closed behind element 0", "nothing after close()"),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_a_dataset_with_one_fault_is_named(kind: type[Wrong], what: str, where: str, fix: str) -> None:
+    assert_broken(lambda: check_operator(wrong(kind)), what, where, fix)
+
+
+@pytest.mark.parametrize(
+    ("length", "what"), [(7, "the length is 7, but a pass has 23 elements"), (laws.INFINITE, "the length is inf, but a pass has 23")]
+)
+def test_a_wrong_length_is_named(length: Any, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(laws, "length_of", lambda node: length)
+    assert_broken(lambda: check_operator(lambda ds: ds), what, "a list, len(ds)", "give the true length")
+
+
+def rebuilt(ds: ps.Dataset, error: Any) -> ps.Dataset:
+    """Read a dataset through a generator, and do with an injected error what `error` says."""
+
+    def rows() -> Iterator[Any]:
+        try:
+            yield from ds.feed(executor="inline")
+        except InjectedError:
+            if error is not None:
+                raise error from None
+
+    return ps.from_generator(rows, fast_forward=True)
+
+
+def test_an_operator_that_hides_errors_or_replaces_them_is_named() -> None:
+    assert_broken(
+        lambda: check_operator(lambda ds: rebuilt(ds, None)),
+        "an error became the end of the data: 0 elements came",
+        "element 0 failing",
+        "faults=False",
+    )
+    assert_broken(
+        lambda: check_operator(lambda ds: rebuilt(ds, KeyError("mine"))),
+        "the error below arrived as KeyError",
+        "element 0 failing",
+        "let exceptions",
+    )
+    check_operator(lambda ds: rebuilt(ds, None), on=[1, 2], faults=False)

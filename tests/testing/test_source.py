@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from testing.breaking import assert_broken
+
+from penstock._contracts.transform import Scratch
+from penstock.sources import ArraySource, FilesSource
+from penstock.testing import FailingSource, check_source
+
+
+class Squares:
+    """An indexed source written by hand; each wrong one below changes one method."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def read(self, index: int) -> Any:
+        if not 0 <= index < 10:
+            raise IndexError(f"no {index}")
+        return index * index
+
+    def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
+        for index in indices:
+            rows.append(self.read(index))  # noqa: PERF401
+
+    def describe(self, index: int) -> str:
+        return f"square of {index}"
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {"kind": "squares", "count": 10}
+
+    def label(self) -> str:
+        return "squares(10 elements)"
+
+
+def test_sources_that_keep_the_laws_pass() -> None:
+    check_source(Squares(), expected=[n * n for n in range(10)], again=Squares)
+    check_source([], expected=[])
+    check_source([np.arange(3), {"x": float("nan")}, None, (1, "a", b"b")])
+    check_source(range(5000), expected=range(5000), most_elements=20)
+
+
+class Shrinking(Squares):
+    left = 10
+
+    def __len__(self) -> int:
+        return self.left
+
+    def fingerprint(self) -> dict[str, Any]:
+        self.left = 9
+        return {}
+
+
+class Returning(Squares):
+    def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
+        rows[:] = [self.read(index) for index in indices]
+
+
+class Short(Squares):
+    def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
+        rows.extend({index: self.read(index) for index in indices}.values())
+
+
+class Counting(Squares):
+    calls = 0
+
+    def read(self, index: int) -> Any:
+        self.calls += 1
+        return super().read(index) + self.calls // 11
+
+
+class ThreadBound(Squares):
+    def read(self, index: int) -> Any:
+        return super().read(index) + (threading.current_thread() is not threading.main_thread())
+
+
+class Endless(Squares):
+    def read(self, index: int) -> Any:
+        return index
+
+
+class Broken(Squares):
+    def read(self, index: int) -> Any:
+        return super().read(index) // (index - 4)
+
+
+class Unnamed(Squares):
+    label = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("source", "what", "where", "fix"),
+    [
+        (Shrinking(), "the length was 10 and is now 9", "len()", "constant"),
+        (Returning(), "gather() of 10 indices left 10 rows where one stood before", "in order", "append exactly one"),
+        (Short(), "gather() of 10 indices left", "in a random order with repeats", "append exactly one"),
+        (Counting(), "in the first reading", "gather() backwards", "depend on i alone"),
+        (ThreadBound(), "in the first reading", "8 threads at once", "depend on i alone"),
+        (Endless(), "index 10 is beyond the end and gave an element", "gather([0, 10, 0])", "never give another one"),
+        (Broken(), "element 4 could not be read: ZeroDivisionError", "in order", "failing="),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Squares) else "",
+)
+def test_an_indexed_source_with_one_fault_is_named(source: Any, what: str, where: str, fix: str) -> None:
+    broken = assert_broken(lambda: check_source(source), what, where, fix)
+    assert "squares(10 elements)" in broken.where
+
+
+def test_a_class_that_lacks_a_method_is_named() -> None:
+    class Half:
+        def gather(self, indices: Any, rows: Any) -> None:
+            pass
+
+    class HalfStream:
+        def open(self) -> Any:
+            return iter(())
+
+    assert_broken(
+        lambda: check_source(Half()),
+        "Half has gather() but is no IndexedSource: it lacks __len__(), describe(), fingerprint(), label()",
+        "check_source",
+        "add it",
+    )
+    assert_broken(
+        lambda: check_source(HalfStream()),
+        "HalfStream has open() but is no StreamSource: it lacks declared_length()",
+        "check_source",
+        "add it",
+    )
+
+
+def test_other_elements_than_expected_are_named() -> None:
+    assert_broken(
+        lambda: check_source([1, 2], expected=[1, 3]), "not the expected ones: element 1 is 2, not 3", "gather()", "the right ones"
+    )
+    assert_broken(lambda: check_source([1, 2], expected=[1]), "the length is 2, and 1 elements are expected", "len()", "count")
+
+
+class BlamesTheFirst(Squares):
+    def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
+        rows.extend([FailingSource.gather.__get__(self.inner)([index], []) or self.read(index) for index in indices])
+
+    inner = FailingSource(Squares(), 4)
+
+
+def test_elements_that_fail_are_told_by_the_rows_before_them() -> None:
+    check_source(FailingSource(Squares(), {0, 4}), failing={0, 4})
+    assert_broken(lambda: check_source(Squares(), failing=[4]), "element 4 did not fail", "gather([0, 4, 0])", "raise")
+    assert_broken(
+        lambda: check_source(BlamesTheFirst(), failing=[4]),
+        "element 4 failed with InjectedError:  and left 0 rows, so element 0 would be blamed",
+        "gather([0, 4, 0])",
+        "append every element",
+    )
+
+
+# -- columns ----------------------------------------------------------------------------------------------------------------------
+
+TREE = {"x": np.arange(60).reshape(20, 3), "y": np.arange(20.0)}
+
+
+def test_column_sources_that_keep_the_laws_pass() -> None:
+    for tree in (TREE, np.arange(20), np.arange(60).reshape(3, 20).T, np.array(["a", None, 3], object), np.zeros((0, 2))):
+        check_source(ArraySource(tree))
+
+
+class Shifted(ArraySource):
+    def gather_columns(self, indices: Any, out: Any) -> Any:
+        return super().gather_columns((indices + 1) % len(self), out)
+
+
+class Views(ArraySource):
+    def gather_columns(self, indices: Any, out: Any) -> Any:
+        if out is None and np.array_equal(indices, np.arange(len(self))):
+            return [array.base for array in self._arrays]
+        return super().gather_columns(indices, out)
+
+
+class NewArrays(ArraySource):
+    def gather_columns(self, indices: Any, out: Any) -> Any:
+        return super().gather_columns(indices, None)
+
+
+class OtherTypes(ArraySource):
+    def leaves(self) -> Any:
+        return [(shape, np.dtype(np.float16)) for shape, _ in super().leaves()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "fix"),
+    [
+        (Shifted, "row 0 of the columns is", "the same rows in both"),
+        (Views, "writing into a gathered column changed the source", "return copies"),
+        (NewArrays, "did not return the arrays of `out`", "write into `out`"),
+        (OtherTypes, "but leaves() says", "tell the same"),
+    ],
+)
+def test_a_column_source_with_one_fault_is_named(kind: Any, what: str, fix: str) -> None:
+    assert_broken(lambda: check_source(kind(np.arange(20))), what, "gather_columns()", fix)
+
+
+# -- working memory ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> str:
+    for number in range(6):
+        (tmp_path / f"{number}.bin").write_bytes(bytes([number]) * 10)
+    return str(tmp_path / "*.bin")
+
+
+class SharedBuffer(FilesSource):
+    mine = Scratch()
+
+    def read_transient(self, index: int, scratch: Scratch) -> Any:
+        return super().read_transient(index, self.mine)
+
+
+class Neighbour(FilesSource):
+    def read_transient(self, index: int, scratch: Scratch) -> Any:
+        return super().read_transient((index + 1) % len(self), scratch)
+
+
+class OtherField(FilesSource):
+    @property
+    def transient_field(self) -> str:
+        return "bytes"
+
+
+def test_a_transient_source_that_keeps_the_laws_passes(files: str) -> None:
+    check_source(FilesSource(files), again=lambda: FilesSource(files))
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "fix"),
+    [
+        (SharedBuffer, "element 0 changed when another scratch was read into", "from the scratch that was given"),
+        (Neighbour, "element 0 differs from what gather() gives", "from the scratch"),
+        (OtherField, "element 0 has no field 'bytes'", "name the field"),
+    ],
+)
+def test_a_transient_source_with_one_fault_is_named(kind: Any, what: str, fix: str, files: str) -> None:
+    assert_broken(lambda: check_source(kind(files)), what, "read_transient()", fix)
+
+
+def test_a_transient_read_that_does_not_fail_is_named(files: str) -> None:
+    class Failing(FilesSource):
+        def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
+            for index in indices:
+                if index == 2:
+                    raise OSError("gone")
+                super().gather([index], rows)
+
+    assert_broken(lambda: check_source(Failing(files), failing=[2]), "element 2 did not fail", "read_transient()", "as gather() does")
