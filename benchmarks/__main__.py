@@ -17,8 +17,10 @@ SCRIPTS = (
     ("gather.py",),
     ("pack.py",),
     ("engine_cost.py",),
+    ("mix.py",),
     ("state.py",),
     ("shuffle_memory.py",),
+    ("async_map.py",),
 )
 
 

@@ -21,6 +21,7 @@ from penstock._engine.lower import check_completion, lower
 from penstock._engine.resume import Form, Part, restored, saved
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.unit import Failure, Token
+from penstock._engine.watch import Watch
 from penstock._executors.contract import Executor
 from penstock._executors.inline import InlineExecutor
 from penstock._executors.threads import ThreadsExecutor
@@ -105,6 +106,7 @@ class Feed:
         Raises:
             StopIteration: at the end, and again at each later call.
             FeedClosed: after `close()` or after an error.
+            FeedStalled: an element ran longer than `stall_timeout_s` while this call waited, or nothing ran at all.
         """
         with self._lock:
             items = self._hand.items
@@ -259,6 +261,7 @@ class Feed:
             ordered=options.ordered,
             allocate=anonymous_memory,
             listeners=self._listeners,
+            watch=Watch(options.stall_timeout_s, options.on_stall),
         )
         self._engine, self._part_ended = engine, False
         make = self._make_executor or (InlineExecutor if inline else ThreadsExecutor)
@@ -332,7 +335,9 @@ class Feed:
         error = attach_others(failure, failures)
         self._pending = None
         try:
-            self._shut("failed")
+            alive = self._shut("failed")
+            if alive:
+                error.add_note(f"penstock: still running: {', '.join(alive)}; they end when the functions they run return")
         except Exception as closing:  # the `finally` of a generator; the first error wins
             if closing is not error:
                 error.add_note(f"penstock: also failed: {type(closing).__name__}: {closing} (while closing)")

@@ -204,3 +204,17 @@ def test_a_generator_that_gives_more_than_it_declared_is_an_error_behind_the_dec
     assert seen == [1] * 5
     assert "declared 5 elements and gave more than 5" in str(caught.value)
     assert "correct length=" in str(caught.value)
+
+
+def test_the_reader_tells_how_far_it_is_while_it_skips_and_while_it_reads() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def rows() -> Iterator[int]:
+        for number in range(5):
+            seen.append((reader.pass_number, reader.num_read))
+            yield number
+
+    reader = Reader(GeneratorSource(rows), (1, 2), 3)
+    reader.read(10)
+    assert seen == [(1, number) for number in range(5)]
+    assert (reader.pass_number, reader.num_read) == (2, 0)

@@ -68,6 +68,12 @@ TEXTS = [
     (plan.Enumerate(child=READ, start=5), "enumerate(5)"),
     (plan.Concatenate(children=(READ, READ)), "concatenate of 2"),
     (plan.Zip(children=(READ, READ, READ)), "zip of 3"),
+    (plan.Mix(children=(READ, READ), history=((0, (2.0, 2.0)),), restart=False), "mix of 2"),
+    (plan.Mix(children=(READ, READ), history=((0, (1.0, 1.0)), (7, (1.0, 2.5))), restart=True), "mix of 2 by 1, 2.5, all_exhausted"),
+    (
+        plan.Interleave(children=(READ, READ), name="open", cycle_length=2, block_length=4),
+        "interleave(open, cycle_length=2, block_length=4) of 2",
+    ),
     (plan.Batch(child=READ, batch_size=4, drop_remainder=False), "batch(4)"),
     (plan.Batch(child=READ, batch_size=4, drop_remainder=True), "batch(4, drop_remainder=True)"),
     (plan.PaddedBatch(child=READ, batch_size=4, drop_remainder=False), "padded_batch(4)"),
@@ -130,6 +136,7 @@ def test_a_saved_plan_leaves_out_what_a_state_does_not_depend_on() -> None:
     assert describe(bucketed, saved=True) == "bucket_by_length(mine, [4], [8, 4])"
     resampled = plan.RejectionResample(child=READ, fn=decode, name="mine", target=(1.0,), initial=None, seed=0)
     assert describe(resampled, saved=True) == "rejection_resample(mine, [1.0], seed=0)"
+    assert describe(plan.Mix(children=(READ, READ), history=((0, (1.0, 2.0)),), restart=False), saved=True) == "mix of 2"
     top = plan.Prefetch(child=plan.Batch(child=plan.Prefetch(child=READ, buffer_size=1), batch_size=4, drop_remainder=False), buffer_size=2)
     assert lines(top, saved=True) == ["from_arrays", "batch(4)"]
     assert len(lines(top)) == 4

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,14 @@ from penstock.errors import SpecError
 
 def balanced(*arguments: Any) -> ps.Dataset:
     return numbers(3).rejection_resample(*arguments)
+
+
+async def fetch(x: int) -> int:
+    return x
+
+
+async def stream(x: int) -> AsyncIterator[int]:
+    yield x
 
 
 WRONG: list[Row] = [
@@ -37,6 +46,18 @@ WRONG: list[Row] = [
         "unbatch() above ragged_batch()",
         "use flat_map",
     ),
+    ("an async filter", lambda: numbers(3).filter(fetch), "filter does not await", "filter(fetch)", "await in a map() before it"),
+    (
+        "an async flat_map",
+        lambda: numbers(3).flat_map(partial(fetch)),
+        "flat_map does not await",
+        "flat_map(partial(fetch))",
+        "let flat_map",
+    ),
+    ("filter with an async generator", lambda: numbers(3).filter(stream), "filter does not await", "filter(stream)", "await in a map()"),
+    ("map with an async generator", lambda: numbers(3).map(stream), "no single element to await", "map(stream)", "flat_map(list) above"),
+    ("an async map in a branch", lambda: numbers(3).zip(numbers(3).map(fetch)), "a branch of zip", "map(async", "above the zip"),
+    ("a branch of one", lambda: numbers(3).map(fetch).concatenate(numbers(3)), "a branch of concatenate", "map(async", "above the con"),
     ("flat_map without a function", lambda: numbers(3).flat_map([]), "[] is not callable", "flat_map()", "takes one element"),  # type: ignore[arg-type]
     ("cache behind a filter", lambda: numbers(3).filter(double).cache(), f"cache {POSITIONS}", "cache()", "put cache() below the filter"),
     ("cache of a generator", lambda: generated().cache(), f"cache {POSITIONS}", "cache()", "when from_source reads it by number"),
@@ -113,3 +134,9 @@ def test_resampling_gives_elements_and_not_pairs_and_leaves_a_class_of_no_share_
     assert "then in order, at one place: resampling" in ds.explain()
     mixed = [x % 10 == 0 for x in numbers(20_000).rejection_resample(lambda x: int(x % 10 == 0), [1, 1])]
     assert 0.45 < sum(mixed) / len(mixed) < 0.55
+
+
+def test_an_async_function_has_32_calls_in_flight_unless_told_otherwise() -> None:
+    assert "on an event loop, 32 call(s) at once" in numbers(3).map(fetch).explain()
+    assert "on an event loop, 64 call(s) at once" in numbers(3).map(fetch, concurrency=64).batch(2).explain()
+    assert "map(fetch)" in repr(numbers(3).map(fetch))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from _order.references import bucketed, concatenated, drawn, first_fitted, resampled
 from hypothesis import strategies as st
+from laws.turns import interleaved_turns, mix_turns
 from sources.streams import Numbers
 
 import penstock as ps
@@ -17,9 +19,15 @@ from penstock.testing.elements import plain
 __all__ = ["Plan", "options", "plain", "plans"]
 
 SOURCE_SIZES = st.integers(0, 40)
+SHARES = st.sampled_from([1.0, 2.0, 0.3])
 
 
 def double(x: Any) -> Any:
+    return x * 2
+
+
+async def later(x: Any) -> Any:
+    await asyncio.sleep(0)
     return x * 2
 
 
@@ -145,7 +153,7 @@ def _step(draw: Any, plan: Plan) -> Plan:
     if not plan.batched:
         names += ["bucket", "pack"]
     if plan.indexable:
-        names += ["shuffle", "window", "concatenate", "cache", "windows"]
+        names += ["shuffle", "window", "concatenate", "cache", "windows", "mix", "interleave"]
     if plan.batched:
         names += ["unbatch"]
         names = [name for name in names if name not in ("batch", "windows", "ragged")]
@@ -155,6 +163,10 @@ def _step(draw: Any, plan: Plan) -> Plan:
     match name:
         case "map":
             concurrency = draw(st.sampled_from([None, None, 2]))
+            if draw(st.integers(0, 3)) == 3:
+                return plan.then(
+                    ds.map(later, concurrency=concurrency), lambda e: [plain_double(x) for x in ref(e)], f"map(async, {concurrency})"
+                )
             return plan.then(ds.map(double, concurrency=concurrency), lambda e: [plain_double(x) for x in ref(e)], f"map(c={concurrency})")
         case "take":
             return plan.then(ds.take(number), lambda e: ref(e)[:number], f"take({number})")
@@ -223,6 +235,19 @@ def _step(draw: Any, plan: Plan) -> Plan:
         case "cache":
             limit = draw(st.sampled_from([None, 600]))
             return plan.then(ds.cache(max_bytes=limit), lambda e: ref(0), f"cache({limit})")
+        case "mix":
+            weights, stop = draw(st.tuples(SHARES, SHARES, SHARES)), draw(st.sampled_from(["first_exhausted", "all_exhausted"]))
+            mixed = ds.mix(ds.skip(number), ds.take(number), weights=weights, stop=stop)  # type: ignore[arg-type]
+            cuts = [slice(None), slice(number, None), slice(number)]
+            turns = mix_turns(weights, [len(ref(0)[cut]) for cut in cuts], stop)
+            return plan.then(
+                mixed, lambda e: [ref(turn.epoch(e))[cuts[turn.child]][turn.place] for turn in turns], f"mix({weights}, {stop})"
+            )
+        case "interleave":
+            cycle, block, parts = draw(st.integers(1, 4)), draw(st.integers(1, 3)), [slice(k * number, 3 * k + 5) for k in range(5)]
+            outer = ps.from_source(parts).interleave(lambda cut: ds.skip(cut.start).take(max(0, cut.stop - cut.start)), cycle, block)
+            order = interleaved_turns([len(ref(0)[cut]) for cut in parts], cycle, block)
+            return plan.then(outer, lambda e: [ref(e)[parts[child]][place] for child, place in order], f"interleave({cycle}, {block})")
     return plan.then(ds.prefetch(2), ref, "prefetch(2)")
 
 

@@ -9,7 +9,10 @@ __all__ = ["BatchDelivered", "BlockDone", "Event", "Listener", "Notice", "RowsPa
 
 
 class BlockDone(NamedTuple):
-    """A worker finished one block of one stage. Times are `time.perf_counter_ns`, CPU time is the thread's own."""
+    """A worker finished one block of one stage. Times are `time.perf_counter_ns`, CPU time is the thread's own.
+
+    Of an async stage it is one call: `worker` is its place among those in flight.
+    """
 
     stage: str
     worker: int

@@ -9,6 +9,7 @@ from penstock.errors import PlanError
 
 __all__ = ["Options"]
 
+_ON_STALL = ("raise", "warn")
 _EXECUTORS = ("auto", "inline", "threads")
 
 
@@ -24,6 +25,9 @@ class Options:
         ordered: True delivers the elements in their order. False delivers whatever is finished first, so that a slow element holds up
             nobody: exactly once all the same, and exactly resumable. The passes of a `repeat` above a batch or a fold stay apart.
         grace_period_s: how long `close()` waits for running user functions before it raises StillRunning.
+        stall_timeout_s: how long one element may run, or nothing may happen, while the consumer waits, before FeedStalled is raised;
+            None never looks. Time in which the process is suspended does not count. The inline executor cannot look.
+        on_stall: "raise", or "warn": a RuntimeWarning with the same text, again after twice the time, and the wait goes on.
     """
 
     num_workers: int | Literal["auto"] = "auto"
@@ -31,6 +35,8 @@ class Options:
     memory_bytes: int | Literal["auto"] = "auto"
     grace_period_s: float = 2.0
     ordered: bool = True
+    stall_timeout_s: float | None = 60.0
+    on_stall: Literal["raise", "warn"] = "raise"
 
     def __post_init__(self) -> None:
         if self.num_workers != "auto" and (not _is_int(self.num_workers) or self.num_workers < 0):
@@ -49,6 +55,12 @@ class Options:
             raise PlanError(
                 f"grace_period_s={self.grace_period_s!r} is not a time", where="feed options", fix="give a number of seconds >= 0"
             )
+        if self.stall_timeout_s is not None and not self.stall_timeout_s > 0:
+            raise PlanError(
+                f"stall_timeout_s={self.stall_timeout_s!r} is not a time", where="feed options", fix="give a number of seconds > 0, or None"
+            )
+        if self.on_stall not in _ON_STALL:
+            raise PlanError(f"on_stall={self.on_stall!r} is not known", where="feed options", fix=f"give one of {', '.join(_ON_STALL)}")
 
 
 def _is_int(value: object) -> bool:

@@ -54,9 +54,11 @@ def _run_rows(plan: SegmentPlan, task: Task, block: Block, rows: Rows | None, wo
     operators = stage.operators
     levels = _levels(plan, task, block) if operators else []
     last = task.stage == len(plan.stages) - 1
+    worker.block, worker.operator, worker.origins = block, None, block.origins
     if last and rows is not None:
         if operators and hasattr(operators[-1], "up_into"):
             block = climb(operators[:-1], block, levels[:-1], worker)
+            worker.block, worker.operator = block, operators[-1]
             cast(WritesRows, operators[-1]).up_into(block, worker, rows, task.begin)
         else:
             rows.put_block(task.begin, climb(operators, block, levels, worker))
@@ -104,6 +106,7 @@ def _sift(steps: Sequence[Sift | Operator], block: Block, origins: Ints | None, 
     """Run filters, flat_maps and the maps among them; their failures count in input offsets."""
     origins = np.arange(len(block), dtype=np.int64) if origins is None else origins
     for step in steps:
+        worker.block, worker.operator, worker.origins = block, step, origins
         if hasattr(step, "sift"):
             block, origins = cast(Sift, step).sift(block, origins)
             continue
@@ -146,6 +149,7 @@ def finish_unit(plan: SegmentPlan, unit: Unit, worker: WorkerContext) -> tuple[R
 def _top(plan: SegmentPlan, unit: Unit, batches: list[Any], worker: WorkerContext) -> Result:
     count = len(batches)
     block = _keyed(unit, batches)
+    worker.origins, worker.finishing = None, True
     operators = [step for step in plan.top if not hasattr(step, "sift")]
     sifts: Sequence[Any] = ()
     if len(operators) < len(plan.top):

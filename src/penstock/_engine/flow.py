@@ -135,8 +135,18 @@ class Flow:
         """Bound the units of an inner segment, and how far they may run ahead of a slow one."""
         if segment.opened - segment.lowest >= _WINDOW_UNITS:
             return False
-        few = segment.opened - segment.committed < 2 * self.num_workers + 2
+        few = segment.opened - segment.committed < max(2 * self.num_workers + 2, segment.wanted_units())
         return few or segment.rows_open < min(_WINDOW_ROWS, segment.known_rows)
+
+    @property
+    def kept(self) -> int:
+        """How many batches the consumer keeps: delivered, with buffers that did not come back."""
+        return max(0, self._live - (self.segments[-1].opened - self._delivered_units()))
+
+    @property
+    def limit(self) -> int:
+        """How many units of the last segment may exist."""
+        return self._most_units()
 
     def _delivered_units(self) -> int:
         return self.segments[-1].committed - len(self.ready)
@@ -150,8 +160,9 @@ class Flow:
     def _most_units(self) -> int:
         """Units of the last segment that may exist: finished, in work, or held by the consumer."""
         if self._unit_bytes == 0:
-            return _FEWEST_UNITS
-        return max(_FEWEST_UNITS, min(self._wanted_units(), self._memory_bytes // self._unit_bytes))
+            return max(_FEWEST_UNITS, self.segments[-1].wanted_units(1))  # of unknown size, but what is in flight was asked for
+        wanted = max(self._wanted_units(), self.segments[-1].wanted_units())
+        return max(_FEWEST_UNITS, min(wanted, self._memory_bytes // self._unit_bytes))
 
     def _wanted_units(self) -> int:
         return max(2 * self.num_workers + 2, self.program.prefetch + 2, 4)
@@ -204,7 +215,8 @@ class Flow:
 
     def _close_unit(self, segment: Segment, unit: Unit) -> None:
         self.version += 1
-        unit.given = None
+        if unit.failure is None:  # else a worker may still come with another failed row, and its key is asked for
+            unit.given = None
         if unit.tail is None:
             unit.tail = unit.inherited
         segment.finished[unit.seq] = unit
@@ -319,12 +331,12 @@ def pool_of(segment: Segment, stage: int) -> str:
 
 
 def _pools(program: Program) -> dict[str, int]:
-    """Name the worker pools: 0 stands for the shared number of workers."""
+    """Name the worker pools: 0 stands for the shared number of workers. One worker claims for an async stage, whatever is in flight."""
     pools = {SHARED: 0}
     for number, segment in enumerate(program.segments):
         for stage, plan in enumerate(segment.stages):
             if plan.concurrency is not None:
-                pools[f"{number}.{stage}"] = plan.concurrency
+                pools[f"{number}.{stage}"] = 1 if plan.awaited else plan.concurrency
     if program.segments[0].stream is not None:
         pools[READER] = 1
     return pools

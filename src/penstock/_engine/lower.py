@@ -25,6 +25,7 @@ from penstock._engine.operators import (
 from penstock._engine.pieces import bare, weight_of
 from penstock._engine.program import BatchPlan, Program, SegmentPlan, Sift, StagePlan
 from penstock._engine.unit import Piece
+from penstock._ops.awaited import AwaitedOp
 from penstock._ops.cached import CacheLeaf
 from penstock._ops.collation import Pad
 from penstock._ops.map import MapOp
@@ -210,14 +211,16 @@ class _Builder:
         self.segment, self.folds, self.steps = SegmentPlan(), [], []
 
     def _with_steps(self, stages: tuple[StagePlan, ...]) -> tuple[StagePlan, ...]:
-        """Add the steps to the last stage, and cut where the concurrency changes."""
+        """Add the steps to the last stage, and cut where the concurrency changes and around each async function."""
         out = list(stages)
         for wanted, step in self.steps:
-            if not out or out[-1].concurrency != wanted:
+            if not out or out[-1].concurrency != wanted or out[-1].awaited or isinstance(step, AwaitedOp):
                 out.append(StagePlan(name="", concurrency=wanted))
             last = out[-1]
             name = "+".join(filter(None, (last.name, step.name)))
             out[-1] = replace(last, name=name, sifts=(*last.sifts, step))
+        if out[-1].awaited:  # writing rows and finishing batches would hold up the event loop
+            out.append(StagePlan(name=""))
         return tuple(out)
 
     def _place(self, operator: Operator, concurrency: int | None) -> None:

@@ -14,6 +14,7 @@ from penstock._plan.describe import lines, sources
 from penstock._plan.length import is_indexable, length_of, walk
 from penstock._plan.node import AnyBatch, Map, Node, Prefetch, ReadStream, Repeat, Shard, children_of
 from penstock._plan.progress import GlobalPosition, global_position, resharded, shard_of
+from penstock._plan.reweighting import histories, reweighted
 from penstock._plan.saved import FORMAT, checked, compare, sealed
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 
@@ -56,6 +57,9 @@ def saved(root: Node, form: Form, token: Token, step: int, dataset: list[dict[st
         "position": None,
         "global": None,
     }
+    mixes = histories(form.root)[: len(histories(root))]  # a moved plan may hold them twice
+    if mixes:
+        record["mix"] = mixes
     if shard is not None:
         place = global_position(form.root, token.source[1])
         record["global"] = {"epoch": place.epoch, "element": place.element}
@@ -105,6 +109,7 @@ def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: b
     if strict:
         compare(record, lines(root, saved=True), dataset)
     shards = [[node.num_shards, node.index] for node in walk(root) if isinstance(node, Shard)]
+    root = _with_weights(root, record, strict=strict)
     if record["global"] is not None and _movable_shard(root) is not None:
         place = _global_place(root, record["global"])
         parts = _parts(root, place)
@@ -118,6 +123,25 @@ def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: b
         )
     part = _part(root, record["position"])
     return [_folded_part(root, part) if folded else part], step
+
+
+def _with_weights(root: Node, record: dict[str, Any], *, strict: bool) -> Node:
+    """Return the plan with the history of its mixes; the bounds of the position are checked later, against this plan."""
+    shard = _movable_shard(root)
+    place, number, below = record["position"], None, None
+    if shard is not None and isinstance(record["global"], dict):
+        number = record["global"].get("element") if record["global"].get("epoch") == 0 and not _repeated(root, shard) else None
+        below = shard.child
+    elif (
+        is_indexable(root)
+        and isinstance(place, dict)
+        and isinstance(place.get("source"), list)
+        and place["source"][:1] == [0]
+        and place.get("folded") is not True
+    ):
+        number = place["source"][-1]
+    number = number if isinstance(number, int) and 0 <= number <= _LARGEST else None
+    return reweighted(root, record.get("mix"), number, below, strict=strict)
 
 
 def _movable_shard(root: Node) -> Shard | None:
@@ -143,7 +167,7 @@ def _global_place(root: Node, record: Any) -> GlobalPosition:
     shard = shard_of(root)
     assert shard is not None
     total = length_of(shard.child)
-    repeat = next((node for node in walk(root) if isinstance(node, Repeat) and _above(root, node, shard)), None)
+    repeat = _repeated(root, shard)
     most_epochs: float = 1 if repeat is None else (INFINITE if repeat.count is None else repeat.count)
     if not isinstance(record, dict):
         _count(record, "global position")
@@ -152,13 +176,14 @@ def _global_place(root: Node, record: Any) -> GlobalPosition:
     return GlobalPosition(epoch, 0 if epoch == most_epochs else element)
 
 
-def _above(root: Node, node: Node, shard: Shard) -> bool:
+def _repeated(root: Node, shard: Shard) -> Repeat | None:
+    """Return the repeat above the shard."""
     here = root
     while here is not shard:
-        if here is node:
-            return True
+        if isinstance(here, Repeat):
+            return here
         here = children_of(here)[0]
-    return False
+    return None
 
 
 def _parts(root: Node, place: GlobalPosition) -> list[Part]:

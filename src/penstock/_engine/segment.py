@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from penstock._engine.program import SegmentPlan
-from penstock._engine.tune import BlockSize, UnitSize
+from penstock._engine.tune import BlockSize, UnitSize, largest_block
 from penstock._engine.unit import NOTHING_DONE, Levels, Task, Token, Unit
 from penstock._ops.block import Block
+from penstock._ops.branches import BranchesLeaf
 from penstock._ops.operator import ChainOp
 from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import batch_rows
@@ -33,6 +34,7 @@ class Segment:
         loose: whether units are committed as they are finished; the end of a pass still waits for all of it.
         lowest: the first unit that is not committed.
         rows_open: of the units that are not committed.
+        widest: workers of its own, or calls in flight, that its widest stage has, or 0.
         failed_seq: the lowest unit that failed, or None; nothing behind it is claimed.
     """
 
@@ -43,6 +45,7 @@ class Segment:
         "_gone",
         "_next_item",
         "_num_passes",
+        "_num_rows",
         "_pass_number",
         "_positions",
         "blocks",
@@ -64,6 +67,7 @@ class Segment:
         "reading",
         "rows_open",
         "units",
+        "widest",
     )
 
     def __init__(self, number: int, plan: SegmentPlan, num_passes: float, start: Token) -> None:
@@ -72,7 +76,11 @@ class Segment:
         self.plan = plan
         self.inbox: deque[Unit] = deque()
         self.queues: list[deque[Task]] = [deque() for _ in plan.stages]
-        self.blocks = [BlockSize() for _ in plan.stages]
+        self.widest = max((stage.concurrency or 0 for stage in plan.stages), default=0)
+        branches = len(plan.leaf.branches) if isinstance(plan.leaf, BranchesLeaf) else 1
+        # Rows of one block are ready together: no more of them than are awaited together.
+        most_rows = min((stage.concurrency or 1 for stage in plan.stages if stage.awaited), default=largest_block(branches))
+        self.blocks = [BlockSize(most_rows) for _ in plan.stages]
         self.units = UnitSize()
         self.opened = 0
         self.committed = 0
@@ -91,6 +99,7 @@ class Segment:
         self._num_passes = num_passes
         self._pass_number, self._next_item = start.source
         self._done = start.done
+        self._num_rows = 0
         self._current: Unit | None = None
         self._positions = ChainOp(plan.leaf, tuple(op for stage in plan.stages for op in stage.operators)) if plan.leaf else None
 
@@ -112,7 +121,15 @@ class Segment:
             self._ends.append(unit.seq)
         if unit.num_rows:
             self._current = unit
+        self._num_rows += unit.num_rows
         return unit
+
+    def wanted_units(self, rounds: int = 4) -> int:
+        """Return how many units may be open for the sake of stages with a concurrency of their own, by the mean size of those so far.
+
+        Their rows are four times what is in work at once: in flight, next in turn, done but behind a slow one, and on their way out.
+        """
+        return rounds * self.widest * self.opened // max(1, self._num_rows) + 2 if self.widest else 0
 
     def _open_given(self) -> Unit:
         unit = self.inbox.popleft()
@@ -182,7 +199,8 @@ class Segment:
         if unit is None or unit.claimed >= unit.limit or (self.failed_seq is not None and unit.seq > self.failed_seq):
             return None
         begin = unit.claimed
-        end = begin + self.blocks[0].rows(unit.limit - begin, num_workers if self.plan.batch is not None and unit.seq == 0 else 1)
+        split = num_workers if self.plan.batch is not None and unit.seq == 0 else 1
+        end = begin + min(block.rows(unit.limit - begin, split) for block in self.blocks)  # what later stages take as it comes
         unit.claimed = end
         if end >= unit.limit:
             self._current = None

@@ -66,7 +66,7 @@ class TransformsOp:
         """Return the block's elements; bytes that the first step replaces are read one at a time, into working memory."""
         first = self.steps[0].transform
         if first.field != first.out_field or not block.transient(first.field):
-            return block.rows()
+            return block.each()
         scratch = worker.scratch(self.number, -1)
         return (block.read_transient(offset, scratch) for offset in range(len(block)))
 

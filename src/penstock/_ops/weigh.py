@@ -46,7 +46,7 @@ class WeighOp(_OneToOne):
 
     def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         out: list[Any] = []
-        append, fn, rows = out.append, self.fn, block.rows()
+        append, fn, rows = out.append, self.fn, block.each()
         try:
             for row in rows:
                 append(Weighed(row, fn(row)))
@@ -68,7 +68,7 @@ class GatherOp(_OneToOne):
 
     def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         out: list[Any] = []
-        append, fn, groups = out.append, self.fn, block.rows()
+        append, fn, groups = out.append, self.fn, block.each()
         try:
             for group in groups:
                 append(fn(group.values, group.layout))
