@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dataset.small import POSITIONS, Row, assert_refused, double, generated, noisy, numbers, refusals
+from dataset.small import Row, assert_refused, noisy, numbers, refusals
 
 import penstock as ps
 from penstock.errors import SpecError
@@ -46,8 +46,6 @@ WRONG: list[Row] = [
     ("window of 0", lambda: numbers(3).window(0), "size=0 is not a whole number >= 1", "window()", "size"),
     ("window that stays", lambda: numbers(3).window(2, shift=0), "shift=0 is not a whole number >= 1", "window()", "shift"),
     ("window of stride 0", lambda: numbers(3).window(2, stride=0), "stride=0 is not a whole number >= 1", "window()", "stride"),
-    ("window behind a filter", lambda: numbers(3).filter(double).window(2), f"window {POSITIONS}", "window()", "sees whole windows"),
-    ("window of a generator", lambda: generated().window(2), f"window {POSITIONS}", "window()", "sees whole windows"),
     ("padded_batch 0", lambda: numbers(3).padded_batch(0), "batch_size=0 is not a whole number", "padded_batch()", "batch_size"),
 ]
 

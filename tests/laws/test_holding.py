@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _order.references import bucketed, drawn, resampled
+from _order.references import bucketed, drawn, resampled, windowed
 from laws.plans import code, kind, packed, plain, residue, sequence
 
 import penstock as ps
@@ -118,6 +118,14 @@ CASES: dict[str, tuple[ps.Dataset, list[Any]]] = {
         again(lambda values, number: shuffled(values, 30, number)[:50], KEPT),
     ),
     "shuffle of everything": (numbers(60).filter(kept).shuffle(1000, seed=3), shuffled([v for v in range(60) if kept(v)], 1000)),
+    "window behind a filter, twice": (
+        numbers().filter(kept).window(4, 2, 3).repeat(2),
+        windowed([(value, 0) for value in KEPT], 4, 2, 3, drop=False) * 2,
+    ),
+    "window of a generator, gaps": (
+        ps.from_generator(rows, fast_forward=True).window(2, 7, drop_remainder=True),
+        windowed([(value, 0) for value in range(COUNT)], 2, 7, 1, drop=True),
+    ),
     "resample, counted on the way": (resample(numbers().filter(kept)).repeat(2), balanced(KEPT, 2)),
     "resample, batches": (
         resample(numbers()).batch(4, drop_remainder=True),
