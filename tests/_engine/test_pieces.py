@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock._engine.pieces import bare, pieces_by_input, unwrapped, weight_of
+from penstock._engine.pieces import bare, helds_in, pieces_by_input, unwrapped, weight_of
 from penstock._engine.unit import Piece, Result, Unit
 from penstock._ops.block import Block
 from penstock._ops.weigh import Gathered, Weighed
@@ -47,3 +47,14 @@ def test_what_leaves_a_holding_fold_is_a_piece_a_list_for_a_batch_or_a_gathering
     assert unwrapped([held("a", 3), held("b", 5)]) == [Piece("a", (0, 3, 0)), Piece("b", (0, 5, 0))]
     group = Group([held("a", 3), held("b", 5)], [(0, 1), (0, 1)])
     assert unwrapped(group) == Piece(Gathered(("a", "b"), [(0, 1), (0, 1)]), (0, 3, 0))
+
+
+def test_the_items_in_what_comes_out_are_found_in_batches_and_batches_of_batches() -> None:
+    a, b, c = held("a"), held("b"), held("c")
+    assert list(helds_in(a)) == [a]
+    assert list(helds_in([a, [b], Group([c], None)])) == [a, b, c]
+    assert list(helds_in("no item")) == []
+
+
+def test_a_batch_of_what_a_fold_held_is_unwrapped_part_by_part() -> None:
+    assert unwrapped([[held("a", 1)], [held("b", 2)]]) == [[Piece("a", (0, 1, 0))], [Piece("b", (0, 2, 0))]]

@@ -270,3 +270,12 @@ def test_a_repeat_below_holds_the_end_of_a_pass_back_while_items_are_recalled() 
     chain.push(2)
     assert not chain.recalling
     assert [held.item for held in chain.held()] == [1, 2]
+
+
+def test_what_waits_is_what_is_held_and_what_stands_in_an_unfinished_batch() -> None:
+    chain = Chain(buckets(Batching(3, drop_remainder=False)))
+    for item in (1, 2, 30):
+        chain.push(item)
+    alone, batch = chain.waiting()
+    assert alone.item == 30
+    assert plain([batch]) == [[1, 2]]
