@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,6 +25,8 @@ class Options:
             allowed, because fewer cannot overlap reading with training. Batches that the consumer keeps are its own.
         ordered: True delivers the elements in their order. False delivers whatever is finished first, so that a slow element holds up
             nobody: exactly once all the same, and exactly resumable. The passes of a `repeat` above a batch or a fold stay apart.
+        record: with ordered=False, a file that the order is written to as it comes; a resumed run goes on in it.
+        replay: a file that `record` wrote: the elements come again in the order of that run.
         grace_period_s: how long `close()` waits for running user functions before it raises StillRunning.
         stall_timeout_s: how long one element may run, or nothing may happen, while the consumer waits, before FeedStalled is raised;
             None never looks. Time in which the process is suspended does not count. The inline executor cannot look.
@@ -35,6 +38,8 @@ class Options:
     memory_bytes: int | Literal["auto"] = "auto"
     grace_period_s: float = 2.0
     ordered: bool = True
+    record: str | os.PathLike[str] | None = None
+    replay: str | os.PathLike[str] | None = None
     stall_timeout_s: float | None = 60.0
     on_stall: Literal["raise", "warn"] = "raise"
 
@@ -54,6 +59,12 @@ class Options:
         if not self.grace_period_s >= 0:
             raise PlanError(
                 f"grace_period_s={self.grace_period_s!r} is not a time", where="feed options", fix="give a number of seconds >= 0"
+            )
+        if self.record is not None and (self.ordered or self.replay is not None):
+            raise PlanError(
+                "record= has nothing to write: the order is that of the plan" if self.replay is None else "record= of a replay",
+                where="feed options",
+                fix="record with ordered=False, and replay without record=",
             )
         if self.stall_timeout_s is not None and not self.stall_timeout_s > 0:
             raise PlanError(

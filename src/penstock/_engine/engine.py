@@ -24,6 +24,7 @@ from penstock._ops.awaited import AwaitedOp, Outcome
 from penstock._ops.block import Block
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
+from penstock._order.runs import Recording
 from penstock.errors import FeedStalled
 from penstock.queues import ParkingLot
 
@@ -47,7 +48,7 @@ class Engine:
         start: Token,
         allocate: Callable[[int], Any],
         listeners: list[Listener],
-        ordered: bool = True,
+        ordered: bool | Recording = True,
         watch: Watch | None = None,
     ) -> None:
         """Prepare to run from the state `start`; nothing happens yet.
@@ -59,7 +60,7 @@ class Engine:
             start: the token to resume behind.
             allocate: gives the memory of batches.
             listeners: called with every event, from the thread where it happens.
-            ordered: whether elements keep their order, or go on as they are finished.
+            ordered: whether elements keep their order, or go on as they are finished, or as they did in a recorded run.
             watch: looks at the workers while a consumer waits; by default nobody does.
         """
         self._flow = Flow(program, max(1, num_workers), memory_bytes, start, ordered=ordered)
@@ -238,6 +239,11 @@ class Engine:
                     self._stalled(kind)
         finally:
             self._flow.waiting -= 1
+
+    def take_log(self) -> list[tuple[int, int, int]]:
+        """Return (pass, begin, end) of the runs that went on in completion order since the last call."""
+        log = self._flow.log
+        return [] if log is None else [log.popleft() for _ in range(len(log))]
 
     @property
     def num_ready(self) -> int:

@@ -20,6 +20,7 @@ from penstock._engine.unit import Failure, Record, Task, Token, Unit
 from penstock._order.arithmetic import INFINITE
 from penstock._order.chain import Chain
 from penstock._order.folds import Passes, Taking
+from penstock._order.runs import Recording
 from penstock.errors import SourceError
 
 __all__ = ["READER", "SHARED", "Flow", "Ready", "pool_of"]
@@ -49,11 +50,12 @@ class Flow:
         version: changes with every change that may give somebody work.
         ready: what the consumer has not taken yet; it may pop at any time.
         waiting: how many consumers wait (the engine's counter).
+        log: in completion order, (pass, begin, end) of what went on; whoever records pops it.
         failures: all errors so far.
     """
 
-    def __init__(self, program: Program, num_workers: int, memory_bytes: int, start: Token, *, ordered: bool = True) -> None:
-        """Begin at the state `start`; without `ordered`, elements go on as they are finished."""
+    def __init__(self, program: Program, num_workers: int, memory_bytes: int, start: Token, *, ordered: bool | Recording = True) -> None:
+        """Begin at the state `start`. Not `ordered`, elements go on as they are finished, or as they did in a recorded run."""
         self.program = program
         self.num_workers = num_workers
         self.version = 0
@@ -68,8 +70,11 @@ class Flow:
         for segment in self.segments:
             segment.units = UnitSize(memory_bytes // self._wanted_units())
             segment.keeps_going = _may_cut(program)
-        self.segments[0].loose = not ordered
-        self._sequencers = _sequencers(program, start, ordered)
+        self.segments[0].loose = ordered is False
+        if isinstance(ordered, Recording):
+            self.segments[0].follow(ordered)
+        self.log: deque[tuple[int, int, int]] | None = deque() if ordered is False else None
+        self._sequencers = _sequencers(program, start, ordered is True)
         stream = program.segments[0].stream
         self.reader = None if stream is None else Reader(stream, start, passes)
         self._memory_bytes = memory_bytes
@@ -252,6 +257,8 @@ class Flow:
             tokens: Any = unit.tokens if unit.tokens is not None else (Token((unit.pass_number, unit.first)), 1)
             self._deliver(Ready(items[::-1], tokens, unit.ends_pass and unit.tail is None, unit.tail))
             return
+        if self.log is not None and segment is self.segments[0] and unit.num_items:
+            self.log.append((unit.pass_number, unit.first, unit.first + unit.good_count()))
         out = sequencer.take(unit)
         if out.cut:
             self._cut(unit.pass_number)

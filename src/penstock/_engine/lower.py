@@ -71,12 +71,18 @@ def lower(root: plan.Node, *, folded: bool = False) -> Program:
     return Program(segments=tuple(builder.finish()), prefetch=prefetch)
 
 
-def check_completion(root: plan.Node) -> None:
-    """Refuse a plan that cannot run in the order in which elements are finished.
+def check_completion(root: plan.Node, *, recorded: bool) -> None:
+    """Refuse a plan that cannot run in the order in which elements are finished, or `recorded` in that order.
 
     Raises:
         PlanError: it has an operator that counts elements in their order, or one that holds elements of several passes.
     """
+    if recorded and lower(root, folded=True).segments[0].stream is not None:
+        raise PlanError(
+            "record= and replay= need positions that can be read in any order, but a generator is the source",
+            where="feed options",
+            fix="use from_source with __getitem__, or leave them out",
+        )
     folding = [segment for segment in lower(root, folded=True).segments if segment.folds is not None and not segment.transparent]
     fold = refused(folding[0].folds or ()) if folding else None
     if fold is None and len(folding) > 1:

@@ -15,6 +15,7 @@ from penstock._ops.branches import BranchesLeaf
 from penstock._ops.operator import ChainOp
 from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import batch_rows
+from penstock._order.runs import Recording
 
 __all__ = ["Segment", "given_unit"]
 
@@ -65,6 +66,7 @@ class Segment:
         "plan",
         "queues",
         "reading",
+        "recording",
         "rows_open",
         "units",
         "widest",
@@ -91,6 +93,7 @@ class Segment:
         self.most_rows = _UNKNOWN
         self.reading = False
         self.loose = self.keeps_going = False
+        self.recording: Recording | None = None
         self.lowest = 0
         self.rows_open = 0
         self._ends: deque[int] = deque()
@@ -141,20 +144,36 @@ class Segment:
         length = self.plan.length
         assert length is not None
         wanted = self.units.items if self.plan.batch else min(self.blocks[0].rows(1 << 40, 1), self.most_rows)
-        self._leave_out_done()
-        border = self._done.runs[0][0] if self._done.runs else length
+        border = self._next_run(length)
         count = 0 if self.cut_pass >= self._pass_number else int(min(wanted, border - self._next_item))
         first, pass_number, beyond = self._next_item, self._pass_number, self._done
         self._next_item += count
-        self._leave_out_done()
+        if self.recording is not None:
+            self.recording.take(first, first + count)
+        self._next_run(length)
         ends = count == 0 or self._next_item == length
         if ends:
+            if self.recording is not None:
+                self.recording.start(())
             self._pass_number, self._next_item, self._done = pass_number + 1, 0, NOTHING_DONE
             self.exhausted = self._pass_number >= self._num_passes
         unit = self._leaf_unit(pass_number, first, count, ends)
         unit.beyond = beyond
         self.opened += 1
         return unit
+
+    def _next_run(self, length: float) -> float:
+        """Go to the next position that is to be computed; return where the run of such positions ends."""
+        if self.recording is not None:
+            self._next_item, border = self.recording.next(self._pass_number, int(length))
+            return border
+        self._leave_out_done()
+        return self._done.runs[0][0] if self._done.runs else length
+
+    def follow(self, recording: Recording) -> None:
+        """Open units in a recorded order."""
+        recording.start([(0, self._next_item), *self._done.runs])
+        self.recording = recording
 
     def _leave_out_done(self) -> None:
         """Go on behind what an earlier run delivered in completion order."""
