@@ -15,6 +15,7 @@ SCRIPTS = (
     ("w8.py",),
     ("import_time.py",),
     ("gather.py",),
+    ("pack.py",),
     ("engine_cost.py",),
     ("mix.py",),
     ("state.py",),

@@ -51,6 +51,7 @@ LINES = (
     ),
     Line("Gather, 1 kB records in file order, records/s", "gather", "take_1kB_ordered", "penstock_1kB_ordered", "", ""),
     Line("Gather, 12 kB records in file order, records/s", "gather", "take_12kB_ordered", "penstock_12kB_ordered", "", ""),
+    Line("Pack, first fit into rows of 2,048, one core, tokens/s", "pack", "loop_first_fit", "penstock_inline", "", ""),
     Line(
         "Engine, threads, batches of 256, us/element",
         "engine_cost", "", "threads_batches_of_256", "dataloader_batches_of_256", "", "cost_us",

@@ -60,6 +60,14 @@ def test_a_worker_keeps_one_generator_per_random_operator_and_one_scratch_per_st
     assert WorkerContext(4).scratch(1, 0) is not worker.scratch(1, 0)
 
 
+def test_packed_rows_are_counted_until_somebody_takes_the_count() -> None:
+    worker = WorkerContext(0)
+    worker.packed(3, 8)
+    worker.packed(8, 8)
+    assert worker.take_packed() == (11, 16)
+    assert worker.take_packed() == (0, 0)
+
+
 def test_a_worker_has_a_place_and_forgets_it_at_rest() -> None:
     worker = WorkerContext(3)
     assert worker.place() == (id(None), id(None), None, False)

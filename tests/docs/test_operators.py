@@ -29,9 +29,12 @@ CALLS: dict[str, Any] = {
     "ragged_batch": (2,),
     "window": (2,),
     "prefetch": (2,),
+    "bucket_by_length": (len, [2], [2, 2]),
+    "pack_sequences": (8,),
+    "rejection_resample": (int, [1, 1]),
     "interleave": (lambda number: ps.from_arrays(np.arange(2)),),
 }
-OTHER_NAMES = {"mix": "sample_from_datasets"}
+OTHER_NAMES = {"mix": "sample_from_datasets", "bucket_by_length": "bucket_by_sequence_length", "pack_sequences": "none"}
 
 
 @pytest.mark.parametrize("signature", SIGNATURES)
@@ -59,7 +62,9 @@ def test_what_the_table_calls_an_order_can_be_indexed_and_a_fold_cannot(row: lis
     result = getattr(dataset, name)(*arguments)
     assert is_indexable(result._root) == (row[1] != "fold")
     behind = dataset.filter(bool)
-    if row[1].startswith("order") and "fold" not in row[1]:
+    if name == "shuffle":
+        assert dataset.filter(bool).shuffle(3) is not None
+    if name == "shuffle" or (row[1].startswith("order") and "fold" not in row[1]):
         with pytest.raises(ps.errors.PlanError) as caught:
             getattr(behind, name)(*arguments)
         assert f"{name} needs positions that are known before reading" in caught.value.what

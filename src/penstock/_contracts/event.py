@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["BatchDelivered", "BlockDone", "Event", "Listener", "Notice"]
+__all__ = ["BatchDelivered", "BlockDone", "Event", "Listener", "Notice", "RowsPacked"]
 
 
 class BlockDone(NamedTuple):
@@ -31,6 +31,14 @@ class BatchDelivered(NamedTuple):
     num_delivered: int
 
 
+class RowsPacked(NamedTuple):
+    """A worker packed sequences into rows of `num_places` places in all, of which `num_used` hold a token."""
+
+    time_ns: int
+    num_used: int
+    num_places: int
+
+
 class Notice(NamedTuple):
     """A decision or an oddity, with its reason: a changed number of active workers, slots held by the consumer."""
 
@@ -39,5 +47,5 @@ class Notice(NamedTuple):
     text: str
 
 
-Event = BlockDone | BatchDelivered | Notice
+Event = BlockDone | BatchDelivered | RowsPacked | Notice
 Listener = Callable[[Event], None]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from penstock._contracts.event import BlockDone, Event, Listener, Notice
+from penstock._contracts.event import BlockDone, Event, Listener, Notice, RowsPacked
 from penstock._engine.awaiting import ended
 from penstock._engine.execute import finish_unit, run_task
 from penstock._engine.failing import is_interrupt, prepare
@@ -189,6 +189,9 @@ class Engine:
             self.announce(Notice(time.perf_counter_ns(), "workers", self._flow.active.notice))
         if event is not None:
             self.announce(event)
+            used, places = worker.take_packed()
+            if places:
+                self.announce(RowsPacked(event.end_ns, used, places))
         if complete:
             self._finish(segment, unit, worker)
         self._ring_workers()

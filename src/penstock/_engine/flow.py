@@ -280,7 +280,7 @@ class Flow:
         groups = out.items if batched else [[piece] for piece in out.items]
         given = given_unit(groups, batched, out.tokens, unit.pass_number, 0)
         given.ends_pass = out.ends_pass
-        given.pass_token = sequencer.start_of_next_pass(unit)
+        given.pass_token = sequencer.start_of_next_pass(unit) if out.ends_pass else None
         if tail is not None:
             given.inherited = tail._replace(at=len(groups))
         following.inbox.append(given)

@@ -30,7 +30,7 @@ from penstock._ops.cached import CacheLeaf
 from penstock._ops.collation import Pad
 from penstock._ops.map import MapOp
 from penstock._ops.operator import Operator
-from penstock._ops.packing import pack_rows, sequence_length, whole_sequence_length
+from penstock._ops.packing import pack_rows, places_in_use, sequence_length, whole_sequence_length
 from penstock._ops.positions import EnumerateOp
 from penstock._ops.stack import stack_rows
 from penstock._ops.streams import FilterOp, FlatMapOp, UnbatchOp
@@ -277,7 +277,7 @@ class _Builder:
         else:
             fold = FirstFit(node.length, node.num_bins, weight_of)
             self._hold(whole_sequence_length(node.length), "pack_sequences", fold)
-        self._place(GatherOp(pack_rows(node.length, node.padding_value), "pack_sequences"), None)
+        self._place(GatherOp(pack_rows(node.length, node.padding_value), "pack_sequences", places_in_use), None)
 
     def _batch(self, node: plan.AnyBatch) -> None:
         fold = Batching(node.batch_size, node.drop_remainder)

@@ -310,23 +310,43 @@ def _record(saved_record: Any, folds: tuple[Fold, ...]) -> Record:
     skip, mode, states, recall, drop = saved_record
     if len(states) != len(folds):
         _count(None, "fold states")
-    for value, fold in zip(states, folds, strict=True):
-        _check_fold_state(value, fold)
     numbers = _count(skip, "sub-position"), _count(mode, "fold mode", 2)
-    return Record(*numbers, tuple(states), _count(recall, "number of held elements"), _count(drop, "number of results"))
+    out = Record(*numbers, tuple(states), _count(recall, "number of held elements"), _count(drop, "number of results"))
+    for value, fold in zip(states, folds, strict=True):
+        if hasattr(fold, "held"):
+            _check_held(value, cast(HoldingFold, fold), out.recall)
+        else:
+            _check_like(value, fold.initial())
+    return out
 
 
-def _check_fold_state(value: Any, fold: Fold) -> None:
-    initial = fold.initial()
-    if hasattr(fold, "held"):
-        try:
-            cast(HoldingFold, fold).numbers(value)
-        except (TypeError, ValueError, KeyError) as error:
-            _count(f"{value!r} ({error})", "fold state")
-    elif type(initial) is int:
+def _check_held(value: Any, fold: HoldingFold, recall: int) -> None:
+    """Check the numbers of held elements: each is one of the `recall` that a resume reads again."""
+    try:
+        numbers = fold.numbers(value)
+    except (TypeError, ValueError, KeyError) as error:
+        raise _damaged_fold(f"{value!r} ({error})") from None
+    if any(number >= recall for number in numbers):
+        raise _damaged_fold(f"{value!r}, which holds more than the {recall} elements that are read again")
+
+
+def _check_like(value: Any, initial: Any) -> None:
+    """Check counts that lie as the initial ones do."""
+    if isinstance(initial, int):
         _count(value, "fold state")
-    elif type(value) is not type(initial) or (initial == [] and value != []):
-        _count(None, "fold state")
+    elif type(value) is not type(initial) or len(value) != len(initial) or (isinstance(initial, dict) and value.keys() != initial.keys()):
+        raise _damaged_fold(repr(value))
+    else:
+        for place in initial if isinstance(initial, dict) else range(len(initial)):
+            _check_like(value[place], initial[place])
+
+
+def _damaged_fold(words: str) -> StateDamaged:
+    return StateDamaged(
+        f"the state's fold state is {words}",
+        where="load_state_dict()",
+        fix="use an older checkpoint; this one would skip or repeat elements",
+    )
 
 
 def _note(stream: StreamSource | None, source: tuple[int, int], record: Any) -> Note | None:

@@ -98,12 +98,13 @@ class WorkerContext:
         began: (time run, CPU time of the thread) at the begin of the task, in ns; None before it.
     """
 
-    __slots__ = ("_generators", "_scratch", "began", "block", "finishing", "index", "operator", "origins")
+    __slots__ = ("_generators", "_packed", "_scratch", "began", "block", "finishing", "index", "operator", "origins")
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.began: tuple[int, int] | None = None
         self.rest()
+        self._packed = (0, 0)
         self._scratch: dict[tuple[int, int], Scratch] = {}
         self._generators: dict[tuple[int, int], KeyedGenerator] = {}
 
@@ -132,3 +133,12 @@ class WorkerContext:
         if found is None:
             found = self._generators[seed, stage] = KeyedGenerator(seed, stage)
         return found
+
+    def packed(self, used: int, places: int) -> None:
+        """Count packed rows: so many of their places are in use."""
+        self._packed = (self._packed[0] + used, self._packed[1] + places)
+
+    def take_packed(self) -> tuple[int, int]:
+        """Return (places in use, places) of the rows packed since the last call."""
+        counted, self._packed = self._packed, (0, 0)
+        return counted

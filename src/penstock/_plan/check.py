@@ -16,6 +16,7 @@ __all__ = [
     "bounded",
     "callable_argument",
     "count_argument",
+    "counts_argument",
     "finite",
     "indexable",
     "no_async",
@@ -59,6 +60,17 @@ def count_argument(value: Any, name: str, operator: str, *, least: int = 0) -> i
             f"{name}={value!r} is not a whole number >= {least}", where=f"{operator}()", fix=f"give {name} a whole number >= {least}"
         )
     return number
+
+
+def counts_argument(values: Any, name: str, operator: str, *, least: int = 0) -> tuple[int, ...]:
+    """Return a list of whole numbers, each at least `least`."""
+    try:
+        items = list(values)
+    except TypeError:
+        raise PlanError(
+            f"{name}={values!r} is not a list of whole numbers", where=f"{operator}()", fix=f"give {name} a list, such as [{least + 1}]"
+        ) from None
+    return tuple(count_argument(value, name, operator, least=least) for value in items)
 
 
 def seed_argument(value: Any, operator: str) -> int:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from penstock._contracts.event import BatchDelivered, BlockDone, Event, Notice
+from penstock._contracts.event import BatchDelivered, BlockDone, Event, Notice, RowsPacked
 
 __all__ = ["ConsumerStats", "Snapshot", "StageStats", "Stats"]
 
@@ -70,7 +70,8 @@ class Snapshot:
     """The figures of a run up to now.
 
     `elapsed_s` runs from the first event's start to the last event. `machine_share` is the part of the whole machine's CPU time since
-    the first event that was in use, by this program or any other; None where the system does not tell.
+    the first event that was in use, by this program or any other; None where the system does not tell. `packed_tokens` of
+    `packed_places` in the rows of `pack_sequences` hold a token.
     """
 
     elapsed_s: float
@@ -79,6 +80,13 @@ class Snapshot:
     consumer: ConsumerStats
     notices: tuple[str, ...]
     machine_share: float | None = None
+    packed_tokens: int = 0
+    packed_places: int = 0
+
+    @property
+    def padding_share(self) -> float | None:
+        """Return the part of all packed rows that is padding; None when nothing was packed."""
+        return 1 - self.packed_tokens / self.packed_places if self.packed_places else None
 
 
 @dataclass(slots=True)
@@ -117,6 +125,8 @@ class Stats:
         self._num_batches = 0
         self._ready_sum = 0
         self._num_handovers = 0
+        self._packed_tokens = 0
+        self._packed_places = 0
 
     def __call__(self, event: Event) -> None:
         """Take one event. Appending to a deque is atomic; now and then one caller adds up what has gathered."""
@@ -152,6 +162,8 @@ class Stats:
                 consumer=self._consumer(),
                 notices=tuple(self._notices),
                 machine_share=_machine_share(self._machine),
+                packed_tokens=self._packed_tokens,
+                packed_places=self._packed_places,
             )
 
     def _consumer(self) -> ConsumerStats:
@@ -172,6 +184,9 @@ class Stats:
                 self._add_block(event)
             elif isinstance(event, BatchDelivered):
                 self._add_delivery(event)
+            elif isinstance(event, RowsPacked):
+                self._packed_tokens += event.num_used
+                self._packed_places += event.num_places
             elif isinstance(event, Notice):
                 self._notices.append(event.text)
 
