@@ -51,7 +51,7 @@ class Leaving(GeneratorSource):
 
     def open(self, pass_number: int) -> Any:
         self.left.append(os.open(os.devnull, os.O_RDONLY))
-        return super().open()
+        return super().open(pass_number)
 
 
 class Says(GeneratorSource):
