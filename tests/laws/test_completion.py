@@ -14,7 +14,7 @@ from laws.plans import Plan, options, plain, plans
 
 import penstock as ps
 
-LAW = settings(deadline=None, max_examples=1500, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+LAW = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 COMPOSED = ("pack(", "resample(", ",True")
 """Parts of plans where what is delivered depends on which elements stand together."""
 
