@@ -19,7 +19,7 @@ from penstock._engine.engine import Engine
 from penstock._engine.failing import attach_others
 from penstock._engine.lower import check_completion, lower
 from penstock._engine.recorded import Recorder, read_recording
-from penstock._engine.resume import Form, Part, restored, saved
+from penstock._engine.resume import Form, Part, check_positions, restored, saved
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.unit import Failure, Token
 from penstock._engine.watch import Watch
@@ -160,6 +160,8 @@ class Feed:
         """
         dataset = self._fingerprints() if strict else []
         parts, step = restored(self._root, state, dataset, strict=strict, folded=self._folded)
+        if self._options.record is not None or self._options.replay is not None:
+            check_positions(self._root, parts)
         self._shut("new")
         self._parts = parts
         self._hand = _HandOver([], [], 0, step, parts[0].token, parts[0].form)
@@ -282,7 +284,9 @@ class Feed:
         if options.replay is not None:
             return read_recording(options.replay, lines(self._root, saved=True))
         if options.record is not None and self._recorder is None:
-            self._recorder = Recorder(options.record, lines(self._root, saved=True), resumed=self.step > 0)
+            token = self._parts[0].token
+            resumed = (token.source[0], ((0, token.source[1]), *token.done.runs)) if self.step else None
+            self._recorder = Recorder(options.record, lines(self._root, saved=True), resumed=resumed)
         return options.ordered
 
     def _run_with(self, executor: Executor) -> bool:

@@ -202,3 +202,27 @@ def test_dispose_closes_the_generator_and_drops_what_is_ready() -> None:
     engine.stop()
     engine.dispose()
     assert (engine.num_ready, closed) == (0, [1])
+
+
+def test_a_ring_that_wakes_a_worker_that_may_not_work_is_passed_on() -> None:
+    for _ in range(10):  # which of the two is woken is not known
+        engine = engine_of(ps.from_source(range(10**9)))
+        while (task := engine.try_claim()) is not None:  # until enough is ready
+            engine.run(task, WorkerContext(0))
+        claims: dict[int, Any] = {}
+
+        def claim(worker: int, engine: Engine = engine, claims: dict[int, Any] = claims) -> None:
+            claims[worker] = engine.claim(SHARED, worker)
+
+        threads = [threading.Thread(target=claim, args=(worker,)) for worker in (1, 0)]
+        for number, thread in enumerate(threads, 1):
+            thread.start()
+            while len(engine._lots[SHARED]) < number:
+                threading.Event().wait(0)
+        engine._flow.active._limit = 1
+        assert engine.poll() is not None
+        joined(threads[1])
+        assert claims[0] is not None
+        engine.stop()
+        joined(threads[0])
+        assert claims[1] is None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from penstock._engine.pieces import helds_in, pieces_by_input, unwrapped
 from penstock._engine.sequencer import OPEN, PASS_END, Sequenced
-from penstock._engine.unit import Done, Piece, Record, Token, Unit
+from penstock._engine.unit import Done, Note, Piece, Record, Token, Unit
 from penstock._order.chain import Chain, Held
 from penstock._order.folds import Batching, Fold, Passes
 from penstock._order.holding import Concatenating, Windowing
@@ -40,7 +41,7 @@ class Completion:
     a fold holds counts as not delivered: a resume computes it again, and it may then come in other company.
     """
 
-    __slots__ = ("_chain", "_done", "_emitted", "_endless", "_folds", "_mode", "_partial", "_pass", "_transparent")
+    __slots__ = ("_chain", "_done", "_emitted", "_endless", "_folds", "_mode", "_notes", "_partial", "_pass", "_transparent")
 
     def __init__(self, folds: Sequence[Fold], before: Token, saved: Record | None, *, transparent: bool = False) -> None:
         """Start behind `before`; of `saved`, the states of folds that count are taken up."""
@@ -48,6 +49,7 @@ class Completion:
         self._endless = any(isinstance(fold, Passes) and fold.count is None for fold in folds)
         self._chain = Chain(folds, None if saved is None else saved.states)
         self._transparent = transparent
+        self._notes = [] if before.note is None else [before.note]
         self._pass, position = before.source
         self._done = Runs([(0, position), *before.done.runs])
         self._partial = {place: frozenset(results) for place, results in before.done.partial}
@@ -62,6 +64,8 @@ class Completion:
         tokens: list[Token] = []
         if unit.pass_number != self._pass:
             self._pass, self._done, self._partial = unit.pass_number, Runs(), {}
+        if unit.tokens and unit.tokens[0].note is not None:  # one note for all of a unit
+            insort(self._notes, unit.tokens[0].note, key=_place_of)
         if self._mode != OPEN:
             return self._drop(unit)
         if unit.result is not None:
@@ -140,4 +144,15 @@ class Completion:
 
     def _token(self, source: tuple[int, int], done: Done, states: list[Any]) -> Token:
         records = () if self._transparent else (Record(0, OPEN, tuple(states)),)
-        return Token(source, records, done)
+        return Token(source, records, done, self._note_before(source))
+
+    def _note_before(self, source: tuple[int, int]) -> Note | None:
+        """Return what a stream last said of its place at or before the watermark, which never goes back: earlier notes are dropped."""
+        notes = self._notes
+        while len(notes) > 1 and _place_of(notes[1]) <= source:
+            del notes[0]
+        return notes[0] if notes and _place_of(notes[0]) <= source else None
+
+
+def _place_of(note: Note) -> tuple[int, int]:
+    return note.pass_number, note.position

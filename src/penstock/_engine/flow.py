@@ -125,6 +125,8 @@ class Flow:
 
     def _room(self, segment: Segment) -> bool:
         """Tell whether the engine may hold one more unit of this segment."""
+        if segment.opened - segment.lowest >= _WINDOW_UNITS:
+            return False
         if segment is not self.segments[-1]:
             return self._room_within(segment)
         in_flight = segment.opened - self._delivered_units()
@@ -138,8 +140,6 @@ class Flow:
 
     def _room_within(self, segment: Segment) -> bool:
         """Bound the units of an inner segment, and how far they may run ahead of a slow one."""
-        if segment.opened - segment.lowest >= _WINDOW_UNITS:
-            return False
         few = segment.opened - segment.committed < max(2 * self.num_workers + 2, segment.wanted_units())
         return few or segment.rows_open < min(_WINDOW_ROWS, segment.known_rows)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 from penstock._contracts.source import StatefulStream, StreamSource
@@ -18,7 +19,7 @@ from penstock._plan.reweighting import histories, reweighted
 from penstock._plan.saved import FORMAT, checked, compare, sealed
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 
-__all__ = ["Form", "Part", "restored", "saved"]
+__all__ = ["Form", "Part", "check_positions", "restored", "saved"]
 
 
 class Form(NamedTuple):
@@ -123,6 +124,20 @@ def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: b
         )
     part = _part(root, record["position"])
     return [_folded_part(root, part) if folded else part], step
+
+
+def check_positions(root: Node, parts: list[Part]) -> None:
+    """Refuse to record or replay a state that moves to other shards: the positions would be those of another plan.
+
+    Raises:
+        StateMismatch: the parts are not of the plan `root`.
+    """
+    if any(lines(part.form.root, saved=True) != lines(root, saved=True) for part in parts):
+        raise StateMismatch(
+            "record= and replay= name positions of the plan, but this state moves to another number of shards in the middle of an epoch",
+            where="load_state_dict()",
+            fix="leave record= and replay= out",
+        )
 
 
 def _with_weights(root: Node, record: dict[str, Any], *, strict: bool) -> Node:
@@ -282,23 +297,25 @@ def _part(root: Node, record: Any) -> Part:
     out = []
     for saved_record, chain in zip(sequencers, folds, strict=False):
         out.append(_record(saved_record, chain))
-    return Part(Form(root, folded), Token(source, tuple(out), _done(record.get("done")), _note(first.stream, source, record.get("stream"))))
+    done = _done(record.get("done"), source[1], INFINITE if length is None else length)
+    return Part(Form(root, folded), Token(source, tuple(out), done, _note(first.stream, source, record.get("stream"))))
 
 
-def _done(record: Any) -> Done:
-    """Check what was delivered in completion order."""
+def _done(record: Any, position: int, length: float) -> Done:
+    """Check what was delivered in completion order: from `position` on, inside the pass, ascending, with gaps between."""
     try:
         runs, partial = record
         out = Done(
-            tuple((_count(begin, "run"), _count(end, "run")) for begin, end in runs),
-            tuple((_count(place, "position"), tuple(_count(number, "result") for number in results)) for place, results in partial),
+            tuple((_count(begin, "run", length), _count(end, "run", length)) for begin, end in runs),
+            tuple((_count(place, "position", length), tuple(_count(number, "result") for number in results)) for place, results in partial),
         )
     except (TypeError, ValueError) as error:
         if isinstance(error, StateDamaged):
             raise
         return Done(((_count(None, "list of runs"), 0),))
-    places = [place for run in out.runs for place in run]
-    if places != sorted(places):
+    places = [position - 1, *(place for run in out.runs for place in run)]
+    inputs = [place for place, _ in out.partial]
+    if any(after <= before for before, after in pairwise(places)) or any(after <= before for before, after in pairwise(inputs)):
         _count(places, "list of runs")
     return out
 

@@ -165,7 +165,7 @@ class Segment:
     def _next_run(self, length: float) -> float:
         """Go to the next position that is to be computed; return where the run of such positions ends."""
         if self.recording is not None:
-            self._next_item, border = self.recording.next(self._pass_number, int(length))
+            self._next_item, border = self.recording.next(self._pass_number, length)
             return border
         self._leave_out_done()
         return self._done.runs[0][0] if self._done.runs else length

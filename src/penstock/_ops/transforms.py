@@ -187,7 +187,7 @@ def _as_dict(element: Any, step: Step) -> dict[str, Any]:
 
 def _failing(step: Step, element: Any, draws: list[float], error: BaseException) -> Step:
     """Return which of the steps that are done in one has failed: the first that fails alone, with an error of the same type."""
-    if not step.parts or not isinstance(element, dict) or step.transform.field not in element:
+    if not step.parts or not isinstance(error, Exception) or not isinstance(element, dict) or step.transform.field not in element:
         return step.parts[0] if step.parts else step
     value, used = element[step.transform.field], 0
     for part in step.parts:
