@@ -16,7 +16,7 @@ from penstock._contracts.event import BatchDelivered, Event, Listener
 from penstock._contracts.options import Options
 from penstock._contracts.version import VERSION
 from penstock._engine.engine import Engine
-from penstock._engine.failing import attach_others
+from penstock._engine.failing import add_note, attach_others, words_of
 from penstock._engine.lower import check_completion, lower
 from penstock._engine.recorded import Recorder, read_recording
 from penstock._engine.resume import Form, Part, check_positions, restored, saved
@@ -223,7 +223,7 @@ class Feed:
         try:
             self.close()
         except StillRunning as straggling:
-            error.add_note(str(straggling))
+            add_note(error, str(straggling))
 
     def close(self) -> None:
         """Stop all workers and drop what was read ahead. A second call does nothing. Delivered batches stay valid.
@@ -358,10 +358,10 @@ class Feed:
         try:
             alive = self._shut("failed")
             if alive:
-                error.add_note(f"penstock: still running: {', '.join(alive)}; they end when the functions they run return")
+                add_note(error, f"penstock: still running: {', '.join(alive)}; they end when the functions they run return")
         except Exception as closing:  # the `finally` of a generator; the first error wins
             if closing is not error:
-                error.add_note(f"penstock: also failed: {type(closing).__name__}: {closing} (while closing)")
+                add_note(error, f"penstock: also failed: {words_of(closing)} (while closing)")
             raise error from error.__cause__
         raise error
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,3 +66,11 @@ def test_what_makes_no_sense_is_refused_with_its_value(given: dict[str, Any], wh
 def test_options_are_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Options().num_workers = 3  # type: ignore[misc]
+
+
+def test_the_paths_of_recordings_are_absolute_from_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    recording, replaying = Options(ordered=False, record="order.jsonl"), Options(replay=Path("order.jsonl"))
+    monkeypatch.chdir("/")
+    assert recording.record == replaying.replay == str(tmp_path / "order.jsonl")
+    assert recording.replay is None

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 
 import pytest
 
-from penstock._engine.failing import attach_others, is_interrupt, prepare
+from penstock._engine.failing import attach_others, is_interrupt, prepare, words_of
 from penstock._engine.unit import Failure
 from penstock.errors import StopRaised
 
@@ -55,6 +56,28 @@ def test_the_first_error_gets_a_note_for_each_other_one_but_not_for_itself() -> 
         "penstock: also failed: KeyError: 'two' (stage 'crop')",
         "penstock: also failed: StopIteration:  (stage 'decode')",
     ]
+
+
+def test_an_error_that_takes_no_note_stays_as_it_is() -> None:
+    @dataclass(frozen=True)
+    class Frozen(Exception):
+        file: str
+
+    error = Frozen("shard-3")
+    assert prepare(failure(error), "", (0, 1)).error is error
+    assert not hasattr(error, "__notes__")
+
+
+def test_an_error_that_cannot_be_shown_does_not_hide_the_first_one() -> None:
+    class Unprintable(Exception):
+        def __str__(self) -> str:
+            raise TypeError("cannot be shown")
+
+    first = failure(ValueError("one"))
+    attach_others(first, [first, failure(Unprintable(), "crop")])
+    assert first.error.__notes__ == [f"penstock: also failed: {words_of(Unprintable())} (stage 'crop')"]
+    assert words_of(Unprintable()).startswith("Unprintable: <")
+    assert words_of(OSError(5, "gone")) == "OSError: [Errno 5] gone"
 
 
 def test_the_cause_of_a_replaced_error_is_not_another_error() -> None:

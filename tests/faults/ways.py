@@ -20,6 +20,10 @@ _NAMES = ["inline", "1 thread", "2 threads", "8 threads"]
 every_way = pytest.mark.parametrize("way", WAYS, ids=_NAMES)
 every_thread_count = pytest.mark.parametrize("way", THREADS, ids=_NAMES[1:])
 
+UNORDERED: list[dict[str, Any]] = [{**way, "ordered": False} for way in WAYS]
+every_unordered_way = pytest.mark.parametrize("way", UNORDERED, ids=_NAMES)
+every_way_and_order = pytest.mark.parametrize("way", [*WAYS, *UNORDERED], ids=[*_NAMES, *(f"{name}, unordered" for name in _NAMES)])
+
 SETTLED_S = 0.3
 """What has not happened after so long, in a process that has nothing else to do, does not happen."""
 

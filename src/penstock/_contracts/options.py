@@ -72,6 +72,9 @@ class Options:
             )
         if self.on_stall not in _ON_STALL:
             raise PlanError(f"on_stall={self.on_stall!r} is not known", where="feed options", fix=f"give one of {', '.join(_ON_STALL)}")
+        for name in ("record", "replay"):  # now: a user's function may change the working folder before the file is opened
+            path = getattr(self, name)
+            object.__setattr__(self, name, None if path is None else os.path.abspath(path))
 
 
 def _is_int(value: object) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
+from contextlib import suppress
 
 from penstock._engine.unit import Failure
 from penstock.errors import StopRaised
 
-__all__ = ["attach_others", "is_interrupt", "prepare"]
+__all__ = ["add_note", "attach_others", "is_interrupt", "prepare", "words_of"]
 
 _WOULD_END = (StopIteration, StopAsyncIteration, GeneratorExit, SystemExit, KeyboardInterrupt)
 
@@ -31,8 +32,21 @@ def prepare(failure: Failure, words: str, key: tuple[int, int]) -> Failure:
         return failure._replace(error=stopped)
     note = f"penstock: {where}"
     if note not in getattr(error, "__notes__", ()):
-        error.add_note(note)
+        add_note(error, note)
     return failure
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note to a user's error. One that takes none, as a frozen dataclass, stays without: it is what the user asked to see."""
+    with suppress(AttributeError, TypeError):
+        error.add_note(note)
+
+
+def words_of(error: BaseException) -> str:
+    """Return type and text of an error, also of one whose own `__str__` fails, and so would hide the error that is raised."""
+    from traceback import TracebackException
+
+    return f"{type(error).__name__}: {TracebackException(type(error), error, None)}"
 
 
 def _would_end(error: BaseException) -> bool:
@@ -50,7 +64,7 @@ def attach_others(first: Failure, failures: list[Failure]) -> BaseException:
     error = first.error
     for other in failures:
         if other.error is not error and other.error is not error.__cause__:
-            error.add_note(f"penstock: also failed: {type(other.error).__name__}: {other.error} (stage {other.stage!r})")
+            add_note(error, f"penstock: also failed: {words_of(other.error)} (stage {other.stage!r})")
     return error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import weakref
 from collections import deque
@@ -25,7 +26,12 @@ def anonymous_memory(num_bytes: int) -> Any:
     A fresh page costs a fault at its first write: 0.25 us each, and two threads that fault do not scale.
     """
     private = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
-    memory = mmap.mmap(-1, num_bytes, flags=private) if private else mmap.mmap(-1, num_bytes)
+    try:
+        memory = mmap.mmap(-1, num_bytes, flags=private) if private else mmap.mmap(-1, num_bytes)
+    except OSError as error:
+        if error.errno != errno.ENOMEM:
+            raise
+        return np.empty(num_bytes, np.uint8)  # finds no room either, and says so as it should be said: MemoryError, with the size
     if num_bytes >= _HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
     np.frombuffer(memory, np.uint8)[::_PAGE] = 0

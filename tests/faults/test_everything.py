@@ -1,0 +1,63 @@
+"""All operators in one feed, in completion order, killed at 100 random points and resumed with other options: nothing lost, nothing twice.
+
+The law that the second milestone ends with, and FAULTS E9 and E13: the same with an order, where the sequence must be that of a run which
+was never killed. See `lives.py` for how 100 lives fit into some seconds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from faults.lives import PLANS, delivered, killed
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="a life is a forked process")
+
+UNORDERED = [name for name, plan in PLANS.items() if plan.unordered]
+ORDERED = [name for name, plan in PLANS.items() if not plan.unordered]
+
+
+def reference(name: str) -> list[list[int]]:
+    """Return what a run delivers that nobody kills."""
+    plan = PLANS[name]
+    with plan.dataset().feed(executor="inline") as feed:
+        return [plan.parts(item) for item in feed]
+
+
+def check_nothing_lost_nothing_twice(name: str, folder: Path, num_kills: int, seed: int = 0) -> None:
+    whole = Counter(part for item in reference(name) for part in item)
+    for run in killed(name, folder, num_kills, seed):
+        assert Counter(part for item in delivered(run) for part in item) == whole
+
+
+def check_sequence(name: str, folder: Path, num_kills: int, seed: int = 0) -> None:
+    whole = reference(name)
+    for run in killed(name, folder, num_kills, seed):
+        assert delivered(run) == whole
+
+
+@pytest.mark.parametrize("name", UNORDERED)
+def test_a_feed_with_everything_killed_at_20_random_points_loses_nothing_and_gives_nothing_twice(name: str, tmp_path: Path) -> None:
+    check_nothing_lost_nothing_twice(name, tmp_path, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", UNORDERED)
+def test_a_feed_with_everything_killed_at_100_random_points_loses_nothing_and_gives_nothing_twice(name: str, tmp_path: Path) -> None:
+    check_nothing_lost_nothing_twice(name, tmp_path, 100, seed=1)
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_a_feed_in_order_killed_at_20_random_points_gives_the_sequence_of_one_that_was_never_killed(name: str, tmp_path: Path) -> None:
+    check_sequence(name, tmp_path, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ORDERED)
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_feed_in_order_killed_at_1000_random_points_gives_the_sequence_of_one_that_was_never_killed(
+    name: str, seed: int, tmp_path: Path
+) -> None:
+    check_sequence(name, tmp_path, 112, seed)  # 3 pipelines, 3 seeds: 1,008 kills
