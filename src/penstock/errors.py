@@ -14,6 +14,7 @@
     |  |- StateDamaged                   a state whose bytes cannot be trusted
     |  '- StateUnavailable               a source that cannot say where it is
     |- StopRaised (RuntimeError)         a user's function raised StopIteration or asked to exit
+    |- TooManySkipped (RuntimeError)     a policy left out or replaced more elements than its limit
     |- FeedClosed (RuntimeError)         next() on a feed after close() or after its error
     |- StillRunning (RuntimeError)       threads that did not stop inside the grace period
     |- LawBroken (AssertionError)        a class of yours that breaks a law of penstock.testing
@@ -44,6 +45,7 @@ __all__ = [
     "StateUnavailable",
     "StillRunning",
     "StopRaised",
+    "TooManySkipped",
 ]
 
 
@@ -120,6 +122,10 @@ class StateUnavailable(StateError):
 
 class StopRaised(PenstockError, RuntimeError):
     """A user's function raised StopIteration, GeneratorExit, SystemExit or KeyboardInterrupt."""
+
+
+class TooManySkipped(PenstockError, RuntimeError):
+    """A policy left out or replaced more elements than its limit allows; the last element's error is the cause."""
 
 
 class FeedClosed(PenstockError, RuntimeError):

@@ -18,6 +18,8 @@ from penstock._contracts.version import VERSION
 from penstock._engine.engine import Engine
 from penstock._engine.failing import attach_others
 from penstock._engine.lower import check_completion, lower
+from penstock._engine.policies import check_policies, policies_in, policies_of
+from penstock._engine.rescue import may_skip
 from penstock._engine.resume import Form, Part, restored, saved
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.unit import Failure, Token
@@ -30,6 +32,7 @@ from penstock._plan.length import is_indexable
 from penstock._plan.node import Node
 from penstock._plan.progress import below_batches, epoch_at
 from penstock.errors import FeedClosed, SpecError, StillRunning
+from penstock.formats.quarantine import Quarantine
 from penstock.observe.diagnose import explain
 from penstock.observe.stats import Snapshot, Stats
 
@@ -55,7 +58,7 @@ class _HandOver(NamedTuple):
             return self.step, self.before
         if isinstance(self.tokens, tuple):
             pass_number, position = self.tokens[0].source
-            return self.step + taken, Token((pass_number, position + taken))
+            return self.step + taken, self.tokens[0]._replace(source=(pass_number, position + taken))
         return self.step + taken, self.tokens[taken - 1]
 
 
@@ -78,11 +81,16 @@ class Feed:
         self._options = options
         self._stats = Stats()
         self._listeners: list[Listener] = [self._stats, *listeners]
+        if options.quarantine is not None:
+            self._listeners.insert(0, Quarantine(options.quarantine))
         self._lock = threading.Lock()
-        self._folded = not options.ordered
-        if self._folded:
+        self._policies = policies_of(root, options)
+        skips = may_skip(self._policies, policies_in(root))
+        check_policies(root, skips=skips)
+        self._folded, self._skips = not options.ordered or skips, skips
+        if not options.ordered:
             check_completion(root)
-        self._parts = [Part(Form(root, self._folded), Token((0, 0)))]
+        self._parts = [Part(Form(root, self._folded, skips), Token((0, 0)))]
         self._hand = _HandOver([], [], 0, 0, Token((0, 0)), self._parts[0].form)
         self._engine: Engine | None = None
         self._make_executor = make_executor
@@ -154,7 +162,7 @@ class Feed:
             StateMismatch: when it belongs to another plan, dataset or version; the text names the first difference.
         """
         dataset = self._fingerprints() if strict else []
-        parts, step = restored(self._root, state, dataset, strict=strict, folded=self._folded)
+        parts, step = restored(self._root, state, dataset, strict=strict, folded=self._folded, skips=self._skips)
         self._shut("new")
         self._parts = parts
         self._hand = _HandOver([], [], 0, step, parts[0].token, parts[0].form)
@@ -252,11 +260,12 @@ class Feed:
         num_workers = _available_cpus() if options.num_workers == "auto" else options.num_workers
         inline = options.executor == "inline" or num_workers == 0
         engine = Engine(
-            lower(form.root, folded=form.folded),
+            lower(form.root, folded=form.folded, skips=form.skips),
             num_workers=num_workers,
             memory_bytes=_AUTO_MEMORY_BYTES if options.memory_bytes == "auto" else options.memory_bytes,
             start=token,
             ordered=options.ordered,
+            policies=self._policies,
             allocate=anonymous_memory,
             listeners=self._listeners,
         )
@@ -316,11 +325,12 @@ class Feed:
 
     def _next_part(self) -> None:
         """Go on with the next part of a moved state, or end for good: the program is at its end."""
+        tally = () if self._engine is None else self._engine.tally
         self._shut("failed")  # so it stays if a generator's `finally` raises
         self._condition, self._part_ended = "new", False
         if len(self._parts) > 1:
             del self._parts[0]
-            form, token = self._parts[0]
+            form, token = self._parts[0] = self._parts[0]._replace(token=self._parts[0].token._replace(tally=tally))
             self._hand = _HandOver([], [], 0, self.step, token, form)
             return
         self._condition = "ended"

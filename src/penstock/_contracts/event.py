@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["BatchDelivered", "BlockDone", "Event", "Listener", "Notice"]
+__all__ = ["BatchDelivered", "BlockDone", "ElementLost", "ElementRetried", "Event", "Listener", "Notice"]
 
 
 class BlockDone(NamedTuple):
@@ -28,6 +28,41 @@ class BatchDelivered(NamedTuple):
     num_delivered: int
 
 
+class ElementLost(NamedTuple):
+    """An element was skipped, or replaced by another; announced once, in the order of the elements.
+
+    Attributes:
+        action: "skipped" or "replaced".
+        where: its place in words, empty when only the key is known.
+        keys: of the elements in it, (epoch, index, lane) each, when it is a group such as a batch; else its own.
+        place: pass and number in what the plan begins with, None when only the keys are known.
+        retries: how often it was tried again before.
+    """
+
+    time_ns: int
+    action: str
+    stage: str
+    worker: int
+    where: str
+    keys: tuple[tuple[int, int, int], ...]
+    place: tuple[int, int] | None
+    error: BaseException
+    retries: int
+
+
+class ElementRetried(NamedTuple):
+    """A failing element is about to be tried again, for the `retry`-th time, after a wait."""
+
+    time_ns: int
+    stage: str
+    worker: int
+    epoch: int
+    index: int
+    retry: int
+    wait_s: float
+    error: BaseException
+
+
 class Notice(NamedTuple):
     """A decision or an oddity, with its reason: a changed number of active workers, slots held by the consumer."""
 
@@ -36,5 +71,5 @@ class Notice(NamedTuple):
     text: str
 
 
-Event = BlockDone | BatchDelivered | Notice
+Event = BlockDone | BatchDelivered | ElementLost | ElementRetried | Notice
 Listener = Callable[[Event], None]

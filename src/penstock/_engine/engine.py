@@ -8,14 +8,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from penstock._contracts.event import BlockDone, Event, Listener, Notice
+from penstock._contracts.event import BlockDone, ElementLost, ElementRetried, Event, Listener, Notice
 from penstock._engine.execute import finish_unit, run_task
 from penstock._engine.failing import is_interrupt, prepare
 from penstock._engine.flow import SHARED, Flow, Ready, pool_of
+from penstock._engine.mishaps import Tally
 from penstock._engine.program import Program
+from penstock._engine.rescue import Policies, Rescue
 from penstock._engine.segment import Segment
 from penstock._engine.slots import SlotPool
 from penstock._engine.unit import Failure, Task, Token, Unit
+from penstock._ops.block import ElementFailed
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
 from penstock.queues import ParkingLot
@@ -41,6 +44,7 @@ class Engine:
         allocate: Callable[[int], Any],
         listeners: list[Listener],
         ordered: bool = True,
+        policies: Policies | None = None,
     ) -> None:
         """Prepare to run from the state `start`; nothing happens yet.
 
@@ -52,6 +56,7 @@ class Engine:
             allocate: gives the memory of batches.
             listeners: called with every event, from the thread where it happens.
             ordered: whether elements keep their order, or go on as they are finished.
+            policies: what is done about elements that fail.
         """
         self._flow = Flow(program, max(1, num_workers), memory_bytes, start, ordered=ordered)
         self._listeners = listeners
@@ -65,6 +70,9 @@ class Engine:
         self._opener = self._lots[pool_of(last, 0)]  # where those wait who need a slot
         self._slots = SlotPool(allocate, self._opener.bell)
         self._inner_slots = SlotPool(allocate)
+        self._waits = ParkingLot()  # for those who wait before they try an element again
+        self._rescue = Rescue(policies=policies or Policies(), pause=self._pause, retrying=self._announce_retry)
+        self._telling = threading.Lock()
         self.stopping = False
 
     @property
@@ -123,7 +131,7 @@ class Engine:
         if unit.rows is None and segment.plan.batch is not None and task.stage == len(segment.plan.stages) - 1:
             self._open_rows(segment, unit)
         begin_ns, begin_cpu = time.perf_counter_ns(), time.thread_time_ns()
-        block, end, failure = run_task(segment.plan, task, worker)
+        block, end, failure = run_task(segment.plan, task, worker, self._rescue)
         end_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns() - begin_cpu
         if failure is not None:
             failure = prepare(failure, *segment.where(unit, failure.at))
@@ -164,6 +172,7 @@ class Engine:
             return None
         self._delivered += 1
         self._ring_workers()
+        self._tell_lost()  # before it is delivered: who saves a state behind it finds everything written
         return ready
 
     def wait(self) -> None:
@@ -176,6 +185,12 @@ class Engine:
             self._flow.waiting -= 1
 
     @property
+    def tally(self) -> Tally:
+        """What was skipped and replaced up to now, in this run and before."""
+        with self._mutex:
+            return self._flow.tally
+
+    @property
     def num_ready(self) -> int:
         """How many hand-overs wait for the consumer."""
         return len(self._flow.ready)
@@ -185,7 +200,7 @@ class Engine:
     def stop(self) -> None:
         """Let all workers run out. Safe from any thread, in finalisers and signal handlers."""
         self.stopping = True
-        for lot in (*self._lots.values(), self._bench, self._consumers):
+        for lot in (*self._lots.values(), self._bench, self._consumers, self._waits):
             lot.ring_all()
 
     def dispose(self) -> None:
@@ -195,6 +210,32 @@ class Engine:
         self._inner_slots.close()
         if self._flow.reader is not None:
             self._flow.reader.close()
+
+    # -- elements that fail -------------------------------------------------------------------------------------------------------
+
+    def _pause(self, seconds: float) -> bool:
+        """Wait; return at once, with True, when the engine stops."""
+        self._waits.park(lambda: not self.stopping, seconds)
+        return self.stopping
+
+    def _announce_retry(self, failed: ElementFailed, key: tuple[int, int, int], worker: int, retry: int, wait_s: float) -> None:
+        self._announce(ElementRetried(time.perf_counter_ns(), failed.stage, worker, key[0], key[1], retry, wait_s, failed.error))
+
+    def _tell_lost(self) -> None:
+        """Announce what was skipped and replaced, in order; who finds somebody else at it waits."""
+        lost = self._flow.lost
+        if not lost:
+            return
+        with self._telling:
+            while lost:
+                one = lost[0]
+                assert one.error is not None
+                self._announce(
+                    ElementLost(
+                        time.perf_counter_ns(), one.action, one.stage, one.worker, one.where, one.keys, one.place, one.error, one.retries
+                    )
+                )
+                lost.popleft()  # only now: who finds nothing here may rely on everything being told
 
     # -- inside -------------------------------------------------------------------------------------------------------------------
 
@@ -214,7 +255,7 @@ class Engine:
         if unit.rows is not None:
             segment.guess = unit.rows.spec
         begin_ns = time.perf_counter_ns()
-        unit.result, tail = finish_unit(segment.plan, unit, worker)
+        unit.result, tail = finish_unit(segment.plan, unit, worker, self._rescue)
         unit.cost_ns += time.perf_counter_ns() - begin_ns
         if tail is not None and unit.failure is None:
             row = sum(unit.sizes[: tail.at]) if unit.sizes is not None else tail.at
@@ -222,6 +263,7 @@ class Engine:
         with self._mutex:
             self._flow.finish(segment, unit, tail)
             self._ring_consumer()
+        self._tell_lost()
 
     def _read(self, task: Task) -> None:
         reader = self._flow.reader

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from penstock._contracts.element import bytes_of
 from penstock._engine.completion import Completion
+from penstock._engine.mishaps import Books, Mishap, Tally, merged
 from penstock._engine.program import Program
 from penstock._engine.reader import Reader
 from penstock._engine.segment import Segment, given_unit
@@ -50,6 +51,7 @@ class Flow:
         ready: what the consumer has not taken yet; it may pop at any time.
         waiting: how many consumers wait (the engine's counter).
         failures: all errors so far.
+        lost: what was skipped and replaced, and not announced yet.
     """
 
     def __init__(self, program: Program, num_workers: int, memory_bytes: int, start: Token, *, ordered: bool = True) -> None:
@@ -69,12 +71,22 @@ class Flow:
             segment.units = UnitSize(memory_bytes // self._wanted_units())
             segment.keeps_going = _may_cut(program)
         self.segments[0].loose = not ordered
-        self._sequencers = _sequencers(program, start, ordered)
+        self.lost: deque[Mishap] = deque()
+        self._books = [Books(() if segment.number else start.tally, self.lost) for segment in self.segments]
+        self._sequencers = self._make_sequencers(program, start, ordered)
         stream = program.segments[0].stream
         self.reader = None if stream is None else Reader(stream, start, passes)
         self._memory_bytes = memory_bytes
         self._live = 0
         self._unit_bytes = 0
+
+    @property
+    def tally(self) -> Tally:
+        """What was skipped and replaced up to now, in this run and before."""
+        out: Tally = ()
+        for books in self._books:
+            out = merged(out, books.tally)
+        return out
 
     def size_of(self, pool: str) -> int:
         """Return how many workers a pool should have."""
@@ -236,11 +248,12 @@ class Flow:
             self._live -= 1
         if sequencer is None:
             assert last
-            items = unit.result.items if unit.result is not None else []
-            tokens: Any = unit.tokens if unit.tokens is not None else (Token((unit.pass_number, unit.first)), 1)
-            self._deliver(Ready(items[::-1], tokens, unit.ends_pass and unit.tail is None, unit.tail))
+            self._deliver_in_place(segment, unit)
             return
         out = sequencer.take(unit)
+        if out.excess is not None:
+            self.failures.append(out.excess)
+            segment.fail(unit)
         if out.cut:
             self._cut(unit.pass_number)
         tail = out.tail
@@ -252,6 +265,25 @@ class Flow:
                 self._deliver(Ready(values[::-1], out.tokens, out.ends_pass and tail is None, tail))
             return
         self._pass_on(segment, unit, sequencer, out, tail)
+
+    def _deliver_in_place(self, segment: Segment, unit: Unit) -> None:
+        """Deliver a unit whose items keep their positions; the state behind each is counted on from the first, unless one was replaced."""
+        items, tail, books = unit.result.items if unit.result is not None else [], unit.tail, self._books[segment.number]
+        tokens: Any = unit.tokens if unit.tokens is not None else (Token((unit.pass_number, unit.first), tally=books.tally), 1)
+        lost = unit.mishaps_by_item() if unit.mishaps else {}
+        if lost or (unit.tokens is not None and books.tally):
+            tokens = []
+            for number in range(len(items)):
+                after = unit.token_after(number)
+                errors = [books.book(mishap, after.tally, *after.source) for mishap in lost.get(number, ())]
+                error = next((error for error in errors if error is not None), None)
+                if error is not None:
+                    mishap = lost[number][0]
+                    items, tail = items[:number], Failure(number, error, mishap.stage, mishap.worker)
+                    self.failures.append(tail)
+                    break
+                tokens.append(after._replace(tally=merged(after.tally, books.tally)))
+        self._deliver(Ready(items[::-1], tokens, unit.ends_pass and tail is None, tail))
 
     def _pass_on(self, segment: Segment, unit: Unit, sequencer: Sequencer | Completion, out: Sequenced, tail: Failure | None) -> None:
         if not out.items and not out.ends_pass and tail is None:
@@ -265,6 +297,24 @@ class Flow:
         if tail is not None:
             given.inherited = tail._replace(at=len(groups))
         following.inbox.append(given)
+
+    def _make_sequencers(self, program: Program, start: Token, ordered: bool) -> list[Sequencer | Completion | None]:
+        out: list[Sequencer | Completion | None] = []
+        saved: Iterator[Any] = iter(start.sequencers)
+        below = start._replace(sequencers=())
+        for number, segment in enumerate(program.segments):
+            if segment.folds is None:
+                out.append(None)
+                continue
+            record = None if segment.transparent else next(saved, None)
+            kind = Sequencer if ordered or out else Completion
+            out.append(kind(segment.folds, below, record, transparent=segment.transparent, books=self._books[number]))
+            if record is not None and kind is Sequencer:
+                self.segments[number].read_again(record)
+            if not segment.transparent:
+                record = record or Record(0, OPEN, tuple(Chain(segment.folds).snapshot()))
+                below = below._replace(sequencers=(*below.sequencers, record))
+        return out
 
     def _deliver(self, ready: Ready) -> None:
         if ready.end or ready.error is not None:
@@ -343,23 +393,6 @@ def _num_passes(program: Program) -> float:
             if isinstance(fold, Passes):
                 passes *= INFINITE if fold.count is None else fold.count
     return passes
-
-
-def _sequencers(program: Program, start: Token, ordered: bool) -> list[Sequencer | Completion | None]:
-    out: list[Sequencer | Completion | None] = []
-    saved: Iterator[Any] = iter(start.sequencers)
-    below = start._replace(sequencers=())
-    for segment in program.segments:
-        if segment.folds is None:
-            out.append(None)
-            continue
-        record = None if segment.transparent else next(saved, None)
-        kind = Sequencer if ordered or out else Completion
-        out.append(kind(segment.folds, below, record, transparent=segment.transparent))
-        if not segment.transparent:
-            record = record or Record(0, OPEN, tuple(Chain(segment.folds).snapshot()))
-            below = below._replace(sequencers=(*below.sequencers, record))
-    return out
 
 
 def _empty_pass() -> SourceError:

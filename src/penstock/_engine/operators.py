@@ -163,9 +163,9 @@ def items_of(node: plan.Node, counter: Counter) -> list[Item]:
 def map_item(node: plan.Map, counter: Counter) -> Item:
     if isinstance(node.fn, Transform):
         random = node.fn.num_draws > 0
-        step = Step(node.fn, node.name, node.seed, counter.stage() if random else 0, last=True)
+        step = Step(node.fn, node.name, node.seed, counter.stage() if random else 0, True, node.on_error)
         return Fusible(step, node.concurrency)
-    operator = MapOp(node.fn, node.name, node.seed, counter.stage() if node.random else 0, node.random)
+    operator = MapOp(node.fn, node.name, node.seed, counter.stage() if node.random else 0, node.random, node.on_error)
     return operator if node.concurrency is None else Placed(operator, node.concurrency)
 
 

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple, cast
 
 from penstock._contracts.source import StatefulStream, StreamSource
 from penstock._engine.lower import lower
-from penstock._engine.unit import Done, Note, Record, Token
+from penstock._engine.mishaps import Entry, Tally
+from penstock._engine.unit import Done, Known, Note, Record, Token
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.chain import HoldingFold
 from penstock._order.folds import Fold
@@ -25,6 +26,7 @@ class Form(NamedTuple):
 
     root: Node
     folded: bool
+    skips: bool = False
 
 
 class Part(NamedTuple):
@@ -55,6 +57,7 @@ def saved(root: Node, form: Form, token: Token, step: int, dataset: list[dict[st
         "step": step,
         "position": None,
         "global": None,
+        "lost": [list(entry) for entry in token.tally],
     }
     if shard is not None:
         place = global_position(form.root, token.source[1])
@@ -62,9 +65,13 @@ def saved(root: Node, form: Form, token: Token, step: int, dataset: list[dict[st
     else:
         record["position"] = {
             "folded": form.folded,
+            "skips": form.skips,
             "source": list(token.source),
             "done": [[list(run) for run in token.done.runs], [[place, list(results)] for place, results in token.done.partial]],
-            "sequencers": [[skip, mode, list(states), recall, drop] for skip, mode, states, recall, drop in token.sequencers],
+            "sequencers": [
+                [one.skip, one.mode, list(one.states), one.recall, one.drop, [list(known) for known in one.known], list(one.replay)]
+                for one in token.sequencers
+            ],
         }
         if note is not None:
             record["position"]["stream"] = {"pass": note.pass_number, "position": note.position, "cut": note.cut, "state": note.state}
@@ -93,8 +100,10 @@ def _note_of(root: Node, token: Token) -> Note | None:
     return None if note is None or note.missing is not None else note
 
 
-def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: bool, folded: bool) -> tuple[list[Part], int]:
+def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: bool, folded: bool, skips: bool = False) -> tuple[list[Part], int]:
     """Return the parts to run for a saved state, and its step. With `folded` they are folded; a folded state stays so without it.
+
+    With `skips`, elements may be left out from now on.
 
     Raises:
         StateDamaged: when the state is cut, changed or out of bounds.
@@ -108,7 +117,9 @@ def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: b
     if record["global"] is not None and _movable_shard(root) is not None:
         place = _global_place(root, record["global"])
         parts = _parts(root, place)
-        return [_folded_part(root, part) for part in parts] if folded else parts, step
+        first, *rest = [_folded_part(root, part) for part in parts] if folded else parts
+        first = first._replace(token=first.token._replace(tally=_tally(record["lost"])))
+        return [_skipping(part, skips=skips) for part in (first, *rest)], step
     if strict and record["shard"] != shards:
         raise StateMismatch(
             f"the state was saved with shard{_words(record['shard'])} and this plan has shard{_words(shards)}; a state moves to another "
@@ -117,7 +128,45 @@ def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: b
             fix="resume with the same shards, or put shard() above shuffle and filter",
         )
     part = _part(root, record["position"])
-    return [_folded_part(root, part) if folded else part], step
+    part = _skipping(_folded_part(root, part) if folded else part, skips=skips)
+    return [part._replace(token=part.token._replace(tally=_tally(record["lost"])))], step
+
+
+def _skipping(part: Part, *, skips: bool) -> Part:
+    """Let elements be left out from here on. A form that allows it stays so.
+
+    Raises:
+        StateMismatch: the state counts elements in other places than a run that may leave some out.
+    """
+    form = part.form
+    if form.skips or not skips:
+        return part
+    new = form._replace(skips=True)
+    if part.token.sequencers and _fold_kinds(form) != _fold_kinds(new):
+        raise StateMismatch(
+            "this state was saved without Skip, and the plan counts elements above a map that may now leave some out",
+            where="load_state_dict()",
+            fix="resume with the policies that the state was saved with, or use Replace or Retry",
+        )
+    return Part(new, part.token)
+
+
+def _fold_kinds(form: Form) -> list[list[type]]:
+    program = lower(*form[:1], folded=form.folded, skips=form.skips)
+    return [[type(fold) for fold in segment.folds] for segment in program.segments if segment.folds is not None and not segment.transparent]
+
+
+def _tally(record: Any) -> Tally:
+    """Check what was skipped and replaced before the save."""
+    if not isinstance(record, list):
+        _count(None, "list of skipped elements")
+    out = []
+    for entry in record:
+        good = isinstance(entry, list) and len(entry) == 5 and entry[0] in ("skipped", "replaced") and isinstance(entry[1], str)
+        if not good:
+            _count(None, "list of skipped elements")
+        out.append(Entry(entry[0], entry[1], *(_count(number, "number of skipped elements") for number in entry[2:])))
+    return tuple(out)
 
 
 def _movable_shard(root: Node) -> Shard | None:
@@ -212,7 +261,7 @@ def _folded_part(root: Node, part: Part) -> Part:
                 where="load_state_dict()",
                 fix="resume with ordered=True",
             )
-        return Part(Form(form.root, True), token)
+        return Part(form._replace(folded=True), token)
     chain = [form.root]
     while len(children_of(chain[-1])) == 1:
         chain.append(children_of(chain[-1])[0])
@@ -244,7 +293,8 @@ def _folded_part(root: Node, part: Part) -> Part:
 def _part(root: Node, record: Any) -> Part:
     """Check a position against the plan's program."""
     folded = isinstance(record, dict) and record.get("folded") is True
-    program = lower(root, folded=folded)
+    skips = isinstance(record, dict) and record.get("skips") is True
+    program = lower(root, folded=folded, skips=skips)
     first = program.segments[0]
     folds = [segment.folds for segment in program.segments if segment.folds is not None and not segment.transparent]
     if not isinstance(record, dict) or not isinstance(record.get("source"), list) or len(record["source"]) != 2:
@@ -257,7 +307,7 @@ def _part(root: Node, record: Any) -> Part:
     out = []
     for saved_record, chain in zip(sequencers, folds, strict=False):
         out.append(_record(saved_record, chain))
-    return Part(Form(root, folded), Token(source, tuple(out), _done(record.get("done")), _note(first.stream, source, record.get("stream"))))
+    return Part(Form(root, folded, skips), Token(source, tuple(out), _done(record.get("done")), _note(first.stream, source, record.get("stream"))))
 
 
 def _done(record: Any) -> Done:
@@ -280,15 +330,29 @@ def _done(record: Any) -> Done:
 
 def _record(saved_record: Any, folds: tuple[Fold, ...]) -> Record:
     """Check what a sequencer saved against its folds."""
-    if not isinstance(saved_record, list) or len(saved_record) != 5 or not isinstance(saved_record[2], list):
+    if not isinstance(saved_record, list) or len(saved_record) != 7 or not isinstance(saved_record[2], list):
         _count(None, "fold states")
-    skip, mode, states, recall, drop = saved_record
+    skip, mode, states, recall, drop, known, replay = saved_record
     if len(states) != len(folds):
         _count(None, "fold states")
     for value, fold in zip(states, folds, strict=True):
         _check_fold_state(value, fold)
     numbers = _count(skip, "sub-position"), _count(mode, "fold mode", 2)
-    return Record(*numbers, tuple(states), _count(recall, "number of held elements"), _count(drop, "number of results"))
+    again = _known(known), _border(replay)
+    return Record(*numbers, tuple(states), _count(recall, "number of held elements"), _count(drop, "number of results"), *again)
+
+
+def _known(record: Any) -> tuple[Known, ...]:
+    """Check what was skipped or replaced among the elements that will be read again."""
+    if not isinstance(record, list) or any(not isinstance(one, list) or len(one) != 4 or not isinstance(one[3], str) for one in record):
+        _count(None, "list of skipped elements")
+    return tuple(Known(*(_count(number, "skipped element") for number in one[:3]), one[3]) for one in record)
+
+
+def _border(record: Any) -> tuple[int, int]:
+    if not isinstance(record, list) or len(record) != 2:
+        _count(None, "place")
+    return _count(record[0], "pass"), _count(record[1], "place")
 
 
 def _check_fold_state(value: Any, fold: Fold) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import LEAF, Structure, unflatten
+from penstock._contracts.policy import Policy
 from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
 from penstock._contracts.transform import Scratch
 
@@ -22,15 +23,16 @@ Keys = tuple[Ints, Ints, NDArray[np.uint64]]
 class ElementFailed(Exception):
     """A user's function, or a read, failed on one element of a block. Internal: the engine unwraps it."""
 
-    def __init__(self, offset: int, stage: str, error: BaseException) -> None:
+    def __init__(self, offset: int, stage: str, error: BaseException, policy: Policy | None = None) -> None:
         super().__init__(offset, stage, error)
         self.offset = offset
         self.stage = stage
         self.error = error
+        self.policy = policy  # of the operator; None for the feed's
 
     def moved(self, offset: int) -> ElementFailed:
         """Return the same failure at another offset, as the block of a parent counts."""
-        return ElementFailed(offset, self.stage, self.error)
+        return ElementFailed(offset, self.stage, self.error, self.policy)
 
 
 def zeros(count: int) -> NDArray[np.uint64]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from penstock import kernels
 from penstock._contracts.element import LEAF
+from penstock._contracts.policy import Policy
 from penstock._contracts.transform import BlockTransform, Scratch, Transform
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.operator import RowSink
@@ -29,6 +30,7 @@ class Step:
     seed: int
     stage: int
     last: bool
+    policy: Policy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class TransformsOp:
                     element[out_field] = result
             except BaseException as error:
                 step = self.steps[number]
-                raise ElementFailed(offset, step.name, _named(error, element, step)) from error
+                raise ElementFailed(offset, step.name, _named(error, element, step), step.policy) from error
             yield element, done
 
     def _scratches(self, worker: WorkerContext, targets: list[NDArray[Any] | None]) -> list[Scratch | None]:
@@ -133,7 +135,7 @@ class TransformsOp:
             try:
                 result = cast(BlockTransform, transform).apply_block(columns[transform.field], draws, scratch, target)
             except BaseException as error:
-                raise ElementFailed(0, step.name, error) from error
+                raise ElementFailed(0, step.name, error, step.policy) from error
             if result is None:
                 return None
             if step.last and target is None and result.base is not None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from penstock._contracts.policy import Policy
 from penstock._contracts.source import IndexedSource, StreamSource
 from penstock._contracts.store import RecordStore
 
@@ -68,6 +69,7 @@ class Map:
     seed: int = 0
     random: bool = False
     concurrency: int | None = None
+    on_error: Policy | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,6 +79,7 @@ class Filter:
     child: Node
     fn: Function
     name: str
+    on_error: Policy | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -86,6 +89,7 @@ class FlatMap:
     child: Node
     fn: Function
     name: str
+    on_error: Policy | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,0 +1,208 @@
+"""What a worker does about an element that fails: run it again, put another one in its place, leave it out, or give up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, decide, final
+from penstock._engine.failing import is_interrupt
+from penstock._engine.mishaps import Mishap
+from penstock._engine.unit import Failure
+from penstock._ops.block import ElementFailed
+
+__all__ = ["GONE", "MOST_REPLACEMENTS", "RAISING", "Case", "Policies", "Rescue", "in_pieces", "may_skip"]
+
+MOST_REPLACEMENTS = 100
+"""So many elements in a row are tried in the place of one: more are no accident."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policies:
+    """The policies of a feed: what holds where an operator has none of its own.
+
+    Attributes:
+        on_error: of all stages.
+        on_read_error: of reading; None is `on_error`.
+        keeps_positions: whether elements are replaced where a policy says skip: shards must make equal numbers of steps.
+    """
+
+    on_error: Policy = Raise()
+    on_read_error: Policy | None = None
+    keeps_positions: bool = False
+
+    def of(self, failed: ElementFailed) -> tuple[Policy, str]:
+        """Return the policy for a failure, and the name that its limit is counted under."""
+        if failed.policy is not None:
+            return failed.policy, f"stage {failed.stage!r}"
+        if failed.stage == "read" and self.on_read_error is not None:
+            return self.on_read_error, "on_read_error"
+        return self.on_error, "on_error"
+
+
+class Case(NamedTuple):
+    """One failing element: who it is, and how to run it again.
+
+    Attributes:
+        again: runs it.
+        others: run the elements that may stand in for it, the nearest first, each with its distance; None when there are none.
+        restore: undoes what `others` changed.
+        key: (epoch, index, lane).
+        replayed: whether it was read before the state was saved that the run began with.
+    """
+
+    item: int
+    row: int
+    again: Callable[[], Any]
+    others: Callable[[], Iterable[tuple[int, Callable[[], Any]]]] | None
+    restore: Callable[[], None]
+    key: tuple[int, int, int]
+    where: str
+    keys: tuple[tuple[int, int, int], ...]
+    place: tuple[int, int] | None
+    replayed: bool
+
+    def known_as(self, how: int, site: str) -> Mishap:
+        """Return what is booked for it when it is known from a saved state and not run again."""
+        return Mishap(self.item, self.row, how, site, None, self.key, self.where, self.keys, self.place, "", 0, None, 0)
+
+
+class Gone:
+    """Stands for the result of an element that is left out."""
+
+
+GONE = Gone()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rescue:
+    """Applies policies for one engine.
+
+    Attributes:
+        policies: what to do.
+        pause: waits so many seconds; returns True when the engine stops meanwhile.
+        retrying: is told (failure, key, worker, number of the retry, wait) before each retry.
+    """
+
+    policies: Policies
+    pause: Callable[[float], bool]
+    retrying: Callable[[ElementFailed, tuple[int, int, int], int, int, float], None]
+
+    def treat(self, case: Case, failed: ElementFailed, worker: int, mishaps: list[Mishap]) -> Any:
+        """Return the result of the element or of its replacement, GONE, or a Failure; book what was skipped or replaced in `mishaps`."""
+        tries: dict[str, int] = {}
+        while True:
+            policy, site = self.policies.of(failed)
+            policy = decide(policy, failed.error, tries.get(site, 0))
+            if not isinstance(policy, Retry):
+                break
+            number = tries[site] = tries.get(site, 0) + 1
+            wait_s = policy.wait_s(number - 1)
+            self.retrying(failed, case.key, worker, number, wait_s)
+            if wait_s and self.pause(wait_s):
+                break
+            try:
+                return case.again()
+            except ElementFailed as again:
+                _let_interrupt_through(again)
+                failed = again
+        retries = sum(tries.values())
+        if retries:
+            failed.error.add_note(f"penstock: tried {retries + 1} times")
+        failure = Failure(case.row, failed.error, failed.stage, worker)
+        if not isinstance(policy, (Skip, Replace)):
+            return failure
+        if case.replayed:
+            failed.error.add_note(
+                "penstock: this element is read again because the saved state needs it, and it did not fail before; left out now, it would "
+                "shift all behind it"
+            )
+            return failure
+        mishap = Mishap(
+            case.item, case.row, 0, site, policy.limit, case.key, case.where, case.keys, case.place, failed.stage, worker, failed.error, retries
+        )
+        if isinstance(policy, Skip) and not (self.policies.keeps_positions and case.others is not None):
+            mishaps.append(mishap)
+            return GONE
+        name = "Skip(), which replaces beside shard()," if isinstance(policy, Skip) else "Replace()"
+        return _replaced(case, mishap, failure, mishaps, name)
+
+
+RAISING = Rescue(policies=Policies(), pause=lambda seconds: False, retrying=lambda *what: None)
+"""For engines without policies."""
+
+
+def _replaced(case: Case, mishap: Mishap, failure: Failure, mishaps: list[Mishap], name: str) -> Any:
+    count = 0
+    for count, (distance, run) in enumerate(case.others() if case.others is not None else (), 1):
+        try:
+            result = run()
+        except ElementFailed as other:
+            _let_interrupt_through(other)
+            continue
+        mishaps.append(mishap._replace(how=distance))
+        return result
+    case.restore()
+    words = f"the next {count} elements failed as well" if count else "there is no other element to put in its place"
+    failure.error.add_note(f"penstock: {name} gave up: {words}")
+    return failure
+
+
+def _let_interrupt_through(failed: ElementFailed) -> None:
+    if is_interrupt(failed.error):
+        raise failed.error from None
+
+
+def in_pieces(
+    begin: int,
+    end: int,
+    known: Mapping[int, Any],
+    run: Callable[[int, int], T],
+    treat: Callable[[int, ElementFailed | None], Any],
+) -> tuple[list[tuple[int, T]], int, Failure | None]:
+    """Run the rows begin..end, around those that fail or are known to.
+
+    Args:
+        begin: the first row.
+        end: behind the last one.
+        known: rows that `treat` is to be asked for at once.
+        run: computes rows (begin, end); an ElementFailed counts from its begin.
+        treat: returns what stands for a row that failed: a result, GONE or a Failure. None stands for a row that is known.
+
+    Returns:
+        (the results, each with its first row; the first row that is not done; the failure or None).
+    """
+    done: list[tuple[int, T]] = []
+    failed: ElementFailed | None = None
+    bad = end
+    while begin < end:
+        stop = min([bad, *(row for row in known if begin <= row)])
+        if begin < stop:
+            try:
+                done.append((begin, run(begin, stop)))
+            except ElementFailed as found:
+                _let_interrupt_through(found)
+                failed, bad = found, begin + found.offset
+                continue
+            begin = stop
+            continue
+        result = treat(begin, failed if begin == bad else None)
+        if isinstance(result, Failure):
+            return done, begin, result
+        if result is not GONE:
+            done.append((begin, result))
+        if begin == bad:
+            bad, failed = end, None
+        begin += 1
+    return done, begin, None
+
+
+def may_skip(policies: Policies, own: Iterable[Policy | None]) -> bool:
+    """Tell whether an element may be left out by the feed's policies or those of operators."""
+    if policies.keeps_positions:
+        return False
+    every = [policies.on_error, policies.on_read_error, *own]
+    return any(isinstance(final(policy), Skip) for policy in every if policy is not None)
