@@ -12,15 +12,15 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from penstock._contracts.event import BatchDelivered, Event, Listener
+from penstock._contracts.event import BatchDelivered, Event, Listener, Notice
 from penstock._contracts.options import Options
 from penstock._contracts.version import VERSION
 from penstock._engine.engine import Engine
 from penstock._engine.failing import attach_others
 from penstock._engine.lower import check_completion, lower
-from penstock._engine.policies import check_policies, policies_in, policies_of
+from penstock._engine.policies import NOTICE, check_policies, policies_in, policies_of, replaces_for_skip
 from penstock._engine.rescue import may_skip
-from penstock._engine.resume import Form, Part, restored, saved
+from penstock._engine.resume import Form, Part, lost_before, restored, saved
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.unit import Failure, Token
 from penstock._executors.contract import Executor
@@ -86,8 +86,8 @@ class Feed:
         self._lock = threading.Lock()
         self._policies = policies_of(root, options)
         skips = may_skip(self._policies, policies_in(root))
-        check_policies(root, skips=skips)
         self._folded, self._skips = not options.ordered or skips, skips
+        check_policies(root, self._policies, folded=self._folded, skips=skips)
         if not options.ordered:
             check_completion(root)
         self._parts = [Part(Form(root, self._folded, skips), Token((0, 0)))]
@@ -138,7 +138,7 @@ class Feed:
         token = hand.now()[1]
         if not is_indexable(self._root):
             return token.source[0]
-        root, folded = hand.form
+        root, folded, _ = hand.form
         return epoch_at(below_batches(root), token.source[1], token.source[0]) if folded else epoch_at(root, token.source[1])
 
     def state_dict(self) -> dict[str, Any]:
@@ -167,6 +167,7 @@ class Feed:
         self._parts = parts
         self._hand = _HandOver([], [], 0, step, parts[0].token, parts[0].form)
         self._pending = None
+        self._stats.begin_from(*lost_before(parts[0].token))
 
     def _fingerprints(self) -> list[dict[str, Any]]:
         if self._dataset is None:
@@ -271,6 +272,8 @@ class Feed:
         )
         self._engine, self._part_ended = engine, False
         make = self._make_executor or (InlineExecutor if inline else ThreadsExecutor)
+        if replaces_for_skip(self._root, self._policies):
+            self._announce(Notice(time.perf_counter_ns(), "policy", NOTICE))
         if not self._run_with(make(engine)):
             self._run_with(InlineExecutor(engine))
         if self._condition != "running":  # close() came meanwhile, from a signal handler or another thread

@@ -56,8 +56,7 @@ class ElementRetried(NamedTuple):
     time_ns: int
     stage: str
     worker: int
-    epoch: int
-    index: int
+    key: tuple[int, int, int]
     retry: int
     wait_s: float
     error: BaseException

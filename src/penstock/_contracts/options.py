@@ -72,7 +72,9 @@ def _checked_file(path: object) -> str:
         raise PlanError(f"quarantine={path!r} is no path", where="feed options", fix="give the path of a file") from None
     if os.path.isdir(name) or not os.path.isdir(os.path.dirname(name)):
         raise PlanError(
-            f"quarantine={path!r} is not a file in an existing folder", where="feed options", fix="give the path of a file, and make its folder"
+            f"quarantine={path!r} is not a file in an existing folder",
+            where="feed options",
+            fix="give the path of a file, and make its folder",
         )
     return name
 

@@ -96,7 +96,7 @@ class Retry:
     times: int
     _: KW_ONLY
     backoff_s: float = 0.0
-    then: Raise | Skip | Replace = Raise()  # noqa: RUF009 - a frozen value without fields
+    then: Raise | Skip | Replace = Raise()
     errors: Errors = Exception
 
     def __post_init__(self) -> None:

@@ -219,23 +219,25 @@ class Engine:
         return self.stopping
 
     def _announce_retry(self, failed: ElementFailed, key: tuple[int, int, int], worker: int, retry: int, wait_s: float) -> None:
-        self._announce(ElementRetried(time.perf_counter_ns(), failed.stage, worker, key[0], key[1], retry, wait_s, failed.error))
+        self._announce(ElementRetried(time.perf_counter_ns(), failed.stage, worker, key, retry, wait_s, failed.error))
 
     def _tell_lost(self) -> None:
         """Announce what was skipped and replaced, in order; who finds somebody else at it waits."""
         lost = self._flow.lost
         if not lost:
             return
-        with self._telling:
-            while lost:
-                one = lost[0]
-                assert one.error is not None
-                self._announce(
-                    ElementLost(
-                        time.perf_counter_ns(), one.action, one.stage, one.worker, one.where, one.keys, one.place, one.error, one.retries
-                    )
-                )
-                lost.popleft()  # only now: who finds nothing here may rely on everything being told
+        try:
+            with self._telling:
+                while lost:
+                    one = lost[0]
+                    assert one.error is not None
+                    who = one.where, one.keys, one.place, one.error, one.retries
+                    try:
+                        self._announce(ElementLost(time.perf_counter_ns(), one.action, one.stage, one.worker, *who))
+                    finally:
+                        lost.popleft()  # only now: who finds nothing here may rely on everything being told
+        except OSError as error:  # of a file that cannot be written: nothing may be lost unseen
+            self.broke(error)
 
     # -- inside -------------------------------------------------------------------------------------------------------------------
 

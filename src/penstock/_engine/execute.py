@@ -12,6 +12,7 @@ from penstock._engine.program import SegmentPlan, Sift
 from penstock._engine.rescue import GONE, MOST_REPLACEMENTS, RAISING, Case, Rescue, in_pieces
 from penstock._engine.unit import Failure, Levels, Result, Task, Unit
 from penstock._ops.block import Block, ElementFailed, Ints
+from penstock._ops.leaves import BatchLeaf
 from penstock._ops.operator import ChainOp, Operator, WritesRows, climb
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
@@ -20,9 +21,7 @@ from penstock._order.arithmetic import INFINITE
 __all__ = ["finish_unit", "run_task"]
 
 
-def run_task(
-    plan: SegmentPlan, task: Task, worker: WorkerContext, rescue: Rescue = RAISING
-) -> tuple[Block | None, int, Failure | None]:
+def run_task(plan: SegmentPlan, task: Task, worker: WorkerContext, rescue: Rescue = RAISING) -> tuple[Block | None, int, Failure | None]:
     """Run the rows of a task through its stage.
 
     When an element fails, the rows before it are run again without it, and `rescue` says what becomes of it; then the rows behind it are
@@ -125,7 +124,7 @@ class _Job(NamedTuple):
             restore,
             key,
             where,
-            (key,),
+            () if place is None and unit.given is None else (key,),  # a whole batch has no key of an element
             place,
             item < unit.num_replayed,
         )
@@ -149,7 +148,8 @@ def _identity(plan: SegmentPlan, unit: Unit, row: int) -> tuple[tuple[int, int, 
     epochs, positions = unit.levels[0]
     keys = plan.leaf.keys(epochs[row : row + 1], positions[row : row + 1])
     place = int(epochs[row]), int(positions[row])
-    return (int(keys[0][0]), int(keys[1][0]), int(keys[2][0])), plan.leaf.where(*place), place
+    key = int(keys[0][0]), int(keys[1][0]), int(keys[2][0])
+    return key, plan.leaf.where(*place), None if isinstance(plan.leaf, BatchLeaf) else place
 
 
 def _num_others(plan: SegmentPlan) -> int:

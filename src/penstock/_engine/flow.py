@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from penstock._contracts.element import bytes_of
+from penstock._engine.booking import ReadCount, booked_in_place
 from penstock._engine.completion import Completion
 from penstock._engine.mishaps import Books, Mishap, Tally, merged
 from penstock._engine.program import Program
@@ -73,6 +74,7 @@ class Flow:
         self.segments[0].loose = not ordered
         self.lost: deque[Mishap] = deque()
         self._books = [Books(() if segment.number else start.tally, self.lost) for segment in self.segments]
+        self._read = ReadCount(start)
         self._sequencers = self._make_sequencers(program, start, ordered)
         stream = program.segments[0].stream
         self.reader = None if stream is None else Reader(stream, start, passes)
@@ -243,12 +245,20 @@ class Flow:
 
     def _commit(self, segment: Segment, unit: Unit) -> None:
         sequencer = self._sequencers[segment.number]
+        if segment.number == 0 and segment.plan.leaf is not None and unit.tail is None:
+            error = self._read.add(unit, segment.plan, cut=segment.cut_pass >= unit.pass_number)
+            if error is not None:
+                unit.tail = Failure(unit.num_items, error, segment.plan.name, 0)
+                self.failures.append(unit.tail)
         last = segment is self.segments[-1]
         if last and not unit.leased:
             self._live -= 1
         if sequencer is None:
             assert last
-            self._deliver_in_place(segment, unit)
+            items, tokens, tail = booked_in_place(unit, self._books[segment.number])
+            if tail is not None and tail is not unit.tail:
+                self.failures.append(tail)
+            self._deliver(Ready(items[::-1], tokens, unit.ends_pass and tail is None, tail))
             return
         out = sequencer.take(unit)
         if out.excess is not None:
@@ -265,25 +275,6 @@ class Flow:
                 self._deliver(Ready(values[::-1], out.tokens, out.ends_pass and tail is None, tail))
             return
         self._pass_on(segment, unit, sequencer, out, tail)
-
-    def _deliver_in_place(self, segment: Segment, unit: Unit) -> None:
-        """Deliver a unit whose items keep their positions; the state behind each is counted on from the first, unless one was replaced."""
-        items, tail, books = unit.result.items if unit.result is not None else [], unit.tail, self._books[segment.number]
-        tokens: Any = unit.tokens if unit.tokens is not None else (Token((unit.pass_number, unit.first), tally=books.tally), 1)
-        lost = unit.mishaps_by_item() if unit.mishaps else {}
-        if lost or (unit.tokens is not None and books.tally):
-            tokens = []
-            for number in range(len(items)):
-                after = unit.token_after(number)
-                errors = [books.book(mishap, after.tally, *after.source) for mishap in lost.get(number, ())]
-                error = next((error for error in errors if error is not None), None)
-                if error is not None:
-                    mishap = lost[number][0]
-                    items, tail = items[:number], Failure(number, error, mishap.stage, mishap.worker)
-                    self.failures.append(tail)
-                    break
-                tokens.append(after._replace(tally=merged(after.tally, books.tally)))
-        self._deliver(Ready(items[::-1], tokens, unit.ends_pass and tail is None, tail))
 
     def _pass_on(self, segment: Segment, unit: Unit, sequencer: Sequencer | Completion, out: Sequenced, tail: Failure | None) -> None:
         if not out.items and not out.ends_pass and tail is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
 from penstock._contracts.transform import BlockTransform, Transform
 from penstock._engine.program import BatchPlan, StagePlan
@@ -12,7 +14,7 @@ from penstock._ops.collation import Collation, Pad, Ragged, Stack
 from penstock._ops.leaves import BatchLeaf, ConcatenateLeaf, ReadLeaf, ZipLeaf
 from penstock._ops.map import MapOp
 from penstock._ops.operator import ChainOp, Leaf, Operator
-from penstock._ops.positions import EnumerateOp, RepeatOp, ShardOp, ShuffleOp, SkipOp
+from penstock._ops.positions import EnumerateOp, PickOp, RepeatOp, ShardOp, ShuffleOp, SkipOp
 from penstock._ops.transforms import Step, TransformsOp
 from penstock._order.arithmetic import INFINITE, Length
 from penstock._plan import node as plan
@@ -149,6 +151,9 @@ def items_of(node: plan.Node, counter: Counter) -> list[Item]:
             return [map_item(node, counter)]
         case plan.Shuffle():
             return [ShuffleOp(int(below or 0), node.buffer_size, node.seed, node.reshuffle_each_epoch)]
+        case plan.Pick():
+            places = np.array(node.places, np.int64).reshape(-1, 2)
+            return [PickOp(places[:, 0].copy(), places[:, 1].copy())]
         case plan.Shard():
             return [ShardOp(node.num_shards, node.index)]
         case plan.Skip():

@@ -74,10 +74,14 @@ class SegmentPlan:
     folds: tuple[Fold, ...] | None = None
 
     @property
+    def one_to_one(self) -> bool:
+        """Tell whether each item gives one, unless it is left out."""
+        return not any(hasattr(step, "sift") for step in (*self.top, *(sift for stage in self.stages for sift in stage.sifts)))
+
+    @property
     def transparent(self) -> bool:
         """Tell whether what comes out is what went in, one to one, with nothing folded: the saved state does not mention it."""
-        steps = [*self.top, *(sift for stage in self.stages for sift in stage.sifts)]
-        return self.folds == () and not any(hasattr(step, "sift") for step in steps)
+        return self.folds == () and self.one_to_one
 
     @property
     def name(self) -> str:

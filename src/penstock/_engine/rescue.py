@@ -30,7 +30,7 @@ class Policies:
         keeps_positions: whether elements are replaced where a policy says skip: shards must make equal numbers of steps.
     """
 
-    on_error: Policy = Raise()
+    on_error: Policy = Raise()  # noqa: RUF009 - a frozen value without fields
     on_read_error: Policy | None = None
     keeps_positions: bool = False
 
@@ -93,43 +93,49 @@ class Rescue:
 
     def treat(self, case: Case, failed: ElementFailed, worker: int, mishaps: list[Mishap]) -> Any:
         """Return the result of the element or of its replacement, GONE, or a Failure; book what was skipped or replaced in `mishaps`."""
-        tries: dict[str, int] = {}
-        while True:
-            policy, site = self.policies.of(failed)
-            policy = decide(policy, failed.error, tries.get(site, 0))
-            if not isinstance(policy, Retry):
-                break
-            number = tries[site] = tries.get(site, 0) + 1
-            wait_s = policy.wait_s(number - 1)
-            self.retrying(failed, case.key, worker, number, wait_s)
-            if wait_s and self.pause(wait_s):
-                break
-            try:
-                return case.again()
-            except ElementFailed as again:
-                _let_interrupt_through(again)
-                failed = again
-        retries = sum(tries.values())
+        policy, site, failed, retries, result = self._try_again(case, failed, worker)
+        if policy is None:
+            return result
         if retries:
             failed.error.add_note(f"penstock: tried {retries + 1} times")
         failure = Failure(case.row, failed.error, failed.stage, worker)
         if not isinstance(policy, (Skip, Replace)):
             return failure
         if case.replayed:
-            failed.error.add_note(
-                "penstock: this element is read again because the saved state needs it, and it did not fail before; left out now, it would "
-                "shift all behind it"
-            )
+            failed.error.add_note(_FAILED_ONLY_NOW)
             return failure
-        mishap = Mishap(
-            case.item, case.row, 0, site, policy.limit, case.key, case.where, case.keys, case.place, failed.stage, worker, failed.error, retries
-        )
-        if isinstance(policy, Skip) and not (self.policies.keeps_positions and case.others is not None):
+        who = case.key, case.where, case.keys, case.place
+        mishap = Mishap(case.item, case.row, 0, site, policy.limit, *who, failed.stage, worker, failed.error, retries)
+        if isinstance(policy, Skip) and not self.policies.keeps_positions:
             mishaps.append(mishap)
             return GONE
         name = "Skip(), which replaces beside shard()," if isinstance(policy, Skip) else "Replace()"
         return _replaced(case, mishap, failure, mishaps, name)
 
+    def _try_again(self, case: Case, failed: ElementFailed, worker: int) -> tuple[Policy | None, str, ElementFailed, int, Any]:
+        """Retry as often as the policies say; return what is to be done then, or None and the result."""
+        tries: dict[str, int] = {}
+        while True:
+            policy, site = self.policies.of(failed)
+            policy = decide(policy, failed.error, tries.get(site, 0))
+            if not isinstance(policy, Retry):
+                return policy, site, failed, sum(tries.values()), None
+            number = tries[site] = tries.get(site, 0) + 1
+            wait_s = policy.wait_s(number - 1)
+            self.retrying(failed, case.key, worker, number, wait_s)
+            if wait_s and self.pause(wait_s):
+                return Raise(), site, failed, number - 1, None  # the engine stops: nobody will look at it
+            try:
+                return None, site, failed, number, case.again()
+            except ElementFailed as again:
+                _let_interrupt_through(again)
+                failed = again
+
+
+_FAILED_ONLY_NOW = (
+    "penstock: this element is read again because the saved state needs it, and it did not fail before; left out now, it would shift all "
+    "behind it"
+)
 
 RAISING = Rescue(policies=Policies(), pause=lambda seconds: False, retrying=lambda *what: None)
 """For engines without policies."""
@@ -137,7 +143,8 @@ RAISING = Rescue(policies=Policies(), pause=lambda seconds: False, retrying=lamb
 
 def _replaced(case: Case, mishap: Mishap, failure: Failure, mishaps: list[Mishap], name: str) -> Any:
     count = 0
-    for count, (distance, run) in enumerate(case.others() if case.others is not None else (), 1):
+    for distance, run in case.others() if case.others is not None else ():
+        count += 1
         try:
             result = run()
         except ElementFailed as other:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 
 from penstock._contracts.source import StatefulStream, StreamSource
 from penstock._engine.lower import lower
-from penstock._engine.mishaps import Entry, Tally
+from penstock._engine.mishaps import Entry, Tally, num_lost
 from penstock._engine.unit import Done, Known, Note, Record, Token
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.chain import HoldingFold
@@ -18,7 +18,7 @@ from penstock._plan.progress import GlobalPosition, global_position, resharded, 
 from penstock._plan.saved import FORMAT, checked, compare, sealed
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 
-__all__ = ["Form", "Part", "restored", "saved"]
+__all__ = ["Form", "Part", "lost_before", "restored", "saved"]
 
 
 class Form(NamedTuple):
@@ -100,7 +100,9 @@ def _note_of(root: Node, token: Token) -> Note | None:
     return None if note is None or note.missing is not None else note
 
 
-def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: bool, folded: bool, skips: bool = False) -> tuple[list[Part], int]:
+def restored(
+    root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: bool, folded: bool, skips: bool = False
+) -> tuple[list[Part], int]:
     """Return the parts to run for a saved state, and its step. With `folded` they are folded; a folded state stays so without it.
 
     With `skips`, elements may be left out from now on.
@@ -132,6 +134,13 @@ def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: b
     return [part._replace(token=part.token._replace(tally=_tally(record["lost"])))], step
 
 
+def lost_before(token: Token) -> tuple[int, int]:
+    """Return how many elements were skipped and replaced up to a token; those that will be read again are told apart by it."""
+    again = [known.how for record in token.sequencers for known in record.known]
+    replaced = sum(how > 0 for how in again)
+    return num_lost(token.tally, "skipped") + len(again) - replaced, num_lost(token.tally, "replaced") + replaced
+
+
 def _skipping(part: Part, *, skips: bool) -> Part:
     """Let elements be left out from here on. A form that allows it stays so.
 
@@ -152,7 +161,7 @@ def _skipping(part: Part, *, skips: bool) -> Part:
 
 
 def _fold_kinds(form: Form) -> list[list[type]]:
-    program = lower(*form[:1], folded=form.folded, skips=form.skips)
+    program = lower(form.root, folded=form.folded, skips=form.skips)
     return [[type(fold) for fold in segment.folds] for segment in program.segments if segment.folds is not None and not segment.transparent]
 
 
@@ -307,7 +316,9 @@ def _part(root: Node, record: Any) -> Part:
     out = []
     for saved_record, chain in zip(sequencers, folds, strict=False):
         out.append(_record(saved_record, chain))
-    return Part(Form(root, folded, skips), Token(source, tuple(out), _done(record.get("done")), _note(first.stream, source, record.get("stream"))))
+    return Part(
+        Form(root, folded, skips), Token(source, tuple(out), _done(record.get("done")), _note(first.stream, source, record.get("stream")))
+    )
 
 
 def _done(record: Any) -> Done:
@@ -346,7 +357,8 @@ def _known(record: Any) -> tuple[Known, ...]:
     """Check what was skipped or replaced among the elements that will be read again."""
     if not isinstance(record, list) or any(not isinstance(one, list) or len(one) != 4 or not isinstance(one[3], str) for one in record):
         _count(None, "list of skipped elements")
-    return tuple(Known(*(_count(number, "skipped element") for number in one[:3]), one[3]) for one in record)
+    wholes = [[_count(number, "skipped element") for number in one[:3]] for one in record]
+    return tuple(Known(pass_number, number, how, one[3]) for one, (pass_number, number, how) in zip(record, wholes, strict=True))
 
 
 def _border(record: Any) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from penstock._plan.node import (
     Node,
     PackSequences,
     PaddedBatch,
+    Pick,
     Prefetch,
     RaggedBatch,
     Read,
@@ -87,8 +88,8 @@ def describe(node: Node, *, saved: bool = False) -> str:
             fn = node.name if saved else function_name(node.fn)
             initial = "" if node.initial is None else f", initial_dist={list(node.initial)}"
             return f"rejection_resample({fn}, {list(node.target)}{initial}, seed={node.seed})"
-        case Prefetch():
-            return f"prefetch({node.buffer_size})"
+        case Pick() | Prefetch():
+            return f"quarantined({len(node.places)})" if isinstance(node, Pick) else f"prefetch({node.buffer_size})"
         case Cache():
             return "cache()" if saved else f"cache({_cache_words(node)})"
 

@@ -11,6 +11,7 @@ from penstock._plan.node import (
     FlatMap,
     Node,
     PackSequences,
+    Pick,
     Read,
     ReadStream,
     RejectionResample,
@@ -70,6 +71,8 @@ def length_of(node: Node) -> Length:
             return None if None in lengths else min(length for length in lengths if length is not None)
         case _ if isinstance(node, AnyBatch):
             return batch_length(length_of(node.child), node.batch_size, node.drop_remainder)
+        case Pick():
+            return len(node.places)
         case Window():
             return window_length(length_of(node.child), node.size, node.shift, node.stride, node.drop_remainder)
         case _:

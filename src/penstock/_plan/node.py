@@ -26,6 +26,7 @@ __all__ = [
     "Node",
     "PackSequences",
     "PaddedBatch",
+    "Pick",
     "Prefetch",
     "RaggedBatch",
     "Read",
@@ -253,6 +254,14 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pick:
+    """The elements at some (pass, position), whatever the pass that they are asked for in: those of a quarantine file."""
+
+    child: Node
+    places: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prefetch:
     """At least `buffer_size` finished batches ahead of the consumer, memory permitting."""
 
@@ -293,6 +302,7 @@ Node = (
     | RejectionResample
     | RaggedBatch
     | Window
+    | Pick
     | Prefetch
     | Cache
 )

@@ -73,7 +73,7 @@ class ElementMethods(Chaining):
         return self._with(plan.Filter(child=self._root, fn=fn, name=name or function_name(fn), on_error=_policy(on_error, "filter")))
 
     def flat_map(self, fn: Callable[[Any], Any], *, name: str | None = None, on_error: Policy | None = None) -> Self:
-        """Replace each element by all elements of `fn(element)`: a list, or anything that can be iterated. `name`, `on_error` as for `map`."""
+        """Replace each element by all elements of `fn(element)`: a list or other iterable. `name` and `on_error` as for `map`."""
         check.callable_argument(fn, "flat_map")
         check.no_rng(fn, "flat_map")
         return self._with(plan.FlatMap(child=self._root, fn=fn, name=name or function_name(fn), on_error=_policy(on_error, "flat_map")))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock._contracts.event import ElementLost, Event
+from penstock.errors import SourceError
 
-__all__ = ["Quarantine", "encoded"]
+__all__ = ["Line", "Quarantine", "encoded", "read_lines"]
 
 
 def encoded(event: ElementLost) -> str:
@@ -62,3 +63,48 @@ class Quarantine:
             raise
         finally:
             os.close(descriptor)
+
+
+class Line(NamedTuple):
+    """What is needed of a line to read its elements again: their (epoch, index, lane), or the place in what the plan begins with."""
+
+    number: int
+    keys: tuple[tuple[int, int, int], ...]
+    place: tuple[int, int] | None
+
+
+def read_lines(path: str | os.PathLike[str]) -> list[Line]:
+    """Read a quarantine file, the last line of a killed process included if it is whole. Blank lines do not count.
+
+    Raises:
+        OSError: the file cannot be read.
+        SourceError: with the number of the first line that is none.
+    """
+    out = []
+    with open(path, "rb") as file:
+        for number, text in enumerate(file, 1):
+            if not text.strip():
+                continue
+            try:
+                record = json.loads(text)
+                found = _line(number, record["keys"], record["place"])
+            except (ValueError, TypeError, KeyError):
+                found = None
+            if found is None:
+                raise SourceError(
+                    f"line {number} is not a line of a quarantine file",
+                    where=f"line {number} of {os.fsdecode(path)!r}: {text[:80]!r}",
+                    fix="give a file that a feed wrote with quarantine=, or take this line out",
+                )
+            out.append(found)
+    return out
+
+
+def _line(number: int, keys: Any, place: Any) -> Line | None:
+    if not isinstance(keys, list) or not all(_are_numbers(key, 3) for key in keys) or not (place is None or _are_numbers(place, 2)):
+        return None
+    return Line(number, tuple((epoch, index, lane) for epoch, index, lane in keys), None if place is None else (place[0], place[1]))
+
+
+def _are_numbers(values: Any, count: int) -> bool:
+    return isinstance(values, list) and len(values) == count and all(type(value) is int and value >= 0 for value in values)
