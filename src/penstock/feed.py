@@ -162,7 +162,9 @@ class Feed:
             StateMismatch: when it belongs to another plan, dataset or version; the text names the first difference.
         """
         dataset = self._fingerprints() if strict else []
-        parts, step = restored(self._root, state, dataset, strict=strict, folded=self._folded, skips=self._skips)
+        parts, step = restored(
+            self._root, state, dataset, strict=strict, folded=self._folded, skips=self._skips, ordered=self._options.ordered
+        )
         self._shut("new")
         self._parts = parts
         self._hand = _HandOver([], [], 0, step, parts[0].token, parts[0].form)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from penstock._engine.mishaps import Mishap
 from penstock._engine.program import SegmentPlan, Sift
-from penstock._engine.rescue import GONE, MOST_REPLACEMENTS, RAISING, Case, Rescue, in_pieces
+from penstock._engine.rescue import GONE, MOST_REPLACEMENTS, RAISING, Case, Rescue, in_pieces, mended
 from penstock._engine.unit import Failure, Levels, Result, Task, Unit
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.leaves import BatchLeaf
 from penstock._ops.operator import ChainOp, Operator, WritesRows, climb
 from penstock._ops.rows import Rows
+from penstock._ops.streams import FilterOp
 from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import INFINITE
 
@@ -40,7 +40,7 @@ def run_task(plan: SegmentPlan, task: Task, worker: WorkerContext, rescue: Rescu
         return None, task.begin, None  # a row before these failed, and the unit was finished without them
     job = _Job(plan, task, given, rows, worker, rescue)
     try:
-        blocks, end, failure = in_pieces(task.begin, task.end, unit.known if task.block is None else {}, job.run, job.treat)
+        blocks, end, failure = in_pieces(task.begin, task.end, job.known_rows(), job.run, job.treat)
     except BaseException:
         _forget(unit, task)
         raise
@@ -72,6 +72,10 @@ def _joined(task: Task, blocks: list[tuple[int, Block]]) -> Block:
     return joined
 
 
+Without = Sequence[tuple[int, ...]]
+"""Elements to leave out of a run of filters and flat_maps: (step, number among those of its input)."""
+
+
 class _Job(NamedTuple):
     """A task in work."""
 
@@ -82,26 +86,44 @@ class _Job(NamedTuple):
     worker: WorkerContext
     rescue: Rescue
 
-    def run(self, begin: int, end: int) -> Block | None:
+    def run(self, begin: int, end: int, without: Without = ()) -> Block | None:
         """Run rows through the stage."""
         piece = self.task._replace(begin=begin, end=end)
-        return _run_rows(self.plan, piece, _input(self.plan, self.task, self.given, begin, end, self.worker), self.rows, self.worker)
+        block = _input(self.plan, self.task, self.given, begin, end, self.worker)
+        return _run_rows(self.plan, piece, block, self.rows, self.worker, without)
+
+    def known_rows(self) -> Collection[int]:
+        """Return the rows that are known to have failed in this stage before the state was saved."""
+        unit, stage = self.task.unit, self.task.stage
+        assert unit is not None
+        if not unit.known or self.rows is not None:
+            return ()
+        return [row for row, some in unit.known.items() if any((one.inner[0] if one.inner else 0) == stage for one in some)]
 
     def treat(self, row: int, failed: ElementFailed | None) -> Any:
         """Say what stands for a row that failed, or is known to have failed before the state was saved."""
-        unit = self.task.unit
+        unit, stage = self.task.unit, self.task.stage
         assert unit is not None
-        if failed is not None:
-            return self.rescue.treat(self._case(unit, row), failed, self.worker.index, unit.mishaps)
-        how, site = unit.known[row]
-        key, where, place = _identity(self.plan, unit, row)
-        unit.mishaps.append(Mishap(row, row, how, site, None, key, where, (key,), place, "", 0, None, 0))
-        if not how:
-            return GONE
-        _move(self.plan, unit, row, how)
-        return self._alone(row)
+        known = [one for one in unit.known.get(row, ()) if (one.inner[0] if one.inner else 0) == stage] if self.rows is None else []
+        whole = next((one for one in known if not one.inner), None)
+        if whole is not None and failed is None:
+            if not whole.how:
+                unit.mishaps.append(self._case(unit, row, ()).known_as(whole))
+                return GONE
+            case = self._case(unit, row, ())
+            _move(self.plan, unit, row, whole.how)
+            return mended(self.rescue, lambda _: case, lambda out: self._alone(row, out), None, known, self.worker.index, unit.mishaps)
+        return mended(
+            self.rescue,
+            lambda out: self._case(unit, row, out),
+            lambda out: self.run(row, row + 1, out),
+            failed,
+            known if failed is None else (),
+            self.worker.index,
+            unit.mishaps,
+        )
 
-    def _case(self, unit: Unit, row: int) -> Case:
+    def _case(self, unit: Unit, row: int, without: Without) -> Case:
         key, where, place = _identity(self.plan, unit, row)
         item = unit.item_of(row)
         saved = [(int(e[row]), int(p[row])) for e, p in unit.levels]
@@ -119,7 +141,7 @@ class _Job(NamedTuple):
         return Case(
             item,
             row,
-            lambda: self.run(row, row + 1),
+            lambda: self.run(row, row + 1, without),
             others if unit.levels else None,
             restore,
             key,
@@ -127,14 +149,16 @@ class _Job(NamedTuple):
             () if place is None and unit.given is None else (key,),  # a whole batch has no key of an element
             place,
             item < unit.num_replayed,
+            self.task.stage,
         )
 
-    def _alone(self, row: int) -> Block | None:
+    def _alone(self, row: int, without: Without = ()) -> Block | None:
         """Run one row through all stages up to this one."""
         block: Block | None = None
         for stage in range(self.task.stage + 1):
             piece = self.task._replace(stage=stage, begin=row, end=row + 1, block=block)
-            block = _run_rows(self.plan, piece, _input(self.plan, piece, self.given, row, row + 1, self.worker), self.rows, self.worker)
+            given = _input(self.plan, piece, self.given, row, row + 1, self.worker)
+            block = _run_rows(self.plan, piece, given, self.rows, self.worker, without if stage == self.task.stage else ())
         return block
 
 
@@ -172,7 +196,7 @@ def _move(plan: SegmentPlan, unit: Unit, row: int, distance: int) -> None:
         below_epochs[row], below_positions[row] = epoch[0], place[0]
 
 
-def _run_rows(plan: SegmentPlan, task: Task, block: Block, rows: Rows | None, worker: WorkerContext) -> Block | None:
+def _run_rows(plan: SegmentPlan, task: Task, block: Block, rows: Rows | None, worker: WorkerContext, without: Without = ()) -> Block | None:
     """Run a block through a stage; return it for the next stage, or leave it in the batch or with the unit."""
     stage, unit = plan.stages[task.stage], task.unit
     assert unit is not None
@@ -192,7 +216,7 @@ def _run_rows(plan: SegmentPlan, task: Task, block: Block, rows: Rows | None, wo
     except ElementFailed as failed:
         raise failed if origins is None else failed.moved(int(origins[failed.offset])) from failed.error
     if stage.sifts:
-        block, origins = _sift(stage.sifts, block, origins, worker)
+        block, origins = _sift(stage.sifts, block, origins, worker, without)
     block.rows()  # a block with origins is made of rows already: nothing is read here that could fail
     block.origins = origins
     if not last:
@@ -234,19 +258,41 @@ def _part(block: Block, begin: int, end: int) -> Block:
     return out
 
 
-def _sift(steps: Sequence[Sift | Operator], block: Block, origins: Ints | None, worker: WorkerContext) -> tuple[Block, Ints]:
-    """Run filters, flat_maps and the maps among them; their failures count in input offsets."""
+def _sift(
+    steps: Sequence[Sift | Operator], block: Block, origins: Ints | None, worker: WorkerContext, without: Without = ()
+) -> tuple[Block, Ints]:
+    """Run filters, flat_maps and the maps among them; their failures count in input offsets.
+
+    `without` leaves out elements that fail: before step n those with the given numbers, one after the other.
+    """
     origins = np.arange(len(block), dtype=np.int64) if origins is None else origins
-    for step in steps:
-        if hasattr(step, "sift"):
-            block, origins = cast(Sift, step).sift(block, origins)
-            continue
+    several = block.origins is not None
+    for number, step in enumerate(steps):
+        for left_out, element in without:
+            if left_out == number:
+                keep = np.delete(np.arange(len(block)), element)
+                block, origins = block.select(keep), origins[keep]
         try:
-            block = step.up(block, origins, origins, worker)
-            block.rows()
+            if hasattr(step, "sift"):
+                after, after_origins = cast(Sift, step).sift(block, origins)
+                several = several or len(after) > len(block) or type(step) is not FilterOp
+            else:
+                after, after_origins = step.up(block, origins, origins, worker), origins
+                after.rows()
         except ElementFailed as failed:
-            raise failed.moved(int(origins[failed.offset])) from failed.error
+            raise _located(failed, number if several else None, block, origins) from failed.error
+        block, origins = after, after_origins
     return block, origins
+
+
+def _located(failed: ElementFailed, step: int | None, block: Block, origins: Ints) -> ElementFailed:
+    """Say which input of a run of steps failed, and which of the elements that it gave."""
+    at = min(failed.element, len(origins) - 1)
+    out = failed.moved(int(origins[at]))
+    if step is not None:
+        out.inner = step, at - int(np.searchsorted(origins, origins[at]))
+        out.key = int(block.epochs[at]), int(block.indices[at]), int(block.lanes[at])
+    return out
 
 
 def finish_unit(plan: SegmentPlan, unit: Unit, worker: WorkerContext, rescue: Rescue = RAISING) -> tuple[Result, Failure | None]:
@@ -277,15 +323,23 @@ def _run_top(
 ) -> tuple[Result, Failure | None]:
     """Run batches through the top operators, around those that fail."""
 
-    def run(begin: int, end: int) -> tuple[Block, Ints]:
-        return _top(plan, unit, batches, begin, end, worker)
+    def run(begin: int, end: int, without: Without = ()) -> tuple[Block, Ints]:
+        return _top(plan, unit, batches, begin, end, worker, without)
 
     def treat(item: int, failed: ElementFailed | None) -> Any:
-        if failed is not None:
-            return rescue.treat(_top_case(unit, item, lambda: run(item, item + 1)), failed, worker.index, unit.mishaps)
-        how, site = unit.known[item]
-        unit.mishaps.append(_top_case(unit, item, lambda: None).known_as(how, site))
-        return GONE
+        known = unit.known.get(item, []) if failed is None else []
+        if known and not known[0].inner:
+            unit.mishaps.append(_top_case(unit, item, lambda: None).known_as(known[0]))
+            return GONE
+        return mended(
+            rescue,
+            lambda out: _top_case(unit, item, lambda: run(item, item + 1, out)),
+            lambda out: run(item, item + 1, out),
+            failed,
+            known,
+            worker.index,
+            unit.mishaps,
+        )
 
     parts, end, failed = in_pieces(0, len(batches), unit.known, run, treat)
     if failed is not None:
@@ -307,10 +361,14 @@ def _top_case(unit: Unit, item: int, again: Callable[[], Any]) -> Case:
         epochs, positions = unit.top_levels[0]
         keys = ((int(epochs[item]), int(positions[item]), 0),)
     where = f"a batch of {len(keys)}" if unit.given is not None else "a batch"
-    return Case(item, -1, again, None, lambda: None, keys[0], where, keys if unit.given is not None else (), None, item < unit.num_replayed)
+    return Case(
+        item, -1, again, None, lambda: None, keys[0], where, keys if unit.given is not None else (), None, item < unit.num_replayed, 0
+    )
 
 
-def _top(plan: SegmentPlan, unit: Unit, batches: list[Any], begin: int, end: int, worker: WorkerContext) -> tuple[Block, Ints]:
+def _top(
+    plan: SegmentPlan, unit: Unit, batches: list[Any], begin: int, end: int, worker: WorkerContext, without: Without
+) -> tuple[Block, Ints]:
     block = _keyed(unit, batches, begin, end)
     operators = [step for step in plan.top if not hasattr(step, "sift")]
     sifts: Sequence[Any] = ()
@@ -322,7 +380,7 @@ def _top(plan: SegmentPlan, unit: Unit, batches: list[Any], begin: int, end: int
         levels = [(block.epochs, block.indices)] * len(operators)
     block = climb(operators, block, levels, worker)
     if sifts:
-        return _sift(sifts, block, None, worker)
+        return _sift(sifts, block, None, worker, without)
     block.rows()
     return block, np.arange(len(block), dtype=np.int64)
 

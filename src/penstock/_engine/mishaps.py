@@ -28,6 +28,7 @@ class Mishap(NamedTuple):
         keys: of the elements in it, when it is a group of several.
         place: its pass and number in the leaf of the plan, None when only its key is known.
         error: None when it is known from a saved state and was not tried again.
+        inner: as that of `Known`.
     """
 
     item: int
@@ -43,6 +44,7 @@ class Mishap(NamedTuple):
     worker: int
     error: BaseException | None
     retries: int
+    inner: tuple[int, ...] = ()
 
     @property
     def action(self) -> str:

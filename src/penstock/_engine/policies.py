@@ -58,7 +58,7 @@ def check_policies(root: Node, policies: Policies, *, folded: bool, skips: bool)
                 )
             if isinstance(last, Skip) and policies.keeps_positions:
                 raise PlanError(
-                    "beside shard() a failing element must be replaced, so that every shard makes equal steps, and behind a batch or a fold "
+                    "beside shard() a failing element must be replaced, so that every shard makes equal steps, and behind a batch or fold "
                     "it cannot be",
                     where=f"on_error= of stage {stage!r}",
                     fix="put the operator below the batch or fold",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, decide, final
 from penstock._engine.failing import is_interrupt
 from penstock._engine.mishaps import Mishap
-from penstock._engine.unit import Failure
+from penstock._engine.unit import Failure, Known
 from penstock._ops.block import ElementFailed
 
-__all__ = ["GONE", "MOST_REPLACEMENTS", "RAISING", "Case", "Policies", "Rescue", "in_pieces", "may_skip"]
+__all__ = ["GONE", "MOST_REPLACEMENTS", "RAISING", "Case", "Policies", "Rescue", "in_pieces", "may_skip", "mended"]
 
 MOST_REPLACEMENTS = 100
 """So many elements in a row are tried in the place of one: more are no accident."""
@@ -64,10 +64,12 @@ class Case(NamedTuple):
     keys: tuple[tuple[int, int, int], ...]
     place: tuple[int, int] | None
     replayed: bool
+    stage: int
 
-    def known_as(self, how: int, site: str) -> Mishap:
+    def known_as(self, known: Known) -> Mishap:
         """Return what is booked for it when it is known from a saved state and not run again."""
-        return Mishap(self.item, self.row, how, site, None, self.key, self.where, self.keys, self.place, "", 0, None, 0)
+        who = self.key, self.where, self.keys, self.place
+        return Mishap(self.item, self.row, known.how, known.site, None, *who, "", 0, None, 0, known.inner)
 
 
 class Gone:
@@ -107,6 +109,8 @@ class Rescue:
         who = case.key, case.where, case.keys, case.place
         mishap = Mishap(case.item, case.row, 0, site, policy.limit, *who, failed.stage, worker, failed.error, retries)
         if isinstance(policy, Skip) and not self.policies.keeps_positions:
+            if failed.inner is not None:
+                mishap = mishap._replace(key=failed.key or case.key, inner=(case.stage, *failed.inner))
             mishaps.append(mishap)
             return GONE
         name = "Skip(), which replaces beside shard()," if isinstance(policy, Skip) else "Replace()"
@@ -137,6 +141,42 @@ _FAILED_ONLY_NOW = (
     "behind it"
 )
 
+
+def mended(
+    rescue: Rescue,
+    case_of: Callable[[list[tuple[int, ...]]], Case],
+    run: Callable[[list[tuple[int, ...]]], Any],
+    failed: ElementFailed | None,
+    known: Iterable[Known],
+    worker: int,
+    mishaps: list[Mishap],
+) -> Any:
+    """Return what stands for an input that failed, without those of the elements that it gave which are left out.
+
+    Args:
+        rescue: says what becomes of it.
+        case_of: makes the case of the input without some elements (step, number).
+        run: runs the input without some elements.
+        failed: None when the input is only known to have failed before the state was saved.
+        known: what was left out of it then, at this stage.
+        worker: the number of the worker.
+        mishaps: gets what was left out.
+    """
+    without = [one.inner[1:] for one in known if one.inner]
+    mishaps.extend(case_of(without).known_as(one) for one in known)
+    while True:
+        if failed is not None:
+            result = rescue.treat(case_of(without), failed, worker, mishaps)
+            if result is not GONE or not mishaps[-1].inner:
+                return result
+            without.append(mishaps[-1].inner[1:])
+        try:
+            return run(without)
+        except ElementFailed as found:
+            _let_interrupt_through(found)
+            failed = found
+
+
 RAISING = Rescue(policies=Policies(), pause=lambda seconds: False, retrying=lambda *what: None)
 """For engines without policies."""
 
@@ -166,7 +206,7 @@ def _let_interrupt_through(failed: ElementFailed) -> None:
 def in_pieces(
     begin: int,
     end: int,
-    known: Mapping[int, Any],
+    known: Collection[int],
     run: Callable[[int, int], T],
     treat: Callable[[int, ElementFailed | None], Any],
 ) -> tuple[list[tuple[int, T]], int, Failure | None]:
@@ -198,7 +238,7 @@ def in_pieces(
             continue
         result = treat(begin, failed if begin == bad else None)
         if isinstance(result, Failure):
-            return done, begin, result
+            return done, begin, result._replace(at=begin)
         if result is not GONE:
             done.append((begin, result))
         if begin == bad:

@@ -69,7 +69,15 @@ def saved(root: Node, form: Form, token: Token, step: int, dataset: list[dict[st
             "source": list(token.source),
             "done": [[list(run) for run in token.done.runs], [[place, list(results)] for place, results in token.done.partial]],
             "sequencers": [
-                [one.skip, one.mode, list(one.states), one.recall, one.drop, [list(known) for known in one.known], list(one.replay)]
+                [
+                    one.skip,
+                    one.mode,
+                    list(one.states),
+                    one.recall,
+                    one.drop,
+                    [[*known[:4], list(known.inner)] for known in one.known],
+                    list(one.replay),
+                ]
                 for one in token.sequencers
             ],
         }
@@ -101,11 +109,11 @@ def _note_of(root: Node, token: Token) -> Note | None:
 
 
 def restored(
-    root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: bool, folded: bool, skips: bool = False
+    root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: bool, folded: bool, skips: bool = False, ordered: bool = False
 ) -> tuple[list[Part], int]:
     """Return the parts to run for a saved state, and its step. With `folded` they are folded; a folded state stays so without it.
 
-    With `skips`, elements may be left out from now on.
+    With `skips`, elements may be left out from now on. With `ordered`, elements keep their order.
 
     Raises:
         StateDamaged: when the state is cut, changed or out of bounds.
@@ -119,7 +127,7 @@ def restored(
     if record["global"] is not None and _movable_shard(root) is not None:
         place = _global_place(root, record["global"])
         parts = _parts(root, place)
-        first, *rest = [_folded_part(root, part) for part in parts] if folded else parts
+        first, *rest = [_folded_part(root, part, ordered=ordered) for part in parts] if folded else parts
         first = first._replace(token=first.token._replace(tally=_tally(record["lost"])))
         return [_skipping(part, skips=skips) for part in (first, *rest)], step
     if strict and record["shard"] != shards:
@@ -130,7 +138,7 @@ def restored(
             fix="resume with the same shards, or put shard() above shuffle and filter",
         )
     part = _part(root, record["position"])
-    part = _skipping(_folded_part(root, part) if folded else part, skips=skips)
+    part = _skipping(_folded_part(root, part, ordered=ordered) if folded else part, skips=skips)
     return [part._replace(token=part.token._replace(tally=_tally(record["lost"])))], step
 
 
@@ -256,7 +264,7 @@ def _aligned(root: Node, place: GlobalPosition) -> int | None:
     return position
 
 
-def _folded_part(root: Node, part: Part) -> Part:
+def _folded_part(root: Node, part: Part, *, ordered: bool) -> Part:
     """Say a place between batches whose rows are arithmetic as a place between elements.
 
     Raises:
@@ -264,7 +272,7 @@ def _folded_part(root: Node, part: Part) -> Part:
     """
     form, token = part
     if form.folded or not is_indexable(root):
-        if any(record.recall or record.drop for record in token.sequencers):
+        if not ordered and any(record.recall or record.drop for record in token.sequencers):
             raise StateMismatch(
                 "this state was saved with ordered=True and holds elements in a shuffle buffer, bucket or pack in their order",
                 where="load_state_dict()",
@@ -355,10 +363,16 @@ def _record(saved_record: Any, folds: tuple[Fold, ...]) -> Record:
 
 def _known(record: Any) -> tuple[Known, ...]:
     """Check what was skipped or replaced among the elements that will be read again."""
-    if not isinstance(record, list) or any(not isinstance(one, list) or len(one) != 4 or not isinstance(one[3], str) for one in record):
+    if not isinstance(record, list) or not all(_is_known(one) for one in record):
         _count(None, "list of skipped elements")
-    wholes = [[_count(number, "skipped element") for number in one[:3]] for one in record]
-    return tuple(Known(pass_number, number, how, one[3]) for one, (pass_number, number, how) in zip(record, wholes, strict=True))
+    for one in record:
+        for number in (*one[:3], *one[4]):
+            _count(number, "skipped element")
+    return tuple(Known(pass_number, number, how, site, tuple(inner)) for pass_number, number, how, site, inner in record)
+
+
+def _is_known(one: Any) -> bool:
+    return isinstance(one, list) and len(one) == 5 and isinstance(one[3], str) and isinstance(one[4], list) and len(one[4]) in (0, 3)
 
 
 def _border(record: Any) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock._engine.program import SegmentPlan
 from penstock._engine.tune import BlockSize, UnitSize
-from penstock._engine.unit import NOTHING_DONE, Levels, Record, Task, Token, Unit
+from penstock._engine.unit import NOTHING_DONE, Known, Levels, Record, Task, Token, Unit
 from penstock._ops.block import Block
 from penstock._ops.operator import ChainOp
 from penstock._ops.stack import BatchSpec
@@ -94,7 +94,7 @@ class Segment:
         self._num_passes = num_passes
         self._pass_number, self._next_item = start.source
         self._done = start.done
-        self._known: dict[tuple[int, int], tuple[int, str]] = {}
+        self._known: dict[tuple[int, int], list[Known]] = {}
         self._replay = 0, 0
         self._opened_in = start.source[0], 0
         self._current: Unit | None = None
@@ -103,7 +103,8 @@ class Segment:
     def read_again(self, record: Record) -> None:
         """Treat as before what the sequencer behind this segment had taken before the state was saved."""
         self._replay = record.replay
-        self._known = {(one.pass_number, one.number): (one.how, one.site) for one in record.known}
+        for one in record.known:
+            self._known.setdefault((one.pass_number, one.number), []).append(one)
 
     # -- opening ------------------------------------------------------------------------------------------------------------------
 

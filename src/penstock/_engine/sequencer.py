@@ -69,7 +69,7 @@ class Sequencer:
         self._books = books or Books()
         self._input = before.source[0], -1  # the last one: its pass, and its number in what this run saw of the pass
         self._origin = before.source[0], 0  # the first one behind the checkpoint
-        self._known: list[tuple[int, int, int, str]] = []  # inputs behind the checkpoint that were left out or replaced
+        self._known: list[Known] = []  # inputs behind the checkpoint that were left out or replaced
         self._endless = any(isinstance(fold, Passes) and fold.count is None for fold in folds)
         self._before = before
         record = saved or Record(0, OPEN, ())
@@ -135,7 +135,7 @@ class Sequencer:
         if not self._holds:
             self._known.clear()
         for mishap in mishaps:
-            self._known.append((*self._input, mishap.how, mishap.site))
+            self._known.append(Known(*self._input, mishap.how, mishap.site, mishap.inner))
             error = self._books.book(mishap, source.tally, source.source[0], source.source[1])
             if error is not None:
                 return Failure(number, error, mishap.stage, mishap.worker)
@@ -147,7 +147,7 @@ class Sequencer:
 
     def _again(self, origin: tuple[int, int]) -> dict[str, Any]:
         """Say what of the inputs from number `origin` on is to be treated as before when they are read again."""
-        known = tuple(Known(*_since(origin, where), how, site) for *where, how, site in self._known if tuple(where) >= origin)
+        known = tuple(one._replace(number=_since(origin, one[:2])[1]) for one in self._known if one[:2] >= origin)
         pass_number, number = _since(origin, self._input)
         return {"known": known, "replay": (pass_number, number + 1)}
 

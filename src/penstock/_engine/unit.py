@@ -26,12 +26,14 @@ class Known(NamedTuple):
         number: of the input in its pass, from the place of the record or from the beginning of the pass on.
         how: 0 for skipped, k for replaced by the k-th next one.
         site: whose policy it was.
+        inner: for one of several elements that an input gave, where it failed: (stage, step, its number there); empty for the whole input.
     """
 
     pass_number: int
     number: int
     how: int
     site: str
+    inner: tuple[int, ...] = ()
 
 
 class Record(NamedTuple):
@@ -123,7 +125,7 @@ class Result(NamedTuple):
 class Unit:
     """One batch, or several tiny ones, or a run of elements, on their way through a segment.
 
-    Attributes of what is read again after a resume: `known`, the items that were skipped or replaced before ((how, site) of each), and
+    Attributes of what is read again after a resume: `known`, the items that were skipped or replaced before, and
     `num_replayed`, the number of items that were read before: the others among them may not fail.
     """
 
@@ -155,7 +157,7 @@ class Unit:
     closed: bool = False
     beyond: Done = NOTHING_DONE
     mishaps: list[Mishap] = field(default_factory=list)
-    known: dict[int, tuple[int, str]] = field(default_factory=dict)
+    known: dict[int, list[Known]] = field(default_factory=dict)
     num_replayed: int = 0
 
     def __post_init__(self) -> None:

@@ -23,12 +23,15 @@ Keys = tuple[Ints, Ints, NDArray[np.uint64]]
 class ElementFailed(Exception):
     """A user's function, or a read, failed on one element of a block. Internal: the engine unwraps it."""
 
-    def __init__(self, offset: int, stage: str, error: BaseException, policy: Policy | None = None) -> None:
+    def __init__(self, offset: int, stage: str, error: BaseException, policy: Policy | None = None, *, element: int | None = None) -> None:
         super().__init__(offset, stage, error)
         self.offset = offset
         self.stage = stage
         self.error = error
         self.policy = policy  # of the operator; None for the feed's
+        self.element = offset if element is None else element  # in the block, where `offset` is that of an input which gave several
+        self.inner: tuple[int, int] | None = None  # step, and number among the elements that its input gave
+        self.key: tuple[int, int, int] | None = None
 
     def moved(self, offset: int) -> ElementFailed:
         """Return the same failure at another offset, as the block of a parent counts."""

@@ -34,7 +34,7 @@ class FilterOp:
                 if fn(row):
                     kept.append(offset)
         except BaseException as error:
-            raise ElementFailed(int(origins[offset]), self.name, error, self.policy) from error
+            raise ElementFailed(int(origins[offset]), self.name, error, self.policy, element=offset) from error
         if len(kept) == len(block):
             return block, origins
         chosen = np.array(kept, np.int64)
@@ -60,7 +60,7 @@ class FlatMapOp:
                 rows.extend(fn(row))
                 counts.append(len(rows) - before)
         except BaseException as error:
-            raise ElementFailed(int(origins[len(counts)]), self.name, error, self.policy) from error
+            raise ElementFailed(int(origins[len(counts)]), self.name, error, self.policy, element=len(counts)) from error
         parents = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
         out = Block(block.epochs[parents], block.indices[parents], _sublanes(block.lanes[parents], counts), rows=rows)
         return out, origins[parents]
