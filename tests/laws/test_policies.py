@@ -209,7 +209,7 @@ def test_a_state_saved_anywhere_resumes_with_the_same_elements_and_the_same_coun
 
 @pytest.mark.parametrize(("build", "reference"), ROWS)
 def test_an_element_that_was_skipped_before_the_save_is_skipped_again_without_being_run(build: Build, reference: Reference) -> None:
-    if "repeat" in str(build(abs)):
+    if "repeat" in str(build(abs)):  # where in two passes the save was is not said by a value
         return
     with build(Faulty()).feed(executor="inline") as feed:
         head = []
@@ -314,9 +314,9 @@ def test_what_stood_in_before_the_save_stands_in_again_where_it_is_needed_again(
 
 
 def test_an_element_that_fails_only_after_the_resume_raises_where_leaving_it_out_would_shift_others() -> None:
-    ds = generated().map(Faulty(frozenset()), on_error=SKIP).shuffle(6, seed=1) if False else None
-    build = lambda f: numbers().map(f, on_error=SKIP).map(tokens).pack_sequences(6, num_bins=3)  # noqa: E731
-    assert ds is None
+    def build(fn: Faulty) -> ps.Dataset:
+        return numbers().map(fn, on_error=SKIP).map(tokens).pack_sequences(6, num_bins=3)
+
     with build(Faulty(frozenset())).feed(executor="inline") as feed:
         next(feed)
         state = feed.state_dict()
@@ -420,13 +420,10 @@ def test_the_policy_of_an_operator_goes_before_the_feeds_and_reading_may_have_it
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("policy", [ps.Skip(limit=3), ps.Replace(limit=3), ps.Skip(limit=0.03), ps.Retry(1, then=ps.Skip(limit=3))])
 def test_one_more_than_the_limit_is_an_error_behind_everything_before_it(policy: Any, options: dict[str, Any]) -> None:
-    good = kept(fine) if not isinstance(policy, ps.Replace) else standing_in(list(range(SIZE)))
     with numbers().map(Faulty(), on_error=policy).feed(**options) as feed:
         got = []
         with pytest.raises(TooManySkipped) as caught:
             got.extend(plain(item) for item in feed)
-        for _ in ():
-            pass
         state = feed.state_dict()
     assert str(caught.value.__cause__) == "bad 10"
     name = "Replace" if isinstance(policy, ps.Replace) else "Skip"
@@ -438,15 +435,16 @@ def test_one_more_than_the_limit_is_an_error_behind_everything_before_it(policy:
         feed.load_state_dict(state)
         with pytest.raises(TooManySkipped):
             list(feed)
-    assert state["step"] == len([value for value in good[:10] if value < 10])
+    assert state["step"] == len(got) == (10 if isinstance(policy, ps.Replace) else 7)
 
 
 def test_the_words_of_both_limits() -> None:
-    for limit, words in ((1, "2 elements were skipped, the limit is 1"), (0.01, "2 of 4 elements of this pass were skipped, the limit is 0.01")):
+    rate = "2 of 4 elements of this pass were skipped, the limit is 0.01 of them"
+    for limit, words in ((1, "2 elements were skipped, the limit is 1"), (0.01, rate)):
         with numbers().map(Faulty()).feed(on_error=ps.Skip(limit=limit)) as feed:
             with pytest.raises(TooManySkipped) as caught:
                 list(feed)
-        assert caught.value.what == words.replace("of 4 elements of", "of 4 elements of")
+        assert caught.value.what == words
         assert "of on_error; the last one: epoch 0 index 3" in caught.value.where
 
 
@@ -454,17 +452,16 @@ def test_the_words_of_both_limits() -> None:
 def test_every_shard_makes_equal_steps(policy: Any) -> None:
     steps = []
     for index in range(3):
-        ds = numbers().shuffle(seed=3).shard(3, index).map(Faulty(), on_error=policy).batch(2, drop_remainder=True).repeat(2)
-        notices: list[Any] = []
-        with ds.feed(listeners=[notices.append]) as feed:
+        shard = numbers(24).shuffle(seed=3).shard(3, index)
+        with shard.map(Faulty(), on_error=policy).batch(2, drop_remainder=True).repeat(2).feed() as feed:
             got = [plain(item) for item in feed]
             texts = feed.stats().notices
-        with numbers().shuffle(seed=3).shard(3, index).batch(2, drop_remainder=True).repeat(2).feed() as feed:
-            own = {value for item in feed for value in plain(item)}
+        with shard.repeat(2).feed() as feed:
+            own = {plain(item) for item in feed}
         assert {value for item in got for value in item} <= own - BAD
         assert any("Skip replaces here: with shard()" in text for text in texts) == isinstance(policy, ps.Skip)
         steps.append(len(got))
-    assert len(set(steps)) == 1
+    assert steps == [8, 8, 8]
 
 
 def test_an_element_without_another_one_raises_and_says_so() -> None:
