@@ -69,9 +69,17 @@ def test_the_file_is_fed_again_alone_with_the_random_numbers_that_the_elements_f
 
     with pipeline(give_back).feed(executor="inline") as feed:
         every = [int(value) for batch in feed for value in batch]
-    with numbers().shuffle(seed=1).shard(2, 0).map(noisy, seed=4).map(unnoisy).filter(bool).repeat(2).batch(4).feed(
-        quarantine=file, on_error=ps.Replace(), **options
-    ) as feed:
+    with (
+        numbers()
+        .shuffle(seed=1)
+        .shard(2, 0)
+        .map(noisy, seed=4)
+        .map(unnoisy)
+        .filter(bool)
+        .repeat(2)
+        .batch(4)
+        .feed(quarantine=file, on_error=ps.Replace(), **options) as feed
+    ):
         list(feed)
     again = ps.read_quarantine(file, pipeline(give_back))
     assert len(lines(file)) > 0

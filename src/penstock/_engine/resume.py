@@ -68,22 +68,19 @@ def saved(root: Node, form: Form, token: Token, step: int, dataset: list[dict[st
             "skips": form.skips,
             "source": list(token.source),
             "done": [[list(run) for run in token.done.runs], [[place, list(results)] for place, results in token.done.partial]],
-            "sequencers": [
-                [
-                    one.skip,
-                    one.mode,
-                    list(one.states),
-                    one.recall,
-                    one.drop,
-                    [[*known[:4], list(known.inner)] for known in one.known],
-                    list(one.replay),
-                ]
-                for one in token.sequencers
-            ],
+            "sequencers": [_listed(one) for one in token.sequencers],
         }
         if note is not None:
             record["position"]["stream"] = {"pass": note.pass_number, "position": note.position, "cut": note.cut, "state": note.state}
     return sealed(record)
+
+
+def _listed(record: Record) -> list[Any]:
+    """Return the JSON form of what a sequencer saves; the last two parts only where something is read again."""
+    out = [record.skip, record.mode, list(record.states), record.recall, record.drop]
+    if record.replay == (0, 0):
+        return out
+    return [*out, [[*known[:4], list(known.inner)] for known in record.known], list(record.replay)]
 
 
 def _note_of(root: Node, token: Token) -> Note | None:
@@ -128,7 +125,7 @@ def restored(
         place = _global_place(root, record["global"])
         parts = _parts(root, place)
         first, *rest = [_folded_part(root, part, ordered=ordered) for part in parts] if folded else parts
-        first = first._replace(token=first.token._replace(tally=_tally(record["lost"])))
+        first = first._replace(token=first.token._replace(tally=_tally(record.get("lost", []))))
         return [_skipping(part, skips=skips) for part in (first, *rest)], step
     if strict and record["shard"] != shards:
         raise StateMismatch(
@@ -139,7 +136,7 @@ def restored(
         )
     part = _part(root, record["position"])
     part = _skipping(_folded_part(root, part, ordered=ordered) if folded else part, skips=skips)
-    return [part._replace(token=part.token._replace(tally=_tally(record["lost"])))], step
+    return [part._replace(token=part.token._replace(tally=_tally(record.get("lost", []))))], step
 
 
 def lost_before(token: Token) -> tuple[int, int]:
@@ -349,9 +346,9 @@ def _done(record: Any) -> Done:
 
 def _record(saved_record: Any, folds: tuple[Fold, ...]) -> Record:
     """Check what a sequencer saved against its folds."""
-    if not isinstance(saved_record, list) or len(saved_record) != 7 or not isinstance(saved_record[2], list):
+    if not isinstance(saved_record, list) or len(saved_record) not in (5, 7) or not isinstance(saved_record[2], list):
         _count(None, "fold states")
-    skip, mode, states, recall, drop, known, replay = saved_record
+    skip, mode, states, recall, drop, known, replay = saved_record if len(saved_record) == 7 else [*saved_record, [], [0, 0]]
     if len(states) != len(folds):
         _count(None, "fold states")
     for value, fold in zip(states, folds, strict=True):

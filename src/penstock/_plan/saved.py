@@ -12,7 +12,7 @@ from penstock.errors import StateDamaged, StateMismatch
 __all__ = ["FORMAT", "checked", "compare", "sealed"]
 
 FORMAT = 1
-_KEYS = {"penstock_state", "version", "plan", "dataset", "shard", "step", "position", "global", "lost", "crc32"}
+_KEYS = {"penstock_state", "version", "plan", "dataset", "shard", "step", "position", "global", "crc32"}
 _FIX_DAMAGED = "use an older checkpoint; a state that was changed cannot be trusted to lose or repeat nothing"
 
 
