@@ -15,9 +15,12 @@ SCRIPTS = (
     ("w8.py",),
     ("import_time.py",),
     ("gather.py",),
+    ("pack.py",),
     ("engine_cost.py",),
+    ("mix.py",),
     ("state.py",),
     ("shuffle_memory.py",),
+    ("async_map.py",),
 )
 
 

@@ -51,6 +51,7 @@ LINES = (
     ),
     Line("Gather, 1 kB records in file order, records/s", "gather", "take_1kB_ordered", "penstock_1kB_ordered", "", ""),
     Line("Gather, 12 kB records in file order, records/s", "gather", "take_12kB_ordered", "penstock_12kB_ordered", "", ""),
+    Line("Pack, first fit into rows of 2,048, one core, tokens/s", "pack", "loop_first_fit", "penstock_inline", "", ""),
     Line(
         "Engine, threads, batches of 256, us/element",
         "engine_cost", "", "threads_batches_of_256", "dataloader_batches_of_256", "", "cost_us",
@@ -63,8 +64,14 @@ LINES = (
     Line("Engine, inline, single elements, us/element", "engine_cost", "", "inline_elements", "", "", "cost_us"),
     Line("Engine, threads, batches of 4, us/batch", "engine_cost", "", "threads_batches_of_4_per_batch", "", "", "cost_us"),
     Line("Engine, inline, batches of 4, us/batch", "engine_cost", "", "inline_batches_of_4_per_batch", "", "", "cost_us"),
+    Line(
+        "Mix of 35 sources, threads, batches of 256, elements/s",
+        "mix", "one_threads_batches_of_256", "mix_threads_batches_of_256", "", "",
+    ),
+    Line("Mix of 35 sources, threads, single elements, elements/s", "mix", "one_threads_elements", "mix_threads_elements", "", ""),
     Line("`state_dict()`, shuffle, 99th percentile, ms", "state", "", "shuffle", "", "", "p99_ms"),
     Line("`state_dict()`, filter, 99th percentile, ms", "state", "", "filter", "", "", "p99_ms"),
+    Line("Async reads of 20 ms, 64 in flight, elements/s", "async_map", "limit", "penstock", "", ""),
     Line("Shuffle of 10^9 elements beside 10^3, peak MB", "shuffle_memory", "penstock_thousand", "penstock_billion", "", ""),
 )  # fmt: skip
 

@@ -42,6 +42,7 @@ def test_no_error_can_be_made_without_where_and_fix(kind: Any, arguments: dict[s
         ("SpecError", ValueError),
         ("StopRaised", RuntimeError),
         ("FeedClosed", RuntimeError),
+        ("FeedStalled", TimeoutError),
         ("StillRunning", RuntimeError),
         ("MissingExtra", ImportError),
     ],

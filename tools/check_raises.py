@@ -17,8 +17,8 @@ from findings import Module, finish, python_modules, root_of
 
 PACKAGE = "src/penstock"
 
-BROAD_HANDLERS = ("_engine/worker.py", "testing/runs.py")
-"""Where a broad handler may end without `raise`: the worker loop, which hands errors to the consumer; the laws, which compare them."""
+BROAD_HANDLERS = ("_engine/worker.py", "_engine/hearing.py", "_ops/awaited.py", "testing/runs.py")
+"""Where a broad handler may end without `raise`: the worker loop and its kin hand errors to the consumer, the laws compare them."""
 
 LANGUAGE = {("__next__", "StopIteration"), ("__anext__", "StopAsyncIteration"), ("__getattr__", "AttributeError")}
 """(method, exception) that Python's own protocols ask for."""

@@ -13,9 +13,10 @@
     |  |- StateMismatch                  a state of another plan, dataset or version
     |  |- StateDamaged                   a state whose bytes cannot be trusted
     |  '- StateUnavailable               a source that cannot say where it is
-    |- StopRaised (RuntimeError)         a user's function raised StopIteration or asked to exit
+    |- StopRaised (RuntimeError)         a user's function raised StopIteration, a cancellation, or asked to exit
     |- TooManySkipped (RuntimeError)     a policy left out or replaced more elements than its limit
     |- FeedClosed (RuntimeError)         next() on a feed after close() or after its error
+    |- FeedStalled (TimeoutError)        an element, or a wait of the consumer, that lasted longer than stall_timeout_s
     |- StillRunning (RuntimeError)       threads that did not stop inside the grace period
     |- LawBroken (AssertionError)        a class of yours that breaks a law of penstock.testing
     '- MissingExtra (ImportError)        an optional package that is not installed
@@ -29,6 +30,7 @@ from __future__ import annotations
 __all__ = [
     "DecodeError",
     "FeedClosed",
+    "FeedStalled",
     "LawBroken",
     "LengthMismatch",
     "LengthUnknown",
@@ -121,7 +123,7 @@ class StateUnavailable(StateError):
 
 
 class StopRaised(PenstockError, RuntimeError):
-    """A user's function raised StopIteration, GeneratorExit, SystemExit or KeyboardInterrupt."""
+    """A user's function raised StopIteration, StopAsyncIteration, GeneratorExit, CancelledError, SystemExit or KeyboardInterrupt."""
 
 
 class TooManySkipped(PenstockError, RuntimeError):
@@ -130,6 +132,10 @@ class TooManySkipped(PenstockError, RuntimeError):
 
 class FeedClosed(PenstockError, RuntimeError):
     """next() was called on a feed that is closed or has failed."""
+
+
+class FeedStalled(PenstockError, TimeoutError):
+    """An element ran longer than `stall_timeout_s`, or nothing ran at all; the text says where, with the worker's stack."""
 
 
 class StillRunning(PenstockError, RuntimeError):

@@ -19,15 +19,18 @@ from penstock._engine.engine import Engine
 from penstock._engine.failing import attach_others
 from penstock._engine.lower import check_completion, lower
 from penstock._engine.policies import NOTICE, check_policies, policies_in, policies_of, replaces_for_skip
+from penstock._engine.recorded import Recorder, read_recording
 from penstock._engine.rescue import may_skip
 from penstock._engine.resume import Form, Part, lost_before, restored, saved
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.unit import Failure, Token
+from penstock._engine.watch import Watch
 from penstock._executors.contract import Executor
 from penstock._executors.inline import InlineExecutor
 from penstock._executors.threads import ThreadsExecutor
 from penstock._ops.stack import BatchSpec
-from penstock._plan.describe import describe, sources
+from penstock._order.runs import Recording
+from penstock._plan.describe import describe, lines, sources
 from penstock._plan.length import is_indexable
 from penstock._plan.node import Node
 from penstock._plan.progress import below_batches, epoch_at
@@ -86,10 +89,12 @@ class Feed:
         self._lock = threading.Lock()
         self._policies = policies_of(root, options)
         skips = may_skip(self._policies, policies_in(root))
-        self._folded, self._skips = not options.ordered or skips, skips
+        completion = not options.ordered or options.replay is not None
+        self._folded, self._skips = completion or skips, skips
         check_policies(root, self._policies, folded=self._folded, skips=skips)
-        if not options.ordered:
-            check_completion(root)
+        if completion:
+            check_completion(root, recorded=options.record is not None or options.replay is not None)
+        self._recorder: Recorder | None = None
         self._parts = [Part(Form(root, self._folded, skips), Token((0, 0)))]
         self._hand = _HandOver([], [], 0, 0, Token((0, 0)), self._parts[0].form)
         self._engine: Engine | None = None
@@ -113,6 +118,7 @@ class Feed:
         Raises:
             StopIteration: at the end, and again at each later call.
             FeedClosed: after `close()` or after an error.
+            FeedStalled: an element ran longer than `stall_timeout_s` while this call waited, or nothing ran at all.
         """
         with self._lock:
             items = self._hand.items
@@ -249,6 +255,9 @@ class Feed:
         self._engine = self._executor = self._finalizer = None
         if finalizer is not None:
             finalizer.detach()
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.close()
         if engine is None or executor is None:
             return []
         engine.stop()
@@ -267,10 +276,11 @@ class Feed:
             num_workers=num_workers,
             memory_bytes=_AUTO_MEMORY_BYTES if options.memory_bytes == "auto" else options.memory_bytes,
             start=token,
-            ordered=options.ordered,
+            ordered=self._order(),
             policies=self._policies,
             allocate=anonymous_memory,
             listeners=self._listeners,
+            watch=Watch(options.stall_timeout_s, options.on_stall),
         )
         self._engine, self._part_ended = engine, False
         make = self._make_executor or (InlineExecutor if inline else ThreadsExecutor)
@@ -281,13 +291,22 @@ class Feed:
         if self._condition != "running":  # close() came meanwhile, from a signal handler or another thread
             self._shut(self._condition)
 
+    def _order(self) -> bool | Recording:
+        """Open what the order is read from or written to."""
+        options = self._options
+        if options.replay is not None:
+            return read_recording(options.replay, lines(self._root, saved=True))
+        if options.record is not None and self._recorder is None:
+            self._recorder = Recorder(options.record, lines(self._root, saved=True), resumed=self.step > 0)
+        return options.ordered
+
     def _run_with(self, executor: Executor) -> bool:
         """Let an executor run the engine; return whether it could start."""
         assert self._engine is not None
         if self._finalizer is not None:
             self._finalizer.detach()
         self._executor = executor
-        self._finalizer = weakref.finalize(self, _abandon, self._engine, executor, self._options.grace_period_s)
+        self._finalizer = weakref.finalize(self, _abandon, self._engine, executor, self._options.grace_period_s, self._recorder)
         return executor.start()
 
     def _refill(self) -> bool:
@@ -314,6 +333,8 @@ class Feed:
                 elif self._condition == "running":
                     self._end_with_the_interpreter()
                 continue
+            if self._recorder is not None and engine is not None:
+                self._recorder.write(engine.take_log())
             hand = self._hand
             self._hand = _HandOver(ready.items, ready.tokens, len(ready.items), *hand.now(), hand.form)
             self._pending, self._part_ended = ready.error, ready.end
@@ -347,7 +368,9 @@ class Feed:
         error = attach_others(failure, failures)
         self._pending = None
         try:
-            self._shut("failed")
+            alive = self._shut("failed")
+            if alive:
+                error.add_note(f"penstock: still running: {', '.join(alive)}; they end when the functions they run return")
         except Exception as closing:  # the `finally` of a generator; the first error wins
             if closing is not error:
                 error.add_note(f"penstock: also failed: {type(closing).__name__}: {closing} (while closing)")
@@ -373,8 +396,10 @@ def _available_cpus() -> int:
     return len(affinity(0)) if affinity is not None else (os.cpu_count() or 1)
 
 
-def _abandon(engine: Engine, executor: Executor, grace_period_s: float) -> None:
+def _abandon(engine: Engine, executor: Executor, grace_period_s: float, recorder: Recorder | None) -> None:
     """End a feed that nobody holds any more, or that is still open when the interpreter exits."""
+    if recorder is not None:
+        recorder.close()
     engine.stop()
     alive = executor.join(grace_period_s)
     if alive:

@@ -10,12 +10,25 @@ from penstock.errors import PlanError
 
 
 def test_the_defaults_leave_the_choice_to_penstock() -> None:
-    assert Options() == Options(num_workers="auto", executor="auto", memory_bytes="auto", grace_period_s=2.0)
+    assert Options() == Options(
+        num_workers="auto", executor="auto", memory_bytes="auto", grace_period_s=2.0, stall_timeout_s=60.0, on_stall="raise"
+    )
 
 
 @pytest.mark.parametrize(
     "given",
-    [{"num_workers": 0}, {"num_workers": 64}, {"executor": "inline"}, {"executor": "threads"}, {"memory_bytes": 1}, {"grace_period_s": 0}],
+    [
+        {"num_workers": 0},
+        {"num_workers": 64},
+        {"executor": "inline"},
+        {"executor": "threads"},
+        {"memory_bytes": 1},
+        {"grace_period_s": 0},
+        {"stall_timeout_s": None},
+        {"stall_timeout_s": float("inf")},
+        {"stall_timeout_s": 0.01},
+        {"on_stall": "warn"},
+    ],
 )
 def test_what_makes_sense_is_accepted(given: dict[str, Any]) -> None:
     options = Options(**given)
@@ -35,6 +48,10 @@ def test_what_makes_sense_is_accepted(given: dict[str, Any]) -> None:
         ({"memory_bytes": 1e9}, "memory_bytes=1000000000.0 is not a size", '"auto" or a number of bytes'),
         ({"grace_period_s": -0.1}, "grace_period_s=-0.1 is not a time", "number of seconds >= 0"),
         ({"grace_period_s": float("nan")}, "grace_period_s=nan is not a time", "number of seconds >= 0"),
+        ({"stall_timeout_s": 0}, "stall_timeout_s=0 is not a time", "give a number of seconds > 0, or None"),
+        ({"stall_timeout_s": -1.0}, "stall_timeout_s=-1.0 is not a time", "give a number of seconds > 0, or None"),
+        ({"stall_timeout_s": float("nan")}, "stall_timeout_s=nan is not a time", "give a number of seconds > 0, or None"),
+        ({"on_stall": "skip"}, "on_stall='skip' is not known", "give one of raise, warn"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_its_value(given: dict[str, Any], what: str, fix: str) -> None:

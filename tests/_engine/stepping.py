@@ -51,6 +51,7 @@ class Stepper:
         self._held: list[int] = []
         self._leased: dict[int, int] = {}
         self._taken = 0
+        self._room = 0
         self._workers = {(pool, worker): WorkerContext(worker) for pool in self._free for worker in self._free[pool]}
         self.ended = False
 
@@ -186,7 +187,9 @@ class Stepper:
 
     def check_bounds(self) -> None:
         """Nothing queues up without a limit, whoever is slow."""
-        most = max(2 * self.num_workers + 2, self.flow.program.prefetch + 2, 4)
+        # Async stages have room for more, by the mean size of their units, which changes.
+        most = max(2 * self.num_workers + 2, self.flow.program.prefetch + 2, 4, self._room, *(s.wanted_units() for s in self.flow.segments))
+        self._room = most
         for segment in self.flow.segments[:-1]:
             in_work = segment.opened - segment.committed
             assert in_work <= most or segment.rows_open < 2048

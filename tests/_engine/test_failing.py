@@ -77,3 +77,11 @@ def test_a_keyboard_interrupt_in_a_worker_is_an_error_of_the_function_there() ->
     thread.join()
     assert isinstance(found[0], StopRaised)
     assert found[0].what == "the function of stage 'decode' raised KeyboardInterrupt"
+
+
+def test_a_cancellation_that_nobody_asked_for_is_an_error_too() -> None:
+    import asyncio
+
+    error = prepare(failure(asyncio.CancelledError("late")), "", (0, 0)).error
+    assert isinstance(error, StopRaised)
+    assert error.what == "the function of stage 'decode' raised CancelledError('late')"

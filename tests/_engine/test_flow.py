@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from _engine.stepping import Stepper
 from hypothesis import given, settings
@@ -215,3 +216,10 @@ def test_a_read_that_is_put_back_is_given_out_again() -> None:
     assert flow.next_task(READER, 0) is None
     flow.put_back(task)
     assert flow.next_task(READER, 0) is not None
+
+
+def test_the_flow_counts_the_batches_that_the_consumer_keeps() -> None:
+    stepper = Stepper(ps.from_arrays(np.arange(120)).batch(4), 1, keep=2).run(most_items=10)
+    assert stepper.flow.kept >= 1
+    assert stepper.flow.limit >= stepper.flow.kept
+    assert Flow(lower(ps.from_source(range(9))._root), 1, 1 << 20, Token((0, 0))).kept == 0

@@ -59,7 +59,7 @@ def test_a_stream_with_states_is_asked_once_per_block_and_its_note_is_never_behi
     count: int, passes: int, sizes: list[int]
 ) -> None:
     stream = Counted(count)
-    units, failure = read_all(Reader(StatefulSource(stream), (0, 0), passes), sizes)
+    units, failure = read_all(Reader(StatefulSource(stream), Token((0, 0)), passes), sizes)
     assert failure is None
     assert stream.asked == sum(unit.num_items > 0 for unit in units)
     latest = None
@@ -77,7 +77,7 @@ def test_a_resume_goes_to_the_note_and_drops_what_was_delivered_behind_it(count:
     noted = data.draw(st.integers(1, position))
     stream = Counted(count)
     note = Note(number, noted, {"index": noted})
-    units, failure = read_all(Reader(StatefulSource(stream), (number, position), 3, note), [4])
+    units, failure = read_all(Reader(StatefulSource(stream), Token((number, position), note=note), 3), [4])
     assert failure is None
     assert values(units) == [(n, x) for n in range(number, 3) for x in range(position if n == number else 0, count)]
     assert stream.loaded == [{"index": noted}]
@@ -87,13 +87,13 @@ def test_a_resume_goes_to_the_note_and_drops_what_was_delivered_behind_it(count:
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_note_of_the_pass_before_is_gone_to_and_that_pass_read_to_its_end_unless_it_was_cut(cut: bool) -> None:
     stream = Counted(9)
-    units, _ = read_all(Reader(StatefulSource(stream), (1, 2), 2, Note(0, 4, {"index": 4}, cut)), [20])
+    units, _ = read_all(Reader(StatefulSource(stream), Token((1, 2), note=Note(0, 4, {"index": 4}, cut)), 2), [20])
     assert values(units) == [(1, x) for x in range(2, 9)]
     assert stream.given == (1 if cut else 5) + 9
 
 
 def test_a_cut_pass_is_noted_as_cut() -> None:
-    reader = Reader(StatefulSource(Counted(9)), (0, 0), 2)
+    reader = Reader(StatefulSource(Counted(9)), Token((0, 0)), 2)
     reader.read(3)
     reader.cut(0)
     ended, _ = reader.read(3)
@@ -204,3 +204,17 @@ def test_a_generator_that_gives_more_than_it_declared_is_an_error_behind_the_dec
     assert seen == [1] * 5
     assert "declared 5 elements and gave more than 5" in str(caught.value)
     assert "correct length=" in str(caught.value)
+
+
+def test_the_reader_tells_how_far_it_is_while_it_skips_and_while_it_reads() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def rows() -> Iterator[int]:
+        for number in range(5):
+            seen.append((reader.pass_number, reader.num_read))
+            yield number
+
+    reader = Reader(GeneratorSource(rows), Token((1, 2)), 3)
+    reader.read(10)
+    assert seen == [(1, number) for number in range(5)]
+    assert (reader.pass_number, reader.num_read) == (2, 0)

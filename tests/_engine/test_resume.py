@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock._engine.resume import restored, saved
+from penstock._engine.resume import Form, restored, saved
 from penstock._engine.unit import Record, Token
 from penstock._plan.saved import sealed
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
@@ -19,7 +19,7 @@ def numbers(count: int = 60) -> ps.Dataset:
 
 
 def state_of(ds: ps.Dataset, token: Token, step: int = 3) -> dict[str, Any]:
-    state = saved(ds._root, ds._root, token, step, [], "0")
+    state = saved(ds._root, Form(ds._root, False), token, step, [], "0")
     loaded: dict[str, Any] = json.loads(json.dumps(state))
     return loaded
 
@@ -27,13 +27,14 @@ def state_of(ds: ps.Dataset, token: Token, step: int = 3) -> dict[str, Any]:
 @given(st.integers(0, 60), st.integers(0, 10**6))
 def test_a_position_comes_back(position: int, step: int) -> None:
     ds = numbers()
-    assert restored(ds._root, state_of(ds, Token((0, position)), step), [], strict=True) == ([(ds._root, Token((0, position)))], step)
+    (part,), found = restored(ds._root, state_of(ds, Token((0, position)), step), [], strict=True, folded=False)
+    assert (part.form.root, part.token, found) == (ds._root, Token((0, position)), step)
 
 
 def test_the_states_of_folds_come_back() -> None:
     ds = numbers().filter(bool).take(9).repeat(2).batch(4)
     token = Token((1, 17), (Record(1, 0, (5, 1, [])),))
-    ((_, back),), _ = restored(ds._root, state_of(ds, token), [], strict=True)
+    ((_, back),), _ = restored(ds._root, state_of(ds, token), [], strict=True, folded=False)
     assert back == token
 
 
@@ -58,9 +59,9 @@ def test_ranks_that_stopped_together_go_on_as_another_number_of_ranks(ranks: int
 
 
 def test_a_state_of_a_filter_above_shards_does_not_move_to_another_number() -> None:
-    state = state_of(numbers().shard(2, 0).filter(bool), Token((0, 3), ((0, 0, ()),)))
+    state = state_of(numbers().shard(2, 0).filter(bool), Token((0, 3), (Record(0, 0, ()),)))
     with pytest.raises(StateMismatch) as refusal:
-        restored(numbers().shard(3, 0).filter(bool)._root, state, [], strict=True)
+        restored(numbers().shard(3, 0).filter(bool)._root, state, [], strict=True, folded=False)
     assert "saved with shard(2, 0) and this plan has shard(3, 0)" in refusal.value.what
     assert "nothing but map, batch, repeat and prefetch" in refusal.value.what
     assert refusal.value.where == "load_state_dict()"
@@ -78,19 +79,22 @@ def test_a_state_of_a_filter_above_shards_does_not_move_to_another_number() -> N
         ({"position": {"source": [-1, 0], "sequencers": []}}, "pass is -1"),
         ({"position": {"source": [0], "sequencers": []}}, "position is None"),
         ({"position": {"source": [0, 0], "sequencers": None}}, "fold states is None"),
-        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1]], [0, 0, [1]]]}}, "fold states is None"),
-        ({"position": {"source": [0, 0], "sequencers": [[0, 7, [1]]]}}, "fold mode is 7, outside 0..2"),
-        ({"position": {"source": [0, 0], "sequencers": [[-2, 0, [1]]]}}, "sub-position is -2"),
-        ({"position": {"source": [0, 0], "sequencers": [[0, 0, ["x"]]]}}, "fold state is 'x'"),
-        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1, 2]]]}}, "fold states is None"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1], 0, 0], [0, 0, [1], 0, 0]]}}, "fold states is None"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 7, [1], 0, 0]]}}, "fold mode is 7, outside 0..2"),
+        ({"position": {"source": [0, 0], "sequencers": [[-2, 0, [1], 0, 0]]}}, "sub-position is -2"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1]]]}}, "fold states is None"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1], -1, 0]]}}, "number of held elements is -1"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1], 0, 1.5]]}}, "number of results is 1.5"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 0, ["x"], 0, 0]]}}, "fold state is 'x'"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1, 2], 0, 0]]}}, "fold states is None"),
     ],
 )
 def test_what_is_out_of_bounds_is_refused_even_with_a_right_checksum(change: dict[str, Any], words: str) -> None:
     ds = numbers().filter(bool).take(5)
-    state = state_of(ds, Token((0, 3), ((0, 0, (2,)),)))
+    state = state_of(ds, Token((0, 3), (Record(0, 0, (2,)),)))
     body = {key: value for key, value in {**state, **change}.items() if key != "crc32"}
     with pytest.raises(StateDamaged) as refusal:
-        restored(ds._root, sealed(body), [], strict=True)
+        restored(ds._root, sealed(body), [], strict=True, folded=False)
     assert words in refusal.value.what
     assert refusal.value.where == "load_state_dict()"
     assert refusal.value.fix
@@ -99,3 +103,70 @@ def test_what_is_out_of_bounds_is_refused_even_with_a_right_checksum(change: dic
 def test_a_generator_that_may_not_be_read_again_has_no_state() -> None:
     with pytest.raises(StateUnavailable, match="fast_forward=True"):
         state_of(ps.from_generator(lambda: iter([1])), Token((0, 0)))
+
+
+def by_class(ds: ps.Dataset) -> ps.Dataset:
+    return ds.rejection_resample(abs, [1, 2])
+
+
+DAMAGED_FOLDS = [
+    (lambda ds: ds.bucket_by_length(abs, [3], [2, 4]), [[0], [1], [2]], 3, "fold state has 3 buckets instead of 2"),
+    (lambda ds: ds.bucket_by_length(abs, [3], [2, 4]), [[0], ["1"]], 3, "fold state has '1' for a number"),
+    (lambda ds: ds.bucket_by_length(abs, [3], [2, 4]), [[0], [3]], 3, "which holds more than the 3 elements that are read again"),
+    (lambda ds: ds.bucket_by_length(abs, [3], [2, 4]), 7, 3, "fold state is 7"),
+    (lambda ds: ds.pack_sequences(8), [[0], 1], 3, "fold state is [[0], 1]"),
+    (lambda ds: ds.pack_sequences(8), [[-1]], 3, "fold state has -1 for a number"),
+    (lambda ds: ds.pack_sequences(8, split=True), [[0]], 3, "fold state is [[0]] ("),
+    (lambda ds: ds.pack_sequences(8, split=True), [[0, -1]], 3, "fold state has -1 for a number"),
+    (lambda ds: ds.pack_sequences(8, split=True), [[1, 0]], 1, "which holds more than the 1 elements"),
+    (lambda ds: ds.filter(bool).shuffle(4), {"pass": 0, "held": []}, 0, "('draws')"),
+    (lambda ds: ds.filter(bool).shuffle(4), {"pass": True, "draws": 0, "held": []}, 0, "fold state has True for a number"),
+    (lambda ds: ds.filter(bool).shuffle(4), {"pass": 0, "draws": 0, "held": [0, 5]}, 5, "which holds more than the 5 elements"),
+    (by_class, {"pass": 0, "seen": 0, "counts": [1]}, 0, "fold state is [1]"),
+    (by_class, {"pass": 0, "seen": 0}, 0, "fold state is {'pass': 0, 'seen': 0}"),
+    (by_class, {"pass": 0, "seen": -3, "counts": [1, 1]}, 0, "fold state is -3"),
+    (by_class, [0], 0, "fold state is [0]"),
+]
+
+
+@pytest.mark.parametrize(("build", "fold", "recall", "words"), DAMAGED_FOLDS, ids=[words for _, _, _, words in DAMAGED_FOLDS])
+def test_a_state_of_a_fold_that_it_never_saved_is_refused(build: Any, fold: Any, recall: int, words: str) -> None:
+    ds = build(numbers())
+    state = state_of(ds, Token((0, 3), (Record(0, 0, (fold,), recall),)))
+    with pytest.raises(StateDamaged) as refusal:
+        restored(ds._root, state, [], strict=True, folded=False)
+    assert words in refusal.value.what
+    assert refusal.value.where == "load_state_dict()"
+    assert "older checkpoint" in refusal.value.fix
+
+
+def test_a_state_behind_a_filter_keeps_the_weights_of_its_mix() -> None:
+    def of(weight: float) -> ps.Dataset:
+        return numbers().mix(numbers(), weights=[1, weight]).filter(bool)
+
+    state = state_of(of(1), Token((0, 3), (Record(0, 0, ()),)))
+    assert state["mix"] == [[[0, [1.0, 1.0]]]]
+    assert restored(of(1)._root, state, [], strict=True, folded=False)[1] == 3
+    with pytest.raises(StateMismatch, match=r"the weights of mix were \(1, 1\) and are now \(1, 2\)"):
+        restored(of(2)._root, state, [], strict=True, folded=False)
+
+
+@pytest.mark.parametrize("change", [{"position": None}, {"position": {"source": [0, "x"], "sequencers": []}}])
+def test_a_broken_position_above_a_mix_is_refused_like_any_other(change: dict[str, Any]) -> None:
+    ds = numbers().mix(numbers())
+    body = {key: value for key, value in {**state_of(ds, Token((0, 3))), **change}.items() if key != "crc32"}
+    with pytest.raises(StateDamaged, match="position"):
+        restored(ds._root, sealed(body), [], strict=True, folded=False)
+
+
+def test_a_moved_plan_saves_the_history_of_its_mix_once() -> None:
+    def rank(count: int, index: int) -> ps.Dataset:
+        return numbers(30).mix(numbers(30)).shard(count, index).repeat(2).batch(4)
+
+    with rank(2, 0).feed(executor="inline") as feed:
+        next(feed)
+        state = feed.state_dict()
+    with rank(3, 0).feed(executor="inline") as feed:
+        feed.load_state_dict(state)
+        next(feed)
+        assert feed.state_dict()["mix"] == state["mix"] == [[[0, [1.0, 1.0]]]]

@@ -168,3 +168,21 @@ def test_given_units_are_numbered_when_they_are_opened() -> None:
         work.inbox.append(given_unit([[Piece(1, (0, 0, 0))]], True, [Token((0, 1))], 0, 0))
     assert [unit.seq for unit in units(work)] == [0, 1]
     assert np.array_equal(work.opened, 2)
+
+
+async def fetch(x: object) -> object:
+    return x
+
+
+def test_a_segment_with_an_async_stage_opens_small_units_and_enough_of_them() -> None:
+    work = segment(numbers(1000).map(fetch, concurrency=16))
+    for _ in range(20):
+        work.blocks[0].observe(work.blocks[0].rows(1 << 40, 1), 1000)
+    assert work.most_awaited == 16
+    assert work.wanted_units() == 2
+    assert {unit.num_rows for unit in units(work, 10)} == {16}
+    assert (work.wanted_units(), work.wanted_units(1)) == (4 + 2, 1 + 2)
+    single = segment(numbers(1000).map(fetch, concurrency=16).batch(1))
+    units(single, 5)
+    assert (single.wanted_units(), single.wanted_units(1)) == (64 + 2, 16 + 2)
+    assert segment(numbers(10).batch(1)).wanted_units() == 0

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock._engine.pieces import bare, unwrapped, weight_of
+from penstock._engine.segment import given_unit
 from penstock._engine.sequencer import DROP_END, OPEN, PASS_END, Sequenced, Sequencer
-from penstock._engine.unit import Failure, Result, Token, Unit
+from penstock._engine.unit import Failure, Piece, Record, Result, Token, Unit
 from penstock._ops.block import Block
+from penstock._ops.weigh import Gathered, Weighed
+from penstock._order.chain import Chain
 from penstock._order.folds import Batching, Fold, Numbering, Passes, Sharding, Skipping, Taking
+from penstock._order.holding import Bucketing, Buffering, Concatenating, FirstFit, Windowing
+from penstock._order.resampling import Resampling
+from penstock.errors import StateMismatch
 
 START = Token((0, 0))
 
@@ -60,6 +68,8 @@ def values(sequenced: list[Sequenced]) -> list[Any]:
 def named(item: Any) -> Any:
     if isinstance(item, list):
         return [named(part) for part in item]
+    if isinstance(item, Piece) and isinstance(item.value, Gathered):
+        return [item.value.values, item.value.layout]
     return item.value if hasattr(item, "value") else (item[0], named(item[1]))
 
 
@@ -139,7 +149,7 @@ def test_a_state_behind_a_full_take_is_already_at_its_end() -> None:
 
 def test_the_modes_of_a_record_drop_the_rest_of_a_pass_with_or_without_its_end() -> None:
     for mode, ends in ((DROP_END, False), (PASS_END, True)):
-        sequencer = Sequencer([Skipping(0)], START, (0, mode, (0,)))
+        sequencer = Sequencer([Skipping(0)], START, Record(0, mode, (0,)))
         out = sequencer.take(unit_of([1, 1], 0, 0, ends=True))
         assert (out.items, out.cut, out.ends_pass) == ([], True, ends)
 
@@ -155,7 +165,7 @@ def test_a_failure_goes_on_behind_the_items_before_it_and_the_pass_does_not_end(
 
 def test_an_endless_repeat_of_an_empty_pass_is_noticed_and_a_resumed_one_is_not_blamed() -> None:
     assert Sequencer([Passes(None)], START, None).take(unit_of([0, 0], 0, 0, ends=True)).empty_pass
-    resumed = Sequencer([Passes(None)], START, (0, OPEN, (0,)))
+    resumed = Sequencer([Passes(None)], START, Record(0, OPEN, (0,)))
     assert not resumed.take(unit_of([0, 0], 0, 0, ends=True)).empty_pass
     assert resumed.take(unit_of([0, 0], 0, 1, ends=True)).empty_pass
 
@@ -164,4 +174,164 @@ def test_the_start_of_the_next_pass_has_the_states_as_they_are_then() -> None:
     sequencer = Sequencer([Passes(3)], START, None)
     unit = unit_of([1], 0, 0, ends=True)
     sequencer.take(unit)
-    assert sequencer.start_of_next_pass(unit) == Token((1, 0), ((0, OPEN, (1,)),))
+    assert sequencer.start_of_next_pass(unit) == Token((1, 0), (Record(0, OPEN, (1,)),))
+
+
+# -- folds that hold items ------------------------------------------------------------------------------------------------------------
+
+
+def weigh(name: str) -> int:
+    """Give each item a size in 0..5 that depends on its name alone."""
+    return sum(map(ord, name)) % 6
+
+
+def weighed(units: list[Unit]) -> list[Unit]:
+    for unit in units:
+        assert unit.result is not None
+        items = [Weighed(name, weigh(name)) for name in unit.result.items]
+        unit.result = unit.result._replace(items=items)
+    return units
+
+
+HOLDING = st.one_of(
+    st.booleans().map(lambda drop: Bucketing((2, 4), (2, 3, 2), drop, weight_of)),
+    st.integers(1, 3).map(lambda num_bins: FirstFit(9, num_bins, weight_of)),
+    st.integers(1, 9).map(lambda capacity: Concatenating(capacity, weight_of)),
+    st.tuples(st.integers(1, 5), st.booleans()).map(lambda pair: Buffering(pair[0], 12, 7, pair[1], weight_of)),
+    st.tuples(st.integers(1, 3), st.integers(1, 4), st.booleans()).map(lambda triple: Windowing(triple[0], triple[1], 1, triple[2])),
+    st.just(Resampling((0.2, 0.2, 0.2, 0.2, 0.1, 0.1), None, 3, weight_of, bare)),
+)
+BELOW = st.lists(
+    st.one_of(st.integers(0, 20).map(Taking), st.integers(0, 4).map(Skipping), st.integers(1, 2).map(Passes)),
+    max_size=2,
+)
+ABOVE = st.lists(
+    st.one_of(
+        st.integers(0, 8).map(Taking),
+        st.integers(0, 3).map(Skipping),
+        st.integers(1, 3).map(Passes),
+        st.just(Sharding(2, 1)),
+    ),
+    max_size=3,
+)
+TOP = st.sampled_from([[], [Numbering(3)], [Batching(3, False)], [Batching(2, True)]])
+MANY_COUNTS = st.lists(st.integers(0, 3), max_size=40)
+
+
+@st.composite
+def holding_chains(draw: Any) -> list[Fold]:
+    """Draw a chain with one holding fold; a take knows whether a repeat stands above it, as `lower` tells it."""
+    folds = [*draw(BELOW), draw(HOLDING), *draw(ABOVE), *draw(TOP)]
+    again = [any(isinstance(above, Passes) for above in folds[place + 1 :]) for place in range(len(folds))]
+    return [Taking(fold.count, repeated) if isinstance(fold, Taking) else fold for fold, repeated in zip(folds, again, strict=True)]
+
+
+def num_passes(folds: list[Fold]) -> int:
+    return int(np.prod([fold.count for fold in folds if isinstance(fold, Passes)], dtype=int))
+
+
+def uncut(folds: list[Fold], counts: list[int]) -> list[Any]:
+    """Return what a chain gives of whole passes, never asked whether a pass could end early."""
+    chain, out = Chain(folds, unwrap=unwrapped), []
+    for number in range(num_passes(folds)):
+        for place, count in enumerate(counts):
+            for copy in range(count):
+                name = f"{number}.{place}.{copy}"
+                out.extend(chain.push(Piece(Weighed(name, weigh(name)), (number, place, copy))))
+        outs, goes_on = chain.end()
+        out.extend(outs)
+    assert goes_on
+    return [named(item) for item in out]
+
+
+def resumed(chain: list[Fold], counts: list[int], cuts: list[int], token: Token) -> list[Sequenced]:
+    record = Record(*json.loads(json.dumps(token.sequencers[0])))
+    return run(chain, weighed(cut_up(counts, cuts, num_passes(chain), token.source)), Token(token.source), record)
+
+
+@given(holding_chains(), MANY_COUNTS, CUTS)
+def test_a_chain_that_holds_items_gives_the_same_whatever_the_cuts(chain: list[Fold], counts: list[int], cuts: list[int]) -> None:
+    out = run(chain, weighed(cut_up(counts, cuts, num_passes(chain))))
+    assert values(out) == uncut(chain, counts)
+    assert [part.ends_pass for part in out] == [False] * (len(out) - 1) + [True]
+    assert len(tokens(out)) == len(values(out))
+
+
+@settings(max_examples=300)
+@given(holding_chains(), MANY_COUNTS, CUTS, CUTS, st.data())
+def test_every_token_of_a_chain_that_holds_items_resumes_and_so_do_the_tokens_of_that_run(
+    chain: list[Fold], counts: list[int], cuts: list[int], again: list[int], data: st.DataObject
+) -> None:
+    out = run(chain, weighed(cut_up(counts, cuts, num_passes(chain))))
+    whole, saved = values(out), tokens(out)
+    if not whole:
+        return
+    stop = data.draw(st.integers(0, len(whole) - 1))
+    rest = resumed(chain, counts, again, saved[stop])
+    assert values(rest) == whole[stop + 1 :]
+    assert rest[-1].ends_pass
+    if tokens(rest):
+        further = data.draw(st.integers(0, len(tokens(rest)) - 1))
+        last = resumed(chain, counts, cuts, tokens(rest)[further])
+        assert values(last) == whole[stop + further + 2 :]
+        assert last[-1].ends_pass
+
+
+@given(holding_chains(), MANY_COUNTS, CUTS)
+def test_a_record_is_small_json_and_a_resume_runs_few_items_again(chain: list[Fold], counts: list[int], cuts: list[int]) -> None:
+    for token in tokens(run(chain, weighed(cut_up(counts, cuts, num_passes(chain))))):
+        record = token.sequencers[0]
+        assert len(json.dumps(record)) < 250  # at most 13 items are held here
+        assert record.drop <= 3 * (64 + 13)
+
+
+def test_a_full_take_above_throws_away_what_is_held() -> None:
+    chain: list[Fold] = [Buffering(3, 100, 0, True, weight_of), Taking(2, True), Passes(2)]
+    out = run(chain, weighed(cut_up([1] * 9, [4, 5], 2)))
+    assert [name.partition(".")[0] for name in values(out)] == ["0", "0", "1", "1"]
+
+
+def test_behind_the_end_of_a_pass_nothing_of_the_pass_before_is_read_again() -> None:
+    chain: list[Fold] = [Buffering(3, 100, 0, True, weight_of), Passes(2)]
+    out = tokens(run(chain, weighed(cut_up([1] * 5, [], 2))))
+    assert [token.source for token in out] == [(0, 0)] * 5 + [(1, 0)] * 5
+    assert [token.sequencers[0].drop for token in out] == [1, 2, 3, 4, 5] * 2
+
+
+def test_a_long_pass_is_not_run_again_from_its_beginning() -> None:
+    chain: list[Fold] = [Windowing(2, 2, 1, False)]
+    out = tokens(run(chain, weighed(cut_up([1] * 1000, list(range(0, 1000, 7)), 1))))
+    assert out[-1].source[1] >= 1000 - 66
+    assert max(token.sequencers[0].drop for token in out) <= 33
+
+
+def test_data_that_end_before_the_held_items_came_again_are_an_error_and_not_an_end() -> None:
+    chain: list[Fold] = [Buffering(3, 100, 0, True, weight_of)]
+    record = Record(0, OPEN, ({"pass": 0, "draws": 4, "held": [0, 1]},), 2)
+    sequencer = Sequencer(chain, START, record)
+    (unit,) = weighed([unit_of([1], 0, 0, ends=True)])
+    out = sequencer.take(unit)
+    assert out.tail is not None
+    assert isinstance(out.tail.error, StateMismatch)
+    assert "1 elements that were held when the state was saved did not come again" in out.tail.error.what
+    assert (out.items, out.ends_pass) == ([], False)
+
+
+def test_a_failure_while_held_items_are_read_again_goes_on() -> None:
+    failure = Failure(1, ValueError("bad"), "map", 0)
+    record = Record(0, OPEN, ({"pass": 0, "draws": 4, "held": [0, 1]},), 2)
+    sequencer = Sequencer([Buffering(3, 100, 0, True, weight_of)], START, record)
+    (unit,) = weighed([unit_of([1], 0, 0, ends=True, tail=failure)])
+    out = sequencer.take(unit)
+    assert (out.tail, out.items, out.ends_pass) == (failure, [], False)
+
+
+def test_the_token_behind_an_early_end_is_the_place_itself_where_a_sequencer_below_is_in_the_middle_of_its_pass() -> None:
+    below = [Token((0, 3), (Record(0, OPEN, (5,)),)), Token((0, 4), (Record(0, OPEN, (6,)),)), Token((0, 5), (Record(0, OPEN, (7,)),))]
+    unit = given_unit([[Piece(name, (0, 0, 0))] for name in "abc"], False, below, 0, 0)
+    assert unit.given is not None
+    unit.result = Result(["a", "b", "c"], None, unit.given)
+    sequencer = Sequencer([Taking(2)], START, None)
+    out = sequencer.take(unit)
+    assert (values([out]), out.ends_pass, out.cut) == (["a", "b"], True, True)
+    assert sequencer.start_of_next_pass(unit) == Token((0, 4), (Record(0, OPEN, (6,)), Record(0, DROP_END, (0,))))

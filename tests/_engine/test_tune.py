@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock._engine import tune
-from penstock._engine.tune import ActiveWorkers, BlockSize, UnitSize
+from penstock._engine.tune import ActiveWorkers, BlockSize, UnitSize, largest_block
 
 MS = 1_000_000
 TARGET_NS = tune._TARGET_NS
@@ -180,3 +180,20 @@ def test_at_least_one_worker_and_at_most_all_work(most: int, tasks: list[tuple[i
     for rows, wall_ns, share in tasks:
         workers.observe(rows, wall_ns, int(wall_ns * share))
         assert workers.limit in (1, most)
+
+
+def test_tasks_that_are_dealt_out_to_many_branches_may_be_larger() -> None:
+    def most(num_branches: int) -> int:
+        size = BlockSize(largest_block(num_branches))
+        for _ in range(12):
+            size.observe(size.rows(1 << 40, 1), 1)
+        return size.rows(1 << 40, 1)
+
+    assert [most(number) for number in (1, 7, 8, 35, 1000)] == [4096, 4096, 8192, 32768, 32768]
+
+
+def test_a_block_keeps_to_the_most_rows_that_it_was_given() -> None:
+    blocks = BlockSize(16)
+    for _ in range(10):
+        blocks.observe(blocks.rows(1 << 40, 1), 10)
+    assert blocks.rows(1 << 40, 1) == 16

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock._contracts.transform import Scratch
 from penstock._ops.block import Block, ElementFailed, zeros
-from penstock.sources import ArraySource, IndexableSource
+from penstock.sources import ArraySource, FilesSource, IndexableSource
 
 COLUMNS = {"x": np.arange(20).reshape(10, 2), "y": np.arange(10) * 1.5}
 
@@ -102,3 +103,29 @@ def test_a_part_keeps_the_keys_of_its_elements(offsets: Any) -> None:
     again = whole.with_rows(["x", "y", "z"])
     assert again.rows() == ["x", "y", "z"]
     assert again.lanes is whole.lanes
+
+
+def test_a_block_tells_how_far_it_is_read_and_iterated() -> None:
+    seen: list[Any] = []
+
+    class Watched(Broken):
+        def __getitem__(self, index: int) -> int:
+            seen.append((lazy.begun, lazy.reading))
+            return index
+
+    lazy = block([3, 1, 4], source=IndexableSource(Watched()))
+    assert (lazy.begun, lazy.reading) == (None, False)
+    lazy.rows()
+    assert seen == [(0, True), (1, True), (2, True)]
+    assert (lazy.begun, lazy.reading) == (None, False)
+    assert [(row, lazy.begun) for row in lazy.each()] == [(3, 0), (1, 1), (4, 2)]
+    assert (lazy.begun, lazy.reading) == (2, False)
+
+
+def test_a_block_of_elements_in_working_memory_tells_which_was_read_last(tmp_path: Any) -> None:
+    for number in range(2):
+        (tmp_path / f"{number}.bin").write_bytes(b"x" * number)
+    source = FilesSource(str(tmp_path / "*.bin"))
+    files = block([0, 1], source=source, transient=source)
+    files.read_transient(1, Scratch())
+    assert (files.begun, files.reading) == (1, False)

@@ -136,7 +136,7 @@ def test_every_leaf_tells_the_keys_of_its_elements_without_computing_them() -> N
         (ZipLeaf((more, letters)), 2),
         (two, 6),
         (ConcatenateLeaf((letters, more), (4, 2), parts_of_one=True), 6),
-        (BatchLeaf(letters, 4, 3, None), 2),
+        (BatchLeaf(letters, 4, 3, Stack(), 3, 1), 2),
         (nested, 16),
     ]
     for leaf, count in leaves:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import kernels
+from penstock._ops.block import Block
 from penstock._ops.worker import KeyedGenerator, WorkerContext
 
 WORDS = st.integers(0, 2**64 - 1)
@@ -57,3 +58,25 @@ def test_a_worker_keeps_one_generator_per_random_operator_and_one_scratch_per_st
     assert worker.scratch(1, 0) is worker.scratch(1, 0)
     assert worker.scratch(1, 0) is not worker.scratch(1, 1)
     assert WorkerContext(4).scratch(1, 0) is not worker.scratch(1, 0)
+
+
+def test_packed_rows_are_counted_until_somebody_takes_the_count() -> None:
+    worker = WorkerContext(0)
+    worker.packed(3, 8)
+    worker.packed(8, 8)
+    assert worker.take_packed() == (11, 16)
+    assert worker.take_packed() == (0, 0)
+
+
+def test_a_worker_has_a_place_and_forgets_it_at_rest() -> None:
+    worker = WorkerContext(3)
+    assert worker.place() == (id(None), id(None), None, False)
+    worker.block = Block(np.zeros(2, np.int64), np.arange(2), np.zeros(2, np.uint64), rows=["a", "b"])
+    rows = worker.block.each()
+    next(rows)
+    first = worker.place()
+    next(rows)
+    assert worker.place() != first
+    worker.finishing, worker.origins, worker.operator = True, np.arange(2), "an operator"
+    worker.rest()
+    assert (worker.block, worker.operator, worker.origins, worker.finishing) == (None, None, None, False)

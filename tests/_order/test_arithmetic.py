@@ -12,6 +12,7 @@ from penstock._order.arithmetic import (
     batch_length,
     batch_rows,
     concatenate_parts,
+    grouped,
     repeat_length,
     repeated,
     shard_length,
@@ -191,3 +192,9 @@ def cut(length: int, size: int, drop: bool) -> list[list[int]]:
     """Cut 0..length-1 in parts, the plain way."""
     parts = [list(range(length))[start : start + size] for start in range(0, length, size)]
     return [part for part in parts if len(part) == size or not drop]
+
+
+@given(st.lists(st.integers(0, 5), max_size=30))
+def test_grouped_gives_each_child_that_occurs_with_its_offsets(children: list[int]) -> None:
+    found = [(child, offsets.tolist()) for child, offsets in grouped(ints(children))]
+    assert found == [(child, [place for place, other in enumerate(children) if other == child]) for child in sorted(set(children))]

@@ -116,3 +116,51 @@ def test_a_length_beyond_63_bits_is_refused() -> None:
     assert error.what == f"{2**63} elements are more than 2**63"
     assert error.where == "repeat()"
     assert "repeat() without a count" in error.fix
+
+
+@pytest.mark.parametrize("values", [[1, 5], (1, 5), np.array([1, 5]), range(1, 6, 4)])
+def test_a_list_of_whole_numbers_of_any_kind_becomes_a_tuple_of_ints(values: Any) -> None:
+    numbers = check.counts_argument(values, "bucket_boundaries", "bucket_by_length", least=1)
+    assert numbers == (1, 5)
+    assert all(type(number) is int for number in numbers)
+
+
+def test_what_is_no_list_of_counts_is_refused() -> None:
+    error = refused(lambda: check.counts_argument(5, "bucket_boundaries", "bucket_by_length", least=1))
+    assert error.what == "bucket_boundaries=5 is not a list of whole numbers"
+    assert error.where == "bucket_by_length()"
+    assert error.fix == "give bucket_boundaries a list, such as [2]"
+    assert (
+        "bucket_boundaries=0 is not a whole number >= 1"
+        in refused(lambda: check.counts_argument([3, 0], "bucket_boundaries", "bucket_by_length", least=1)).what
+    )
+
+
+def test_shares_of_any_scale_add_up_to_one() -> None:
+    assert check.shares_argument([1, 3], "target_dist", "rejection_resample") == (0.25, 0.75)
+    assert check.shares_argument(np.array([0.0, 5.0]), "target_dist", "rejection_resample", 2) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("values", [[], [0, 0], [1, -1], [1, float("nan")], [1, float("inf")], ["x"], None, 3])
+def test_what_is_no_list_of_shares_is_refused(values: Any) -> None:
+    error = refused(lambda: check.shares_argument(values, "target_dist", "rejection_resample"))
+    assert error.what == f"target_dist={values!r} is not a list of shares"
+    assert error.where == "rejection_resample()"
+    assert error.fix == "give numbers >= 0, not all of them 0"
+
+
+def test_another_number_of_shares_is_refused() -> None:
+    error = refused(lambda: check.shares_argument([1, 2, 3], "initial_dist", "rejection_resample", 2))
+    assert error.what == "initial_dist=[1, 2, 3] is not a list of 2 shares"
+    assert error.fix == "give 2 numbers >= 0, not all of them 0"
+
+
+def test_a_function_that_waits_for_an_rng_is_refused() -> None:
+    def drawn(value: Any, rng: Any) -> Any:
+        return rng
+
+    check.no_rng(keep, "filter")
+    error = refused(lambda: check.no_rng(drawn, "filter"))
+    assert error.what == "filter gives no rng to its function"
+    assert error.where.startswith("filter(")
+    assert error.fix == "draw in a map(fn, seed=...) before it, and let filter look at what was drawn"

@@ -68,12 +68,42 @@ TEXTS = [
     (plan.Enumerate(child=READ, start=5), "enumerate(5)"),
     (plan.Concatenate(children=(READ, READ)), "concatenate of 2"),
     (plan.Zip(children=(READ, READ, READ)), "zip of 3"),
+    (plan.Mix(children=(READ, READ), history=((0, (2.0, 2.0)),), restart=False), "mix of 2"),
+    (plan.Mix(children=(READ, READ), history=((0, (1.0, 1.0)), (7, (1.0, 2.5))), restart=True), "mix of 2 by 1, 2.5, all_exhausted"),
+    (
+        plan.Interleave(children=(READ, READ), name="open", cycle_length=2, block_length=4),
+        "interleave(open, cycle_length=2, block_length=4) of 2",
+    ),
     (plan.Batch(child=READ, batch_size=4, drop_remainder=False), "batch(4)"),
     (plan.Batch(child=READ, batch_size=4, drop_remainder=True), "batch(4, drop_remainder=True)"),
     (plan.PaddedBatch(child=READ, batch_size=4, drop_remainder=False), "padded_batch(4)"),
     (
         plan.PaddedBatch(child=READ, batch_size=4, drop_remainder=True, padded_shapes=(None,), padding_values=-1),
         "padded_batch(4, drop_remainder=True, padded_shapes=(None,), padding_values=-1)",
+    ),
+    (
+        plan.Shuffle(child=STREAM, buffer_size=9, seed=7, reshuffle_each_epoch=True, buffer_bytes=100),
+        "shuffle(buffer_size=9, buffer_bytes=100, seed=7)",
+    ),
+    (
+        plan.BucketByLength(child=READ, fn=decode, name="mine", boundaries=(4, 9), batch_sizes=(8, 4, 2), drop_remainder=False),
+        "bucket_by_length(decode, [4, 9], [8, 4, 2])",
+    ),
+    (
+        plan.BucketByLength(
+            child=READ, fn=decode, name="mine", boundaries=(4,), batch_sizes=(8, 4), drop_remainder=True, padding_values=-1
+        ),
+        "bucket_by_length(decode, [4], [8, 4], drop_remainder=True, padding_values=-1)",
+    ),
+    (plan.PackSequences(child=READ, length=64, num_bins=8, padding_value=0), "pack_sequences(64, num_bins=8, padding_value=0)"),
+    (plan.PackSequences(child=READ, length=64, num_bins=None, padding_value=-1), "pack_sequences(64, split=True, padding_value=-1)"),
+    (
+        plan.RejectionResample(child=READ, fn=decode, name="mine", target=(0.5, 0.5), initial=None, seed=3),
+        "rejection_resample(decode, [0.5, 0.5], seed=3)",
+    ),
+    (
+        plan.RejectionResample(child=READ, fn=decode, name="mine", target=(0.5, 0.5), initial=(0.1, 0.9), seed=3),
+        "rejection_resample(decode, [0.5, 0.5], initial_dist=[0.1, 0.9], seed=3)",
     ),
     (plan.RaggedBatch(child=READ, batch_size=4, drop_remainder=False), "ragged_batch(4)"),
     (
@@ -102,6 +132,11 @@ def test_a_saved_plan_leaves_out_what_a_state_does_not_depend_on() -> None:
     assert describe(plan.Map(child=READ, fn=decode, name="mine", seed=3, random=True), saved=True) == "map(mine, seed=3)"
     assert describe(plan.Filter(child=READ, fn=decode, name="mine"), saved=True) == "filter(mine)"
     assert describe(plan.FlatMap(child=READ, fn=decode, name="mine"), saved=True) == "flat_map(mine)"
+    bucketed = plan.BucketByLength(child=READ, fn=decode, name="mine", boundaries=(4,), batch_sizes=(8, 4), drop_remainder=False)
+    assert describe(bucketed, saved=True) == "bucket_by_length(mine, [4], [8, 4])"
+    resampled = plan.RejectionResample(child=READ, fn=decode, name="mine", target=(1.0,), initial=None, seed=0)
+    assert describe(resampled, saved=True) == "rejection_resample(mine, [1.0], seed=0)"
+    assert describe(plan.Mix(children=(READ, READ), history=((0, (1.0, 2.0)),), restart=False), saved=True) == "mix of 2"
     top = plan.Prefetch(child=plan.Batch(child=plan.Prefetch(child=READ, buffer_size=1), batch_size=4, drop_remainder=False), buffer_size=2)
     assert lines(top, saved=True) == ["from_arrays", "batch(4)"]
     assert len(lines(top)) == 4

@@ -7,14 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._plan.length import INFINITE, is_indexable, length_of, passes_of, walk
+from penstock._plan.length import INFINITE, is_indexable, length_of, mixing_of, passes_of, walk
 from penstock._plan.node import (
     Batch,
     Concatenate,
     Enumerate,
     Filter,
     FlatMap,
+    Interleave,
     Map,
+    Mix,
     Node,
     PaddedBatch,
     Prefetch,
@@ -70,6 +72,8 @@ def above(children: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
         ),
         st.builds(lambda pair: Zip(children=pair), pairs),
         st.builds(lambda pair: Concatenate(children=pair), pairs),
+        st.builds(lambda pair: Interleave(children=pair, name="open", cycle_length=1, block_length=1), pairs),
+        st.builds(lambda pair: Mix(children=pair, history=((0, (1.0, 1.0)),), restart=False), pairs),
     )
 
 
@@ -99,7 +103,10 @@ def elements(node: Node) -> list[Any]:
             return [part for part in parts if len(part) == node.size or not node.drop_remainder]
         case Zip():
             return list(zip(*map(elements, node.children), strict=False))
-        case Concatenate():
+        case Mix():
+            one, two = map(elements, node.children)  # the left one comes first
+            return [*range(2 * len(two) + (len(one) > len(two)) if len(two) <= len(one) else 2 * len(one))]
+        case Concatenate() | Interleave():
             return [item for child in node.children for item in elements(child)]
         case Map() | Enumerate() | Prefetch() | Shuffle():
             return elements(node.child)
@@ -160,6 +167,16 @@ def test_endless_passes_are_endless_until_something_cuts_them() -> None:
     assert length_of(Take(child=endless, count=5)) == 5
     assert length_of(Zip(children=(endless, read(4)))) == 4
     assert length_of(Repeat(child=read(0), count=None)) == 0
+
+
+def test_a_mix_with_an_endless_dataset_is_as_long_as_the_others_last() -> None:
+    endless, weights = Repeat(child=read(3), count=None), ((0, (1.0, 1.0)),)
+    assert length_of(Mix(children=(endless, endless), history=weights, restart=False)) == INFINITE
+    assert length_of(Mix(children=(endless, read(4)), history=weights, restart=False)) == 9
+    assert length_of(Mix(children=(read(3), read(4)), history=weights, restart=True)) == 8
+    assert length_of(Mix(children=(read(4), read(1)), history=weights, restart=True)) == 7
+    order = mixing_of(Mix(children=(read(4), read(1)), history=weights, restart=True))
+    assert (order.counts(7), order.passes) == ([4, 3], (1, 3))
 
 
 def test_a_walk_gives_each_child_before_its_parent() -> None:

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 from penstock import image
-from penstock._plan.random import wants_rng
+from penstock._plan.random import is_async, is_async_generator, wants_rng
 
 
 def plain(x: Any) -> Any:
@@ -99,3 +100,33 @@ def test_a_function_with_a_parameter_named_rng_wants_a_generator(fn: Any) -> Non
 )
 def test_any_other_function_wants_none(fn: Any) -> None:
     assert not wants_rng(fn)
+
+
+async def coroutine(x: int, rng: object) -> int:
+    return x
+
+
+async def generator(x: int) -> AsyncIterator[int]:
+    yield x
+
+
+class Called:
+    async def __call__(self, x: int) -> int:
+        return x
+
+    def plain(self, x: int) -> int:
+        return x
+
+
+def test_async_functions_are_known_without_calling_them() -> None:
+    bound = functools.partial(coroutine, rng=1)
+    for fn in (coroutine, bound, Called(), Called().__call__, functools.partial(functools.partial(Called()))):
+        assert is_async(fn)
+        assert not is_async_generator(fn)
+    for other in (abs, int, Called, Called().plain, lambda x: coroutine(x, None), functools.partial(abs), image.decode("data")):
+        assert not is_async(other)
+        assert not is_async_generator(other)
+    assert is_async_generator(generator)
+    assert not is_async(generator)
+    assert wants_rng(coroutine)
+    assert not wants_rng(functools.partial(bound, x=3))

@@ -20,9 +20,12 @@ CLAIMS = {
     "w8": ["w8.py"],
     "import_time": ["import_time.py"],
     "gather": ["gather.py"],
+    "pack": ["pack.py"],
     "engine_cost": ["engine_cost.py"],
+    "mix": ["mix.py"],
     "state": ["state.py"],
     "shuffle_memory": ["shuffle_memory.py"],
+    "async_map": ["async_map.py"],
 }
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks measure with /proc")

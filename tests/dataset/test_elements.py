@@ -1,10 +1,28 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 from dataset.small import POSITIONS, Row, assert_refused, double, generated, noisy, numbers, refusals
+
+import penstock as ps
+from penstock.errors import SpecError
+
+
+def balanced(*arguments: Any) -> ps.Dataset:
+    return numbers(3).rejection_resample(*arguments)
+
+
+async def fetch(x: int) -> int:
+    return x
+
+
+async def stream(x: int) -> AsyncIterator[int]:
+    yield x
+
 
 WRONG: list[Row] = [
     ("map without a function", lambda: numbers(3).map(3), "3 is not callable", "map()", "a function that takes one element"),  # type: ignore[arg-type]
@@ -13,6 +31,14 @@ WRONG: list[Row] = [
     ("map with a seed of 65 bits", lambda: numbers(3).map(double, seed=2**64), "does not fit 64 bits", "map()", "below 2**64"),
     ("enumerate from a fraction", lambda: numbers(3).enumerate(1.5), "start=1.5 is not a whole number", "enumerate()", "start"),  # type: ignore[arg-type]
     ("filter without a function", lambda: numbers(3).filter(None), "None is not callable", "filter()", "takes one element"),  # type: ignore[arg-type]
+    ("filter with an rng", lambda: numbers(3).filter(noisy), "filter gives no rng", "filter(", "draw in a map"),
+    ("resample without a function", lambda: balanced(3, [1]), "3 is not callable", "rejection_resample()", "takes one element"),
+    ("resample with an rng", lambda: balanced(noisy, [1]), "gives no rng", "rejection_resample(", "draw in a map"),
+    ("resample to nothing", lambda: balanced(abs, []), "target_dist=[] is not a list of shares", "rejection_resample()", "numbers >= 0"),
+    ("resample to zeros", lambda: balanced(abs, [0, 0]), "target_dist=[0, 0]", "rejection_resample()", "not all of them 0"),
+    ("resample to less than nothing", lambda: balanced(abs, [1, -1]), "target_dist=[1, -1]", "rejection_resample()", "numbers >= 0"),
+    ("resample from other classes", lambda: balanced(abs, [1, 1], [1]), "is not a list of 2 shares", "rejection_resample()", "2 numbers"),
+    ("resample with a word", lambda: balanced(abs, [1, 1], None, "x"), "seed='x' is not a whole number", "rejection_resample()", "seed"),
     (
         "unbatch of a ragged batch",
         lambda: numbers(3).ragged_batch(2).unbatch(),
@@ -20,6 +46,18 @@ WRONG: list[Row] = [
         "unbatch() above ragged_batch()",
         "use flat_map",
     ),
+    ("an async filter", lambda: numbers(3).filter(fetch), "filter does not await", "filter(fetch)", "await in a map() before it"),
+    (
+        "an async flat_map",
+        lambda: numbers(3).flat_map(partial(fetch)),
+        "flat_map does not await",
+        "flat_map(partial(fetch))",
+        "let flat_map",
+    ),
+    ("filter with an async generator", lambda: numbers(3).filter(stream), "filter does not await", "filter(stream)", "await in a map()"),
+    ("map with an async generator", lambda: numbers(3).map(stream), "no single element to await", "map(stream)", "flat_map(list) above"),
+    ("an async map in a branch", lambda: numbers(3).zip(numbers(3).map(fetch)), "a branch of zip", "map(async", "above the zip"),
+    ("a branch of one", lambda: numbers(3).map(fetch).concatenate(numbers(3)), "a branch of concatenate", "map(async", "above the con"),
     ("flat_map without a function", lambda: numbers(3).flat_map([]), "[] is not callable", "flat_map()", "takes one element"),  # type: ignore[arg-type]
     ("cache behind a filter", lambda: numbers(3).filter(double).cache(), f"cache {POSITIONS}", "cache()", "put cache() below the filter"),
     ("cache of a generator", lambda: generated().cache(), f"cache {POSITIONS}", "cache()", "when from_source reads it by number"),
@@ -77,3 +115,28 @@ def test_a_name_given_to_an_operator_is_that_of_its_stage() -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         list(numbers(3).flat_map(lambda x: 1 // 0, name="blow"))
     assert any("stage 'blow'" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("number", [-1, 2, 0.5, None])
+def test_a_class_out_of_range_is_an_error_at_its_element(number: Any) -> None:
+    with pytest.raises(SpecError) as caught:
+        list(numbers(5).rejection_resample(lambda x: number if x == 3 else 0, [1, 1], name="kind"))
+    assert caught.value.what == f"{number!r} is not a class"
+    assert caught.value.where == "rejection_resample(kind)"
+    assert caught.value.fix == "return a whole number in 0..1"
+    assert any("stage 'kind'" in note and "index 3" in note for note in caught.value.__notes__)
+
+
+def test_resampling_gives_elements_and_not_pairs_and_leaves_a_class_of_no_share_out() -> None:
+    ds = numbers(1000).rejection_resample(lambda x: x % 2, [0, 1])
+    assert list(ds) == list(range(1, 1000, 2))
+    assert ds.spec() == ps.ArraySpec((), np.dtype(np.int64))
+    assert "then in order, at one place: resampling" in ds.explain()
+    mixed = [x % 10 == 0 for x in numbers(20_000).rejection_resample(lambda x: int(x % 10 == 0), [1, 1])]
+    assert 0.45 < sum(mixed) / len(mixed) < 0.55
+
+
+def test_an_async_function_has_32_calls_in_flight_unless_told_otherwise() -> None:
+    assert "on an event loop, 32 call(s) at once" in numbers(3).map(fetch).explain()
+    assert "on an event loop, 64 call(s) at once" in numbers(3).map(fetch, concurrency=64).batch(2).explain()
+    assert "map(fetch)" in repr(numbers(3).map(fetch))

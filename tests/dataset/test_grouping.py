@@ -3,10 +3,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dataset.small import POSITIONS, Row, assert_refused, double, generated, numbers, refusals
+import numpy as np
+import pytest
+from dataset.small import Row, assert_refused, noisy, numbers, refusals
+
+import penstock as ps
+from penstock.errors import SpecError
+
+
+def buckets(length_fn: Any, boundaries: Any, batch_sizes: Any) -> ps.Dataset:
+    return numbers(3).bucket_by_length(length_fn, boundaries, batch_sizes)
+
 
 WRONG: list[Row] = [
     ("batch 0", lambda: numbers(3).batch(0), "batch_size=0 is not a whole number >= 1", "batch()", "batch_size"),
+    ("bucket without a function", lambda: buckets(3, [2], [2, 2]), "3 is not callable", "bucket_by_length()", "takes one element"),
+    ("bucket with an rng", lambda: buckets(noisy, [2], [2, 2]), "gives no rng", "bucket_by_length(", "draw in a map"),
+    ("buckets in no order", lambda: buckets(len, [4, 2], [1, 1, 1]), "bucket_boundaries=[4, 2]", "bucket_by_length()", "ascending"),
+    ("buckets twice", lambda: buckets(len, [4, 4], [1, 1, 1]), "bucket_boundaries=[4, 4]", "bucket_by_length()", "ascending"),
+    ("too few batch sizes", lambda: buckets(len, [4], [1]), "bucket_batch_sizes=[1]", "bucket_by_length()", "one batch size more"),
+    ("a batch size of 0", lambda: buckets(len, [4], [1, 0]), "bucket_batch_sizes=0 is not", "bucket_by_length()", "whole number >= 1"),
+    ("a boundary of 0", lambda: buckets(len, [0], [1, 1]), "bucket_boundaries=0 is not", "bucket_by_length()", "whole number >= 1"),
+    ("a number for boundaries", lambda: buckets(len, 4, [1, 1]), "bucket_boundaries=4 is not a list", "bucket_by_length()", "such as [2]"),
+    ("rows of 0", lambda: numbers(3).pack_sequences(0), "length=0 is not a whole number >= 1", "pack_sequences()", "length"),
+    ("no rows", lambda: numbers(3).pack_sequences(8, num_bins=0), "num_bins=0 is not", "pack_sequences()", "whole number >= 1"),
+    ("half a row", lambda: numbers(3).pack_sequences(8, num_bins=0.5), "num_bins=0.5 is not", "pack_sequences()", "whole number"),  # type: ignore[arg-type]
     ("ragged_batch 0", lambda: numbers(3).ragged_batch(0), "batch_size=0 is not a whole number", "ragged_batch()", "batch_size"),
     (
         "ragged_batch of a word",
@@ -25,8 +46,6 @@ WRONG: list[Row] = [
     ("window of 0", lambda: numbers(3).window(0), "size=0 is not a whole number >= 1", "window()", "size"),
     ("window that stays", lambda: numbers(3).window(2, shift=0), "shift=0 is not a whole number >= 1", "window()", "shift"),
     ("window of stride 0", lambda: numbers(3).window(2, stride=0), "stride=0 is not a whole number >= 1", "window()", "stride"),
-    ("window behind a filter", lambda: numbers(3).filter(double).window(2), f"window {POSITIONS}", "window()", "sees whole windows"),
-    ("window of a generator", lambda: generated().window(2), f"window {POSITIONS}", "window()", "sees whole windows"),
     ("padded_batch 0", lambda: numbers(3).padded_batch(0), "batch_size=0 is not a whole number", "padded_batch()", "batch_size"),
 ]
 
@@ -34,3 +53,101 @@ WRONG: list[Row] = [
 @refusals(WRONG)
 def test_what_cannot_run_is_refused_where_it_is_written(call: Callable[[], Any], what: str, where: str, fix: str) -> None:
     assert_refused(call, what, where, fix)
+
+
+def ragged(*lengths: int) -> ps.Dataset:
+    return ps.from_source([np.arange(length, dtype=np.uint16) for length in lengths])
+
+
+@pytest.mark.parametrize("length", [-1, 1.5, "long", None])
+def test_a_length_that_is_none_is_an_error_at_its_element(length: Any) -> None:
+    with pytest.raises(SpecError) as caught:
+        list(numbers(5).bucket_by_length(lambda x: length if x == 3 else x, [2], [1, 1], name="size"))
+    assert caught.value.what == f"{length!r} is not a length"
+    assert caught.value.where == "bucket_by_length(size)"
+    assert caught.value.fix == "return a whole number >= 0"
+    assert any("stage 'size'" in note and "index 3" in note for note in caught.value.__notes__)
+
+
+def test_an_error_of_a_length_function_is_the_users_own() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        list(numbers(5).bucket_by_length(lambda x: 1 // (3 - x), [2], [1, 1], name="size"))
+    assert any("stage 'size'" in note and "index 3" in note for note in caught.value.__notes__)
+
+
+def test_a_sequence_that_fits_no_row_is_an_error_at_its_element() -> None:
+    with pytest.raises(SpecError) as caught:
+        list(ragged(3, 9, 2).pack_sequences(8))
+    assert caught.value.what == "a sequence of 9 tokens does not fit a row of 8"
+    assert any("stage 'pack_sequences'" in note and "index 1" in note for note in caught.value.__notes__)
+
+
+def test_what_cannot_be_packed_is_an_error_at_its_element_split_or_not() -> None:
+    for split in (False, True):
+        with pytest.raises(SpecError, match="a int cannot be packed"):
+            list(numbers(3).pack_sequences(8, split=split))
+        with pytest.raises(SpecError, match="sequences of one row differ: tokens uint16 and tokens float64"):
+            list(ps.from_source([np.zeros(2, np.uint16), np.zeros(2)]).pack_sequences(8, split=split))
+        with pytest.raises(SpecError, match="padding_value=-1 does not fit tokens uint16"):
+            list(ragged(3).pack_sequences(8, split=split, padding_value=-1))
+
+
+def test_packed_rows_have_one_shape_and_say_where_sequences_begin() -> None:
+    row, last = ragged(3, 4, 5, 2).pack_sequences(8, num_bins=2, padding_value=9)
+    assert row["tokens"].tolist() == [0, 1, 2, 0, 1, 2, 3, 9]
+    assert row["segment_ids"].tolist() == [1, 1, 1, 2, 2, 2, 2, 0]
+    assert row["positions"].tolist() == [0, 1, 2, 0, 1, 2, 3, 0]
+    assert last["tokens"].tolist() == [0, 1, 2, 3, 4, 0, 1, 9]
+
+
+@pytest.mark.filterwarnings("ignore:this dataset gave no elements")
+def test_sequences_of_no_tokens_are_left_out_and_make_no_row_alone() -> None:
+    for split in (False, True):
+        assert list(ragged(0, 0).filter(lambda x: True).repeat(2).pack_sequences(8, split=split).enumerate()) == []
+        (row,) = ragged(0, 3, 0, 2, 0).pack_sequences(8, split=split)
+        assert row["segment_ids"].tolist() == [1, 1, 1, 2, 2, 0, 0, 0]
+
+
+def test_dicts_are_packed_field_by_field() -> None:
+    element = {"tokens": np.arange(3), "mask": np.ones(3, bool)}
+    (row,) = ps.from_source([element, element]).pack_sequences(7)
+    assert row["tokens"].tolist() == [0, 1, 2, 0, 1, 2, 0]
+    assert row["mask"].tolist() == [True] * 6 + [False]
+
+
+def test_the_share_of_padding_is_in_the_figures_and_in_the_report() -> None:
+    for options in ({"executor": "inline"}, {"num_workers": 2}):
+        with ragged(6, 6, 3).pack_sequences(10, num_bins=1).batch(2).feed(**options) as feed:
+            assert feed.stats().padding_share is None
+            list(feed)
+        assert (feed.stats().packed_tokens, feed.stats().packed_places) == (15, 20)
+        assert feed.stats().padding_share == 0.25
+        assert "packed: 15 tokens in 20 places, 25 % padding" in feed.report()
+    with ragged(6).batch(1).feed() as feed:
+        list(feed)
+    assert "packed" not in feed.report()
+
+
+def test_what_is_packed_or_bucketed_has_a_spec_and_is_explained() -> None:
+    packed = ragged(6, 6, 3).pack_sequences(10).batch(1)
+    assert packed.spec()["tokens"] == ps.ArraySpec((1, 10), np.dtype(np.uint16))
+    assert packed.spec()["segment_ids"] == ps.ArraySpec((1, 10), np.dtype(np.int32))
+    assert "then in order, at one place: firstfit" in packed.explain()
+    with packed.feed() as feed:
+        feed.finalize()
+        assert len(list(feed)) == 2
+    assert "then in order, at one place: concatenating" in ragged(6).pack_sequences(10, split=True).explain()
+    bucketed = ragged(6, 6, 3).bucket_by_length(len, [4], [1, 2])
+    assert bucketed.spec() == ps.ArraySpec((2, 6), np.dtype(np.uint16))
+    assert "then in order, at one place: bucketing" in bucketed.explain()
+    assert "batches of 2: padded batches" in bucketed.explain()
+    with bucketed.feed() as feed:
+        feed.finalize()
+        with pytest.raises(SpecError, match="the spec was locked by finalize"):
+            list(feed)
+
+
+def test_buckets_are_padded_as_padded_batch_pads() -> None:
+    batches = list(ragged(3, 1, 2).bucket_by_length(len, [3], [2, 1], padded_shapes=(5,), padding_values=7))
+    assert [batch.tolist() for batch in batches] == [[[0, 1, 2, 7, 7]], [[0, 7, 7, 7, 7], [0, 1, 7, 7, 7]]]
+    assert [batch.tolist() for batch in ragged(3, 1).bucket_by_length(len, [3], [2, 1], drop_remainder=True)] == [[[0, 1, 2]]]

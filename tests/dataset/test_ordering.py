@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from dataset.small import LATER, POSITIONS, Row, assert_refused, double, endless, generated, numbers, refusals
 
 WRONG: list[Row] = [
@@ -11,6 +12,15 @@ WRONG: list[Row] = [
     ("shuffle behind a filter", lambda: numbers(3).filter(double).shuffle(), f"shuffle {POSITIONS}", "shuffle()", LATER),
     ("shuffle of a generator", lambda: generated().shuffle(), f"shuffle {POSITIONS}", "shuffle()", LATER),
     ("shuffle of an endless dataset", lambda: endless().shuffle(), "shuffle of an endless dataset", "shuffle()", "then repeat()"),
+    (
+        "shuffle without a size behind a filter",
+        lambda: generated().shuffle(),
+        f"shuffle {POSITIONS}",
+        "shuffle()",
+        "give it a buffer_size=",
+    ),
+    ("a buffer of 0", lambda: generated().shuffle(0), "buffer_size=0 is not a whole number >= 1", "shuffle()", "buffer_size"),
+    ("a buffer of no bytes", lambda: generated().shuffle(3, buffer_bytes=0), "buffer_bytes=0 is not", "shuffle()", "whole number >= 1"),
     ("shard of 0", lambda: numbers(3).shard(0, 0), "num_shards=0 is not a whole number >= 1", "shard()", "num_shards"),
     ("shard -1", lambda: numbers(3).shard(2, -1), "index=-1 is not a whole number >= 0", "shard()", "index"),
     ("shard 2 of 2", lambda: numbers(3).shard(2, 2), "index=2 of num_shards=2", "shard()", "an index in 0..1"),
@@ -22,6 +32,55 @@ WRONG: list[Row] = [
     ("concatenate a list", lambda: numbers(3).concatenate([1]), "[1] is not a Dataset", "concatenate()", "ps.from_source"),  # type: ignore[arg-type]
     ("concatenate a generator", lambda: numbers(3).concatenate(generated()), f"concatenate {POSITIONS}", "concatenate()", LATER),
     ("concatenate behind endless", lambda: endless().concatenate(numbers(1)), "of an endless dataset", "concatenate()", "dataset last"),
+    ("mix with a list", lambda: numbers(3).mix([1]), "[1] is not a Dataset", "mix()", "ps.from_source"),  # type: ignore[arg-type]
+    ("mix with a generator", lambda: numbers(3).mix(generated()), f"mix {POSITIONS}", "mix()", LATER),
+    ("mix without a weight", lambda: numbers(3).mix(numbers(3), weights=[1, 0]), "not 2 positive finite numbers", "mix()", "leave out a"),
+    ("mix with a weight too few", lambda: numbers(3).mix(numbers(3), weights=[1]), "weights=[1] are not 2", "mix()", "per dataset"),
+    (
+        "mix with no end of weight",
+        lambda: numbers(3).mix(numbers(3), weights=[1, 1e999]),
+        "weights=[1, inf] are not",
+        "mix()",
+        "per dataset",
+    ),
+    ("mix by words", lambda: numbers(3).mix(numbers(3), weights="ab"), "weights='ab' are not", "mix()", "per dataset"),  # type: ignore[arg-type]
+    ("mix by one number", lambda: numbers(3).mix(numbers(3), weights=2), "weights=2 are not 2", "mix()", "per dataset"),  # type: ignore[arg-type]
+    ("mix until never", lambda: numbers(3).mix(numbers(3), stop="never"), "stop='never' is no way", "mix()", "'all_exhausted'"),  # type: ignore[arg-type]
+    (
+        "mix until all of an endless one",
+        lambda: numbers(3).mix(endless(), stop="all_exhausted"),
+        "mix(stop='all_exhausted') of an endless dataset",
+        "mix(stop='all_exhausted')",
+        "take(n) of the endless dataset",
+    ),
+    (
+        "mix until all of an empty one",
+        lambda: numbers(3).mix(numbers(0), stop="all_exhausted"),
+        "dataset 1 is empty and cannot start over",
+        "mix(stop='all_exhausted')",
+        "leave it out",
+    ),
+    (
+        "mix beyond 63 bits",
+        lambda: numbers(3).mix(numbers(3), weights=[1e-300, 1e300], stop="all_exhausted"),
+        "more than 2**63",
+        "mix()",
+        "repeat() without a count",
+    ),
+    ("interleave without a function", lambda: numbers(3).interleave(3), "3 is not callable", "interleave()", "one element"),  # type: ignore[arg-type]
+    ("interleave of numbers", lambda: numbers(3).interleave(double), "0 is not a Dataset", "interleave()", "ps.from_source"),
+    ("interleave of a generator", lambda: generated().interleave(numbers), f"interleave {POSITIONS}", "interleave()", LATER),
+    ("interleave of generators", lambda: numbers(3).interleave(lambda n: generated()), f"interleave {POSITIONS}", "interleave()", LATER),
+    ("interleave of an endless dataset", lambda: endless().interleave(numbers), "of an endless dataset", "interleave()", "take(n) first"),
+    ("interleave of endless datasets", lambda: numbers(3).interleave(lambda n: endless()), "of an endless", "interleave()", "of each"),
+    ("interleave 0 at a time", lambda: numbers(3).interleave(numbers, 0), "cycle_length=0 is not a whole", "interleave()", "cycle_length"),
+    (
+        "interleave blocks of 0",
+        lambda: numbers(3).interleave(numbers, 1, 0),
+        "block_length=0 is not a whole",
+        "interleave()",
+        "block_length",
+    ),
     ("zip with a list", lambda: numbers(3).zip([1]), "[1] is not a Dataset", "zip()", "ps.from_source"),  # type: ignore[arg-type]
     ("zip with a filter", lambda: numbers(3).zip(numbers(3).filter(double)), f"zip {POSITIONS}", "zip()", LATER),
     (
@@ -37,3 +96,22 @@ WRONG: list[Row] = [
 @refusals(WRONG)
 def test_what_cannot_run_is_refused_where_it_is_written(call: Callable[[], Any], what: str, where: str, fix: str) -> None:
     assert_refused(call, what, where, fix)
+
+
+def test_a_shuffle_behind_a_filter_holds_a_buffer_and_is_said_so() -> None:
+    ds = numbers(100).filter(lambda x: x % 2).shuffle(10, seed=3)
+    assert sorted(ds) == list(range(1, 100, 2))
+    assert list(ds) != sorted(ds)
+    assert "shuffle(buffer_size=10, buffer_bytes=268435456, seed=3)" in repr(ds)
+    assert "then in order, at one place: buffering" in ds.explain()
+    assert "buffer_bytes" not in repr(numbers(100).shuffle(10, seed=3))
+
+
+def test_a_function_that_fails_while_an_interleave_is_built_fails_there() -> None:
+    with pytest.raises(ZeroDivisionError):
+        numbers(3).interleave(lambda number: numbers(6 // number))
+
+
+def test_a_mix_with_an_endless_dataset_is_as_long_as_the_finite_ones_last() -> None:
+    assert list(numbers(2).mix(endless())) == [0, 0, 1, 1]
+    assert numbers(2).mix(endless(), weights=[1, 2]).take(3)[1] == 0

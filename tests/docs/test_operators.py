@@ -29,7 +29,12 @@ CALLS: dict[str, Any] = {
     "ragged_batch": (2,),
     "window": (2,),
     "prefetch": (2,),
+    "bucket_by_length": (len, [2], [2, 2]),
+    "pack_sequences": (8,),
+    "rejection_resample": (int, [1, 1]),
+    "interleave": (lambda number: ps.from_arrays(np.arange(2)),),
 }
+OTHER_NAMES = {"mix": "sample_from_datasets", "bucket_by_length": "bucket_by_sequence_length", "pack_sequences": "none"}
 
 
 @pytest.mark.parametrize("signature", SIGNATURES)
@@ -38,7 +43,7 @@ def test_each_row_is_a_method_with_exactly_these_arguments(signature: str) -> No
     parameters = list(inspect.signature(getattr(ps.Dataset, name)).parameters.values())[1:]
     words = [str(parameter.replace(annotation=inspect.Parameter.empty)) for parameter in parameters]
     keyword_only = [place for place, parameter in enumerate(parameters) if parameter.kind is parameter.KEYWORD_ONLY]
-    if keyword_only:
+    if keyword_only and not any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         words.insert(keyword_only[0], "*")
     assert f"{name}({', '.join(words)})" == signature
 
@@ -53,11 +58,13 @@ def test_there_is_a_row_for_every_operator() -> None:
 def test_what_the_table_calls_an_order_can_be_indexed_and_a_fold_cannot(row: list[str]) -> None:
     name = row[0].strip("`").partition("(")[0]
     dataset = ps.from_arrays(np.arange(6))
-    arguments = (dataset,) if name in ("zip", "concatenate") else CALLS.get(name, ())
+    arguments = (dataset,) if name in ("zip", "concatenate", "mix") else CALLS.get(name, ())
     result = getattr(dataset, name)(*arguments)
     assert is_indexable(result._root) == (row[1] != "fold")
     behind = dataset.filter(bool)
-    if row[1].startswith("order") and "fold" not in row[1]:
+    if name == "shuffle":
+        assert dataset.filter(bool).shuffle(3) is not None
+    if name == "shuffle" or (row[1].startswith("order") and "fold" not in row[1]):
         with pytest.raises(ps.errors.PlanError) as caught:
             getattr(behind, name)(*arguments)
         assert f"{name} needs positions that are known before reading" in caught.value.what
@@ -66,4 +73,4 @@ def test_what_the_table_calls_an_order_can_be_indexed_and_a_fold_cannot(row: lis
 
 
 def test_every_operator_that_is_named_like_tf_datas_has_its_name() -> None:
-    assert [row[4].strip("`") for row in ROWS] == NAMES
+    assert [row[4].strip("`") for row in ROWS] == [OTHER_NAMES.get(name, name) for name in NAMES]

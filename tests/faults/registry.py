@@ -21,6 +21,7 @@ def _in(file: str, *names: str) -> tuple[str, ...]:
 
 
 _WORKERS, _LOOPS, _PROCESSES = "faults/test_workers.py", "faults/test_loops.py", "faults/test_processes.py"
+_STALLS = "faults/test_stalls.py"
 _DATA, _RESUME, _KILLS, _SOAK = "faults/test_data.py", "faults/test_resume.py", "faults/test_kills.py", "faults/test_soak.py"
 _DECODING, _HEADER, _READING = "image/test_decoding.py", "image/test_header.py", "sources/test_reading.py"
 _LISTFILE, _LISTPARSE, _FILES = "sources/test_listfile.py", "sources/test_listparse.py", "sources/test_files.py"
@@ -59,6 +60,35 @@ FAULTS = (
             "an_exception_that_would_pass_for_an_end_is_an_error_and_never_a_short_epoch",
             "a_keyboard_interrupt_of_a_users_function_in_a_thread_is_an_error",
             "a_keyboard_interrupt_in_the_callers_thread_stays_one_because_it_is_the_users_and_the_feed_goes_on",
+        ),
+    ),
+    Fault(
+        "A11",
+        "a worker hangs: an endless loop, a lock, an event that never comes",
+        "FeedStalled with stage, element, worker, stack and likely cause; the state goes on with that element",
+        _in(
+            _STALLS,
+            "an_element_that_waits_for_ever_is_an_error_with_stage_key_worker_and_stack",
+            "a_feed_that_stalled_is_closed_and_its_state_goes_on_with_the_element_that_was_stuck",
+            "a_loop_without_end_is_named_as_one_that_computes",
+            "two_operators_that_wait_for_each_others_lock_are_both_named",
+            "a_stage_with_workers_of_its_own_is_named_while_the_others_idle",
+            "a_filter_that_does_not_return_is_named_with_its_element",
+            "a_map_above_a_batch_is_named_with_the_first_element_of_its_batch",
+            "a_lock_that_the_training_loop_itself_holds_is_reported",
+            "a_warning_is_given_for_the_loops_own_line_once_per_doubled_time_and_the_feed_goes_on",
+            "without_a_timeout_nobody_looks",
+        ),
+    ),
+    Fault(
+        "A13",
+        "a worker or generator blocked in a read",
+        "FeedStalled that names the read",
+        _in(
+            _STALLS,
+            "a_read_from_a_fifo_that_nobody_writes_is_a_blocked_read",
+            "a_generator_that_waits_for_an_empty_queue_is_an_empty_source",
+            "a_generator_stuck_in_a_call_of_its_own_is_dead",
         ),
     ),
     Fault(
@@ -167,7 +197,8 @@ FAULTS = (
             "batches_that_are_kept_are_never_written_again",
             "views_of_a_batch_keep_it_as_it_is",
             "kept_batches_cost_their_own_bytes_and_no_descriptor",
-        ),
+        )
+        + _in(_STALLS, "a_consumer_that_keeps_all_batches_is_no_stall"),
     ),
     Fault(
         "B20",
@@ -178,8 +209,11 @@ FAULTS = (
     Fault(
         "B21",
         "a slow producer",
-        "waiting costs no CPU, the report names the stage",
-        _in(_LOOPS, "a_consumer_that_waits_for_a_slow_source_uses_no_cpu", "the_report_names_the_stage_that_starved_the_loop"),
+        "waiting costs no CPU, the report names the stage; progress without a result is warned about",
+        (
+            *_in(_LOOPS, "a_consumer_that_waits_for_a_slow_source_uses_no_cpu", "the_report_names_the_stage_that_starved_the_loop"),
+            *_in(_STALLS, "work_that_goes_on_without_a_result_is_warned_about_and_never_an_error"),
+        ),
     ),
     Fault(
         "B24",
@@ -526,5 +560,18 @@ FAULTS = (
             "two_hundred_starts_and_stops_leave_nothing",
             "python_objects_do_not_grow_with_the_epochs",
         ),
+    ),
+    # -- the machine
+    Fault(
+        "G6",
+        "64 workers on few cores",
+        "correct, no false alarm",
+        _in(_STALLS, "64_workers_that_compute_on_few_cores_give_no_false_alarm"),
+    ),
+    Fault(
+        "G9",
+        "the process is stopped and goes on",
+        "the pause does not count as waiting",
+        _in(_STALLS, "time_in_which_the_process_was_stopped_does_not_count"),
     ),
 )

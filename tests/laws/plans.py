@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from _order.references import bucketed, concatenated, drawn, first_fitted, resampled
 from hypothesis import strategies as st
+from laws.turns import interleaved_turns, mix_turns
 from sources.streams import Numbers
 
 import penstock as ps
@@ -16,9 +19,15 @@ from penstock.testing.elements import plain
 __all__ = ["Plan", "options", "plain", "plans"]
 
 SOURCE_SIZES = st.integers(0, 40)
+SHARES = st.sampled_from([1.0, 2.0, 0.3])
 
 
 def double(x: Any) -> Any:
+    return x * 2
+
+
+async def later(x: Any) -> Any:
+    await asyncio.sleep(0)
     return x * 2
 
 
@@ -32,6 +41,43 @@ def copies(x: Any) -> list[Any]:
 
 def noisy(x: Any, rng: np.random.Generator) -> Any:
     return x + int(rng.integers(0, 1000)) * 1000
+
+
+def residue(x: Any) -> int:
+    return int(np.sum(x)) % 5
+
+
+def kind(x: Any) -> int:
+    return int(np.sum(x)) % 3
+
+
+def sequence(x: Any) -> Any:
+    return np.full(residue(x), int(np.sum(x)) % 100, np.int32)
+
+
+def code(row: dict[str, Any]) -> int:
+    """Return a number that tells packed rows apart."""
+    return int(sum(int(part.astype(np.int64) @ np.arange(1, 1 + len(part))) * 1009**place for place, part in enumerate(row.values())))
+
+
+def packed(values: list[Any], split: bool) -> list[int]:
+    """Return the codes of rows of 6 tokens, first fit into 2 rows or split."""
+    sequences = [sequence(value) for value in values]
+    sized = [(number, len(one)) for number, one in enumerate(sequences)]
+    if split:
+        groups = concatenated(sized, 6)
+    else:
+        groups = [[(number, 0, len(sequences[number])) for number in group] for group in first_fitted(sized, 6, 2)]
+    out = []
+    for group in groups:
+        row = {name: np.zeros(6, np.int32) for name in ("tokens", "segment_ids", "positions")}
+        start = 0
+        for segment, (number, begin, end) in enumerate(group, 1):
+            for place in range(begin, end):
+                row["tokens"][start], row["segment_ids"][start], row["positions"][start] = sequences[number][place], segment, place - begin
+                start += 1
+        out.append(code(row))
+    return out
 
 
 def counting(x: Any) -> Any:
@@ -103,8 +149,11 @@ def _permuted(values: list[Any], epoch: int, window: int | None, seed: int) -> l
 
 def _step(draw: Any, plan: Plan) -> Plan:
     names = ["map", "take", "skip", "shard", "repeat", "batch", "filter", "flat_map", "prefetch", "ragged"]
+    names += ["resample"] if plan.indexable else ["resample", "buffer"]
+    if not plan.batched:
+        names += ["bucket", "pack"]
     if plan.indexable:
-        names += ["shuffle", "window", "concatenate", "cache", "windows"]
+        names += ["shuffle", "window", "concatenate", "cache", "windows", "mix", "interleave"]
     if plan.batched:
         names += ["unbatch"]
         names = [name for name in names if name not in ("batch", "windows", "ragged")]
@@ -114,6 +163,10 @@ def _step(draw: Any, plan: Plan) -> Plan:
     match name:
         case "map":
             concurrency = draw(st.sampled_from([None, None, 2]))
+            if draw(st.integers(0, 3)) == 3:
+                return plan.then(
+                    ds.map(later, concurrency=concurrency), lambda e: [plain_double(x) for x in ref(e)], f"map(async, {concurrency})"
+                )
             return plan.then(ds.map(double, concurrency=concurrency), lambda e: [plain_double(x) for x in ref(e)], f"map(c={concurrency})")
         case "take":
             return plan.then(ds.take(number), lambda e: ref(e)[:number], f"take({number})")
@@ -137,6 +190,30 @@ def _step(draw: Any, plan: Plan) -> Plan:
             return plan.then(ds.unbatch(), lambda e: [y for x in ref(e) for y in x], "unbatch", indexable=False, batched=False)
         case "shuffle":
             return plan.then(ds.shuffle(seed=number), lambda e: _permuted(ref(e), e, None, number), f"shuffle({number})")
+        case "buffer":
+            size = number + 1
+            return plan.then(ds.shuffle(size, seed=3), lambda e: drawn([(x, 0) for x in ref(e)], e, size, 1, 3), f"buffer({size})")
+        case "bucket":
+            drop = draw(st.booleans())
+            return plan.then(
+                ds.bucket_by_length(residue, [2, 4], [3, 2, 1], drop_remainder=drop),
+                lambda e: bucketed([(x, residue(x)) for x in ref(e)], (2, 4), (3, 2, 1), drop),
+                f"bucket({drop})",
+                batched=True,
+                indexable=False,
+            )
+        case "pack":
+            split = draw(st.booleans())
+            rows = ds.map(sequence).pack_sequences(6, num_bins=2, split=split).map(code)
+            return plan.then(rows, lambda e: packed(ref(e), split), f"pack({split})", indexable=False)
+        case "resample":
+            shares = [1.0, 2.0, 1.0], [2.0, 1.0, 1.0]
+            return plan.then(
+                ds.rejection_resample(kind, *shares, seed=number),
+                lambda e: resampled([[(x, kind(x)) for x in ref(e)]], [0.25, 0.5, 0.25], [0.5, 0.25, 0.25], number, e)[0],
+                f"resample({number})",
+                indexable=False,
+            )
         case "window":
             return plan.then(ds.shuffle(number + 1, seed=3), lambda e: _permuted(ref(e), e, number + 1, 3), f"window({number + 1})")
         case "ragged":
@@ -158,6 +235,19 @@ def _step(draw: Any, plan: Plan) -> Plan:
         case "cache":
             limit = draw(st.sampled_from([None, 600]))
             return plan.then(ds.cache(max_bytes=limit), lambda e: ref(0), f"cache({limit})")
+        case "mix":
+            weights, stop = draw(st.tuples(SHARES, SHARES, SHARES)), draw(st.sampled_from(["first_exhausted", "all_exhausted"]))
+            mixed = ds.mix(ds.skip(number), ds.take(number), weights=weights, stop=stop)  # type: ignore[arg-type]
+            cuts = [slice(None), slice(number, None), slice(number)]
+            turns = mix_turns(weights, [len(ref(0)[cut]) for cut in cuts], stop)
+            return plan.then(
+                mixed, lambda e: [ref(turn.epoch(e))[cuts[turn.child]][turn.place] for turn in turns], f"mix({weights}, {stop})"
+            )
+        case "interleave":
+            cycle, block, parts = draw(st.integers(1, 4)), draw(st.integers(1, 3)), [slice(k * number, 3 * k + 5) for k in range(5)]
+            outer = ps.from_source(parts).interleave(lambda cut: ds.skip(cut.start).take(max(0, cut.stop - cut.start)), cycle, block)
+            order = interleaved_turns([len(ref(0)[cut]) for cut in parts], cycle, block)
+            return plan.then(outer, lambda e: [ref(e)[parts[child]][place] for child, place in order], f"interleave({cycle}, {block})")
     return plan.then(ds.prefetch(2), ref, "prefetch(2)")
 
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from penstock._contracts.event import BatchDelivered, BlockDone, Notice
+from penstock._contracts.event import BatchDelivered, BlockDone, Notice, RowsPacked
 from penstock.observe import Stats
 
 MS = 1_000_000
@@ -138,3 +138,13 @@ def test_the_use_of_the_whole_machine_is_a_share_or_unknown() -> None:
 
 def test_the_number_of_cpus_is_asked_of_the_system_when_it_is_not_given() -> None:
     assert Stats().snapshot().num_cpus >= 1
+
+
+def test_packed_rows_add_up_to_a_share_of_padding() -> None:
+    stats = Stats(num_cpus=2)
+    assert stats.snapshot().padding_share is None
+    stats(RowsPacked(5, 60, 64))
+    stats(RowsPacked(6, 36, 64))
+    snapshot = stats.snapshot()
+    assert (snapshot.packed_tokens, snapshot.packed_places) == (96, 128)
+    assert snapshot.padding_share == 0.25

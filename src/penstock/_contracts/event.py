@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["BatchDelivered", "BlockDone", "ElementLost", "ElementRetried", "Event", "Listener", "Notice"]
+__all__ = ["BatchDelivered", "BlockDone", "ElementLost", "ElementRetried", "Event", "Listener", "Notice", "RowsPacked"]
 
 
 class BlockDone(NamedTuple):
-    """A worker finished one block of one stage. Times are `time.perf_counter_ns`, CPU time is the thread's own."""
+    """A worker finished one block of one stage. Times are `time.perf_counter_ns`, CPU time is the thread's own.
+
+    Of an async stage it is one call: `worker` is its place among those in flight.
+    """
 
     stage: str
     worker: int
@@ -62,6 +65,14 @@ class ElementRetried(NamedTuple):
     error: BaseException
 
 
+class RowsPacked(NamedTuple):
+    """A worker packed sequences into rows of `num_places` places in all, of which `num_used` hold a token."""
+
+    time_ns: int
+    num_used: int
+    num_places: int
+
+
 class Notice(NamedTuple):
     """A decision or an oddity, with its reason: a changed number of active workers, slots held by the consumer."""
 
@@ -70,5 +81,5 @@ class Notice(NamedTuple):
     text: str
 
 
-Event = BlockDone | BatchDelivered | ElementLost | ElementRetried | Notice
+Event = BlockDone | BatchDelivered | ElementLost | ElementRetried | RowsPacked | Notice
 Listener = Callable[[Event], None]

@@ -11,6 +11,7 @@ from penstock.errors import PlanError
 
 __all__ = ["Options"]
 
+_ON_STALL = ("raise", "warn")
 _EXECUTORS = ("auto", "inline", "threads")
 
 
@@ -29,7 +30,12 @@ class Options:
             `Retry(...)`, `Skip(...)` or `Replace(...)`. Where there is nothing to put in its place, `Replace` raises.
         on_read_error: the same for reading alone; None is `on_error`.
         quarantine: a file that gets a line of JSON for each element that was skipped or replaced; see `ps.read_quarantine`.
+        record: with ordered=False, a file that the order is written to as it comes; a resumed run goes on in it.
+        replay: a file that `record` wrote: the elements come again in the order of that run.
         grace_period_s: how long `close()` waits for running user functions before it raises StillRunning.
+        stall_timeout_s: how long one element may run, or nothing may happen, while the consumer waits, before FeedStalled is raised;
+            None never looks. Time in which the process is suspended does not count. The inline executor cannot look.
+        on_stall: "raise", or "warn": a RuntimeWarning with the same text, again after twice the time, and the wait goes on.
     """
 
     num_workers: int | Literal["auto"] = "auto"
@@ -40,6 +46,10 @@ class Options:
     on_error: Policy = Raise()  # noqa: RUF009 - a frozen value without fields
     on_read_error: Policy | None = None
     quarantine: str | None = None
+    record: str | os.PathLike[str] | None = None
+    replay: str | os.PathLike[str] | None = None
+    stall_timeout_s: float | None = 60.0
+    on_stall: Literal["raise", "warn"] = "raise"
 
     def __post_init__(self) -> None:
         if self.num_workers != "auto" and (not _is_int(self.num_workers) or self.num_workers < 0):
@@ -63,6 +73,18 @@ class Options:
             checked_policy(self.on_read_error, "on_read_error", "feed options")
         if self.quarantine is not None:
             object.__setattr__(self, "quarantine", _checked_file(self.quarantine))
+        if self.record is not None and (self.ordered or self.replay is not None):
+            raise PlanError(
+                "record= has nothing to write: the order is that of the plan" if self.replay is None else "record= of a replay",
+                where="feed options",
+                fix="record with ordered=False, and replay without record=",
+            )
+        if self.stall_timeout_s is not None and not self.stall_timeout_s > 0:
+            raise PlanError(
+                f"stall_timeout_s={self.stall_timeout_s!r} is not a time", where="feed options", fix="give a number of seconds > 0, or None"
+            )
+        if self.on_stall not in _ON_STALL:
+            raise PlanError(f"on_stall={self.on_stall!r} is not known", where="feed options", fix=f"give one of {', '.join(_ON_STALL)}")
 
 
 def _checked_file(path: object) -> str:

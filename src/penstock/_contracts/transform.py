@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BlockTransform", "Scratch", "Transform"]
+__all__ = ["BlockTransform", "FusedTransform", "FusingTransform", "Scratch", "Transform"]
 
 
 class Scratch:
@@ -82,3 +82,20 @@ class BlockTransform(Transform, Protocol):
         Returns None when this block cannot be done so (the caller then goes value by value). `scratch` and `out` as in `apply`, with a
         leading dimension of the block's length.
         """
+
+
+@runtime_checkable
+class FusedTransform(Transform, Protocol):
+    """Several transforms in one: the same bytes as one after the other; its draws are theirs, in order."""
+
+    @property
+    def parts(self) -> tuple[Transform, ...]:
+        """What it does, in order."""
+
+
+@runtime_checkable
+class FusingTransform(Transform, Protocol):
+    """A transform that can do some of those behind it at the same time, cheaper than one by one."""
+
+    def fuse(self, following: Sequence[Transform]) -> FusedTransform | None:
+        """Return itself and the first ones of `following` as one, or None."""

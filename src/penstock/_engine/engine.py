@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from penstock._contracts.event import BlockDone, ElementLost, ElementRetried, Event, Listener, Notice
+from penstock._contracts.event import BlockDone, ElementLost, ElementRetried, Event, Listener, Notice, RowsPacked
+from penstock._engine.awaiting import ended
 from penstock._engine.execute import finish_unit, run_task
 from penstock._engine.failing import is_interrupt, prepare
 from penstock._engine.flow import SHARED, Flow, Ready, pool_of
@@ -17,10 +19,15 @@ from penstock._engine.program import Program
 from penstock._engine.rescue import Policies, Rescue
 from penstock._engine.segment import Segment
 from penstock._engine.slots import SlotPool
+from penstock._engine.stall import Kind, report
 from penstock._engine.unit import Failure, Task, Token, Unit
-from penstock._ops.block import ElementFailed
+from penstock._engine.watch import Watch
+from penstock._ops.awaited import AwaitedOp, Outcome
+from penstock._ops.block import Block, ElementFailed
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
+from penstock._order.runs import Recording
+from penstock.errors import FeedStalled
 from penstock.queues import ParkingLot
 
 __all__ = ["Engine"]
@@ -43,7 +50,8 @@ class Engine:
         start: Token,
         allocate: Callable[[int], Any],
         listeners: list[Listener],
-        ordered: bool = True,
+        ordered: bool | Recording = True,
+        watch: Watch | None = None,
         policies: Policies | None = None,
     ) -> None:
         """Prepare to run from the state `start`; nothing happens yet.
@@ -55,11 +63,13 @@ class Engine:
             start: the token to resume behind.
             allocate: gives the memory of batches.
             listeners: called with every event, from the thread where it happens.
-            ordered: whether elements keep their order, or go on as they are finished.
+            ordered: whether elements keep their order, or go on as they are finished, or as they did in a recorded run.
+            watch: looks at the workers while a consumer waits; by default nobody does.
             policies: what is done about elements that fail.
         """
         self._flow = Flow(program, max(1, num_workers), memory_bytes, start, ordered=ordered)
         self._listeners = listeners
+        self.watch = watch or Watch(None)
         self._mutex = threading.Lock()
         self._delivered = 0
         self._broken: BaseException | None = None
@@ -74,6 +84,16 @@ class Engine:
         self._rescue = Rescue(policies=policies or Policies(), pause=self._pause, retrying=self._announce_retry)
         self._telling = threading.Lock()
         self.stopping = False
+
+    @property
+    def awaited(self) -> dict[str, AwaitedOp]:
+        """The async function of each pool that has one: its tasks are begun with `begun` and booked with `book_awaited`."""
+        stages = {pool_of(segment, number): stage for segment in self._flow.segments for number, stage in enumerate(segment.plan.stages)}
+        return {pool: stage.awaited for pool, stage in stages.items() if stage.awaited is not None}
+
+    def awaited_by(self, task: Task) -> AwaitedOp | None:
+        """Return the async function that a task is for, or None."""
+        return None if task.read else self._flow.segments[task.segment].plan.stages[task.stage].awaited
 
     @property
     def pools(self) -> dict[str, int]:
@@ -123,30 +143,74 @@ class Engine:
 
     def run(self, task: Task, worker: WorkerContext) -> None:
         """Run a claimed task and book its outcome."""
+        begin_ns, begin_cpu = time.perf_counter_ns(), time.thread_time_ns()
+        worker.began = self.watch.clock.tick(begin_ns), begin_cpu
         if task.read:
-            self._read(task)
+            self._read(task, begin_ns, begin_cpu)
             return
         segment, unit = self._flow.segments[task.segment], task.unit
         assert unit is not None
         if unit.rows is None and segment.plan.batch is not None and task.stage == len(segment.plan.stages) - 1:
             self._open_rows(segment, unit)
-        begin_ns, begin_cpu = time.perf_counter_ns(), time.thread_time_ns()
-        block, end, failure = run_task(segment.plan, task, worker, self._rescue)
+        outcome = run_task(segment.plan, task, worker, self._rescue)
         end_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns() - begin_cpu
+        stage = segment.plan.stages[task.stage].name or "batch"
+        event = BlockDone(stage, worker.index, begin_ns, end_ns, cpu_ns, task.end - task.begin)
+        self._book(task, outcome, end_ns - begin_ns, event, worker)
+
+    def book_awaited(self, task: Task, block: Block | None, outcomes: Sequence[Outcome], busy_ns: int, worker: WorkerContext) -> None:
+        """Book the task of an async stage.
+
+        Args:
+            task: what was claimed.
+            block: its elements, as `begun` gave them; None when they were no longer wanted.
+            outcomes: as `ended` takes them.
+            busy_ns: the time of all calls together.
+            worker: of this thread.
+        """
+        op = self.awaited_by(task)
+        assert op is not None
+        outcome = (None, task.begin, None) if block is None else ended(task, block, outcomes, op.name)
+        if outcome[2] is not None and self._rescue.cares(ElementFailed(0, op.name, outcome[2].error, op.policy)):
+            outcome = run_task(
+                self._flow.segments[task.segment].plan, task, worker, self._rescue
+            )  # one element after the other fails or not
+        if outcome[2] is not None and is_interrupt(outcome[2].error):
+            raise outcome[2].error
+        self._book(task, outcome, busy_ns // op.concurrency, None, worker)  # each call was announced when it ended
+
+    def _book(
+        self,
+        task: Task,
+        outcome: tuple[Block | None, int, Failure | None],
+        wall_ns: int,
+        event: BlockDone | None,
+        worker: WorkerContext,
+    ) -> None:
+        segment, unit = self._flow.segments[task.segment], task.unit
+        assert unit is not None
+        block, end, failure = outcome
         if failure is not None:
             failure = prepare(failure, *segment.where(unit, failure.at))
         with self._mutex:
             notice = self._flow.active.notice
-            complete = self._flow.complete(segment, task, block, end, failure, end_ns - begin_ns, cpu_ns)
+            complete = self._flow.complete(segment, task, block, end, failure, wall_ns, 0 if event is None else event.cpu_ns)
         if self._flow.active.notice != notice:
             self._bench.ring_all()
-            self._announce(Notice(end_ns, "workers", self._flow.active.notice))
-        if self._listeners:
-            stage = segment.plan.stages[task.stage].name or "batch"
-            self._announce(BlockDone(stage, worker.index, begin_ns, end_ns, cpu_ns, task.end - task.begin))
+            self.announce(Notice(time.perf_counter_ns(), "workers", self._flow.active.notice))
+        if event is not None:
+            self.announce(event)
+            used, places = worker.take_packed()
+            if places:
+                self.announce(RowsPacked(event.end_ns, used, places))
         if complete:
             self._finish(segment, unit, worker)
         self._ring_workers()
+
+    def announce(self, event: Event) -> None:
+        """Tell the listeners what a worker did, or one call of an async stage."""
+        for listener in self._listeners:
+            listener(event)
 
     def broke(self, error: BaseException) -> None:
         """Report that a worker itself failed, not a user's function: the consumer gets the error and everything stops."""
@@ -176,13 +240,22 @@ class Engine:
         return ready
 
     def wait(self) -> None:
-        """Block until there may be something to take."""
+        """Block until there may be something to take; look at the workers from time to time, and report what stalls."""
         self._flow.waiting += 1
         self._ring_workers()
+        self.watch.begin(self._delivered)
         try:
-            self._consumers.park(self._nothing_ready)
+            while not self._consumers.park(self._nothing_ready, self.watch.slice_s):
+                kind = self.watch.look(self._flow.reader.num_read if self._flow.reader is not None else 0)
+                if kind is not None and self._nothing_ready():
+                    self._stalled(kind)
         finally:
             self._flow.waiting -= 1
+
+    def take_log(self) -> list[tuple[int, int, int]]:
+        """Return (pass, begin, end) of the runs that went on in completion order since the last call."""
+        log = self._flow.log
+        return [] if log is None else [log.popleft() for _ in range(len(log))]
 
     @property
     def tally(self) -> Tally:
@@ -211,6 +284,19 @@ class Engine:
         if self._flow.reader is not None:
             self._flow.reader.close()
 
+    def _stalled(self, kind: Kind) -> None:
+        """Act on a stall by policy: the error takes the place of the next hand-over, or a warning is given and the wait goes on.
+
+        Slow progress is only warned about: a job must not die of a cold disk, or of a resume that reads a generator forward.
+        """
+        what, where, fix = report(self.watch.situation(kind, self._flow))
+        error = FeedStalled(what, where=where, fix=fix)
+        self.announce(Notice(time.perf_counter_ns(), "stall", error.what))
+        if kind != "slow" and self.watch.on_stall == "raise":
+            self.broke(error)
+        else:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=6)  # the line of the loop that asked for the next element
+
     # -- elements that fail -------------------------------------------------------------------------------------------------------
 
     def _pause(self, seconds: float) -> bool:
@@ -219,7 +305,7 @@ class Engine:
         return self.stopping
 
     def _announce_retry(self, failed: ElementFailed, key: tuple[int, int, int], worker: int, retry: int, wait_s: float) -> None:
-        self._announce(ElementRetried(time.perf_counter_ns(), failed.stage, worker, key, retry, wait_s, failed.error))
+        self.announce(ElementRetried(time.perf_counter_ns(), failed.stage, worker, key, retry, wait_s, failed.error))
 
     def _tell_lost(self) -> None:
         """Announce what was skipped and replaced, in order; who finds somebody else at it waits."""
@@ -233,7 +319,7 @@ class Engine:
                     assert one.error is not None
                     who = one.where, one.keys, one.place, one.error, one.retries
                     try:
-                        self._announce(ElementLost(time.perf_counter_ns(), one.action, one.stage, one.worker, *who))
+                        self.announce(ElementLost(time.perf_counter_ns(), one.action, one.stage, one.worker, *who))
                     finally:
                         lost.popleft()  # only now: who finds nothing here may rely on everything being told
         except OSError as error:  # of a file that cannot be written: nothing may be lost unseen
@@ -267,10 +353,9 @@ class Engine:
             self._ring_consumer()
         self._tell_lost()
 
-    def _read(self, task: Task) -> None:
+    def _read(self, task: Task, begin_ns: int, begin_cpu: int) -> None:
         reader = self._flow.reader
         assert reader is not None
-        begin_ns, begin_cpu = time.perf_counter_ns(), time.thread_time_ns()
         unit, failure = reader.read(task.read)
         end_ns = time.perf_counter_ns()
         interrupt = failure.error if failure is not None and is_interrupt(failure.error) else None
@@ -281,7 +366,7 @@ class Engine:
         if interrupt is not None:
             raise interrupt
         if self._listeners and unit.num_items:
-            self._announce(BlockDone("read", 0, begin_ns, end_ns, time.thread_time_ns() - begin_cpu, unit.num_items))
+            self.announce(BlockDone("read", 0, begin_ns, end_ns, time.thread_time_ns() - begin_cpu, unit.num_items))
         self._ring_workers()
 
     def _open_rows(self, segment: Segment, unit: Unit) -> None:
@@ -318,7 +403,3 @@ class Engine:
     def _ring_consumer(self) -> None:
         if self._flow.ready:
             self._consumers.ring()
-
-    def _announce(self, event: Event) -> None:
-        for listener in self._listeners:
-            listener(event)

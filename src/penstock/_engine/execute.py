@@ -203,9 +203,11 @@ def _run_rows(plan: SegmentPlan, task: Task, block: Block, rows: Rows | None, wo
     operators = stage.operators
     levels = _levels(plan, task, block) if operators else []
     last = task.stage == len(plan.stages) - 1
+    worker.block, worker.operator, worker.origins = block, None, block.origins
     if last and rows is not None:
         if operators and hasattr(operators[-1], "up_into"):
             block = climb(operators[:-1], block, levels[:-1], worker)
+            worker.block, worker.operator = block, operators[-1]
             cast(WritesRows, operators[-1]).up_into(block, worker, rows, task.begin)
         else:
             rows.put_block(task.begin, climb(operators, block, levels, worker))
@@ -272,6 +274,7 @@ def _sift(
             if left_out == number:
                 keep = np.delete(np.arange(len(block)), element)
                 block, origins = block.select(keep), origins[keep]
+        worker.block, worker.operator, worker.origins = block, step, origins
         try:
             if hasattr(step, "sift"):
                 after, after_origins = cast(Sift, step).sift(block, origins)
@@ -370,6 +373,7 @@ def _top(
     plan: SegmentPlan, unit: Unit, batches: list[Any], begin: int, end: int, worker: WorkerContext, without: Without
 ) -> tuple[Block, Ints]:
     block = _keyed(unit, batches, begin, end)
+    worker.origins, worker.finishing = None, True
     operators = [step for step in plan.top if not hasattr(step, "sift")]
     sifts: Sequence[Any] = ()
     if len(operators) < len(plan.top):

@@ -25,6 +25,8 @@ def _segment(number: int, segment: SegmentPlan, *, last: bool) -> list[str]:
     out = [f"  segment {number + 1}: {_input(segment)}"]
     for stage in segment.stages:
         workers = "the shared workers" if stage.concurrency is None else f"{stage.concurrency} worker(s) of its own"
+        if stage.awaited:
+            workers = f"an event loop, {stage.concurrency} call(s) at once"
         if stage.name or stage.concurrency is not None:
             out.append(f"    stage {stage.name or 'rows'!r} on {workers}")
     if segment.batch is not None:

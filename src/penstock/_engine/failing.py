@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 from penstock._engine.unit import Failure
@@ -16,11 +17,11 @@ def prepare(failure: Failure, words: str, key: tuple[int, int]) -> Failure:
     """Return the failure with an exception fit for the consumer.
 
     The user's exception keeps its type and traceback and gets a note. One that a loop or the interpreter would take for a normal end
-    (StopIteration, SystemExit, ...) becomes a StopRaised, with the original as its cause.
+    (StopIteration, SystemExit, ...), or an async program for its own cancellation, becomes a StopRaised, with the original as its cause.
     """
     where = f"stage {failure.stage!r}, worker {failure.worker}, element epoch {key[0]} index {key[1]}" + (f" ({words})" if words else "")
     error = failure.error
-    if isinstance(error, _WOULD_END) and not is_interrupt(error):
+    if _would_end(error) and not is_interrupt(error):
         stopped = StopRaised(
             f"the function of stage {failure.stage!r} raised {type(error).__name__}{_argument(error)}",
             where=where,
@@ -32,6 +33,11 @@ def prepare(failure: Failure, words: str, key: tuple[int, int]) -> Failure:
     if note not in getattr(error, "__notes__", ()):
         error.add_note(note)
     return failure
+
+
+def _would_end(error: BaseException) -> bool:
+    asyncio = sys.modules.get("asyncio.exceptions")  # not imported: then nobody can have raised its error
+    return isinstance(error, _WOULD_END) or (asyncio is not None and isinstance(error, asyncio.CancelledError))
 
 
 def is_interrupt(error: BaseException) -> bool:

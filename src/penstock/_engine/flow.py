@@ -22,6 +22,7 @@ from penstock._engine.unit import Failure, Record, Task, Token, Unit
 from penstock._order.arithmetic import INFINITE
 from penstock._order.chain import Chain
 from penstock._order.folds import Passes, Taking
+from penstock._order.runs import Recording
 from penstock.errors import SourceError
 
 __all__ = ["READER", "SHARED", "Flow", "Ready", "pool_of"]
@@ -51,12 +52,13 @@ class Flow:
         version: changes with every change that may give somebody work.
         ready: what the consumer has not taken yet; it may pop at any time.
         waiting: how many consumers wait (the engine's counter).
+        log: in completion order, (pass, begin, end) of what went on; whoever records pops it.
         failures: all errors so far.
         lost: what was skipped and replaced, and not announced yet.
     """
 
-    def __init__(self, program: Program, num_workers: int, memory_bytes: int, start: Token, *, ordered: bool = True) -> None:
-        """Begin at the state `start`; without `ordered`, elements go on as they are finished."""
+    def __init__(self, program: Program, num_workers: int, memory_bytes: int, start: Token, *, ordered: bool | Recording = True) -> None:
+        """Begin at the state `start`. Not `ordered`, elements go on as they are finished, or as they did in a recorded run."""
         self.program = program
         self.num_workers = num_workers
         self.version = 0
@@ -71,11 +73,14 @@ class Flow:
         for segment in self.segments:
             segment.units = UnitSize(memory_bytes // self._wanted_units())
             segment.keeps_going = _may_cut(program)
-        self.segments[0].loose = not ordered
+        self.segments[0].loose = ordered is False
+        if isinstance(ordered, Recording):
+            self.segments[0].follow(ordered)
+        self.log: deque[tuple[int, int, int]] | None = deque() if ordered is False else None
         self.lost: deque[Mishap] = deque()
         self._books = [Books(() if segment.number else start.tally, self.lost) for segment in self.segments]
         self._read = ReadCount(start)
-        self._sequencers = self._make_sequencers(program, start, ordered)
+        self._sequencers = self._make_sequencers(program, start, ordered is True)
         stream = program.segments[0].stream
         self.reader = None if stream is None else Reader(stream, start, passes)
         self._memory_bytes = memory_bytes
@@ -149,8 +154,18 @@ class Flow:
         """Bound the units of an inner segment, and how far they may run ahead of a slow one."""
         if segment.opened - segment.lowest >= _WINDOW_UNITS:
             return False
-        few = segment.opened - segment.committed < 2 * self.num_workers + 2
+        few = segment.opened - segment.committed < max(2 * self.num_workers + 2, segment.wanted_units())
         return few or segment.rows_open < min(_WINDOW_ROWS, segment.known_rows)
+
+    @property
+    def kept(self) -> int:
+        """How many batches the consumer keeps: delivered, with buffers that did not come back."""
+        return max(0, self._live - (self.segments[-1].opened - self._delivered_units()))
+
+    @property
+    def limit(self) -> int:
+        """How many units of the last segment may exist."""
+        return self._most_units()
 
     def _delivered_units(self) -> int:
         return self.segments[-1].committed - len(self.ready)
@@ -164,8 +179,9 @@ class Flow:
     def _most_units(self) -> int:
         """Units of the last segment that may exist: finished, in work, or held by the consumer."""
         if self._unit_bytes == 0:
-            return _FEWEST_UNITS
-        return max(_FEWEST_UNITS, min(self._wanted_units(), self._memory_bytes // self._unit_bytes))
+            return max(_FEWEST_UNITS, self.segments[-1].wanted_units(1))  # of unknown size, but what is in flight was asked for
+        wanted = max(self._wanted_units(), self.segments[-1].wanted_units())
+        return max(_FEWEST_UNITS, min(wanted, self._memory_bytes // self._unit_bytes))
 
     def _wanted_units(self) -> int:
         return max(2 * self.num_workers + 2, self.program.prefetch + 2, 4)
@@ -218,7 +234,8 @@ class Flow:
 
     def _close_unit(self, segment: Segment, unit: Unit) -> None:
         self.version += 1
-        unit.given = None
+        if unit.failure is None:  # else a worker may still come with another failed row, and its key is asked for
+            unit.given = None
         if unit.tail is None:
             unit.tail = unit.inherited
         segment.finished[unit.seq] = unit
@@ -260,6 +277,8 @@ class Flow:
                 self.failures.append(tail)
             self._deliver(Ready(items[::-1], tokens, unit.ends_pass and tail is None, tail))
             return
+        if self.log is not None and segment is self.segments[0] and unit.num_items:
+            self.log.append((unit.pass_number, unit.first, unit.first + unit.good_count()))
         out = sequencer.take(unit)
         if out.excess is not None:
             self.failures.append(out.excess)
@@ -284,7 +303,7 @@ class Flow:
         groups = out.items if batched else [[piece] for piece in out.items]
         given = given_unit(groups, batched, out.tokens, unit.pass_number, 0)
         given.ends_pass = out.ends_pass
-        given.pass_token = sequencer.start_of_next_pass(unit)
+        given.pass_token = sequencer.start_of_next_pass(unit) if out.ends_pass else None
         if tail is not None:
             given.inherited = tail._replace(at=len(groups))
         following.inbox.append(given)
@@ -360,12 +379,12 @@ def pool_of(segment: Segment, stage: int) -> str:
 
 
 def _pools(program: Program) -> dict[str, int]:
-    """Name the worker pools: 0 stands for the shared number of workers."""
+    """Name the worker pools: 0 stands for the shared number of workers. One worker claims for an async stage, whatever is in flight."""
     pools = {SHARED: 0}
     for number, segment in enumerate(program.segments):
         for stage, plan in enumerate(segment.stages):
             if plan.concurrency is not None:
-                pools[f"{number}.{stage}"] = plan.concurrency
+                pools[f"{number}.{stage}"] = 1 if plan.awaited else plan.concurrency
     if program.segments[0].stream is not None:
         pools[READER] = 1
     return pools

@@ -25,11 +25,12 @@ from penstock._engine.operators import (
 from penstock._engine.pieces import bare, weight_of
 from penstock._engine.program import BatchPlan, Program, SegmentPlan, Sift, StagePlan
 from penstock._engine.unit import Piece
+from penstock._ops.awaited import AwaitedOp
 from penstock._ops.cached import CacheLeaf
 from penstock._ops.collation import Pad
 from penstock._ops.map import MapOp
 from penstock._ops.operator import Operator
-from penstock._ops.packing import pack_rows, sequence_length, whole_sequence_length
+from penstock._ops.packing import pack_rows, places_in_use, sequence_length, whole_sequence_length
 from penstock._ops.positions import EnumerateOp
 from penstock._ops.stack import stack_rows
 from penstock._ops.streams import FilterOp, FlatMapOp, UnbatchOp
@@ -72,12 +73,18 @@ def lower(root: plan.Node, *, folded: bool = False, skips: bool = False) -> Prog
     return Program(segments=tuple(builder.finish()), prefetch=prefetch)
 
 
-def check_completion(root: plan.Node) -> None:
-    """Refuse a plan that cannot run in the order in which elements are finished.
+def check_completion(root: plan.Node, *, recorded: bool) -> None:
+    """Refuse a plan that cannot run in the order in which elements are finished, or `recorded` in that order.
 
     Raises:
         PlanError: it has an operator that counts elements in their order, or one that holds elements of several passes.
     """
+    if recorded and lower(root, folded=True).segments[0].stream is not None:
+        raise PlanError(
+            "record= and replay= need positions that can be read in any order, but a generator is the source",
+            where="feed options",
+            fix="use from_source with __getitem__, or leave them out",
+        )
     folding = [segment for segment in lower(root, folded=True).segments if segment.folds is not None and not segment.transparent]
     fold = refused(folding[0].folds or ()) if folding else None
     if fold is None and len(folding) > 1:
@@ -213,14 +220,16 @@ class _Builder:
         self.segment, self.folds, self.steps = SegmentPlan(), [], []
 
     def _with_steps(self, stages: tuple[StagePlan, ...]) -> tuple[StagePlan, ...]:
-        """Add the steps to the last stage, and cut where the concurrency changes."""
+        """Add the steps to the last stage, and cut where the concurrency changes and around each async function."""
         out = list(stages)
         for wanted, step in self.steps:
-            if not out or out[-1].concurrency != wanted:
+            if not out or out[-1].concurrency != wanted or out[-1].awaited or isinstance(step, AwaitedOp):
                 out.append(StagePlan(name="", concurrency=wanted))
             last = out[-1]
             name = "+".join(filter(None, (last.name, step.name)))
             out[-1] = replace(last, name=name, sifts=(*last.sifts, step))
+        if out[-1].awaited:  # writing rows and finishing batches would hold up the event loop
+            out.append(StagePlan(name=""))
         return tuple(out)
 
     def _place(self, operator: Operator, concurrency: int | None) -> None:
@@ -271,7 +280,7 @@ class _Builder:
         else:
             fold = FirstFit(node.length, node.num_bins, weight_of)
             self._hold(whole_sequence_length(node.length), "pack_sequences", fold)
-        self._place(GatherOp(pack_rows(node.length, node.padding_value), "pack_sequences"), None)
+        self._place(GatherOp(pack_rows(node.length, node.padding_value), "pack_sequences", places_in_use), None)
 
     def _batch(self, node: plan.AnyBatch) -> None:
         fold = Batching(node.batch_size, node.drop_remainder)

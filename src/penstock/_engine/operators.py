@@ -7,18 +7,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
-from penstock._contracts.transform import BlockTransform, Transform
+from penstock._contracts.transform import BlockTransform, FusingTransform, Transform
+from penstock._engine.private_loop import gather_alone
 from penstock._engine.program import BatchPlan, StagePlan
+from penstock._ops.awaited import AwaitedOp
 from penstock._ops.cached import CacheLeaf
 from penstock._ops.collation import Collation, Pad, Ragged, Stack
 from penstock._ops.leaves import BatchLeaf, ConcatenateLeaf, ReadLeaf, ZipLeaf
 from penstock._ops.map import MapOp
+from penstock._ops.mixing import InterleaveLeaf, MixLeaf
 from penstock._ops.operator import ChainOp, Leaf, Operator
 from penstock._ops.positions import EnumerateOp, PickOp, RepeatOp, ShardOp, ShuffleOp, SkipOp
 from penstock._ops.transforms import Step, TransformsOp
 from penstock._order.arithmetic import INFINITE, Length
+from penstock._order.interleaving import interleaving
 from penstock._plan import node as plan
-from penstock._plan.length import length_of, passes_of
+from penstock._plan.length import length_of, mixing_of, passes_of
 
 __all__ = [
     "BATCHES",
@@ -95,6 +99,12 @@ def _leaf(node: plan.Node, counter: Counter) -> Leaf:
             return _cache_leaf(node, counter)
         case plan.Zip():
             return ZipLeaf(tuple(_branch(child, counter) for child in node.children))
+        case plan.Mix():
+            return MixLeaf(tuple(_branch(child, counter) for child in node.children), mixing_of(node))
+        case plan.Interleave():
+            sizes = [int(length_of(child) or 0) for child in node.children]
+            table = interleaving(sizes, node.cycle_length, node.block_length)
+            return InterleaveLeaf(tuple(_branch(child, counter) for child in node.children), table)
     assert isinstance(node, plan.Concatenate), node
     lengths = tuple(2**63 - 1 if length == INFINITE else int(length or 0) for length in map(length_of, node.children))
     return ConcatenateLeaf(_branches(node, counter), lengths, node.parts_of_one)
@@ -170,7 +180,12 @@ def map_item(node: plan.Map, counter: Counter) -> Item:
         random = node.fn.num_draws > 0
         step = Step(node.fn, node.name, node.seed, counter.stage() if random else 0, True, node.on_error)
         return Fusible(step, node.concurrency)
-    operator = MapOp(node.fn, node.name, node.seed, counter.stage() if node.random else 0, node.random, node.on_error)
+    stage = counter.stage() if node.random else 0
+    if node.asynchronous:
+        assert node.concurrency is not None
+        awaited = AwaitedOp(node.fn, node.name, node.seed, stage, node.random, node.concurrency, gather_alone, node.on_error)
+        return Placed(awaited, node.concurrency)
+    operator = MapOp(node.fn, node.name, node.seed, stage, node.random, node.on_error)
     return operator if node.concurrency is None else Placed(operator, node.concurrency)
 
 
@@ -193,18 +208,43 @@ def fuse(items: list[Item], counter: Counter) -> list[Operator]:
 
 def _transforms(run: list[Step], counter: Counter) -> TransformsOp:
     counter.fused += 1
+    blockwise = all(isinstance(step.transform, BlockTransform) for step in run)
+    run = run if blockwise else _joined(run)
     steps = [
         replace(step, last=not any(later.transform.out_field == step.transform.out_field for later in run[place + 1 :]))
         for place, step in enumerate(run)
     ]
-    return TransformsOp(tuple(steps), counter.fused, all(isinstance(step.transform, BlockTransform) for step in steps))
+    return TransformsOp(tuple(steps), counter.fused, blockwise)
+
+
+def _joined(run: list[Step]) -> list[Step]:
+    """Replace steps by one that does them together, where a transform knows how to."""
+    out: list[Step] = []
+    place = 0
+    while place < len(run):
+        transform = run[place].transform
+        following = [step.transform for step in run[place + 1 :]]
+        together = transform.fuse(following) if isinstance(transform, FusingTransform) else None
+        parts = tuple(run[place : place + (1 if together is None else len(together.parts))])
+        name = "+".join(step.name for step in parts)
+        out.append(run[place] if together is None else Step(together, name, 0, 0, last=True, parts=parts))
+        place += len(parts)
+    return out
 
 
 def stages_of(items: list[Item], counter: Counter) -> list[StagePlan]:
-    """Cut operators into stages where the concurrency changes."""
+    """Cut operators into stages where the concurrency changes, and around each async function.
+
+    An async stage is never the last one: writing rows and finishing batches would hold up the event loop.
+    """
     groups: list[tuple[int | None, list[Item]]] = [(None, [])]
     for item in items:
         wanted = item.concurrency if isinstance(item, (Placed, Fusible)) else None
+        if isinstance(item, Placed) and isinstance(item.operator, AwaitedOp):
+            if len(groups) > 1 and not groups[-1][1]:
+                groups.pop()
+            groups += [(wanted, [item]), (None, [])]
+            continue
         moves_only = not isinstance(item, (Placed, Fusible)) and not item.name
         if wanted != groups[-1][0] and not moves_only:
             groups.append((wanted, []))

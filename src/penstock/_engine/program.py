@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock._contracts.source import StreamSource
+from penstock._ops.awaited import AwaitedOp
 from penstock._ops.block import Block, Ints
 from penstock._ops.collation import Collation
 from penstock._ops.operator import Leaf, Operator
@@ -28,12 +29,21 @@ class Sift(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePlan:
-    """Operators that one worker runs on one block. `concurrency` None means the shared workers."""
+    """Operators that one worker runs on one block. `concurrency` None means the shared workers.
+
+    An async function is the only operator of its stage; `concurrency` is then how many calls may be in flight.
+    """
 
     name: str
     operators: tuple[Operator, ...] = ()
     sifts: tuple[Sift | Operator, ...] = ()
     concurrency: int | None = None
+
+    @property
+    def awaited(self) -> AwaitedOp | None:
+        """The async function of this stage, or None."""
+        steps = (*self.operators, *self.sifts)
+        return steps[0] if len(steps) == 1 and isinstance(steps[0], AwaitedOp) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

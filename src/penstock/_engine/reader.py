@@ -41,6 +41,17 @@ class Reader:
         self._failed = False
         self._unclosed: BaseException | None = None
         self._blocks = BlockSize()
+        self._rows: list[Any] = []  # of the running `read`, for who looks at it from outside
+
+    @property
+    def pass_number(self) -> int:
+        """The pass that is being read."""
+        return self._pass_number
+
+    @property
+    def num_read(self) -> int:
+        """How many elements of the pass were read, or dropped on the way to a resumed place. From any thread."""
+        return self._position + len(self._rows)
 
     def describe(self, index: int) -> str:
         """Say where an element comes from."""
@@ -64,6 +75,7 @@ class Reader:
     def read(self, count: int) -> tuple[Unit, Failure | None]:
         """Read up to `count` elements of the current pass; a failure's `at` is the position of the element that failed."""
         rows: list[Any] = []
+        self._rows = rows
         pass_number = self._pass_number
         failure, ended = None, False
         try:
@@ -72,6 +84,7 @@ class Reader:
             failure = Failure(failed.offset, failed.error, failed.stage, 0)
             self._failed = self.done = True
         first, self._position, beyond = self._position, self._position + len(rows), self._done
+        self._rows = []
         if ended:
             try:
                 self._next_pass()

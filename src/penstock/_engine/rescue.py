@@ -93,6 +93,10 @@ class Rescue:
     pause: Callable[[float], bool]
     retrying: Callable[[ElementFailed, tuple[int, int, int], int, int, float], None]
 
+    def cares(self, failed: ElementFailed) -> bool:
+        """Tell whether something is to be done about a failure but to raise it."""
+        return not isinstance(decide(self.policies.of(failed)[0], failed.error, 0), Raise)
+
     def treat(self, case: Case, failed: ElementFailed, worker: int, mishaps: list[Mishap]) -> Any:
         """Return the result of the element or of its replacement, GONE, or a Failure; book what was skipped or replaced in `mishaps`."""
         policy, site, failed, retries, result = self._try_again(case, failed, worker)

@@ -15,6 +15,7 @@ from penstock._plan.describe import lines, sources
 from penstock._plan.length import is_indexable, length_of, walk
 from penstock._plan.node import AnyBatch, Map, Node, Prefetch, ReadStream, Repeat, Shard, children_of
 from penstock._plan.progress import GlobalPosition, global_position, resharded, shard_of
+from penstock._plan.reweighting import histories, reweighted
 from penstock._plan.saved import FORMAT, checked, compare, sealed
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 
@@ -59,6 +60,9 @@ def saved(root: Node, form: Form, token: Token, step: int, dataset: list[dict[st
         "global": None,
         "lost": [list(entry) for entry in token.tally],
     }
+    mixes = histories(form.root)[: len(histories(root))]  # a moved plan may hold them twice
+    if mixes:
+        record["mix"] = mixes
     if shard is not None:
         place = global_position(form.root, token.source[1])
         record["global"] = {"epoch": place.epoch, "element": place.element}
@@ -121,6 +125,7 @@ def restored(
     if strict:
         compare(record, lines(root, saved=True), dataset)
     shards = [[node.num_shards, node.index] for node in walk(root) if isinstance(node, Shard)]
+    root = _with_weights(root, record, strict=strict)
     if record["global"] is not None and _movable_shard(root) is not None:
         place = _global_place(root, record["global"])
         parts = _parts(root, place)
@@ -183,6 +188,25 @@ def _tally(record: Any) -> Tally:
     return tuple(out)
 
 
+def _with_weights(root: Node, record: dict[str, Any], *, strict: bool) -> Node:
+    """Return the plan with the history of its mixes; the bounds of the position are checked later, against this plan."""
+    shard = _movable_shard(root)
+    place, number, below = record["position"], None, None
+    if shard is not None and isinstance(record["global"], dict):
+        number = record["global"].get("element") if record["global"].get("epoch") == 0 and not _repeated(root, shard) else None
+        below = shard.child
+    elif (
+        is_indexable(root)
+        and isinstance(place, dict)
+        and isinstance(place.get("source"), list)
+        and place["source"][:1] == [0]
+        and place.get("folded") is not True
+    ):
+        number = place["source"][-1]
+    number = number if isinstance(number, int) and 0 <= number <= _LARGEST else None
+    return reweighted(root, record.get("mix"), number, below, strict=strict)
+
+
 def _movable_shard(root: Node) -> Shard | None:
     return shard_of(root) if is_indexable(root) else None
 
@@ -206,7 +230,7 @@ def _global_place(root: Node, record: Any) -> GlobalPosition:
     shard = shard_of(root)
     assert shard is not None
     total = length_of(shard.child)
-    repeat = next((node for node in walk(root) if isinstance(node, Repeat) and _above(root, node, shard)), None)
+    repeat = _repeated(root, shard)
     most_epochs: float = 1 if repeat is None else (INFINITE if repeat.count is None else repeat.count)
     if not isinstance(record, dict):
         _count(record, "global position")
@@ -215,13 +239,14 @@ def _global_place(root: Node, record: Any) -> GlobalPosition:
     return GlobalPosition(epoch, 0 if epoch == most_epochs else element)
 
 
-def _above(root: Node, node: Node, shard: Shard) -> bool:
+def _repeated(root: Node, shard: Shard) -> Repeat | None:
+    """Return the repeat above the shard."""
     here = root
     while here is not shard:
-        if here is node:
-            return True
+        if isinstance(here, Repeat):
+            return here
         here = children_of(here)[0]
-    return False
+    return None
 
 
 def _parts(root: Node, place: GlobalPosition) -> list[Part]:
@@ -351,11 +376,15 @@ def _record(saved_record: Any, folds: tuple[Fold, ...]) -> Record:
     skip, mode, states, recall, drop, known, replay = saved_record if len(saved_record) == 7 else [*saved_record, [], [0, 0]]
     if len(states) != len(folds):
         _count(None, "fold states")
-    for value, fold in zip(states, folds, strict=True):
-        _check_fold_state(value, fold)
     numbers = _count(skip, "sub-position"), _count(mode, "fold mode", 2)
     again = _known(known), _border(replay)
-    return Record(*numbers, tuple(states), _count(recall, "number of held elements"), _count(drop, "number of results"), *again)
+    out = Record(*numbers, tuple(states), _count(recall, "number of held elements"), _count(drop, "number of results"), *again)
+    for value, fold in zip(states, folds, strict=True):
+        if hasattr(fold, "held"):
+            _check_held(value, cast(HoldingFold, fold), out.recall)
+        else:
+            _check_like(value, fold.initial())
+    return out
 
 
 def _known(record: Any) -> tuple[Known, ...]:
@@ -378,17 +407,33 @@ def _border(record: Any) -> tuple[int, int]:
     return _count(record[0], "pass"), _count(record[1], "place")
 
 
-def _check_fold_state(value: Any, fold: Fold) -> None:
-    initial = fold.initial()
-    if hasattr(fold, "held"):
-        try:
-            cast(HoldingFold, fold).numbers(value)
-        except (TypeError, ValueError, KeyError) as error:
-            _count(f"{value!r} ({error})", "fold state")
-    elif type(initial) is int:
+def _check_held(value: Any, fold: HoldingFold, recall: int) -> None:
+    """Check the numbers of held elements: each is one of the `recall` that a resume reads again."""
+    try:
+        numbers = fold.numbers(value)
+    except (TypeError, ValueError, KeyError) as error:
+        raise _damaged_fold(f"{value!r} ({error})") from None
+    if any(number >= recall for number in numbers):
+        raise _damaged_fold(f"{value!r}, which holds more than the {recall} elements that are read again")
+
+
+def _check_like(value: Any, initial: Any) -> None:
+    """Check counts that lie as the initial ones do."""
+    if isinstance(initial, int):
         _count(value, "fold state")
-    elif type(value) is not type(initial) or (initial == [] and value != []):
-        _count(None, "fold state")
+    elif type(value) is not type(initial) or len(value) != len(initial) or (isinstance(initial, dict) and value.keys() != initial.keys()):
+        raise _damaged_fold(repr(value))
+    else:
+        for place in initial if isinstance(initial, dict) else range(len(initial)):
+            _check_like(value[place], initial[place])
+
+
+def _damaged_fold(words: str) -> StateDamaged:
+    return StateDamaged(
+        f"the state's fold state is {words}",
+        where="load_state_dict()",
+        fix="use an older checkpoint; this one would skip or repeat elements",
+    )
 
 
 def _note(stream: StreamSource | None, source: tuple[int, int], record: Any) -> Note | None:

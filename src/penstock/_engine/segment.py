@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from penstock._engine.program import SegmentPlan
-from penstock._engine.tune import BlockSize, UnitSize
+from penstock._engine.tune import BlockSize, UnitSize, largest_block
 from penstock._engine.unit import NOTHING_DONE, Known, Levels, Record, Task, Token, Unit
 from penstock._ops.block import Block
+from penstock._ops.branches import BranchesLeaf
 from penstock._ops.operator import ChainOp
 from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import batch_rows
+from penstock._order.runs import Recording
 
 __all__ = ["Segment", "given_unit"]
 
@@ -33,6 +35,7 @@ class Segment:
         loose: whether units are committed as they are finished; the end of a pass still waits for all of it.
         lowest: the first unit that is not committed.
         rows_open: of the units that are not committed.
+        widest: workers of its own, or calls in flight, that its widest stage has, or 0.
         failed_seq: the lowest unit that failed, or None; nothing behind it is claimed.
     """
 
@@ -44,6 +47,7 @@ class Segment:
         "_known",
         "_next_item",
         "_num_passes",
+        "_num_rows",
         "_opened_in",
         "_pass_number",
         "_positions",
@@ -65,8 +69,10 @@ class Segment:
         "plan",
         "queues",
         "reading",
+        "recording",
         "rows_open",
         "units",
+        "widest",
     )
 
     def __init__(self, number: int, plan: SegmentPlan, num_passes: float, start: Token) -> None:
@@ -75,7 +81,11 @@ class Segment:
         self.plan = plan
         self.inbox: deque[Unit] = deque()
         self.queues: list[deque[Task]] = [deque() for _ in plan.stages]
-        self.blocks = [BlockSize() for _ in plan.stages]
+        self.widest = max((stage.concurrency or 0 for stage in plan.stages), default=0)
+        branches = len(plan.leaf.branches) if isinstance(plan.leaf, BranchesLeaf) else 1
+        # Rows of one block are ready together: no more of them than are awaited together.
+        most_rows = min((stage.concurrency or 1 for stage in plan.stages if stage.awaited), default=largest_block(branches))
+        self.blocks = [BlockSize(most_rows) for _ in plan.stages]
         self.units = UnitSize()
         self.opened = 0
         self.committed = 0
@@ -86,6 +96,7 @@ class Segment:
         self.most_rows = _UNKNOWN
         self.reading = False
         self.loose = self.keeps_going = False
+        self.recording: Recording | None = None
         self.lowest = 0
         self.rows_open = 0
         self._ends: deque[int] = deque()
@@ -97,6 +108,7 @@ class Segment:
         self._known: dict[tuple[int, int], list[Known]] = {}
         self._replay = 0, 0
         self._opened_in = start.source[0], 0
+        self._num_rows = 0
         self._current: Unit | None = None
         self._positions = ChainOp(plan.leaf, tuple(op for stage in plan.stages for op in stage.operators)) if plan.leaf else None
 
@@ -126,6 +138,7 @@ class Segment:
             self._ends.append(unit.seq)
         if unit.num_rows:
             self._current = unit
+        self._num_rows += unit.num_rows
         return unit
 
     def _note_replayed(self, unit: Unit) -> None:
@@ -142,6 +155,13 @@ class Segment:
             if known is not None:
                 unit.known[item] = known
 
+    def wanted_units(self, rounds: int = 4) -> int:
+        """Return how many units may be open for the sake of stages with a concurrency of their own, by the mean size of those so far.
+
+        Their rows are four times what is in work at once: in flight, next in turn, done but behind a slow one, and on their way out.
+        """
+        return rounds * self.widest * self.opened // max(1, self._num_rows) + 2 if self.widest else 0
+
     def _open_given(self) -> Unit:
         unit = self.inbox.popleft()
         unit.seq = self.opened
@@ -152,20 +172,36 @@ class Segment:
         length = self.plan.length
         assert length is not None
         wanted = self.units.items if self.plan.batch else min(self.blocks[0].rows(1 << 40, 1), self.most_rows)
-        self._leave_out_done()
-        border = self._done.runs[0][0] if self._done.runs else length
+        border = self._next_run(length)
         count = 0 if self.cut_pass >= self._pass_number else int(min(wanted, border - self._next_item))
         first, pass_number, beyond = self._next_item, self._pass_number, self._done
         self._next_item += count
-        self._leave_out_done()
+        if self.recording is not None:
+            self.recording.take(first, first + count)
+        self._next_run(length)
         ends = count == 0 or self._next_item == length
         if ends:
+            if self.recording is not None:
+                self.recording.start(())
             self._pass_number, self._next_item, self._done = pass_number + 1, 0, NOTHING_DONE
             self.exhausted = self._pass_number >= self._num_passes
         unit = self._leaf_unit(pass_number, first, count, ends)
         unit.beyond = beyond
         self.opened += 1
         return unit
+
+    def _next_run(self, length: float) -> float:
+        """Go to the next position that is to be computed; return where the run of such positions ends."""
+        if self.recording is not None:
+            self._next_item, border = self.recording.next(self._pass_number, int(length))
+            return border
+        self._leave_out_done()
+        return self._done.runs[0][0] if self._done.runs else length
+
+    def follow(self, recording: Recording) -> None:
+        """Open units in a recorded order."""
+        recording.start([(0, self._next_item), *self._done.runs])
+        self.recording = recording
 
     def _leave_out_done(self) -> None:
         """Go on behind what an earlier run delivered in completion order."""
@@ -210,7 +246,8 @@ class Segment:
         if unit is None or unit.claimed >= unit.limit or (self.failed_seq is not None and unit.seq > self.failed_seq):
             return None
         begin = unit.claimed
-        end = begin + self.blocks[0].rows(unit.limit - begin, num_workers if self.plan.batch is not None and unit.seq == 0 else 1)
+        split = num_workers if self.plan.batch is not None and unit.seq == 0 else 1
+        end = begin + min(block.rows(unit.limit - begin, split) for block in self.blocks)  # what later stages take as it comes
         unit.claimed = end
         if end >= unit.limit:
             self._current = None

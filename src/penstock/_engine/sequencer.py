@@ -10,6 +10,7 @@ from penstock._engine.pieces import pieces_by_input, unwrapped
 from penstock._engine.unit import Failure, Known, Piece, Record, Token, Unit
 from penstock._order.chain import Chain
 from penstock._order.folds import Fold, Passes
+from penstock.errors import StateMismatch
 
 __all__ = ["DROP_END", "OPEN", "PASS_END", "Sequenced", "Sequencer"]
 
@@ -90,6 +91,14 @@ class Sequencer:
         """Take one finished unit, in order."""
         items: list[Any] = []
         tokens: list[Token] = []
+        try:
+            out = self._take(unit, items, tokens)
+        except StateMismatch as error:  # what was held when the state was saved did not come again
+            return Sequenced(items, tokens, False, Failure(len(items), error, "resume", 0), False, False)
+        self._emitted += len(items)
+        return out
+
+    def _take(self, unit: Unit, items: list[Any], tokens: list[Token]) -> Sequenced:
         ends = cut = False
         if not self._started:
             self._started = True
@@ -121,9 +130,8 @@ class Sequencer:
             empty = self._endless and self._emitted + len(items) == 0
             self._emitted = -len(items)
             self._before, self._skip = self._pass_start(unit), 0
-        if ends and self._holds:
-            self._save(self._before, self._skip)
-        self._emitted += len(items)
+        if self._holds and (ends or (unit.ends_pass and tail is None)):
+            self._save(self._before, 0)
         return Sequenced(items, tokens, ends, tail, cut, empty, excess)
 
     def _count(self, pass_number: int) -> None:
@@ -240,11 +248,16 @@ class Sequencer:
         return (pass_number, number + 1) if before.source[0] == pass_number else (before.source[0], 0)
 
     def start_of_next_pass(self, unit: Unit) -> Token:
-        """Return the token that resumes at the start of the pass after `unit`'s, seen from behind this sequencer."""
-        below = self._pass_start(unit)
+        """Return the token that resumes behind the end of a pass that `take` let go on upwards, `unit` being the last one it took.
+
+        When a full `take` ended it in the middle of `unit`'s pass, the sequencers below are in the middle of theirs: the token is that
+        place, and drops what is left of the pass with its end.
+        """
+        early = unit.tokens is not None and not unit.ends_pass
+        below, mode = (self._before, self._mode) if early else (self._pass_start(unit), OPEN)
         if self._transparent:
             return below
-        return _with(below, Record(0, OPEN, tuple(self._chain.snapshot(first=self._chain.num_entered))))
+        return _with(below, Record(0, mode, tuple(self._chain.snapshot(first=self._chain.num_entered))))
 
 
 def _since(origin: tuple[int, int], where: Sequence[int]) -> tuple[int, int]:

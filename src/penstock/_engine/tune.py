@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-__all__ = ["ActiveWorkers", "BlockSize", "UnitSize"]
+__all__ = ["ActiveWorkers", "BlockSize", "UnitSize", "largest_block"]
 
 _TARGET_NS = 8_000_000  # booking a task costs 0.17 ms where decoding has emptied the caches
 _UNIT_TARGET_NS = 4_000_000
 _GROWTH = 4
 _LARGEST_BLOCK = 4096
+_BRANCHES_PER_BLOCK = 4  # a branch costs some 15 us per task: of 35 branches each is asked for a thousand rows, as a single source would be
+_MOST_BLOCKS = 8
 _BUSY = 0.9  # share of its time that an undisturbed worker is on a CPU
 _LARGEST_UNIT = 256
 _UNIT_BYTES = 4 << 20  # what a unit of several batches writes should stay in the second-level cache
 
 
+def largest_block(num_branches: int) -> int:
+    """Return the most rows of a task: more where they are dealt out to many sources, so that each is asked for several at once."""
+    return _LARGEST_BLOCK * max(1, min(num_branches // _BRANCHES_PER_BLOCK, _MOST_BLOCKS))
+
+
 class BlockSize:
     """Rows per task of one stage, so that a task costs about 8 ms; grows at most fourfold per measurement."""
 
-    __slots__ = ("_cost_ns", "_size")
+    __slots__ = ("_cost_ns", "_most_rows", "_size")
 
-    def __init__(self) -> None:
+    def __init__(self, most_rows: int = _LARGEST_BLOCK) -> None:
+        """Start with one row; a task never has more than `most_rows`."""
         self._cost_ns = 0.0
         self._size = 1
+        self._most_rows = most_rows
 
     @property
     def cost_ns(self) -> float:
@@ -37,7 +46,7 @@ class BlockSize:
             self._cost_ns += weight * (cost - self._cost_ns)
         wanted = int(_TARGET_NS / max(self._cost_ns, 1.0))
         ceiling = self._size * _GROWTH if num_rows >= self._size else self._size
-        self._size = max(1, min(wanted, ceiling, _LARGEST_BLOCK))
+        self._size = max(1, min(wanted, ceiling, self._most_rows))
 
     def rows(self, remaining: int, num_workers: int) -> int:
         """Return how many of the `remaining` rows of a unit the next task takes: less near its end, so that all finish together."""

@@ -11,12 +11,15 @@ __all__ = ["work"]
 def work(engine: Engine, pool: str, index: int) -> None:
     """Claim and run tasks until the engine stops."""
     worker = WorkerContext(index)
+    post = engine.watch.enlist(pool, worker)
     try:
         while True:
             task = engine.claim(pool, index)
             if task is None:
                 return
+            post.begin(task)
             engine.run(task, worker)
+            post.end()
             del task
     except BaseException as error:
         engine.broke(error)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
+from penstock._contracts.event import BlockDone
+from penstock._engine.awaiting import begun
 from penstock._engine.engine import Engine
+from penstock._engine.private_loop import PrivateLoop
+from penstock._engine.unit import Task
+from penstock._ops.awaited import AwaitedOp
 from penstock._ops.worker import WorkerContext
 
 __all__ = ["InlineExecutor"]
@@ -11,10 +18,11 @@ __all__ = ["InlineExecutor"]
 class InlineExecutor:
     """Runs one task at a time, when the consumer has nothing to take."""
 
-    __slots__ = ("_engine", "_worker")
+    __slots__ = ("_engine", "_loop", "_worker")
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._loop = PrivateLoop()
         self._worker = WorkerContext(0)
 
     def start(self) -> bool:
@@ -31,11 +39,26 @@ class InlineExecutor:
         if task is None:
             return
         try:
-            self._engine.run(task, self._worker)
+            op = self._engine.awaited_by(task)
+            if op is None:
+                self._engine.run(task, self._worker)
+            else:
+                self._run_awaited(op, task)
         except BaseException:
             self._engine.put_back(task)
             raise
 
+    def _run_awaited(self, op: AwaitedOp, task: Task) -> None:
+        """Run one block of coroutines together; none of another block is in flight meanwhile."""
+        block, begin_ns = begun(task), time.perf_counter_ns()
+        outcomes = [] if block is None else self._loop.gather(op, block)
+        if outcomes is None:
+            return  # the feed was closed meanwhile
+        end_ns = time.perf_counter_ns()
+        self._engine.announce(BlockDone(op.name, 0, begin_ns, end_ns, 0, task.end - task.begin))
+        self._engine.book_awaited(task, block, outcomes, (end_ns - begin_ns) * op.concurrency, self._worker)
+
     def join(self, grace_period_s: float) -> list[str]:
-        """Return the names of threads that are still alive: none."""
+        """Close the event loop, if one was used; return the names of threads that are still alive: none."""
+        self._loop.close()
         return []

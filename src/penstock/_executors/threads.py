@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from penstock._engine.engine import Engine
 from penstock._engine.worker import work
+from penstock._executors.event_loop import EventLoop
 
 __all__ = ["ThreadsExecutor"]
+
+_EVENT_LOOP = "penstock-event-loop"
 
 
 class ThreadsExecutor:
     """Daemon threads, so that an interpreter that exits does not wait for them before the feed's finaliser has stopped them."""
 
-    __slots__ = ("_engine", "_threads")
+    __slots__ = ("_engine", "_loop", "_threads")
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._loop = EventLoop(engine) if engine.awaited else None
         self._threads: list[threading.Thread] = []
 
     def start(self) -> bool:
@@ -26,20 +32,28 @@ class ThreadsExecutor:
         Raises:
             RuntimeError: the system refuses threads for another reason.
         """
-        engine = self._engine
-        for pool, size in engine.pools.items():
-            for index in range(size):
-                name = f"penstock-{pool}-{index}"
-                thread = threading.Thread(target=work, args=(engine, pool, index), name=name, daemon=True)
-                self._threads.append(thread)
-                try:
-                    thread.start()
-                except RuntimeError as error:
-                    if "shutdown" not in str(error):
-                        raise
-                    self._threads.pop()
-                    return bool(self._threads)
+        for name, body in self._bodies():
+            thread = threading.Thread(target=body, name=name, daemon=True)
+            self._threads.append(thread)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                if "shutdown" not in str(error):
+                    raise
+                self._threads.pop()
+                return bool(self._threads)
         return True
+
+    def _bodies(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        engine, loop = self._engine, self._loop
+        if loop is not None:
+            yield _EVENT_LOOP, loop.serve
+        for pool, size in engine.pools.items():
+            if loop is not None and pool in engine.awaited:
+                yield f"penstock-{pool}-claim", partial(loop.claim, pool)
+                continue
+            for index in range(size):
+                yield f"penstock-{pool}-{index}", partial(work, engine, pool, index)
 
     def wait(self) -> None:
         """Block until there may be something to take."""
@@ -48,6 +62,8 @@ class ThreadsExecutor:
     def join(self, grace_period_s: float) -> list[str]:
         """Wait for the workers to end, all of them together at most `grace_period_s`; return the names of those still alive."""
         deadline = time.monotonic() + grace_period_s
+        if self._loop is not None:
+            self._loop.stop()
         current = threading.current_thread()
         for thread in self._threads:
             if thread is current:
@@ -56,4 +72,8 @@ class ThreadsExecutor:
                 thread.join(max(0.0, deadline - time.monotonic()))
             except RuntimeError:  # Ctrl-C came while it was being started: if it ever runs, it finds the engine stopped and ends
                 continue
-        return [thread.name for thread in self._threads if thread.is_alive() and thread is not current]
+        return [self._words(thread.name) for thread in self._threads if thread.is_alive() and thread is not current]
+
+    def _words(self, name: str) -> str:
+        calls = self._loop.still_running() if self._loop is not None and name == _EVENT_LOOP else ""
+        return f"{name} ({calls})" if calls else name

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from operator import length_hint
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,19 @@ class Block:
     A key is (epoch, index, lane): the pass, the number in the source, and what tells apart elements that share both.
     """
 
-    __slots__ = ("_column_source", "_columns", "_rows", "_source", "_structure", "_transient", "epochs", "indices", "lanes", "origins")
+    __slots__ = (
+        "_column_source",
+        "_columns",
+        "_progress",
+        "_rows",
+        "_source",
+        "_structure",
+        "_transient",
+        "epochs",
+        "indices",
+        "lanes",
+        "origins",
+    )
 
     def __init__(
         self,
@@ -67,6 +80,7 @@ class Block:
         self.indices = indices
         self.lanes = lanes
         self.origins: Ints | None = None  # behind a filter or flat_map: the offset of the input that each element came from
+        self._progress: Any = None  # what grows or shrinks with each element: see `begun`
         self._rows = rows
         self._source = source
         self._column_source = column_source
@@ -106,6 +120,25 @@ class Block:
                 self._rows = self._gather()
         return self._rows
 
+    def each(self) -> Iterator[Any]:
+        """Iterate over the elements so that `begun` tells how far it is. Free of cost per element: a list's iterator knows what is left."""
+        self._progress = left = iter(self.rows())
+        return left
+
+    @property
+    def begun(self) -> int | None:
+        """The offset of the element that is being read, or was taken from `each` last; None when that is not known. From any thread."""
+        progress = self._progress
+        if progress is None or isinstance(progress, int):
+            return progress
+        count = len(progress) if isinstance(progress, list) else len(self) - length_hint(progress) - 1
+        return min(max(count, 0), len(self) - 1)
+
+    @property
+    def reading(self) -> bool:
+        """Tell whether the source is being asked for elements now."""
+        return isinstance(self._progress, list)
+
     def transient(self, field: str) -> bool:
         """Tell whether `each_transient` can read this block, with `field` in working memory."""
         return self._transient is not None and self._rows is None and self._transient.transient_field == field
@@ -117,6 +150,7 @@ class Block:
             ElementFailed: when the source could not read it.
         """
         assert self._transient is not None
+        self._progress = offset
         try:
             return self._transient.read_transient(int(self.indices[offset]), scratch)
         except BaseException as error:
@@ -160,10 +194,12 @@ class Block:
     def _gather(self) -> list[Any]:
         assert self._source is not None
         rows: list[Any] = []
+        self._progress = rows
         try:
             self._source.gather(self.indices.tolist(), rows)
         except BaseException as error:
             raise ElementFailed(min(len(rows), len(self) - 1), "read", error) from error
+        self._progress = None
         return rows
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
 from penstock._ops.block import Block, ElementFailed, Ints, Keys, zeros
+from penstock._ops.branches import BranchesLeaf, Part
 from penstock._ops.collation import Collation
 from penstock._ops.operator import ChainOp, Leaf
 from penstock._ops.worker import WorkerContext
@@ -62,53 +63,19 @@ class ZipLeaf:
 
 
 @dataclass(frozen=True, slots=True)
-class ConcatenateLeaf:
-    """Elements of several branches, one after the other. The lane tells apart equal indices of different branches."""
+class ConcatenateLeaf(BranchesLeaf):
+    """Elements of several branches, one after the other."""
 
     branches: tuple[Leaf, ...]
     lengths: tuple[int, ...]
     parts_of_one: bool
 
-    def run(self, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
-        rows: list[Any] = [None] * len(positions)
-        out = Block(epochs.copy(), positions.copy(), zeros(len(positions)), rows=rows)
-        failures = []
-        for child, offsets, below in concatenate_parts(positions, list(self.lengths)):
-            try:
-                part = self.branches[child].run(epochs[offsets], below, worker)
-                found = part.rows()
-            except ElementFailed as failure:
-                failures.append(failure.moved(int(offsets[failure.offset])))
-                continue
-            out.epochs[offsets], out.indices[offsets] = part.epochs, part.indices
-            out.lanes[offsets] = self._lanes(child, part.lanes)
-            for offset, row in zip(offsets.tolist(), found, strict=True):
-                rows[offset] = row
-        if failures:
-            raise min(failures, key=lambda failure: failure.offset)
-        return out
+    def share_keys(self) -> bool:
+        return self.parts_of_one
 
-    def where(self, epoch: int, position: int) -> str:
-        child, below = self._branch(position)
-        return self.branches[child].where(epoch, below)
-
-    def key(self, epoch: int, position: int) -> tuple[int, int]:
-        child, below = self._branch(position)
-        return self.branches[child].key(epoch, below)
-
-    def keys(self, epochs: Ints, positions: Ints) -> Keys:
-        out = epochs.copy(), positions.copy(), zeros(len(positions))
-        for child, offsets, below in concatenate_parts(positions, list(self.lengths)):
-            out[0][offsets], out[1][offsets], lanes = self.branches[child].keys(epochs[offsets], below)
-            out[2][offsets] = self._lanes(child, lanes)
-        return out
-
-    def _lanes(self, child: int, lanes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        return lanes if self.parts_of_one else lanes * np.uint64(len(self.branches)) + np.uint64(child)
-
-    def _branch(self, position: int) -> tuple[int, int]:
-        child, _, below = concatenate_parts(np.array([position], np.int64), list(self.lengths))[0]
-        return child, int(below[0])
+    def parts(self, epochs: Ints, positions: Ints) -> Sequence[Part]:
+        found = concatenate_parts(positions, list(self.lengths))
+        return [(branch, offsets, epochs[offsets], below) for branch, offsets, below in found]
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class MapOp:
     def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         out: list[Any] = []
         append = out.append
-        rows = block.rows()
+        rows = block.each()
         try:
             if self.random:
                 fn, at = self.fn, worker.keyed(self.seed, self.stage).at
@@ -52,7 +52,7 @@ class MapOp:
             nothing = block.epochs
             sink.put_rows(row, self.up(block, nothing, nothing, worker).rows())
             return
-        rows, put, fn = block.rows(), sink.put, self.fn
+        rows, put, fn = block.each(), sink.put, self.fn
         done = 0
         try:
             if self.random:

@@ -116,5 +116,6 @@ class ChainOp:
 def climb(operators: Sequence[Operator], block: Block, levels: Sequence[tuple[Ints, Ints]], worker: WorkerContext) -> Block:
     """Run a block up through `operators`; `levels` are their own (epochs, positions)."""
     for operator, (epochs, positions) in zip(operators, levels, strict=True):
+        worker.block, worker.operator = block, operator
         block = operator.up(block, epochs, positions, worker)
     return block

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from penstock.errors import SpecError
 
-__all__ = ["pack_rows", "sequence_length", "whole_sequence_length"]
+__all__ = ["pack_rows", "places_in_use", "sequence_length", "whole_sequence_length"]
+
+Row = dict[str, NDArray[Any]]
 
 _RESERVED = ("segment_ids", "positions")
 
@@ -50,35 +52,62 @@ def whole_sequence_length(length: int) -> Callable[[Any], int]:
     return measure
 
 
-def pack_rows(length: int, padding_value: Any) -> Callable[[tuple[Any, ...], Any], dict[str, NDArray[Any]]]:
+def pack_rows(length: int, padding_value: Any) -> Callable[[tuple[Any, ...], Any], Row]:
     """Return the function that makes a packed row of sequences.
 
     The row is a dict of the sequences' fields ("tokens" for bare arrays), each [length] with `padding_value` behind the last token, and
     `segment_ids` int32 [length] (1, 2, ... per sequence, 0 for padding) and `positions` int32 [length] (0, 1, ... in each sequence's part).
     """
+    counted = np.arange(length, dtype=np.int32)
 
-    def pack(values: tuple[Any, ...], layout: list[tuple[int, int]] | None) -> dict[str, NDArray[Any]]:
-        first = values[0] if isinstance(values[0], dict) else {"tokens": values[0]}
-        spans = layout or [(0, sequence_length(value)) for value in values]
-        starts = np.cumsum([0, *(end - begin for begin, end in spans)])
-        row = {name: np.full(length, padding_value, array.dtype) for name, array in first.items()}
-        segments, positions = np.zeros(length, np.int32), np.zeros(length, np.int32)
-        for number, (value, (begin, end), start) in enumerate(zip(values, spans, starts.tolist(), strict=False), 1):
+    def pack(values: tuple[Any, ...], layout: list[tuple[int, int]] | None) -> Row:
+        first = _fields(values[0])
+        spec = {name: array.dtype for name, array in first.items()}
+        row = {name: np.empty(length, dtype) for name, dtype in spec.items()}
+        segments, positions = np.empty(length, np.int32), np.empty(length, np.int32)
+        start = 0
+        for number, value in enumerate(values):
+            fields = _fields(value)
+            begin, end = (0, len(next(iter(fields.values())))) if layout is None else layout[number]
             stop = start + end - begin
-            fields = value if isinstance(value, dict) else {"tokens": value}
-            _check_fields(first, fields)
+            _check_fields(spec, fields)
             for name, array in row.items():
                 array[start:stop] = fields[name][begin:end]
-            segments[start:stop] = number
-            positions[start:stop] = np.arange(end - begin, dtype=np.int32)
+            segments[start:stop] = number + 1
+            positions[start:stop] = counted[: stop - start]
+            start = stop
+        if start < length:
+            segments[start:], positions[start:] = 0, 0
+            _pad(row, start, padding_value)
         return {**row, "segment_ids": segments, "positions": positions}
 
     return pack
 
 
-def _check_fields(first: dict[str, Any], other: dict[str, Any]) -> None:
-    spec = {name: array.dtype for name, array in first.items()}
-    found = {name: array.dtype for name, array in other.items()}
+def places_in_use(row: Row) -> tuple[int, int]:
+    """Return how many tokens a packed row holds, and how many it has room for."""
+    segments = row["segment_ids"]
+    return int(np.count_nonzero(segments)), len(segments)
+
+
+def _fields(value: Any) -> dict[str, NDArray[Any]]:
+    return value if isinstance(value, dict) else {"tokens": value}
+
+
+def _pad(row: dict[str, NDArray[Any]], start: int, padding_value: Any) -> None:
+    for name, array in row.items():
+        try:
+            array[start:] = padding_value
+        except (TypeError, ValueError, OverflowError) as error:
+            raise SpecError(
+                f"padding_value={padding_value!r} does not fit {name} {array.dtype} ({error})",
+                where="pack_sequences()",
+                fix="give a padding_value that all fields can hold, or cast the fields in a map before",
+            ) from error
+
+
+def _check_fields(spec: dict[str, np.dtype[Any]], fields: dict[str, NDArray[Any]]) -> None:
+    found = {name: array.dtype for name, array in fields.items()}
     if found != spec:
         raise SpecError(
             f"sequences of one row differ: {_words(spec)} and {_words(found)}",
@@ -87,13 +116,13 @@ def _check_fields(first: dict[str, Any], other: dict[str, Any]) -> None:
         )
 
 
-def _words(spec: dict[str, Any]) -> str:
+def _words(spec: dict[str, np.dtype[Any]]) -> str:
     return ", ".join(f"{name} {dtype}" for name, dtype in spec.items())
 
 
 def _shown(element: Any) -> str:
     if isinstance(element, dict):
-        return "a dict of " + ", ".join(f"{name}: {_shown(value)}" for name, value in element.items())
+        return "a dict of " + (", ".join(f"{name}: {_shown(value)}" for name, value in element.items()) or "nothing")
     if isinstance(element, np.ndarray):
         return f"an array {element.dtype}{list(element.shape)}"
     return f"a {type(element).__name__}"

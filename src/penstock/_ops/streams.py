@@ -28,7 +28,7 @@ class FilterOp:
     def sift(self, block: Block, origins: Ints) -> tuple[Block, Ints]:
         """Return what is left, and where it came from."""
         kept: list[int] = []
-        rows, fn, offset = block.rows(), self.fn, 0
+        rows, fn, offset = block.each(), self.fn, 0
         try:
             for offset, row in enumerate(rows):
                 if fn(row):
@@ -53,7 +53,7 @@ class FlatMapOp:
         """Return all results, and where each came from. Their lanes tell apart the results of one element."""
         rows: list[Any] = []
         counts: list[int] = []
-        elements, fn = block.rows(), self.fn
+        elements, fn = block.each(), self.fn
         try:
             for row in elements:
                 before = len(rows)

@@ -23,13 +23,17 @@ __all__ = ["Step", "TransformsOp"]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One transform with its random stream. `last` tells that no later step of the run writes its field."""
+    """One transform with its random stream. `last` tells that no later step of the run writes its field.
+
+    `parts`, if any, are the steps that this one does in one: each has a random stream of its own.
+    """
 
     transform: Transform
     name: str
     seed: int
     stage: int
     last: bool
+    parts: tuple[Step, ...] = ()
     policy: Policy | None = None
 
 
@@ -68,7 +72,7 @@ class TransformsOp:
         """Return the block's elements; bytes that the first step replaces are read one at a time, into working memory."""
         first = self.steps[0].transform
         if first.field != first.out_field or not block.transient(first.field):
-            return block.rows()
+            return block.each()
         scratch = worker.scratch(self.number, -1)
         return (block.read_transient(offset, scratch) for offset in range(len(block)))
 
@@ -78,6 +82,10 @@ class TransformsOp:
             (step.transform.apply, step.transform.field, step.transform.out_field, step.last, target, scratch, draws)
             for step, target, scratch, draws in zip(self.steps, targets, self._scratches(worker, targets), self._draws(block), strict=True)
         ]
+
+        def draws_of(number: int, offset: int) -> list[float]:
+            return plan[number][-1][offset]
+
         for offset, element in enumerate(self._elements(block, worker)):
             done: str | None = None
             number = 0
@@ -93,7 +101,7 @@ class TransformsOp:
                             result = result.copy()  # it may be a view of somebody's scratch
                     element[out_field] = result
             except BaseException as error:
-                step = self.steps[number]
+                step = _failing(self.steps[number], element, draws_of(number, offset), error)
                 raise ElementFailed(offset, step.name, _named(error, element, step), step.policy) from error
             yield element, done
 
@@ -109,6 +117,8 @@ class TransformsOp:
         return [self._uniform(step, block).tolist() if step.transform.num_draws else nothing for step in self.steps]
 
     def _uniform(self, step: Step, block: Block) -> NDArray[np.float64]:
+        if step.parts:
+            return np.concatenate([self._uniform(part, block) for part in step.parts], axis=1)
         return kernels.philox_uniform(step.seed, step.stage, block.epochs, block.indices, block.lanes, step.transform.num_draws)
 
     def _blockwise(self, block: Block) -> bool:
@@ -175,6 +185,20 @@ def _as_dict(element: Any, step: Step) -> dict[str, Any]:
         where=f"stage {step.name!r}",
         fix="give elements with named fields, such as from_arrays({'image': images}); on a bare array call the operator itself in a map",
     )
+
+
+def _failing(step: Step, element: Any, draws: list[float], error: BaseException) -> Step:
+    """Return which of the steps that are done in one has failed: the first that fails alone, with an error of the same type."""
+    if not step.parts or not isinstance(element, dict) or step.transform.field not in element:
+        return step.parts[0] if step.parts else step
+    value, used = element[step.transform.field], 0
+    for part in step.parts:
+        try:
+            value = part.transform.apply(value, draws[used : used + part.transform.num_draws], None, None)
+        except Exception as again:
+            return part if type(again) is type(error) else step.parts[0]
+        used += part.transform.num_draws
+    return step.parts[-1]
 
 
 def _named(error: BaseException, element: Any, step: Step) -> BaseException:

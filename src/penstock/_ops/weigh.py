@@ -46,7 +46,7 @@ class WeighOp(_OneToOne):
 
     def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         out: list[Any] = []
-        append, fn, rows = out.append, self.fn, block.rows()
+        append, fn, rows = out.append, self.fn, block.each()
         try:
             for row in rows:
                 append(Weighed(row, fn(row)))
@@ -57,19 +57,26 @@ class WeighOp(_OneToOne):
 
 @dataclass(frozen=True, slots=True)
 class GatherOp(_OneToOne):
-    """Each group of elements through `fn(values, layout)`."""
+    """Each group of elements through `fn(values, layout)`.
+
+    `measure` tells how many of the places of such an element are in use, and how many it has; the worker counts both.
+    """
 
     fn: Callable[[tuple[Any, ...], Any], Any]
     name: str
+    measure: Callable[[Any], tuple[int, int]] | None = None
 
     def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         out: list[Any] = []
-        append, fn, groups = out.append, self.fn, block.rows()
+        append, fn, groups = out.append, self.fn, block.each()
         try:
             for group in groups:
                 append(fn(group.values, group.layout))
         except BaseException as error:
             raise ElementFailed(len(out), self.name, error) from error
+        if self.measure is not None:
+            for element in out:
+                worker.packed(*self.measure(element))
         return block.with_rows(out)
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from penstock._contracts.transform import Scratch
+from penstock._ops.block import Block, Ints
 
-__all__ = ["KeyedGenerator", "WorkerContext"]
+__all__ = ["KeyedGenerator", "WorkerContext", "generator_of"]
 
 
 class KeyedGenerator:
@@ -42,6 +43,12 @@ class KeyedGenerator:
         self._place[0] = _BUFFER_USED_UP
         self._has_half[0] = 0
         return self.generator
+
+
+def generator_of(seed: int, stage: int, epoch: int, index: int, lane: int) -> np.random.Generator:
+    """Return a new generator of the stream that `KeyedGenerator.at` gives: for an element that is computed while others are begun."""
+    counter = np.array([0, lane, index, epoch], np.uint64)
+    return np.random.Generator(np.random.Philox(key=np.array([seed, stage], np.uint64), counter=counter))
 
 
 _BUFFER_USED_UP = 4
@@ -81,14 +88,37 @@ def _view(array: Any, kind: Any) -> memoryview:
 
 
 class WorkerContext:
-    """Per-thread working state, handed to every operator. Not shared."""
+    """Per-thread working state, handed to every operator. Not shared; but the watchdog looks at where it is.
 
-    __slots__ = ("_generators", "_scratch", "index")
+    Attributes:
+        index: the worker's number.
+        block, operator: what is being computed, and by which step.
+        origins: behind a filter or flat_map, the input offset of each element of the block.
+        finishing: whether the block holds batches of the unit, not rows of the task.
+        began: (time run, CPU time of the thread) at the begin of the task, in ns; None before it.
+    """
+
+    __slots__ = ("_generators", "_packed", "_scratch", "began", "block", "finishing", "index", "operator", "origins")
 
     def __init__(self, index: int) -> None:
         self.index = index
+        self.began: tuple[int, int] | None = None
+        self.rest()
+        self._packed = (0, 0)
         self._scratch: dict[tuple[int, int], Scratch] = {}
         self._generators: dict[tuple[int, int], KeyedGenerator] = {}
+
+    def rest(self) -> None:
+        """Let go of what was computed last: its elements must not live until the next task."""
+        self.block: Block | None = None
+        self.operator: Any = None
+        self.origins: Ints | None = None
+        self.finishing = False
+
+    def place(self) -> tuple[int, int, int | None, bool]:
+        """Return where the worker is: another value means that it has moved on. From any thread."""
+        block = self.block
+        return id(block), id(self.operator), None if block is None else block.begun, self.finishing
 
     def scratch(self, owner: int, step: int) -> Scratch:
         """Return the scratch memory of one step of one operator."""
@@ -103,3 +133,12 @@ class WorkerContext:
         if found is None:
             found = self._generators[seed, stage] = KeyedGenerator(seed, stage)
         return found
+
+    def packed(self, used: int, places: int) -> None:
+        """Count packed rows: so many of their places are in use."""
+        self._packed = (self._packed[0] + used, self._packed[1] + places)
+
+    def take_packed(self) -> tuple[int, int]:
+        """Return (places in use, places) of the rows packed since the last call."""
+        counted, self._packed = self._packed, (0, 0)
+        return counted

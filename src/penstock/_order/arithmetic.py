@@ -16,6 +16,7 @@ __all__ = [
     "batch_length",
     "batch_rows",
     "concatenate_parts",
+    "grouped",
     "repeat_length",
     "repeated",
     "shard_length",
@@ -70,9 +71,15 @@ def concatenate_parts(positions: Ints, lengths: list[int]) -> list[tuple[int, In
     borders = np.cumsum(np.asarray(lengths, np.int64))
     children = np.searchsorted(borders, positions, side="right")
     starts = borders - np.asarray(lengths, np.int64)
-    return [
-        (child, np.flatnonzero(children == child), positions[children == child] - starts[child]) for child in np.unique(children).tolist()
-    ]
+    return [(child, offsets, positions[offsets] - starts[child]) for child, offsets in grouped(children)]
+
+
+def grouped(children: Ints) -> list[tuple[int, Ints]]:
+    """Return (child, offsets of it in ascending order) for each child that occurs."""
+    order = np.argsort(children, kind="stable")
+    found = children[order]
+    borders = np.flatnonzero(np.diff(found)) + 1
+    return [(int(children[part[0]]), part) for part in np.split(order, borders) if len(part)]
 
 
 def batch_length(length: Length, batch_size: int, drop_remainder: bool) -> Length:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast
 
 from penstock._order.folds import Fold, Item, Passes, Taking
+from penstock.errors import StateMismatch
 
 __all__ = ["Chain", "Held", "HoldingFold"]
 
@@ -30,14 +31,15 @@ class HoldingFold(Fold, Protocol):
         """Return the state as a JSON value, held items as their numbers less `first`."""
 
     def load(self, saved: Any, found: Callable[[int], Held]) -> Any:
-        """Return the state of a JSON value that `save` gave; `found` returns the item of a number.
-
-        Raises:
-            ValueError, TypeError, KeyError, IndexError: the value is not one that `save` gave.
-        """
+        """Return the state of a JSON value whose `numbers` are good; `found` returns the item of a number."""
 
     def numbers(self, saved: Any) -> Sequence[int]:
-        """List the numbers of the items that a saved state holds."""
+        """List the numbers of the items that a saved state holds.
+
+        Raises:
+            StateDamaged: one of its numbers is none.
+            TypeError, ValueError, KeyError: it does not have the form that `save` gives.
+        """
 
 
 class Chain:
@@ -198,6 +200,12 @@ class Chain:
     def _end_from(self, level: int) -> tuple[Sequence[Item], bool]:
         top: list[Item] = []
         for position in range(level, len(self._folds)):
+            if position == self.holding and self._missing:
+                raise StateMismatch(
+                    f"{self._missing} elements that were held when the state was saved did not come again before the end of their pass",
+                    where="load_state_dict()",
+                    fix="resume with the data and the functions that the state was saved with",
+                )
             self._states[position], outs, goes_on = self._folds[position].end(self._states[position])
             top.extend(self._push_from(position + 1, [self._wrap(out) for out in outs] if position == self.holding else outs))
             if not goes_on:

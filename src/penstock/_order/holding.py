@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from penstock import kernels
 from penstock._order.chain import Held
+from penstock.errors import StateDamaged
 
 __all__ = ["Bucketing", "Buffering", "Concatenating", "FirstFit", "Group", "Windowing"]
 
@@ -71,7 +72,7 @@ class Bucketing(_Holding):
 
     def numbers(self, saved: list[list[int]]) -> Sequence[int]:
         if len(saved) != len(self.batch_sizes):
-            raise ValueError(f"{len(saved)} buckets instead of {len(self.batch_sizes)}")
+            raise _damaged(f"{len(saved)} buckets instead of {len(self.batch_sizes)}")
         return _whole(chain.from_iterable(saved))
 
     def load(self, saved: list[list[int]], found: Find) -> list[list[Held]]:
@@ -88,7 +89,8 @@ class _Bin:
 class FirstFit(_Holding):
     """Groups of whole items of at most `capacity` in all: each item goes into the first of up to `num_bins` open bins that has room.
 
-    When none has, the fullest is closed and a new one opened. A bin that is full is closed at once. State: the bins, oldest first.
+    When none has, the fullest is closed and a new one opened. A bin that is full is closed at once. An item of no size takes no place
+    and is left out. State: the bins, oldest first.
     """
 
     capacity: int
@@ -103,7 +105,9 @@ class FirstFit(_Holding):
 
     def push(self, state: list[_Bin], item: Held) -> tuple[list[_Bin], Sequence[Group]]:
         size, capacity = self.weight(item), self.capacity
-        outs = []
+        outs: list[Group] = []
+        if not size:
+            return state, outs
         one = next((one for one in state if one.used + size <= capacity), None)
         if one is None:
             if len(state) == self.num_bins:
@@ -142,53 +146,63 @@ def _group(one: _Bin) -> Group:
     return Group(one.items, None)
 
 
+@dataclass(slots=True, eq=False)
+class _Open:
+    parts: list[tuple[Held, int]] = field(default_factory=list)
+    used: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Concatenating(_Holding):
     """Groups of exactly `capacity`: items one after the other, cut where a group is full. State: the items of the open group.
 
-    The layout says for each item which part of it, (begin, end), stands in the group. The last group of a pass may be short.
+    The layout says for each item which part of it, (begin, end), stands in the group. The last group of a pass may be short. An item of
+    no size is left out.
     """
 
     capacity: int
     weight: Weight
 
-    def initial(self) -> list[tuple[Held, int]]:
-        return []
+    def initial(self) -> _Open:
+        return _Open()
 
-    def restart(self, state: list[tuple[Held, int]]) -> list[tuple[Held, int]]:
-        return []
+    def restart(self, state: _Open) -> _Open:
+        return _Open()
 
-    def push(self, state: list[tuple[Held, int]], item: Held) -> tuple[list[tuple[Held, int]], Sequence[Group]]:
-        outs = []
+    def push(self, state: _Open, item: Held) -> tuple[_Open, Sequence[Group]]:
+        outs: list[Group] = []
         begin, size = 0, self.weight(item)
-        used = sum(self.weight(held) - start for held, start in state)
-        while used + size - begin >= self.capacity:
-            end = begin + self.capacity - used
-            outs.append(self._cut([*state, (item, begin)], end))
-            state, begin, used = [], end, 0
+        while begin < size and state.used + size - begin >= self.capacity:
+            end = begin + self.capacity - state.used
+            outs.append(self._cut([*state.parts, (item, begin)], end))
+            state, begin = _Open(), end
         if begin < size:
-            state.append((item, begin))
+            state.parts.append((item, begin))
+            state.used += size - begin
         return state, outs
 
-    def end(self, state: list[tuple[Held, int]]) -> tuple[list[tuple[Held, int]], Sequence[Group], bool]:
-        return [], [self._cut(state, self.weight(state[-1][0]))] if state else [], True
+    def end(self, state: _Open) -> tuple[_Open, Sequence[Group], bool]:
+        parts = state.parts
+        return _Open(), [self._cut(parts, self.weight(parts[-1][0]))] if parts else [], True
 
     def _cut(self, parts: list[tuple[Held, int]], end: int) -> Group:
         """Make a group whose last item ends at `end`."""
         ends = [*(self.weight(held) for held, _ in parts[:-1]), end]
         return Group([held for held, _ in parts], [(start, stop) for (_, start), stop in zip(parts, ends, strict=True)])
 
-    def held(self, state: list[tuple[Held, int]]) -> Sequence[Held]:
-        return [held for held, _ in state]
+    def held(self, state: _Open) -> Sequence[Held]:
+        return [held for held, _ in state.parts]
 
-    def save(self, state: list[tuple[Held, int]], first: int) -> list[list[int]]:
-        return [[held.number - first, start] for held, start in state]
+    def save(self, state: _Open, first: int) -> list[list[int]]:
+        return [[held.number - first, start] for held, start in state.parts]
 
     def numbers(self, saved: list[list[int]]) -> Sequence[int]:
+        _whole(start for _, start in saved)
         return _whole(number for number, _ in saved)
 
-    def load(self, saved: list[list[int]], found: Find) -> list[tuple[Held, int]]:
-        return [(found(number), start) for number, start in saved]
+    def load(self, saved: list[list[int]], found: Find) -> _Open:
+        parts = [(found(number), start) for number, start in saved]
+        return _Open(parts, sum(self.weight(held) - start for held, start in parts))
 
 
 @dataclass(slots=True)
@@ -322,6 +336,15 @@ def _numbers(items: Iterable[Held], first: int) -> list[int]:
 def _whole(numbers: Iterable[Any]) -> list[int]:
     """Check numbers of a saved state."""
     out = list(numbers)
-    if any(type(number) is not int or number < 0 for number in out):
-        raise ValueError("a number of an item that is none")
+    for number in out:
+        if type(number) is not int or number < 0:
+            raise _damaged(f"{number!r} for a number")
     return out
+
+
+def _damaged(words: str) -> StateDamaged:
+    return StateDamaged(
+        f"the state's fold state has {words}",
+        where="load_state_dict()",
+        fix="use an older checkpoint; this one would skip or repeat elements",
+    )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Iterable
 
-__all__ = ["Run", "Runs"]
+__all__ = ["Recording", "Run", "Runs"]
 
 Run = tuple[int, int]
 """Positions begin..end-1."""
@@ -62,3 +63,33 @@ class Runs:
         end = self._begins[place + 1] if place + 1 < len(self._begins) else length
         position = min(position, length)
         return position, max(position, min(end, length))
+
+
+class Recording:
+    """The order in which positions went on in an earlier run. Each is given once; what was not recorded comes at the end of its pass."""
+
+    __slots__ = ("_left", "_taken")
+
+    def __init__(self, runs: Iterable[tuple[int, int, int]]) -> None:
+        """Take (pass, begin, end) of each run, in order."""
+        self._left = deque(runs)
+        self._taken = Runs()
+
+    def start(self, done: Iterable[Run]) -> None:
+        """Leave out what was delivered of the pass that comes next."""
+        self._taken = Runs(done)
+
+    def next(self, pass_number: int, length: int) -> Run:
+        """Return the next run of a pass of `length` positions; (length, length) when none is left."""
+        while self._left and self._left[0][0] <= pass_number:
+            number, begin, end = self._left[0]
+            if number == pass_number:
+                found = self._taken.gap(begin, min(end, length))
+                if found[0] < found[1]:
+                    return found
+            self._left.popleft()
+        return self._taken.gap(0, length)
+
+    def take(self, begin: int, end: int) -> None:
+        """Book positions as given."""
+        self._taken.add(begin, end)

@@ -9,23 +9,44 @@ from typing import Any
 from penstock._plan.describe import function_name
 from penstock._plan.length import INFINITE, is_indexable, length_of, walk
 from penstock._plan.node import Map, Node, Prefetch, RaggedBatch, Repeat, Shard, Shuffle, Skip, Take
-from penstock._plan.random import wants_rng
+from penstock._plan.random import is_async, is_async_generator, wants_rng
 from penstock.errors import PlanError
 
 __all__ = [
     "bounded",
     "callable_argument",
     "count_argument",
+    "counts_argument",
     "finite",
     "indexable",
+    "no_async",
+    "no_async_generator",
     "no_rng",
     "seed_argument",
     "shared_workers",
     "shares_argument",
     "splittable",
+    "weights_argument",
 ]
 
 _LARGEST = 2**63
+
+
+def weights_argument(value: Any, count: int, operator: str) -> tuple[float, ...]:
+    """Return `count` positive finite weights; equal ones for None."""
+    if value is None:
+        return (1.0,) * count
+    try:
+        weights = tuple(float(weight) for weight in value)
+    except (TypeError, ValueError, OverflowError):  # no numbers, or larger than any float
+        weights = ()
+    if len(weights) != count or not all(0 < weight < INFINITE for weight in weights):
+        raise PlanError(
+            f"weights={value!r} are not {count} positive finite numbers",
+            where=f"{operator}()",
+            fix="give one weight per dataset, this one first; leave out a dataset that should give nothing",
+        )
+    return weights
 
 
 def count_argument(value: Any, name: str, operator: str, *, least: int = 0) -> int:
@@ -39,6 +60,17 @@ def count_argument(value: Any, name: str, operator: str, *, least: int = 0) -> i
             f"{name}={value!r} is not a whole number >= {least}", where=f"{operator}()", fix=f"give {name} a whole number >= {least}"
         )
     return number
+
+
+def counts_argument(values: Any, name: str, operator: str, *, least: int = 0) -> tuple[int, ...]:
+    """Return a list of whole numbers, each at least `least`."""
+    try:
+        items = list(values)
+    except TypeError:
+        raise PlanError(
+            f"{name}={values!r} is not a list of whole numbers", where=f"{operator}()", fix=f"give {name} a list, such as [{least + 1}]"
+        ) from None
+    return tuple(count_argument(value, name, operator, least=least) for value in items)
 
 
 def seed_argument(value: Any, operator: str) -> int:
@@ -82,6 +114,26 @@ def no_rng(fn: Any, operator: str) -> None:
         )
 
 
+def no_async(fn: Any, operator: str) -> None:
+    """Refuse an async function where its result is looked at here and now: a coroutine that nobody awaits is always true."""
+    if is_async(fn) or is_async_generator(fn):
+        raise PlanError(
+            f"{operator} does not await its function",
+            where=f"{operator}({function_name(fn)})",
+            fix=f"await in a map() before it, and let {operator} look at what that returned",
+        )
+
+
+def no_async_generator(fn: Any, operator: str) -> None:
+    """Refuse a function that gives many results one by one where one is asked for."""
+    if is_async_generator(fn):
+        raise PlanError(
+            "an async generator gives no single element to await",
+            where=f"{operator}({function_name(fn)})",
+            fix=f"return a list, and unfold it with flat_map(list) above this {operator}",
+        )
+
+
 def indexable(node: Node, operator: str, fix: str) -> None:
     """Refuse a child whose positions are only known by reading it."""
     if not is_indexable(node):
@@ -107,6 +159,12 @@ def splittable(node: Node) -> None:
 
 def shared_workers(node: Node, operator: str) -> None:
     """Refuse a branch with workers of its own: branches are computed inside one task."""
+    if any(isinstance(part, Map) and part.asynchronous for part in walk(node)):
+        raise PlanError(
+            f"an async function cannot be awaited inside a branch of {operator}: branches are computed inside one task",
+            where=f"map(async function) below {operator}()",
+            fix=f"put the async map above the {operator}, and let it pick its part of the element",
+        )
     if any(isinstance(part, Map) and part.concurrency is not None for part in walk(node)):
         raise PlanError(
             f"concurrency= has no effect inside a branch of {operator}",

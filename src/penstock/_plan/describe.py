@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,9 @@ from penstock._plan.node import (
     Enumerate,
     Filter,
     FlatMap,
+    Interleave,
     Map,
+    Mix,
     Node,
     PackSequences,
     PaddedBatch,
@@ -82,6 +84,11 @@ def describe(node: Node, *, saved: bool = False) -> str:
             return f"enumerate({node.start or ''})"
         case Concatenate() | Zip():
             return f"{type(node).__name__.lower()} of {len(node.children)}"
+        case Mix():
+            shares = "" if saved else _shares(node.history[-1][1])
+            return f"mix of {len(node.children)}{shares}{', all_exhausted' if node.restart else ''}"
+        case Interleave():
+            return f"interleave({node.name}, cycle_length={node.cycle_length}, block_length={node.block_length}) of {len(node.children)}"
         case Batch() | PaddedBatch() | RaggedBatch() | Window() | BucketByLength() | PackSequences():
             return _describe_group(node, saved)
         case RejectionResample():
@@ -127,6 +134,10 @@ def _extras(node: PaddedBatch | BucketByLength) -> str:
         for name, value in (("padded_shapes", node.padded_shapes), ("padding_values", node.padding_values))
         if value is not None
     )
+
+
+def _shares(weights: Sequence[float]) -> str:
+    return "" if len(set(weights)) == 1 else f" by {', '.join(f'{weight:g}' for weight in weights)}"
 
 
 def lines(node: Node, *, saved: bool = False, depth: int = 0) -> list[str]:

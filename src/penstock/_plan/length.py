@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from penstock._order.arithmetic import INFINITE, Length, batch_length, repeat_length, shard_length, window_length
+from penstock._order.mixing import Mixing, mixing
 from penstock._plan.node import (
     AnyBatch,
     BucketByLength,
     Concatenate,
     Filter,
     FlatMap,
+    Interleave,
+    Mix,
     Node,
     PackSequences,
     Pick,
@@ -25,7 +28,7 @@ from penstock._plan.node import (
     children_of,
 )
 
-__all__ = ["INFINITE", "STREAMS", "is_indexable", "length_of", "passes_of", "walk"]
+__all__ = ["INFINITE", "STREAMS", "is_indexable", "length_of", "mixing_of", "passes_of", "walk"]
 
 STREAMS = (Filter, FlatMap, Unbatch, ReadStream, BucketByLength, PackSequences, RejectionResample)
 """Nodes behind which only reading tells which element stands where."""
@@ -69,6 +72,10 @@ def length_of(node: Node) -> Length:
         case Zip():
             lengths = [length_of(child) for child in node.children]
             return None if None in lengths else min(length for length in lengths if length is not None)
+        case Mix():
+            return mixing_of(node).length
+        case Interleave():
+            return sum(int(length_of(child) or 0) for child in node.children)
         case _ if isinstance(node, AnyBatch):
             return batch_length(length_of(node.child), node.batch_size, node.drop_remainder)
         case Pick():
@@ -83,3 +90,8 @@ def passes_of(node: Node) -> int:
     """Return how many passes of its source one pass of the plan holds: by so much its epochs count up. Endless repeats count as one."""
     below = max((passes_of(child) for child in children_of(node)), default=1)
     return below * (node.count or 1) if isinstance(node, Repeat) else below
+
+
+def mixing_of(node: Mix) -> Mixing:
+    """Return the order of a mix."""
+    return mixing(node.history, [length_of(child) for child in node.children], restart=node.restart)

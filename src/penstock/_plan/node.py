@@ -12,6 +12,7 @@ from typing import Any
 from penstock._contracts.policy import Policy
 from penstock._contracts.source import IndexedSource, StreamSource
 from penstock._contracts.store import RecordStore
+from penstock._order.mixing import History
 
 __all__ = [
     "AnyBatch",
@@ -22,7 +23,9 @@ __all__ = [
     "Enumerate",
     "Filter",
     "FlatMap",
+    "Interleave",
     "Map",
+    "Mix",
     "Node",
     "PackSequences",
     "PaddedBatch",
@@ -62,7 +65,7 @@ class ReadStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Map:
-    """`fn(element)`, or `fn(element, rng=generator)` when `random`."""
+    """`fn(element)`, or `fn(element, rng=generator)` when `random`; awaited when `fn` is `async def`."""
 
     child: Node
     fn: Function
@@ -70,6 +73,7 @@ class Map:
     seed: int = 0
     random: bool = False
     concurrency: int | None = None
+    asynchronous: bool = False
     on_error: Policy | None = None
 
 
@@ -170,6 +174,28 @@ class Zip:
     """Tuples of one element of each child; as long as the shortest."""
 
     children: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Mix:
+    """Elements of all children in proportion to the last weights of `history`; earlier ones hold for what was delivered (after a resume).
+
+    With `restart` a child that has ended starts over, until each was seen whole; without, the first child that has ended ends it.
+    """
+
+    children: tuple[Node, ...]
+    history: History
+    restart: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Interleave:
+    """Elements of `cycle_length` children in turn, `block_length` of each; one that has ended gives its turn to the next child."""
+
+    children: tuple[Node, ...]
+    name: str
+    cycle_length: int
+    block_length: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -295,6 +321,8 @@ Node = (
     | Enumerate
     | Concatenate
     | Zip
+    | Mix
+    | Interleave
     | Batch
     | PaddedBatch
     | BucketByLength
@@ -312,6 +340,6 @@ def children_of(node: Node) -> tuple[Node, ...]:
     """Return the nodes that `node` reads from."""
     if isinstance(node, (Read, ReadStream)):
         return ()
-    if isinstance(node, (Concatenate, Zip)):
+    if isinstance(node, (Concatenate, Zip, Mix, Interleave)):
         return node.children
     return (node.child,)

@@ -7,7 +7,22 @@ from typing import NamedTuple
 
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._plan.length import length_of
-from penstock._plan.node import AnyBatch, Concatenate, Map, Node, Prefetch, Read, Repeat, Shard, Skip, Window, Zip, children_of
+from penstock._plan.node import (
+    AnyBatch,
+    Concatenate,
+    Interleave,
+    Map,
+    Mix,
+    Node,
+    Prefetch,
+    Read,
+    Repeat,
+    Shard,
+    Skip,
+    Window,
+    Zip,
+    children_of,
+)
 
 __all__ = ["GlobalPosition", "below_batches", "epoch_at", "global_position", "resharded", "shard_of"]
 
@@ -22,7 +37,7 @@ class GlobalPosition(NamedTuple):
 def epoch_at(root: Node, position: int, epoch: int = 0) -> int:
     """Return the pass that root position `position` belongs to, counted by the repeats of an indexable plan in its pass `epoch`."""
     node = root
-    while not isinstance(node, (Read, Zip)):
+    while not isinstance(node, (Read, Zip, Mix, Interleave)):
         if isinstance(node, Concatenate):
             if not node.parts_of_one:
                 break

@@ -49,7 +49,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods):
         return type(self)(self._root, _options(self._options, options))
 
     def feed(self, *, listeners: Sequence[Listener] = (), **options: Any) -> Feed:
-        """Return a new feed. Options as in `ps.Options`: num_workers, executor, memory_bytes, grace_period_s.
+        """Return a new feed. Options as in `ps.Options`: how many workers, how much memory, how long to wait.
 
         Args:
             listeners: callables that are given every event of the engine, from its threads; they must be quick.

@@ -78,8 +78,8 @@ class GroupMethods(Chaining):
         """
         check.callable_argument(length_fn, "bucket_by_length")
         check.no_rng(length_fn, "bucket_by_length")
-        boundaries = tuple(check.count_argument(value, "bucket_boundaries", "bucket_by_length", least=1) for value in bucket_boundaries)
-        sizes = tuple(check.count_argument(value, "bucket_batch_sizes", "bucket_by_length", least=1) for value in bucket_batch_sizes)
+        boundaries = check.counts_argument(bucket_boundaries, "bucket_boundaries", "bucket_by_length", least=1)
+        sizes = check.counts_argument(bucket_batch_sizes, "bucket_batch_sizes", "bucket_by_length", least=1)
         if list(boundaries) != sorted(set(boundaries)) or len(sizes) != len(boundaries) + 1:
             raise PlanError(
                 f"bucket_boundaries={list(boundaries)} with bucket_batch_sizes={list(sizes)}",
@@ -108,15 +108,16 @@ class GroupMethods(Chaining):
         Args:
             length: tokens per row.
             num_bins: open rows: a sequence goes whole into the first that has room; when none has, the fullest one is delivered (first
-                fit). A longer sequence than `length` is an error.
+                fit). A longer sequence than `length` is an error, one of no tokens is left out.
             split: put the sequences one after the other instead, and cut them where a row is full: no padding but in the last row of
                 a pass. The parts of a cut sequence are segments of their own.
             padding_value: of the fields behind the last token.
         """
+        bins = check.count_argument(num_bins, "num_bins", "pack_sequences", least=1)
         node = plan.PackSequences(
             child=self._root,
             length=check.count_argument(length, "length", "pack_sequences", least=1),
-            num_bins=None if split else check.count_argument(num_bins, "num_bins", "pack_sequences", least=1),
+            num_bins=None if split else bins,
             padding_value=padding_value,
         )
         return self._with(node)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Self
 
 from penstock._plan import check
 from penstock._plan import node as plan
-from penstock._plan.length import is_indexable
+from penstock._plan.describe import function_name
+from penstock._plan.length import is_indexable, length_of
 from penstock.dataset.chaining import LATER, Chaining, branches
 from penstock.errors import PlanError
 
@@ -86,3 +88,68 @@ class OrderMethods(Chaining):
     def zip(self, other: Chaining, *more: Chaining) -> Self:
         """Pair the elements of several datasets in tuples, as many as the shortest has."""
         return self._with(plan.Zip(children=branches((self, other, *more), "zip")))
+
+    def mix(
+        self,
+        other: Chaining,
+        *more: Chaining,
+        weights: Sequence[float] | None = None,
+        stop: Literal["first_exhausted", "all_exhausted"] = "first_exhausted",
+    ) -> Self:
+        """Take elements of this dataset and the others in turn, in proportion to `weights`.
+
+        Nothing is drawn: which dataset gives element t is arithmetic, and before any t each has given its share of t, less or more a few
+        elements (3/4 of the binary logarithm of the number of datasets). A state may be loaded with other weights, if every operator above
+        is a map, take, skip, shard, enumerate, batch or prefetch: the new ones hold for what follows.
+
+        Args:
+            other: a second dataset.
+            *more: further ones.
+            weights: one positive number per dataset, this one first; equal by default. Their sum does not matter.
+            stop: "first_exhausted" ends before the first element that a dataset does not have. With "all_exhausted" a dataset that has
+                ended starts over, as its next epoch, until each was seen whole at least once.
+
+        Raises:
+            PlanError: for other weights; for a dataset behind a filter, flat_map or generator; and with "all_exhausted" for one that is
+                endless or empty.
+        """
+        roots = branches((self, other, *more), "mix")
+        if stop not in ("first_exhausted", "all_exhausted"):
+            raise PlanError(f"stop={stop!r} is no way to stop", where="mix()", fix="give 'first_exhausted' or 'all_exhausted'")
+        shares = check.weights_argument(weights, len(roots), "mix")
+        for number, root in enumerate(roots if stop == "all_exhausted" else ()):
+            check.finite(root, "mix(stop='all_exhausted')", "take(n) of the endless dataset, or stop='first_exhausted'")
+            if length_of(root) == 0:
+                raise PlanError(f"dataset {number} is empty and cannot start over", where="mix(stop='all_exhausted')", fix="leave it out")
+        node = plan.Mix(children=roots, history=((0, shares),), restart=stop == "all_exhausted")
+        check.bounded(node, "mix")
+        return self._with(node)
+
+    def interleave(self, fn: Callable[[Any], Chaining], cycle_length: int | None = None, block_length: int = 1) -> Self:
+        """Make a dataset of each element, and take elements of `cycle_length` of them in turn, `block_length` from each.
+
+        The order is tf.data's: a dataset keeps its place in the cycle until it gives less than `block_length` (or nothing) at its turn;
+        when that place comes round again, the next dataset begins there. `fn` is called now, once per element, in this thread.
+
+        Args:
+            fn: takes one element and returns a Dataset whose length and positions are known.
+            cycle_length: how many are open at a time; all of them by default.
+            block_length: how many elements one turn gives.
+
+        Raises:
+            PlanError: when this dataset, or one that `fn` returns, is endless or stands behind a filter, flat_map or generator.
+        """
+        check.callable_argument(fn, "interleave")
+        check.indexable(self._root, "interleave", LATER)
+        check.finite(self._root, "interleave", "take(n) first: the datasets are made when the pipeline is")
+        cycle = None if cycle_length is None else check.count_argument(cycle_length, "cycle_length", "interleave", least=1)
+        block = check.count_argument(block_length, "block_length", "interleave", least=1)
+        from penstock._engine.peek import Peek
+
+        outer = Peek(self._root)
+        roots = branches([fn(outer.element(place)) for place in range(int(length_of(self._root) or 0))], "interleave")
+        for root in roots:
+            check.finite(root, "interleave", "take(n) of each dataset")
+        node = plan.Interleave(children=roots, name=function_name(fn), cycle_length=cycle or max(1, len(roots)), block_length=block)
+        check.bounded(node, "interleave")
+        return self._with(node)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.transform import Scratch
+from penstock._contracts.transform import FusedTransform, Scratch, Transform
 from penstock.errors import DecodeError, PlanError, SpecError
 from penstock.image.exif import orient
 from penstock.image.header import Header, damaged, read_header, verify_png
@@ -52,6 +52,31 @@ class Decode(Operator):
         if header.kind == "JPEG":
             return self._jpeg(data, header, scratch, out)
         return self._other(data, header, scratch, out)
+
+    def fuse(self, following: Sequence[Transform]) -> FusedTransform | None:
+        """Return this operator with as many of the following ones as can be done in one, or None."""
+        from penstock.image.fused import fused
+
+        return fused([self, *following])
+
+    def usual(self, value: Any, scratch: Scratch) -> NDArray[np.uint8] | None:
+        """Decode the usual image, an upright three-channel JPEG, into scratch; return None for every other, which `apply` looks at.
+
+        Raises:
+            DecodeError: the bytes are damaged behind the header.
+        """
+        if type(value) is not bytes and type(value) is not memoryview:
+            return None
+        header = read_header(value, self.place_name())
+        height, width = header.height, header.width
+        if header.kind != "JPEG" or header.orientation != 1 or header.channels == 4 or height * width > self.max_pixels:
+            return None
+        buffer = scratch.take(self.tag, (height, width, 3), _UINT8)
+        try:
+            load_simplejpeg().decode_jpeg(value, "RGB", buffer=buffer, strict=True)
+        except ValueError as error:
+            raise damaged("JPEG", str(error), value, self.place_name()) from error
+        return buffer
 
     def _jpeg(self, data: bytes | memoryview, header: Header, scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
         num_channels = 4 if header.channels == 4 else 3 if self.mode == "RGB" else 1

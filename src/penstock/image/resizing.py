@@ -14,11 +14,16 @@ from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
 from penstock.image.operator import Operator, as_size, check_image, hand_over, load_cv2, names, place, run_now
 
-__all__ = ["RandomResizedCrop", "Resize", "crop_box", "random_resized_crop", "resize"]
+__all__ = ["INTERPOLATIONS", "Box", "RandomResizedCrop", "Resize", "crop_box", "random_resized_crop", "resize"]
 
 Interpolation = Literal["linear", "area", "nearest", "cubic"]
 
-_CODES = {"nearest": 0, "linear": 1, "cubic": 2, "area": 3}  # cv2.INTER_*
+INTERPOLATIONS = {"nearest": 0, "linear": 1, "cubic": 2, "area": 3}
+"""The names of cv2.INTER_*."""
+
+Box = tuple[int, int, int, int, tuple[int, int]]
+"""Top, left, height and width of a part of an image, and the (height, width) that it is resized to."""
+
 _DTYPES = (np.dtype(np.uint8), np.dtype(np.float32))
 _TRIES = 10  # torchvision's number
 
@@ -42,11 +47,14 @@ class Resize(Operator):
             SpecError: `value` is not a uint8 or float32 image.
         """
         check_image(self, value, _DTYPES)
+        return _resized(self, value, value, self.box(value.shape[0], value.shape[1], draws)[4], scratch, out)
+
+    def box(self, height: int, width: int, draws: Sequence[float]) -> Box:
+        """Return the part of an image of `height` x `width` that is resized, which is all of it, and to what size."""
         size = self.size
         if isinstance(size, int):
-            height, width = value.shape[:2]
             size = (size, size * width // height) if height <= width else (size * height // width, size)
-        return _resized(self, value, value, size, scratch, out)
+        return 0, 0, height, width, size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +82,10 @@ class RandomResizedCrop(Operator):
         check_image(self, value, _DTYPES)
         top, left, height, width = crop_box(value.shape[0], value.shape[1], draws, self.scale, self.ratio)
         return _resized(self, value, value[top : top + height, left : left + width], self.size, scratch, out)
+
+    def box(self, height: int, width: int, draws: Sequence[float]) -> Box:
+        """Return the part of an image of `height` x `width` that is resized, and to what size."""
+        return *crop_box(height, width, draws, self.scale, self.ratio), self.size
 
 
 def crop_box(
@@ -114,7 +126,7 @@ def _resized(
     if (height, width) == size:
         return hand_over(view, scratch, out)
     target = place(operator.tag, (*size, num_channels), value.dtype, value, scratch, out)
-    result = load_cv2().resize(view, (size[1], size[0]), dst=target, interpolation=_CODES[operator.interpolation])
+    result = load_cv2().resize(view, (size[1], size[0]), dst=target, interpolation=INTERPOLATIONS[operator.interpolation])
     if result is not target:  # OpenCV may refuse a dst without telling
         np.copyto(target, result.reshape(target.shape))
     return target
@@ -216,9 +228,11 @@ def random_resized_crop(
 
 
 def _check_interpolation(interpolation: str, operator: str) -> None:
-    if interpolation not in _CODES:
+    if interpolation not in INTERPOLATIONS:
         raise PlanError(
-            f"interpolation={interpolation!r} is not known", where=f"image.{operator}", fix=f"give one of {', '.join(sorted(_CODES))}"
+            f"interpolation={interpolation!r} is not known",
+            where=f"image.{operator}",
+            fix=f"give one of {', '.join(sorted(INTERPOLATIONS))}",
         )
 
 

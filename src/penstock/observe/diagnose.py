@@ -48,6 +48,10 @@ def explain(snapshot: Snapshot) -> str:
         )
     width = max((len(stage.name) for stage in snapshot.stages), default=0)
     lines += [f"  stage:  {stage.name:{width}}  {_stage_line(stage, snapshot)}" for stage in snapshot.stages]
+    if snapshot.padding_share is not None:
+        lines.append(
+            f"  packed: {snapshot.packed_tokens:,} tokens in {snapshot.packed_places:,} places, {_percent(snapshot.padding_share)} padding"
+        )
     lines += [f"  failed: {_failure_line(stage)}" for stage in snapshot.failures]
     lines += [f"  advice: {sentence}" for sentence in verdict.advice]
     lines += [f"  notice: {text}" for text in snapshot.notices[-3:]]

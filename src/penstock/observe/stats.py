@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, ElementRetried, Event, Notice
+from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, ElementRetried, Event, Notice, RowsPacked
 
 __all__ = ["ConsumerStats", "FailureStats", "Snapshot", "StageStats", "Stats"]
 
@@ -81,7 +81,8 @@ class Snapshot:
     """The figures of a run up to now.
 
     `elapsed_s` runs from the first event's start to the last event. `machine_share` is the part of the whole machine's CPU time since
-    the first event that was in use, by this program or any other; None where the system does not tell. `num_skipped` and `num_replaced`
+    the first event that was in use, by this program or any other; None where the system does not tell. `packed_tokens` of
+    `packed_places` in the rows of `pack_sequences` hold a token. `num_skipped` and `num_replaced`
     include those before the state that the run began with; they may be ahead of what was delivered, as the reading is.
     """
 
@@ -94,6 +95,13 @@ class Snapshot:
     failures: tuple[FailureStats, ...] = ()
     num_skipped: int = 0
     num_replaced: int = 0
+    packed_tokens: int = 0
+    packed_places: int = 0
+
+    @property
+    def padding_share(self) -> float | None:
+        """Return the part of all packed rows that is padding; None when nothing was packed."""
+        return 1 - self.packed_tokens / self.packed_places if self.packed_places else None
 
 
 @dataclass(slots=True)
@@ -132,6 +140,8 @@ class Stats:
         self._num_batches = 0
         self._ready_sum = 0
         self._num_handovers = 0
+        self._packed_tokens = 0
+        self._packed_places = 0
         self._failures: dict[str, dict[str, int]] = {}
         self._before = 0, 0
 
@@ -179,6 +189,8 @@ class Stats:
                 consumer=self._consumer(),
                 notices=tuple(self._notices),
                 machine_share=_machine_share(self._machine),
+                packed_tokens=self._packed_tokens,
+                packed_places=self._packed_places,
                 failures=self._failure_stats(),
                 num_skipped=self._before[0] + sum(counts["skipped"] for counts in self._failures.values()),
                 num_replaced=self._before[1] + sum(counts["replaced"] for counts in self._failures.values()),
@@ -212,6 +224,9 @@ class Stats:
                 self._add_block(event)
             elif isinstance(event, BatchDelivered):
                 self._add_delivery(event)
+            elif isinstance(event, RowsPacked):
+                self._packed_tokens += event.num_used
+                self._packed_places += event.num_places
             elif isinstance(event, Notice):
                 self._notices.append(event.text)
             elif isinstance(event, (ElementLost, ElementRetried)):

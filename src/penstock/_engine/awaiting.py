@@ -1,0 +1,54 @@
+"""The task of an async stage: its elements before they are awaited, and what it leaves when they are. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from penstock._engine.unit import Failure, Task
+from penstock._ops.awaited import Outcome
+from penstock._ops.block import Block
+
+__all__ = ["begun", "ended"]
+
+
+def begun(task: Task) -> Block | None:
+    """Return the elements of a task, or None when a row before them failed meanwhile: nobody wants them any more."""
+    unit = task.unit
+    assert unit is not None
+    given = unit.given  # before looking at `finishing`: who finishes the unit takes it away
+    if unit.finishing or task.begin >= unit.limit:
+        return None
+    if task.block is not None:
+        return task.block
+    assert given is not None
+    return given.select(slice(task.begin, task.end))
+
+
+def ended(task: Task, block: Block, outcomes: Sequence[Outcome], stage: str) -> tuple[Block | None, int, Failure | None]:
+    """Return what `run_task` returns: (the block for the next stage or None, the first row that is not done, the failure or None).
+
+    Args:
+        task: what was claimed.
+        block: its elements, from `begun`.
+        outcomes: one per element; when one failed, it is the last, and those behind it are missing.
+        stage: the name for errors.
+    """
+    values = [outcome.value for outcome in outcomes]
+    last = outcomes[-1] if outcomes else None
+    if last is None or last.error is None:
+        out = block.with_rows(values)
+        out.origins = block.origins
+        return out, task.end, None
+    failed = len(outcomes) - 1
+    row = failed if block.origins is None else int(block.origins[failed])
+    failure = Failure(task.begin + row, last.error, stage, last.worker)
+    if row == 0:
+        return None, task.begin, failure
+    # Behind a flat_map other results of the failed row may stand before the failed one: the row goes as a whole.
+    count = row if block.origins is None else int(np.searchsorted(block.origins, row))
+    kept = block.select(slice(0, count))
+    out = kept.with_rows(values[:count])
+    out.origins = kept.origins
+    return out, task.begin + row, failure

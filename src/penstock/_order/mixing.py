@@ -1,0 +1,231 @@
+"""Which child of a `mix` gives the element at a position, and which of its elements that is: exact proportions, no drift.
+
+The children are the leaves of a balanced binary tree. Of the first t elements that pass a node, floor(t * p / 2**63 + 1/2) go left, where p
+is the left side's share of the weights as a whole number of 2**63rds. So every count is a function of t alone. With h levels a count is
+never further from weight * t than 3/4 of h: each level rounds by 1/2 and, up to t = 2**62, its p by 1/4. Over any window that is 3/2 of h.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._order.arithmetic import INFINITE, Length
+
+__all__ = ["History", "Mixing", "Tree", "lasting", "mixed_parts", "mixing", "tree_of"]
+
+Ints = NDArray[np.int64]
+Words = NDArray[np.uint64]
+Part = tuple[int, Ints, Ints, Ints]
+History = tuple[tuple[int, tuple[float, ...]], ...]
+"""(first position, weights from there on), beginning with position 0."""
+
+_ONE, _HALF = 2**63, 2**62
+_LOW32 = np.uint64(2**32 - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """Proportions of a balanced binary tree over `num_children` leaves.
+
+    Attributes:
+        nodes: (p, left, right), the root first; a side is the number of a node, or ~child.
+        paths: of each child, from the root: (p, whether it lies left).
+    """
+
+    num_children: int
+    nodes: tuple[tuple[int, int, int], ...]
+    paths: tuple[tuple[tuple[int, bool], ...], ...]
+
+    @property
+    def height(self) -> int:
+        """The most steps from the root to a child."""
+        return max(map(len, self.paths))
+
+    def counts(self, position: int) -> list[int]:
+        """Return how many of the first `position` elements each child gives."""
+        return [_along(path, position) for path in self.paths]
+
+    def reach(self, child: int, count: int) -> int:
+        """Return the largest position before which `child` gives at most `count` elements."""
+        for p, left in reversed(self.paths[child]):
+            count = ((count + 1) * _ONE - _HALF - 1) // p if left else (count * _ONE + _HALF) // (_ONE - p)
+        return count
+
+    def parts(self, positions: Ints) -> Iterator[tuple[int, Ints, Ints]]:
+        """Yield (child, offsets into `positions`, places in the child) for each child that gives some of them, in ascending order."""
+        steps = np.arange(len(positions), dtype=np.int64)
+        first = int(positions[0]) if len(positions) else 0
+        running = bool((positions == steps + first).all())
+        numbers = steps.view(np.uint64)
+        stack: list[tuple[int, Ints, int, Words]] = [(0 if self.nodes else ~0, steps, first if running else 0, positions.view(np.uint64))]
+        while stack:
+            node, offsets, start, places = stack.pop()
+            count = len(offsets)
+            if count == 0:
+                continue
+            if node < 0:
+                yield ~node, offsets, (steps[:count] + start if running else places.view(np.int64))
+                continue
+            p, left, right = self.nodes[node]
+            goes_left = _goes_left(numbers[:count] if running else places, p, start)
+            lefts, rights = goes_left.nonzero()[0], (~goes_left).nonzero()[0]  # `take` of these needs half the time of a boolean index
+            if running:  # one element after the other: so are those of either side, and their first place says it all
+                before = _before(start, p)
+                stack.append((right, offsets.take(rights), start - before, places))
+                stack.append((left, offsets.take(lefts), before, places))
+            else:
+                below = _all_before(places, p)
+                stack.append((right, offsets.take(rights), 0, (places - below).take(rights)))
+                stack.append((left, offsets.take(lefts), 0, below.take(lefts)))
+
+
+@lru_cache(maxsize=64)
+def tree_of(weights: tuple[float, ...]) -> Tree:
+    """Return the tree of positive finite weights; exact for any of them but for the rounding of each p."""
+    exact = [Fraction(weight) for weight in weights]
+    nodes: list[tuple[int, int, int]] = []
+    paths: list[tuple[tuple[int, bool], ...]] = []
+
+    def split(first: int, stop: int, path: tuple[tuple[int, bool], ...]) -> int:
+        if stop - first == 1:
+            paths.append(path)
+            return ~first
+        middle = (first + stop + 1) // 2
+        left = sum(exact[first:middle], Fraction(0))
+        p = round(_ONE * left / (left + sum(exact[middle:stop], Fraction(0))))
+        p = min(max(p, 1), _ONE - 1)
+        number = len(nodes)
+        nodes.append((p, 0, 0))
+        nodes[number] = (p, split(first, middle, (*path, (p, True))), split(middle, stop, (*path, (p, False))))
+        return number
+
+    split(0, len(exact), ())
+    return Tree(num_children=len(exact), nodes=tuple(nodes), paths=tuple(paths))
+
+
+def _before(position: int, p: int) -> int:
+    return (position * p + _HALF) >> 63
+
+
+def _along(path: tuple[tuple[int, bool], ...], position: int) -> int:
+    for p, left in path:
+        position = _before(position, p) if left else position - _before(position, p)
+    return position
+
+
+def _goes_left(places: Words, p: int, start: int) -> NDArray[np.bool_]:
+    """Tell of each place start + places whether its element goes left: whether floor(x * p / 2**63 + 1/2) grows behind it.
+
+    That depends on what lies below the point alone: in 2**64ths, products may wrap.
+    """
+    remainder = places * np.uint64(2 * p)
+    remainder += np.uint64(2 * (start * p + _HALF) % 2**64)
+    found: NDArray[np.bool_] = remainder >= np.uint64(2**64 - 2 * p)
+    return found
+
+
+def _all_before(places: Words, p: int) -> Words:
+    """Return floor(places * p / 2**63 + 1/2): 128-bit products from 32-bit halves."""
+    high, low = places >> np.uint64(32), places & _LOW32
+    p_high, p_low = np.uint64(p >> 32), np.uint64(p & 0xFFFFFFFF)
+    inner = high * p_low + (low * p_low >> np.uint64(32))
+    cross = low * p_high + (inner & _LOW32)
+    above = high * p_high + (inner >> np.uint64(32)) + (cross >> np.uint64(32))
+    below = places * np.uint64(p)
+    rounded = below + np.uint64(_HALF)
+    above += rounded < below
+    before: Words = (above << np.uint64(1)) | (rounded >> np.uint64(63))
+    return before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixing:
+    """An order over children of known lengths, whose weights may have changed on the way.
+
+    Attributes:
+        starts: the first position of each stretch of equal weights.
+        trees: of each stretch.
+        bases: how many elements each child gave before each stretch.
+        lengths: of the children.
+        restart: whether a child that has ended starts over as its next pass.
+        length: of the whole.
+        passes: how many passes of each child one pass of the whole touches.
+    """
+
+    starts: tuple[int, ...]
+    trees: tuple[Tree, ...]
+    bases: tuple[tuple[int, ...], ...]
+    lengths: tuple[Length, ...]
+    restart: bool
+    length: Length
+    passes: tuple[int, ...]
+
+    def counts(self, position: int) -> list[int]:
+        """Return how many elements each child gives before `position`."""
+        stretch = sum(start <= position for start in self.starts) - 1
+        found = self.trees[stretch].counts(position - self.starts[stretch])
+        return [base + count for base, count in zip(self.bases[stretch], found, strict=True)]
+
+
+def mixing(history: History, lengths: Sequence[Length], *, restart: bool) -> Mixing:
+    """Return the order of children of `lengths` (INFINITE for endless ones) under the weights of `history`.
+
+    Without `restart` it ends before the first element that a child does not have; with it, behind the last element that comes for the
+    first time.
+    """
+    starts = tuple(start for start, _ in history)
+    trees = tuple(tree_of(weights) for _, weights in history)
+    bases = [(0,) * len(lengths)]
+    for number in range(1, len(starts)):
+        gained = trees[number - 1].counts(starts[number] - starts[number - 1])
+        bases.append(tuple(base + more for base, more in zip(bases[-1], gained, strict=True)))
+    length: int | float = 0
+    for number, (tree, base) in enumerate(zip(trees, bases, strict=True)):
+        length = starts[number] + lasting(tree, base, lengths, restart=restart)
+        if number + 1 == len(starts) or length < starts[number + 1]:
+            break
+    once = (1,) * len(lengths)
+    out = Mixing(starts=starts, trees=trees, bases=tuple(bases), lengths=tuple(lengths), restart=restart, length=length, passes=once)
+    if not restart:
+        return out
+    passes = (max(1, -(-count // int(own or 1))) for count, own in zip(out.counts(int(length)), lengths, strict=True))
+    return replace(out, passes=tuple(passes))
+
+
+def lasting(tree: Tree, base: Sequence[int], lengths: Sequence[Length], *, restart: bool) -> int | float:
+    """Return how many elements come under `tree` until the end, when the children have given `base` elements before."""
+    left = [(child, int(length) - base[child]) for child, length in enumerate(lengths) if length is not None and length != INFINITE]
+    if restart:
+        return max((tree.reach(child, count - 1) + 1 for child, count in left if count > 0), default=0)
+    return min((tree.reach(child, count) for child, count in left), default=INFINITE)
+
+
+def mixed_parts(mixing: Mixing, epochs: Ints, positions: Ints) -> list[Part]:
+    """Return (child, offsets into `positions`, epochs and places in the child) for each run of elements of one child."""
+    out: list[Part] = []
+    for offsets, stretch in _stretches(mixing, positions):
+        start, base = mixing.starts[stretch], mixing.bases[stretch]
+        own = positions if offsets is None else positions[offsets]
+        for child, found, places in mixing.trees[stretch].parts(own - start if start else own):
+            numbers = places + base[child] if base[child] else places
+            spots = found if offsets is None else offsets[found]
+            below, length = epochs[spots], mixing.lengths[child]
+            if mixing.restart and length:
+                number = numbers // int(length)
+                below, numbers = below * mixing.passes[child] + number, numbers - number * int(length)
+            out.append((child, spots, below, numbers))
+    return out
+
+
+def _stretches(mixing: Mixing, positions: Ints) -> list[tuple[Ints | None, int]]:
+    """Return (offsets of the positions, stretch) for each stretch that is touched; None for all positions."""
+    if len(mixing.starts) == 1 or len(positions) == 0:
+        return [(None, 0)]
+    number = np.searchsorted(np.asarray(mixing.starts, np.int64), positions, side="right") - 1
+    return [(np.flatnonzero(number == stretch), stretch) for stretch in np.unique(number).tolist()]

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+
+from penstock._engine.lanes import Lanes
+from penstock._engine.private_loop import gather_alone
+from penstock._ops.awaited import AwaitedOp, Outcome
+from penstock._ops.block import Block
+
+
+def block_of(rows: list[Any]) -> Block:
+    count = len(rows)
+    return Block(np.zeros(count, np.int64), np.arange(count), np.zeros(count, np.uint64), rows=rows)
+
+
+def lanes_of(fn: Any, concurrency: int, **hooks: Any) -> Lanes:
+    def wrong(error: BaseException) -> None:
+        raise AssertionError from error
+
+    return Lanes(AwaitedOp(fn, "fn", 0, 0, False, concurrency, gather_alone), hooks.pop("on_error", wrong), **hooks)
+
+
+async def run(lanes: Lanes, *blocks: list[Any]) -> list[list[Outcome]]:
+    """Run blocks and return their outcomes in the order of the blocks."""
+    futures = [asyncio.get_running_loop().create_future() for _ in blocks]
+    for rows, future in zip(blocks, futures, strict=True):
+        lanes.add(block_of(rows), lambda outcomes, _, future=future: future.set_result(outcomes))  # type: ignore[misc]
+    try:
+        return list(await asyncio.gather(*futures))
+    finally:
+        await lanes.cancel()
+
+
+def test_calls_begin_in_order_over_all_blocks_and_no_more_at_once_than_there_are_lanes() -> None:
+    begun: list[int] = []
+    ends: list[tuple[int, bool]] = []
+
+    async def fn(x: int) -> int:
+        begun.append(x)
+        assert len(lanes) <= 3
+        for _ in range(7 - x):
+            await asyncio.sleep(0)
+        return -x
+
+    counts: list[int] = []
+    lanes = lanes_of(
+        fn, 3, on_begin=lambda: counts.append(lanes.num_started), on_end=lambda lane, begin, end: ends.append((lane, begin <= end))
+    )
+    found = asyncio.run(run(lanes, [0, 1], [2, 3, 4], [5, 6]))
+    assert [[outcome.value for outcome in outcomes] for outcomes in found] == [[0, -1], [-2, -3, -4], [-5, -6]]
+    assert begun == list(range(7))
+    assert len(ends) == lanes.num_started == counts[-1] == 7
+    assert {lane for lane, _ in ends} == {0, 1, 2}
+
+
+def test_a_failure_cancels_what_stands_behind_it_in_its_block_only() -> None:
+    cancelled: list[int] = []
+
+    async def fn(x: int) -> int:
+        try:
+            if x == 1:
+                await asyncio.sleep(0)
+                raise LookupError(x)
+            if 1 < x < 5:
+                await asyncio.Event().wait()
+            for _ in range(5):
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            cancelled.append(x)
+            raise
+        return x
+
+    first, second = asyncio.run(run(lanes_of(fn, 4), [0, 1, 2, 3, 4], [5, 6]))
+    assert first[0].value == 0  # wanted, and waited for
+    assert isinstance(first[1].error, LookupError)
+    assert len(first) == 2
+    assert [outcome.value for outcome in second] == [5, 6]
+    assert cancelled == [2, 3]  # 4 was never begun
+
+
+def test_an_earlier_failure_that_comes_later_wins() -> None:
+    async def fn(x: int) -> int:
+        for _ in range(9 - x):
+            await asyncio.sleep(0)
+        raise LookupError(x)
+
+    (found,) = asyncio.run(run(lanes_of(fn, 4), [0, 1, 2]))
+    assert [str(outcome.error) for outcome in found] == ["0"]
+
+
+def test_a_context_of_its_own_for_every_call() -> None:
+    import contextvars
+
+    variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=-1)
+
+    async def fn(x: int) -> int:
+        before = variable.get()
+        variable.set(x)
+        return before
+
+    (found,) = asyncio.run(run(lanes_of(fn, 1), [0, 1, 2]))
+    assert [outcome.value for outcome in found] == [-1, -1, -1]
+
+
+def test_cancel_waits_for_what_cleans_up() -> None:
+    ended: list[int] = []
+
+    async def fn(x: int) -> int:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append(x)
+        return x
+
+    async def main() -> None:
+        lanes = lanes_of(fn, 2)
+        lanes.add(block_of([0, 1, 2]), lambda *_: ended.append(-1))
+        await asyncio.sleep(0)
+        await lanes.cancel()
+        assert len(lanes) == 0
+
+    asyncio.run(main())
+    assert sorted(ended) == [0, 1]
+
+
+def test_what_a_hook_raises_is_heard() -> None:
+    heard: list[BaseException] = []
+
+    async def fn(x: int) -> int:
+        return x
+
+    async def main() -> None:
+        lanes = lanes_of(fn, 2, on_error=heard.append)
+        lanes.add(block_of([0]), lambda *_: heard[0])
+        while not heard:
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert isinstance(heard[0], IndexError)

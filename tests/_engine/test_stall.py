@@ -1,0 +1,185 @@
+"""What counts as a stall and what is said about it: figures and facts in, words out; nothing runs here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock._engine.stall import Frame, Kind, RunClock, Situation, WorkerFacts, counted_ns, report, slice_of
+
+MS = 1_000_000
+
+
+def frame(text: str, file: str = "train.py", function: str = "decode", line: int = 33) -> Frame:
+    return Frame(file, line, function, text)
+
+
+def worker(text: str = "step()", **changed: Any) -> WorkerFacts:
+    facts: dict[str, Any] = {
+        "index": 1, "thread": "penstock-workers-1", "stage": "decode", "element": "element epoch 0 index 412 (a.jpg)",
+        "lasted_s": 60.04, "cpu_share": 0.0, "stack": (frame(text),), "stuck": True,
+    }  # fmt: skip
+    return WorkerFacts(**{**facts, **changed})
+
+
+def situation(*busy: WorkerFacts, kind: Kind = "stuck", **changed: Any) -> Situation:
+    facts: dict[str, Any] = {
+        "kind": kind, "waited_s": 61.0, "timeout_s": 60.0, "busy": busy, "idle": ("3 of 4 shared workers: nothing to do",),
+        "kept": 0, "limit": 6, "state": "state: 0 ready, segments []",
+    }  # fmt: skip
+    return Situation(**{**facts, **changed})
+
+
+def test_the_whole_report_of_one_stuck_worker() -> None:
+    other = worker(index=0, thread="penstock-workers-0", stage="augment", lasted_s=0.25, stuck=False, stack=(frame("turn(x)", line=9),))
+    found = report(situation(worker("with lock:"), other, kept=2))
+    assert found.what == (
+        "worker 1 has been with one element of stage 'decode' for 60.0 s; likely cause: a lock or event that nobody releases, in "
+        "train.py:33 in decode"
+    )
+    assert found.where.replace("\n         ", "\n").splitlines() == [
+        "stage 'decode', worker 1 (penstock-workers-1), element epoch 0 index 412 (a.jpg)",
+        "it used 0 % of a CPU: it waits; its stack, innermost call last:",
+        "  train.py:33 in decode: with lock:",
+        "the consumer has waited 61.0 s in next() (stall_timeout_s=60)",
+        "meanwhile:",
+        f"  worker 0 (penstock-workers-0): stage 'augment' for 0.2 s, {other.element}, at train.py:9 in decode: turn(x)",
+        "  3 of 4 shared workers: nothing to do",
+        "  batches that the consumer keeps: 2 (so many may be in flight: 6)",
+    ]
+    assert found.fix == "check who holds it: the thread that calls next() must not hold what a worker needs; give the wait a timeout"
+
+
+LIBRARY = "/usr/lib/python3.12/"
+WAITING = (frame("self.not_empty.wait()", f"{LIBRARY}queue.py", "Queue.get"), frame("waiter.acquire()", f"{LIBRARY}threading.py", "wait"))
+
+
+@pytest.mark.parametrize(
+    ("stuck", "cause", "fix"),
+    [
+        (worker(cpu_share=0.97), "a loop without end, or a very expensive element, in train.py:33 in decode", "if it is only expensive"),
+        (worker(stack=(frame("q.get()"), *WAITING)), "an empty source: it waits for a queue into which nobody puts anything", "who fills"),
+        (worker("row = results.get()"), "an empty source: it waits for a queue", "who fills the queue"),
+        (worker("first.acquire()"), "a lock or event that nobody releases, in train.py:33 in decode", "check who holds it"),
+        (worker("with first:"), "a lock or event that nobody releases", "check who holds it"),
+        (worker(stack=(frame("ready.wait()"), WAITING[1])), "a lock or event that nobody releases, in train.py:33", "check who holds it"),
+        (worker("with open(path) as file:"), "a blocked read (file, FIFO, network disk or socket) in train.py:33", "give it a timeout"),
+        (worker("return sock.recv(9)"), "a blocked read (file, FIFO, network disk or socket) in train.py:33", "give it a timeout"),
+        (worker("x = f()", stage="read"), "a blocked read (file, FIFO, network disk or socket) in train.py:33", "give it a timeout"),
+        (worker("time.sleep(1e6)"), "a sleep in train.py:33 in decode", "a longer stall_timeout_s"),
+        (worker("lib.call()", cpu_share=None), "a call that does not return: train.py:33 in decode", "a longer stall_timeout_s"),
+        (worker(stack=()), "a call that does not return: code without a Python frame", "a longer stall_timeout_s"),
+        (worker("yield next(x)", stage="read", reader=True), "a dead generator or a blocked read in train.py:33", "give it a timeout"),
+    ],
+)
+def test_the_likely_cause_is_told_from_the_stack_and_the_cpu_time(stuck: WorkerFacts, cause: str, fix: str) -> None:
+    found = report(situation(stuck))
+    assert f"; likely cause: {cause}" in found.what
+    assert fix in found.fix
+
+
+def test_two_workers_at_locks_are_both_named_even_when_one_came_later() -> None:
+    second = worker("with right:", index=2, stage="augment", lasted_s=40.0, stuck=False)
+    found = report(situation(worker("with left:"), second))
+    assert "likely cause: a lock between two operators: worker 1 of stage 'decode' (at train.py:33 in decode) and worker 2 of" in found.what
+    assert found.fix == "take the locks in one order everywhere, or use one lock; elements may be computed by several workers at once"
+    alone = report(situation(worker("with left:"), worker("with right:", lasted_s=0.1, stuck=False)))
+    assert "a lock or event that nobody releases" in alone.what
+
+
+def test_the_worker_that_is_stuck_longest_comes_first_and_the_others_are_counted() -> None:
+    found = report(situation(worker(lasted_s=61.0, index=7), worker(lasted_s=99.0, index=3), worker(lasted_s=62.0, index=5)))
+    assert found.what.startswith("worker 3 has been with one element of stage 'decode' for 99.0 s, and 2 more like it;")
+    assert "\n           worker 7 (penstock-workers-1): stage 'decode' for 61.0 s" in found.where
+
+
+def test_a_generator_is_called_one() -> None:
+    assert report(situation(worker(reader=True))).what.startswith("the generator has given no element for 60.0 s; likely cause: ")
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (0.0, "it used 0 % of a CPU: it waits"),
+        (0.3, "it used 30 % of a CPU: it computes now and then"),
+        (1.0, "100 % of a CPU: it computes;"),
+    ],
+)
+def test_the_use_of_a_cpu_is_put_into_words(share: float, words: str) -> None:
+    assert words in report(situation(worker(cpu_share=share))).where
+
+
+def test_a_long_stack_is_cut_at_its_outer_end() -> None:
+    found = report(situation(worker(stack=tuple(frame(f"call({n})", line=n) for n in range(25)))))
+    assert "(15 calls before)" in found.where
+    assert "call(14)" not in found.where
+    assert "call(15)" in found.where
+
+
+def test_work_without_a_result_is_slow() -> None:
+    found = report(situation(worker(stuck=False), kind="slow"))
+    assert found.what == (
+        "nothing has arrived for 61.0 s, though work goes on; likely cause: much work for little result: slow elements, a large batch, "
+        "or a filter that drops nearly everything"
+    )
+    assert found.fix == "look at feed.report(); a longer stall_timeout_s says that such waits are expected"
+    assert found.where.startswith("the consumer has waited 61.0 s in next() (stall_timeout_s=60)\n         meanwhile:\n")
+
+
+def test_with_nothing_to_do_the_fault_is_ours_unless_the_consumer_holds_every_slot() -> None:
+    ours = report(situation(kind="idle"))
+    assert ours.what == (
+        "nothing has arrived for 61.0 s, and no worker has anything to do; likely cause: a fault of penstock: with nothing to do, "
+        "everything should be delivered"
+    )
+    assert ours.fix == "please report this text; a new feed with load_state_dict() of the last state goes on"
+    assert "\n           state: 0 ready, segments []" in ours.where
+    held = report(situation(kind="idle", kept=6))
+    assert "likely cause: a consumer that holds every slot: 6 batches are kept" in held.what
+    assert held.fix == "drop batches that are done with, copy what must be kept, or give a larger memory_bytes"
+
+
+# -- clocks -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_run_clock_counts_a_pause_as_its_limit() -> None:
+    clock = RunClock(500 * MS)
+    start = 10**15
+    assert clock.tick(start) == 500 * MS  # what lies before the first look is a pause too
+    assert clock.tick(start + 100 * MS) == 600 * MS
+    assert clock.tick(start + 3600_000 * MS) == 1100 * MS
+    assert clock.tick(start + 3600_001 * MS) == 1101 * MS
+
+
+def test_the_run_clock_does_not_go_back() -> None:
+    clock = RunClock(500)
+    ran = clock.tick(1000)
+    assert clock.tick(900) == ran
+    assert clock.tick(1010) == ran + 10
+
+
+@pytest.mark.parametrize(("timeout_s", "expected"), [(None, None), (60.0, 0.5), (0.8, 0.1), (4.0, 0.5)])
+def test_a_slice_is_an_eighth_of_the_timeout_and_at_most_half_a_second(timeout_s: float | None, expected: float | None) -> None:
+    assert slice_of(timeout_s) == expected
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "cpu", "queued", "wanted", "counted", "why"),
+    [
+        (500, 0, 0, 0, 500, "it waits, and nobody else runs"),
+        (500, 0, 0, 1000, 500, "it waits for no CPU, so what others do is no excuse"),
+        (500, 495, 0, 500, 495, "it computes alone"),
+        (500, 100, 0, 500, 100, "it gets a fifth of the GIL"),
+        (500, 8, 0, 500, 31, "64 workers share the GIL: a sixteenth at least, so no wait is unbounded"),
+        (500, 100, 0, 200, 500, "it wakes now and then, and the GIL was free"),
+        (500, 8, 450, 10, 50, "another program has the CPUs"),
+        (500, 0, 500, 0, 31, "another program has all CPUs"),
+        (500, 8, 100, 490, 31, "the holder of the GIL waits for a CPU, the others for the holder"),
+        (500, None, 0, 2000, 500, "the system tells nothing"),
+    ],
+)
+def test_a_worker_is_counted_with_the_time_that_it_could_use(
+    elapsed: int, cpu: int | None, queued: int, wanted: int, counted: int, why: str
+) -> None:
+    assert counted_ns(elapsed * MS, None if cpu is None else cpu * MS, queued * MS, wanted * MS) // MS == counted, why

@@ -1,0 +1,263 @@
+"""The watch looks at real threads; what they run is a task of a real program."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock._contracts.event import Notice
+from penstock._engine.engine import Engine
+from penstock._engine.flow import READER, SHARED, Flow
+from penstock._engine.lower import lower
+from penstock._engine.slots import anonymous_memory
+from penstock._engine.unit import Task, Token
+from penstock._engine.watch import Watch, stack_of
+from penstock._engine.worker import work
+from penstock._ops.worker import WorkerContext
+from penstock.errors import FeedStalled
+
+LIMIT_S = 30.0
+
+
+class Stuck:
+    """Functions that stop at an element until they are released, and say when they are there."""
+
+    def __init__(self) -> None:
+        self.there, self.go = threading.Event(), threading.Event()
+
+    def at(self, wanted: Any) -> Callable[[Any], Any]:
+        def function(value: Any) -> Any:
+            if value == wanted:
+                self.there.set()
+                self.go.wait()
+            return value
+
+        return function
+
+
+@pytest.fixture
+def stuck() -> Iterator[Stuck]:
+    stuck = Stuck()
+    yield stuck
+    stuck.go.set()
+
+
+class Running:
+    """An engine with one worker in each pool, and no consumer."""
+
+    def __init__(self, dataset: ps.Dataset, watch: Watch, listeners: list[Any] | None = None) -> None:
+        self.watch = watch
+        self.engine = Engine(
+            lower(dataset._root), num_workers=1, memory_bytes=1 << 20, start=Token((0, 0)), allocate=anonymous_memory,
+            listeners=listeners or [], watch=watch,
+        )  # fmt: skip
+        self.threads = [threading.Thread(target=work, args=(self.engine, pool, 0), name=f"w-{pool}") for pool in self.engine.pools]
+
+    @property
+    def flow(self) -> Flow:
+        return self.engine._flow
+
+    def __enter__(self) -> Running:
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.engine.stop()
+
+    def end(self) -> None:
+        for thread in self.threads:
+            thread.join(LIMIT_S)
+        assert not [thread for thread in self.threads if thread.is_alive()]
+
+
+def looked_until(watch: Watch, kind: str | None, num_read: int = 0) -> int:
+    """Look until the verdict comes; a look counts a slice at most, so it takes a few."""
+    looks = threading.Event()
+    for number in range(10_000):
+        looks.wait(0.001)
+        if watch.look(num_read) == kind:
+            return number
+    raise AssertionError(f"no {kind}")
+
+
+@pytest.mark.parametrize(
+    ("build", "stage", "element"),
+    [
+        (lambda f: ps.from_source(range(9)).map(f(4), name="m"), "m", "element epoch 0 index 4 (element 4 of range)"),
+        (lambda f: ps.from_source(range(9)).map(f(4), name="m").batch(9), "m", "element epoch 0 index 4 (element 4 of range)"),
+        (
+            lambda f: ps.from_source(range(9)).filter(lambda x: x > 2).map(f(4), name="m"),
+            "m",
+            "element epoch 0 index 4 (element 4 of range)",
+        ),
+        (lambda f: ps.from_source(range(9)).flat_map(lambda x: [f(4)(x)], name="m"), "m", "element epoch 0 index 4 (element 4 of range)"),
+        (
+            lambda f: ps.from_source(range(9)).batch(3).map(lambda b: f(3)(b[0]), name="m"),
+            "m",
+            "element epoch 0 index 3 (element 3 of range)",
+        ),
+        (
+            lambda f: ps.from_source(["abc"]).zip(ps.from_source([1]).map(f(1), name="m")),
+            "m",
+            "element epoch 0 index 0 (element 0 of list with ",
+        ),
+        (lambda f: ps.from_generator(lambda: map(f(4), range(9))), "read", "element epoch 0 index 4 (element 4 of generator "),
+    ],
+    ids=["map", "map into a batch", "map above a filter", "flat_map", "map above a batch", "branch", "generator"],
+)
+def test_the_facts_name_stage_and_element(build: Any, stage: str, element: str, stuck: Stuck) -> None:
+    watch = Watch(0.05)
+    with Running(build(stuck.at), watch) as running:
+        assert stuck.there.wait(LIMIT_S)
+        reader = running.flow.reader
+        looked_until(watch, "stuck", 0 if reader is None else reader.num_read)
+        facts = watch.situation("stuck", running.flow)
+        stuck.go.set()
+    running.end()
+    (busy,) = [worker for worker in facts.busy if worker.stuck]
+    assert busy.stage == stage
+    assert busy.element.startswith(element)
+    assert busy.thread == ("w-reader" if busy.reader else "w-workers")
+    assert busy.lasted_s >= 0.05
+    assert busy.stack[-2].function == "Event.wait"
+    assert busy.stack[-3].text == "self.go.wait()"
+    assert not any("penstock/_engine" in call.file for call in busy.stack)
+
+
+def test_a_worker_that_moves_on_is_young_again(stuck: Stuck) -> None:
+    watch = Watch(1000.0)
+    with Running(ps.from_source(range(9)).map(stuck.at(4)), watch) as running:
+        assert stuck.there.wait(LIMIT_S)
+        (post,) = watch.posts
+        while watch.look(0) is None and post.age_ns == 0:
+            pass
+        serial, age = post.serial, post.age_ns
+        assert age > 0
+        stuck.go.set()
+        while running.engine.poll() is None or post.task is not None:
+            pass
+        watch.look(0)
+        assert post.serial >= serial
+        assert post.task is None
+    running.end()
+
+
+def test_what_lasts_is_said_again_when_it_has_lasted_twice_as_long(stuck: Stuck) -> None:
+    watch = Watch(0.01)
+    with Running(ps.from_source(range(9)).map(stuck.at(4)), watch) as running:
+        assert stuck.there.wait(LIMIT_S)
+        (post,) = watch.posts
+        looked_until(watch, "stuck")
+        first = post.age_ns
+        looked_until(watch, "stuck")
+        assert post.age_ns >= 2 * first >= 20_000_000
+        stuck.go.set()
+    running.end()
+
+
+def test_nobody_with_anything_to_do_is_idle() -> None:
+    watch = Watch(0.01)
+    watch.enlist(SHARED, WorkerContext(0))
+    watch.begin(0)
+    looked_until(watch, "idle")
+    flow = Flow(lower(ps.from_generator(lambda: iter("ab"))._root), 1, 1 << 20, Token((0, 0)))
+    facts = watch.situation("idle", flow)
+    assert facts.busy == ()
+    assert facts.idle == ("1 of 1 shared workers: nothing to do",)
+    assert facts.state.startswith("state: 0 ready, segments [{'opened': 0, 'committed': 0")
+
+
+def test_an_engine_without_workers_ends_its_consumers_wait_with_a_fault_of_ours() -> None:
+    events: list[Any] = []
+    running = Running(ps.from_source(range(9)), Watch(0.01), [events.append])
+    running.engine.wait()
+    ready = running.engine.poll()
+    assert ready is not None
+    assert ready.error is not None
+    assert isinstance(ready.error.error, FeedStalled)
+    assert "no worker has anything to do; likely cause: a fault of penstock" in str(ready.error.error)
+    assert [event.text for event in events if isinstance(event, Notice) and event.kind == "stall"] == [ready.error.error.what]
+
+
+def test_an_engine_that_is_told_to_warn_goes_on() -> None:
+    engine = Running(ps.from_source(range(9)), Watch(0.01, "warn")).engine
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        with pytest.raises(RuntimeWarning, match="no worker has anything to do"):
+            engine.wait()
+    assert engine.poll() is None
+
+
+@pytest.mark.parametrize("never", [None, float("inf")])
+def test_without_a_limit_nobody_looks(never: float | None) -> None:
+    watch = Watch(never)
+    assert watch.slice_s is None
+    watch.begin(0)
+
+
+def test_every_pool_has_words(stuck: Stuck) -> None:
+    ds = ps.from_generator(lambda: iter(range(9))).map(lambda x: x, name="own", concurrency=1)
+    watch = Watch(0.01)
+    with Running(ds, watch) as running:
+        while not running.flow.ended:
+            running.engine.poll()
+        while any(post.task is not None for post in watch.posts):
+            pass
+        assert set(watch.situation("idle", running.flow).idle) == {
+            "1 of 1 shared workers: nothing to do",
+            "1 of 1 readers of the generator: nothing to do",
+            "1 of 1 workers of stage 'own': nothing to do",
+        }
+    running.end()
+    assert {post.pool for post in watch.posts} == {SHARED, READER, "0.0"}
+
+
+def test_the_stack_of_a_thread_without_functions_of_the_user_is_its_innermost_calls() -> None:
+    calls = stack_of(sys._getframe())
+    assert calls[-1].function == "test_the_stack_of_a_thread_without_functions_of_the_user_is_its_innermost_calls"
+    assert calls[-1].text == "calls = stack_of(sys._getframe())"
+    assert stack_of(None) == ()
+
+
+def test_an_ended_thread_has_no_cpu_time_and_is_no_danger() -> None:
+    watch = Watch(0.01)
+    thread = threading.Thread(target=lambda: watch.enlist(SHARED, WorkerContext(0)))
+    thread.start()
+    thread.join()
+    for _ in range(1000):  # the kernel may need a moment to forget it
+        assert (watch.posts[0]._cpu_now() or 0) >= 0
+        assert watch.posts[0]._queued_now() >= 0
+
+
+def test_an_element_that_ran_before_the_wait_is_old_at_the_first_look(stuck: Stuck) -> None:
+    watch = Watch(0.05)
+    with Running(ps.from_source([4]).map(stuck.at(4)), watch) as running:
+        assert stuck.there.wait(LIMIT_S)
+        now = time.perf_counter_ns()
+        for tick in range(1, 1001):  # the process runs, and nobody waits
+            watch.clock.tick(now + tick * 10_000_000)
+        assert watch.look(0) == "stuck"
+        stuck.go.set()
+    running.end()
+
+
+def test_the_begin_of_the_task_before_is_not_taken_for_that_of_a_new_one() -> None:
+    watch = Watch(0.05)
+    worker = WorkerContext(0)
+    post = watch.enlist(SHARED, worker)
+    worker.began = (0, 0)
+    post.begin(Task(0, 0, None, 0, 1, None))  # the engine has not come to note the begin yet
+    for tick in range(100):
+        watch.clock.tick(tick * 1_000_000_000)
+    assert watch.look(0) is None
+    assert post.age_ns == 0
+    post.end()
+    assert post.task is None

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock._ops.packing import pack_rows, places_in_use, sequence_length, whole_sequence_length
+from penstock.errors import SpecError
+
+LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=5)
+
+
+def tokens(number: int, length: int) -> Any:
+    return np.arange(length, dtype=np.uint16) + 100 * number
+
+
+@given(LENGTHS, st.integers(0, 5), st.integers(-9, 9))
+def test_a_row_holds_its_sequences_one_after_the_other_and_says_where_each_begins(lengths: list[int], room: int, padding: int) -> None:
+    size = sum(lengths) + room
+    values = tuple(
+        {"x": tokens(number, length).astype(np.int64), "y": -tokens(number, length).astype(float)} for number, length in enumerate(lengths)
+    )
+    row = pack_rows(size, padding)(values, None)
+    assert places_in_use(row) == (sum(lengths), size)
+    assert row["x"].tolist() == [int(token) for value in values for token in value["x"]] + [padding] * room
+    assert row["y"].tolist() == [float(token) for value in values for token in value["y"]] + [padding] * room
+    assert row["segment_ids"].tolist() == [1 + number for number, length in enumerate(lengths) for _ in range(length)] + [0] * room
+    assert row["positions"].tolist() == [place for length in lengths for place in range(length)] + [0] * room
+    assert {name: array.dtype for name, array in row.items()} == {
+        "x": np.int64,
+        "y": np.float64,
+        "segment_ids": np.int32,
+        "positions": np.int32,
+    }
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4)), min_size=1, max_size=4))
+def test_parts_of_sequences_are_counted_from_zero(parts: list[tuple[int, int]]) -> None:
+    values = tuple(tokens(number, 10) for number in range(len(parts)))
+    layout = [(begin, begin + length) for begin, length in parts]
+    row = pack_rows(20, 0)(values, layout)
+    used = sum(length for _, length in parts)
+    assert places_in_use(row) == (used, 20)
+    assert row["tokens"][:used].tolist() == [100 * number + place for number, span in enumerate(layout) for place in range(*span)]
+    assert row["positions"][:used].tolist() == [place for begin, end in layout for place in range(end - begin)]
+    assert row["segment_ids"][:used].tolist() == [number for number, (begin, end) in enumerate(layout, 1) for _ in range(begin, end)]
+
+
+def test_rows_do_not_share_memory_with_each_other_or_the_sequences() -> None:
+    pack, value = pack_rows(4, 0), tokens(0, 4)
+    one, other = pack((value,), None), pack((value,), None)
+    one["positions"][:] = 9
+    one["tokens"][:] = 9
+    assert other["positions"].tolist() == other["tokens"].tolist() == value.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("element", "length"), [(np.zeros(3), 3), (np.zeros(0), 0), ({"a": np.zeros(2), "b": np.ones(2, int)}, 2)])
+def test_an_array_or_a_dict_of_equally_long_ones_is_a_sequence(element: Any, length: int) -> None:
+    assert sequence_length(element) == length
+
+
+@pytest.mark.parametrize(
+    ("element", "words"),
+    [
+        ([1, 2, 3], "a list cannot be packed"),
+        (7, "a int cannot be packed"),
+        (np.zeros((2, 3), np.float32), "an array float32[2, 3] cannot be packed"),
+        (np.float64(3), "a float64 cannot be packed"),
+        ({}, "a dict of nothing cannot be packed"),
+        ({"a": np.zeros(2, np.int8), "b": np.zeros(3, np.int8)}, "a dict of a: an array int8[2], b: an array int8[3] cannot be packed"),
+        ({"a": np.zeros(2, np.int8), "b": [1, 2]}, "a dict of a: an array int8[2], b: a list cannot be packed"),
+        ({"positions": np.zeros(2, np.int8)}, "a dict of positions: an array int8[2] cannot be packed"),
+        ({"a": np.zeros(2), "segment_ids": np.zeros(2)}, "segment_ids: an array float64[2] cannot be packed"),
+    ],
+)
+def test_what_is_no_sequence_is_refused(element: Any, words: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        sequence_length(element)
+    assert words in caught.value.what
+    assert caught.value.where == "pack_sequences()"
+    assert caught.value.fix == (
+        "give one array of one dimension, or a dict of such arrays of equal lengths (not named segment_ids or positions)"
+    )
+
+
+def test_a_sequence_longer_than_a_row_is_refused() -> None:
+    measure = whole_sequence_length(8)
+    assert measure(np.zeros(8)) == 8
+    with pytest.raises(SpecError) as caught:
+        measure(np.zeros(9))
+    assert caught.value.what == "a sequence of 9 tokens does not fit a row of 8"
+    assert caught.value.where == "pack_sequences()"
+    assert caught.value.fix == "cut or split it in a map before, filter it out, or use pack_sequences(8, split=True)"
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"a": np.zeros(2, np.int32)}, "a int64 and a int32"),
+        ({"b": np.zeros(2, np.int64)}, "a int64 and b int64"),
+        (np.zeros(2, np.int64), "a int64 and tokens int64"),
+    ],
+)
+def test_sequences_of_one_row_have_the_same_fields_and_dtypes(other: Any, words: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        pack_rows(8, 0)(({"a": np.zeros(2, np.int64)}, other), None)
+    assert caught.value.what == f"sequences of one row differ: {words}"
+    assert caught.value.where == "pack_sequences()"
+    assert caught.value.fix == "give all sequences the same fields and dtypes before pack_sequences"
+
+
+def test_a_padding_that_a_field_cannot_hold_is_refused() -> None:
+    with pytest.raises(SpecError) as caught:
+        pack_rows(8, -1)((np.zeros(2, np.uint16),), None)
+    assert caught.value.what.startswith("padding_value=-1 does not fit tokens uint16 (")
+    assert caught.value.where == "pack_sequences()"
+    assert caught.value.fix == "give a padding_value that all fields can hold, or cast the fields in a map before"
+    full = pack_rows(2, -1)((np.ones(2, np.uint16),), None)
+    assert full["tokens"].tolist() == [1, 1]

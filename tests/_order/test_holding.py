@@ -1,0 +1,236 @@
+"""Each holding fold against plain Python, saved as JSON and resumed at every item."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from _order.references import bucketed, concatenated, drawn, first_fitted, windowed
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock._order.chain import Chain, Held, HoldingFold
+from penstock._order.holding import Bucketing, Buffering, Concatenating, FirstFit, Group, Windowing
+from penstock.errors import StateDamaged
+
+PASSES = st.lists(st.lists(st.integers(0, 9), max_size=25), min_size=1, max_size=3)
+SIZES = st.lists(st.integers(0, 9), max_size=40)
+
+
+def weight(held: Held) -> Any:
+    """Items are pairs (name, size)."""
+    return held.item[1]
+
+
+def named(sizes: list[int], number: int = 0) -> list[tuple[str, int]]:
+    return [(f"{number}.{place}", size) for place, size in enumerate(sizes)]
+
+
+def plain(out: Any) -> Any:
+    """Turn what comes out into names."""
+    if isinstance(out, Held):
+        return out.item[0]
+    if isinstance(out, Group):
+        names = [held.item[0] for held in out.items]
+        return names if out.layout is None else [(name, *span) for name, span in zip(names, out.layout, strict=True)]
+    return [held.item[0] for held in out]
+
+
+def run(fold: HoldingFold, passes: list[list[int]], *, reload: bool = False) -> list[list[Any]]:
+    """Return what comes out of each pass; with `reload`, a new chain goes on after every step, from JSON and the items held."""
+    chain, out = Chain([fold]), []
+    for number, sizes in enumerate(passes):
+        out.append([])
+        for item in [*named(sizes, number), None]:
+            if reload:
+                chain = reloaded(fold, chain)
+            outs = chain.push(item) if item is not None else chain.end()[0]
+            out[-1].extend(map(plain, outs))
+    return out
+
+
+def reloaded(fold: HoldingFold, chain: Chain) -> Chain:
+    held = sorted(chain.held(), key=lambda one: one.number)
+    first = held[0].number if held else chain.num_entered
+    state = json.loads(json.dumps(chain.snapshot(first=first)))
+    again = Chain([fold], state, recall=chain.num_entered - first)
+    by_number = {one.number: one.item for one in held}
+    for number in range(first, chain.num_entered):
+        assert again.push(by_number.get(number, ("not held", 0))) == []
+    return again
+
+
+FOLDS = st.one_of(
+    st.builds(
+        lambda boundaries, batches, drop: (
+            Bucketing(boundaries, batches[: len(boundaries) + 1], drop, weight),
+            lambda sizes, number: bucketed(sizes, boundaries, batches, drop),
+        ),
+        st.lists(st.integers(1, 9), max_size=3, unique=True).map(sorted).map(tuple),
+        st.tuples(*[st.integers(1, 4)] * 4),
+        st.booleans(),
+    ),
+    st.builds(
+        lambda capacity, num_bins: (
+            FirstFit(capacity, num_bins, weight),
+            lambda sizes, number: first_fitted(sizes, capacity, num_bins),
+        ),
+        st.integers(9, 20),
+        st.integers(1, 5),
+    ),
+    st.integers(1, 20).map(lambda capacity: (Concatenating(capacity, weight), lambda sizes, number: concatenated(sizes, capacity))),
+    st.builds(
+        lambda size, most, seed, again: (
+            Buffering(size, most, seed, again, weight),
+            lambda sizes, number: drawn(sizes, number if again else 0, size, most, seed),
+        ),
+        st.integers(1, 8),
+        st.integers(1, 40),
+        st.integers(0, 2**64 - 1),
+        st.booleans(),
+    ),
+    st.builds(
+        lambda size, shift, stride, drop: (
+            Windowing(size, shift, stride, drop),
+            lambda sizes, number: windowed(sizes, size, shift, stride, drop),
+        ),
+        st.integers(1, 4),
+        st.integers(1, 6),
+        st.integers(1, 3),
+        st.booleans(),
+    ),
+)
+
+
+@given(FOLDS, PASSES)
+def test_each_fold_does_what_plain_python_says(pair: Any, passes: list[list[int]]) -> None:
+    fold, reference = pair
+    assert run(fold, passes) == [reference(named(sizes, number), number) for number, sizes in enumerate(passes)]
+
+
+@given(FOLDS, PASSES)
+def test_each_fold_can_be_saved_as_json_and_resumed_at_every_item(pair: Any, passes: list[list[int]]) -> None:
+    assert run(pair[0], passes, reload=True) == run(pair[0], passes)
+
+
+@given(FOLDS, SIZES)
+def test_a_pass_that_is_cut_off_leaves_nothing_behind_and_none_is_ever_closed(pair: Any, sizes: list[int]) -> None:
+    fold: HoldingFold = pair[0]
+    state = fold.initial()
+    for number, item in enumerate(named(sizes)):
+        state, _ = fold.push(state, Held(number, None, item))
+    assert not fold.closed(state)
+    assert list(fold.held(fold.restart(state))) == []
+
+
+@given(FOLDS, SIZES)
+def test_the_numbers_of_a_saved_state_are_those_of_what_is_held(pair: Any, sizes: list[int]) -> None:
+    fold, chain = pair[0], Chain([pair[0]])
+    for item in named(sizes):
+        chain.push(item)
+        assert sorted(fold.numbers(chain.snapshot()[0])) == sorted(held.number for held in chain.held())
+
+
+# -- what each promises ---------------------------------------------------------------------------------------------------------------
+
+
+@given(SIZES, st.integers(9, 30), st.integers(1, 6))
+def test_no_bin_is_over_its_capacity_and_no_item_is_lost_or_there_twice(sizes: list[int], capacity: int, num_bins: int) -> None:
+    (groups,) = run(FirstFit(capacity, num_bins, weight), [sizes])
+    by_name = dict(named(sizes))
+    assert all(sum(by_name[name] for name in group) <= capacity for group in groups)
+    assert sorted(name for group in groups for name in group) == sorted(name for name, size in by_name.items() if size)
+
+
+@given(SIZES, st.integers(1, 30))
+def test_concatenated_groups_are_full_but_for_the_last_and_hold_every_token_once_in_order(sizes: list[int], capacity: int) -> None:
+    (groups,) = run(Concatenating(capacity, weight), [sizes])
+    lengths = [sum(end - begin for _, begin, end in group) for group in groups]
+    assert all(length == capacity for length in lengths[:-1])
+    assert all(0 < length <= capacity for length in lengths)
+    tokens = [(name, place) for group in groups for name, begin, end in group for place in range(begin, end)]
+    assert tokens == [(name, place) for name, size in named(sizes) for place in range(size)]
+
+
+@given(SIZES, st.integers(1, 9), st.integers(0, 2**64 - 1))
+def test_a_buffer_gives_every_item_once_and_none_earlier_than_its_size_allows(sizes: list[int], size: int, seed: int) -> None:
+    (out,) = run(Buffering(size, 10**9, seed, True, weight), [sizes])
+    places = {name: place for place, (name, _) in enumerate(named(sizes))}
+    assert sorted(out) == sorted(places)
+    assert all(places[name] < place + size for place, name in enumerate(out))
+
+
+def test_a_buffer_of_one_changes_nothing_and_one_of_all_gives_another_order_in_each_pass() -> None:
+    sizes = [1] * 30
+    assert run(Buffering(1, 10**9, 3, True, weight), [sizes]) == [[name for name, _ in named(sizes)]]
+    first, second = ([name.partition(".")[2] for name in out] for out in run(Buffering(100, 10**9, 3, True, weight), [sizes, sizes]))
+    assert first != second
+    again = [[name.partition(".")[2] for name in out] for out in run(Buffering(100, 10**9, 3, False, weight), [sizes, sizes])]
+    assert again[0] == again[1] == first
+
+
+def test_an_item_larger_than_the_buffers_bytes_passes_through_alone() -> None:
+    chain = Chain([Buffering(10, 5, 0, True, weight)])
+    assert [len(chain.push(item)) for item in (("a", 50), ("b", 50), ("c", 1))] == [0, 1, 1]
+
+
+def test_a_long_item_is_cut_into_several_groups_at_once() -> None:
+    chain = Chain([Concatenating(4, weight)])
+    assert chain.push(("a", 3)) == []
+    assert [plain(out) for out in chain.push(("b", 11))] == [
+        [("a", 0, 3), ("b", 0, 1)],
+        [("b", 1, 5)],
+        [("b", 5, 9)],
+    ]
+    assert [plain(out) for out in chain.end()[0]] == [[("b", 9, 11)]]
+
+
+def test_windows_are_those_of_tf_data() -> None:
+    # tf.data.Dataset.range(7).window(3, shift=2, stride=2, drop_remainder=...): the examples of its documentation.
+    def windows(size: int, shift: int, stride: int, drop: bool) -> list[list[int]]:
+        (out,) = run(Windowing(size, shift, stride, drop), [[0] * 7])
+        return [[int(name.partition(".")[2]) for name in group] for group in out]
+
+    assert windows(3, 3, 1, False) == [[0, 1, 2], [3, 4, 5], [6]]
+    assert windows(3, 3, 1, True) == [[0, 1, 2], [3, 4, 5]]
+    assert windows(3, 1, 2, True) == [[0, 2, 4], [1, 3, 5], [2, 4, 6]]
+    assert windows(2, 4, 1, True) == [[0, 1], [4, 5]]
+
+
+def test_work_for_an_item_does_not_grow_with_what_is_held() -> None:
+    asked = []
+
+    def counted(held: Held) -> int:
+        asked.append(held.number)
+        return 1
+
+    chain = Chain([Concatenating(10**6, counted)])
+    for item in range(1000):
+        chain.push(item)
+    assert len(asked) == 1000
+
+
+@pytest.mark.parametrize(
+    ("fold", "saved", "words"),
+    [
+        (Bucketing((4,), (2, 2), False, weight), [[0]], "1 buckets instead of 2"),
+        (Bucketing((4,), (2, 2), False, weight), [[0], [True]], "True for a number"),
+        (FirstFit(8, 2, weight), [[1.0]], "1.0 for a number"),
+        (Concatenating(8, weight), [[0, -2]], "-2 for a number"),
+        (Buffering(4, 100, 0, True, weight), {"pass": -1, "draws": 0, "held": []}, "-1 for a number"),
+        (Windowing(2, 1, 1, False), {"gap": "1", "held": []}, "'1' for a number"),
+    ],
+)
+def test_numbers_that_were_never_saved_are_refused(fold: HoldingFold, saved: Any, words: str) -> None:
+    with pytest.raises(StateDamaged) as caught:
+        fold.numbers(saved)
+    assert caught.value.what == f"the state's fold state has {words}"
+    assert caught.value.where == "load_state_dict()"
+    assert caught.value.fix == "use an older checkpoint; this one would skip or repeat elements"
+
+
+@pytest.mark.parametrize("fold", [FirstFit(8, 2, weight), Concatenating(8, weight), Buffering(4, 100, 0, True, weight)])
+def test_another_form_is_no_state(fold: HoldingFold) -> None:
+    with pytest.raises((TypeError, ValueError, KeyError)):
+        fold.numbers([0])

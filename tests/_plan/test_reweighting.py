@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock._plan.length import walk
+from penstock._plan.node import Mix
+from penstock._plan.reweighting import histories, mix_places, reweighted
+from penstock.errors import StateDamaged, StateMismatch
+
+
+def numbers(count: int = 50) -> ps.Dataset:
+    return ps.from_source(list(range(count)))
+
+
+def mixed(*weights: float, stop: Any = "first_exhausted") -> ps.Dataset:
+    return numbers().mix(*[numbers() for _ in weights[1:]], weights=weights, stop=stop)
+
+
+def test_a_history_is_what_json_can_hold() -> None:
+    assert histories(numbers()._root) == []
+    assert histories(mixed(1, 2).zip(mixed(3, 1))._root) == [[[0, [1.0, 2.0]]], [[0, [3.0, 1.0]]]]
+
+
+PLACES: list[tuple[str, Callable[[ps.Dataset], ps.Dataset], int | None]] = [
+    ("itself", lambda ds: ds, 5),
+    ("map", lambda ds: ds.map(abs), 5),
+    ("batch", lambda ds: ds.batch(3), 15),
+    ("padded_batch", lambda ds: ds.padded_batch(2), 10),
+    ("skip", lambda ds: ds.skip(7), 12),
+    ("take", lambda ds: ds.take(2), 2),
+    ("shard", lambda ds: ds.take(90).shard(3, 1), 15),
+    ("the last short batch", lambda ds: ds.take(13).batch(3), 13),
+    ("zip", lambda ds: numbers().zip(ds), 5),
+    ("another mix", lambda ds: numbers().mix(ds, weights=[1, 4]), 4),
+    ("a mix that started it over", lambda ds: numbers().mix(ds.take(2), weights=[1, 4], stop="all_exhausted"), None),
+    ("shuffle", lambda ds: ds.shuffle(), None),
+    ("repeat", lambda ds: ds.repeat(2), None),
+    ("concatenate", lambda ds: ds.concatenate(ds), None),
+]
+
+
+@pytest.mark.parametrize(("above", "place"), [row[1:] for row in PLACES], ids=[row[0] for row in PLACES])
+def test_the_place_of_a_mix_follows_from_the_position_above_it(above: Callable[[ps.Dataset], ps.Dataset], place: int | None) -> None:
+    assert mix_places(above(mixed(1, 2))._root, 5)[0] == place
+    assert mix_places(above(mixed(1, 2))._root, None)[0] is None
+
+
+def test_equal_weights_leave_the_plan_as_it_is() -> None:
+    root = mixed(1, 2).shuffle()._root
+    assert reweighted(root, [[[0, [1.0, 2.0]]]], None, strict=True) is root
+    assert reweighted(numbers()._root, None, 4, strict=True) is not None
+
+
+def history_of(root: Any) -> Any:
+    return next(node.history for node in walk(root) if isinstance(node, Mix))
+
+
+def test_weights_of_one_proportion_are_the_same() -> None:
+    root = reweighted(mixed(2, 4).shuffle()._root, [[[0, [1.0, 2.0]]]], None, strict=True)
+    assert history_of(root) == ((0, (1.0, 2.0)),)
+
+
+def test_other_weights_begin_where_the_mix_was() -> None:
+    plan = mixed(4, 1).batch(3)._root
+    assert history_of(reweighted(plan, [[[0, [1.0, 2.0]]]], 2, strict=True)) == ((0, (1.0, 2.0)), (6, (4.0, 1.0)))
+    assert history_of(reweighted(plan, [[[0, [1.0, 2.0]]]], 0, strict=True)) == ((0, (4.0, 1.0)),)
+    twice = [[[0, [1.0, 2.0]], [6, [5.0, 1.0]]]]
+    assert history_of(reweighted(plan, twice, 2, strict=True)) == ((0, (1.0, 2.0)), (6, (4.0, 1.0)))
+    assert history_of(reweighted(plan, twice, 4, strict=True)) == ((0, (1.0, 2.0)), (6, (5.0, 1.0)), (12, (4.0, 1.0)))
+
+
+def test_the_position_may_count_a_node_further_down() -> None:
+    ds = mixed(4, 1).take(60)
+    assert history_of(reweighted(ds.batch(3)._root, [[[0, [1.0, 2.0]]]], 7, ds._root, strict=True))[1][0] == 7
+
+
+@pytest.mark.parametrize("above", [lambda ds: ds.shuffle(), lambda ds: ds.repeat(2), lambda ds: ds.concatenate(numbers())])
+def test_other_weights_below_what_hides_the_place_are_refused(above: Callable[[ps.Dataset], ps.Dataset]) -> None:
+    plan = above(mixed(4, 1))._root
+    with pytest.raises(StateMismatch) as refusal:
+        reweighted(plan, [[[0, [1.0, 2.0]]]], 5, strict=True)
+    assert refusal.value.what.startswith("the weights of mix were (1, 2) and are now (4, 1), but how many elements it has given")
+    assert refusal.value.where == "load_state_dict()"
+    assert "put shuffle() and repeat() below it" in refusal.value.fix
+    assert reweighted(plan, [[[0, [1.0, 2.0]]]], 5, strict=False) is plan
+
+
+def test_many_weights_are_shown_in_part() -> None:
+    weights = [1.25] * 34
+    with pytest.raises(StateMismatch, match=r"were \(2, 1\.25, .*\.\.\.\) and are now") as refusal:
+        reweighted(mixed(1.5, *weights).shuffle()._root, [[[0, [2.0, *weights]]]], 5, strict=True)
+    assert len(refusal.value.what) < 350
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [
+        None,
+        7,
+        [7],
+        [[]],
+        [[[1, [1.0, 2.0]]]],
+        [[[0, []]]],
+        [[[0, [1.0, 0.0]]]],
+        [[[0, ["x", 1]]]],
+        [[[0, [1.0, 2.0]], [0, [1.0, 2.0]]]],
+        [[[0, [1.0, 2.0]], [4, [1.0]]]],
+        [[[0, [1.0, 2.0]], [True, [1.0, 2.0]]]],
+        [[[0, [1.0, 2.0]], [2**63, [1.0, 2.0]]]],
+    ],
+)
+def test_what_is_no_history_is_refused(saved: Any) -> None:
+    with pytest.raises(StateDamaged) as refusal:
+        reweighted(mixed(1, 2)._root, saved, 5, strict=True)
+    assert "not the weights of 1 mixes with the positions they hold from" in refusal.value.what
+    assert refusal.value.where == "load_state_dict()"
+    assert "older checkpoint" in refusal.value.fix
+
+
+def test_a_state_of_other_mixes_is_left_alone_when_plans_are_not_compared() -> None:
+    plan = mixed(1, 2)._root
+    assert reweighted(plan, None, 5, strict=False) is plan
+    assert reweighted(plan, [[[0, [1.0, 2.0, 3.0]]]], 5, strict=False) is plan
+    assert reweighted(plan, [[[0, [1.0, 2.0]]], [[0, [1.0, 2.0]]]], 5, strict=False) is plan

@@ -1,0 +1,180 @@
+"""Mix and interleave against plain Python: whole runs, a resume at every element with other options, weights that change at a resume."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from laws.plans import plain
+from laws.turns import interleaved_turns, mix_counts, mix_turns
+
+import penstock as ps
+
+SIZES = [11, 5, 8]
+OPTIONS: list[dict[str, Any]] = [{"executor": "inline"}, {"num_workers": 2}, {"num_workers": 3}]
+WEIGHTS = st.tuples(*[st.sampled_from([1.0, 2.0, 0.3, 5.0])] * 3)
+
+
+def child(number: int) -> ps.Dataset:
+    return ps.from_source([1000 * number + place for place in range(SIZES[number])]).shuffle(seed=number)
+
+
+def mixed(weights: Any, stop: Any = "first_exhausted", change: Callable[[ps.Dataset], ps.Dataset] = lambda ds: ds) -> ps.Dataset:
+    return change(child(0)).mix(change(child(1)), change(child(2)), weights=weights, stop=stop)
+
+
+def run(ds: ps.Dataset, state: Any, count: int | None, **chosen: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Deliver up to `count` elements behind a state; return them and the state behind them."""
+    with ds.feed(**chosen) as feed:
+        if state is not None:
+            feed.load_state_dict(json.loads(json.dumps(state)))
+        found = [plain(item) for item in islice(feed, count)]
+        return found, feed.state_dict()
+
+
+def passes(number: int, count: int) -> list[Any]:
+    """List `count` shuffled passes of a child, one after the other."""
+    return [plain(item) for item in child(number).repeat(count)]
+
+
+def of_child(number: int, items: Any) -> list[int]:
+    """List the elements of a child in what was delivered, batches and tuples taken apart."""
+    if isinstance(items, list):
+        return [value for item in items for value in of_child(number, item)]
+    return [items] if items // 1000 == number else []
+
+
+@pytest.mark.parametrize("stop", ["first_exhausted", "all_exhausted"])
+def test_a_mix_saved_at_every_element_goes_on_with_other_options(stop: str) -> None:
+    ds = mixed([1, 2, 1], stop)
+    turns = mix_turns([1, 2, 1], SIZES, stop)
+    rows = [passes(number, 9) for number in range(3)]
+    whole = [rows[turn.child][turn.number * SIZES[turn.child] + turn.place] for turn in turns]
+    assert len(ds) == len(whole)
+    assert [plain(ds[place]) for place in range(len(whole))] == whole
+    for place in range(len(whole) + 1):
+        head, state = run(ds, None, place, **OPTIONS[place % 3])
+        middle, again = run(ds, state, 2, **OPTIONS[(place + 1) % 3])
+        tail, _ = run(ds, again, None, **OPTIONS[(place + 2) % 3])
+        assert head + middle + tail == whole
+
+
+def test_an_interleave_saved_at_every_element_goes_on_with_other_options() -> None:
+    ds = ps.from_source([0, 2, 1]).interleave(child, cycle_length=2, block_length=3)
+    rows = [passes(number, 1) for number in (0, 2, 1)]
+    whole = [rows[member][place] for member, place in interleaved_turns([11, 8, 5], 2, 3)]
+    assert [plain(ds[place]) for place in range(len(ds))] == whole
+    for place in range(len(whole) + 1):
+        head, state = run(ds, None, place, **OPTIONS[place % 3])
+        tail, _ = run(ds, state, None, **OPTIONS[(place + 1) % 3])
+        assert head + tail == whole
+
+
+def test_interleaved_datasets_of_arrays_come_in_batches() -> None:
+    ds = ps.from_source([10, 20, 30]).interleave(lambda first: ps.from_arrays(np.arange(first, first + 3))).batch(4)
+    assert [batch.tolist() for batch in ds] == [[10, 20, 30, 11], [21, 31, 12, 22], [32]]
+
+
+def test_elements_of_equal_index_draw_other_random_numbers_in_each_dataset() -> None:
+    def noisy(value: int, rng: np.random.Generator) -> int:
+        return int(rng.integers(2**40))
+
+    same = ps.from_source(list(range(20)))
+    for ds in (same.mix(same, same), ps.from_source(range(3)).interleave(lambda _: same)):
+        assert len(set(ds.map(noisy))) == 60
+
+
+def test_a_mix_under_repeat_shuffles_each_epoch_anew() -> None:
+    first, second = mixed([1, 2, 1], "all_exhausted").repeat(2).batch(len(mixed([1, 2, 1], "all_exhausted")))
+    assert plain(first) != plain(second)
+    assert set(plain(first)) == set(plain(second))
+
+
+@settings(deadline=None, max_examples=60)
+@given(WEIGHTS, st.lists(st.tuples(st.integers(0, 9), WEIGHTS), min_size=1, max_size=4), st.booleans(), st.data())
+def test_weights_that_change_at_a_resume_hold_for_what_follows(
+    first: Any, changes: list[tuple[int, Any]], endless: bool, data: st.DataObject
+) -> None:
+    stop = data.draw(st.sampled_from(["first_exhausted", "all_exhausted"])) if not endless else "first_exhausted"
+
+    def of(weights: Any) -> ps.Dataset:
+        return mixed(weights, stop, ps.Dataset.repeat).take(60) if endless else mixed(weights, stop)
+
+    got: list[Any] = []
+    expected: list[tuple[int, Any]] = []
+    state, weights = None, first
+    for count, after in changes:
+        items, state = run(of(weights), state, count, **data.draw(st.sampled_from(OPTIONS)))
+        got += items
+        expected.append((len(items), weights))
+        weights = after
+    tail, state = run(of(weights), state, None, executor="inline")
+    got += tail
+    for number in range(3):
+        own = of_child(number, got)
+        assert own == passes(number, 60)[: len(own)]
+    _assert_shares(got, [*expected, (len(tail), weights)])
+    assert run(of(weights), state, None, executor="inline")[0] == []
+
+
+def _assert_shares(got: list[Any], stretches: list[tuple[int, Any]]) -> None:
+    """Check that the counts of each stretch of equal weights are those of a mix that began there."""
+    place = 0
+    merged: list[list[Any]] = []
+    for count, weights in stretches:
+        if merged and (merged[-1][1] == weights or merged[-1][0] == 0):
+            merged[-1] = [merged[-1][0] + count, weights]
+        else:
+            merged.append([count, weights])
+    for count, weights in merged:
+        found = [len(of_child(number, got[place : place + count])) for number in range(3)]
+        assert found == mix_counts(weights, count), (merged, place)
+        place += count
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        lambda ds: ds.batch(4).map(lambda x: x),
+        lambda ds: ds.skip(3).batch(2),
+        lambda ds: ds.take(40).prefetch(2).map(lambda x: x),
+        lambda ds: ds.skip(1).take(50).batch(3).skip(1).take(9).map(lambda x: x, concurrency=2),
+        lambda ds: ds.enumerate(7000),
+        lambda ds: ds.zip(ps.from_source(list(range(7000, 7100)))),
+        lambda ds: ds.mix(ps.from_source(list(range(7000, 7100)))),
+    ],
+)
+@pytest.mark.parametrize("stop", [1, 3])
+def test_the_place_of_the_mix_follows_from_the_position_above(above: Callable[[ps.Dataset], ps.Dataset], stop: int) -> None:
+    def of(weights: Any) -> ps.Dataset:
+        return above(mixed(weights, change=ps.Dataset.repeat))
+
+    head, state = run(of([1, 2, 3]), None, stop)
+    assert [entry[0] for entry in state["mix"][0]] == [0]
+    between, again = run(of([9, 1, 1]), state, 1, num_workers=1)
+    tail, _ = run(of([9, 1, 1]), again, 5, executor="inline")
+    for number in range(3):
+        own, stream = of_child(number, [*head, *between, *tail]), passes(number, 9)
+        assert any(own == stream[first : first + len(own)] for first in range(4))
+
+
+def test_ranks_change_weights_together() -> None:
+    def rank(index: int, weights: Any) -> ps.Dataset:
+        return mixed(weights, change=ps.Dataset.repeat).take(48).shard(2, index).batch(3, drop_remainder=True)
+
+    heads = [run(rank(index, [1, 2, 3]), None, 2) for index in range(2)]
+    tails = [run(rank(index, [4, 1, 1]), heads[index][1], None, num_workers=2) for index in range(2)]
+    steps = zip(*(head[0] + tail[0] for head, tail in zip(heads, tails, strict=True)), strict=True)
+    dealt = [value for step in steps for row in zip(*step, strict=True) for value in row]
+    assert len(dealt) == 48
+    for number in range(3):
+        own = of_child(number, dealt)
+        assert own == passes(number, 9)[: len(own)]
+    assert [len(of_child(number, dealt[:12])) for number in range(3)] == mix_counts([1, 2, 3], 12)
+    assert [len(of_child(number, dealt[12:])) for number in range(3)] == mix_counts([4, 1, 1], 36)
