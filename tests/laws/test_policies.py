@@ -520,3 +520,71 @@ def test_any_set_of_failing_elements_is_as_if_it_had_never_been_there(
     assert sorted(value for item in got for value in item) == sorted(value for item in whole for value in item)
     assert [len(item) for item in got] == [len(item) for item in whole] or not ordered
     assert total >= 2 * len({value for value in bad if value < size}) or not ordered
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("policy", [ps.Skip(), ps.Retry(1, then=ps.Replace())])
+def test_async_functions_have_policies_too(policy: Any, options: dict[str, Any]) -> None:
+    async def ask(value: int) -> int:
+        if value in BAD:
+            raise OSError(f"bad {value}")
+        return value
+
+    with numbers().map(ask, on_error=policy, concurrency=4).batch(4).feed(**options) as feed:
+        got = [plain(item) for item in feed]
+    assert got == groups(kept(fine) if isinstance(policy, ps.Skip) else standing_in(list(range(SIZE))), 4)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_in_both_orders_each_good_element_comes_once_across_two_saves(ordered: bool) -> None:
+    for stop in range(0, 15, 3):
+        got: list[Any] = []
+        state = None
+        for count in (stop, 2, 1000):
+            with generated().map(Faulty(), on_error=SKIP).feed(num_workers=3, ordered=ordered) as feed:
+                if state is not None:
+                    feed.load_state_dict(state)
+                got += [plain(item) for _, item in zip(range(count), feed, strict=False)]
+                state = feed.state_dict()
+        assert sorted(got) == kept(fine)
+
+
+def test_a_state_moves_between_policies() -> None:
+    whole = [plain(item) for item in numbers().map(Faulty(frozenset())).batch(4)]
+    with numbers().map(Faulty(frozenset())).batch(4).feed() as feed:
+        head = [plain(next(feed)), plain(next(feed))]
+        state = feed.state_dict()
+    with numbers().map(Faulty(), on_error=SKIP).batch(4).feed() as feed:
+        feed.load_state_dict(state)
+        middle = [plain(next(feed))]
+        state = feed.state_dict()
+        assert feed.stats().num_skipped >= 3
+    assert head + middle == [*whole[:2], [8, 9, 13, 14]]
+    with numbers().map(Faulty(frozenset())).batch(4).feed() as feed:
+        feed.load_state_dict(state)
+        assert [plain(item) for item in feed] == [[15, 16, 17, 18], [19, 20, 21, 22]]
+        assert feed.stats().num_skipped == 3
+
+
+def test_a_state_that_counts_elsewhere_is_refused_with_skip() -> None:
+    def build(policy: Any) -> ps.Dataset:
+        return numbers().filter(odd).take(9).map(Faulty(frozenset()), on_error=policy).batch(2)
+
+    with build(None).feed() as feed:
+        next(feed)
+        state = feed.state_dict()
+    with build(SKIP).feed() as feed, pytest.raises(ps.errors.StateMismatch) as refused:
+        feed.load_state_dict(state)
+    assert "the plan counts elements above a map that may now leave some out" in refused.value.what
+    assert refused.value.where == "load_state_dict()"
+    assert "the policies that the state was saved with" in refused.value.fix
+
+
+def test_a_quarantine_that_cannot_be_written_stops_the_feed(tmp_path: Any) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    with numbers().map(Faulty(), on_error=SKIP).feed(quarantine=folder / "bad.jsonl") as feed:
+        folder.rmdir()
+        with pytest.raises(FileNotFoundError) as failed:
+            list(feed)
+    assert any("writing the quarantine file" in note for note in failed.value.__notes__) or "bad.jsonl" in str(failed.value)
