@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from penstock._contracts.event import BatchDelivered, Event, Listener, Notice
 from penstock._contracts.options import Options
 from penstock._contracts.version import VERSION
+from penstock._engine.bounds import lost_before
 from penstock._engine.engine import Engine
 from penstock._engine.failing import attach_others
 from penstock._engine.lower import check_completion, lower
-from penstock._engine.policies import NOTICE, check_policies, policies_in, policies_of, replaces_for_skip
+from penstock._engine.policies import check_policies, policies_of
 from penstock._engine.recorded import Recorder, read_recording
-from penstock._engine.rescue import may_skip
-from penstock._engine.resume import Form, Part, lost_before, restored, saved
+from penstock._engine.resume import Form, Part, restored, saved
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.unit import Failure, Token
 from penstock._engine.watch import Watch
@@ -37,7 +37,7 @@ from penstock._plan.progress import below_batches, epoch_at
 from penstock.errors import FeedClosed, SpecError, StillRunning
 from penstock.formats.quarantine import Quarantine
 from penstock.observe.diagnose import explain
-from penstock.observe.stats import Snapshot, Stats
+from penstock.observe.stats import Snapshot, Stats, available_cpus
 
 __all__ = ["Feed"]
 
@@ -83,19 +83,17 @@ class Feed:
         self._root = root
         self._options = options
         self._stats = Stats()
-        self._listeners: list[Listener] = [self._stats, *listeners]
-        if options.quarantine is not None:
-            self._listeners.insert(0, Quarantine(options.quarantine))
+        keeping = [] if options.quarantine is None else [Quarantine(options.quarantine)]
+        self._listeners: list[Listener] = [*keeping, self._stats, *listeners]
         self._lock = threading.Lock()
         self._policies = policies_of(root, options)
-        skips = may_skip(self._policies, policies_in(root))
         completion = not options.ordered or options.replay is not None
-        self._folded, self._skips = completion or skips, skips
-        check_policies(root, self._policies, folded=self._folded, skips=skips)
+        self._folded = completion or self._policies.skips
+        check_policies(root, self._policies, folded=self._folded)
         if completion:
             check_completion(root, recorded=options.record is not None or options.replay is not None)
         self._recorder: Recorder | None = None
-        self._parts = [Part(Form(root, self._folded, skips), Token((0, 0)))]
+        self._parts = [Part(Form(root, self._folded, self._policies.skips), Token((0, 0)))]
         self._hand = _HandOver([], [], 0, 0, Token((0, 0)), self._parts[0].form)
         self._engine: Engine | None = None
         self._make_executor = make_executor
@@ -169,7 +167,7 @@ class Feed:
         """
         dataset = self._fingerprints() if strict else []
         parts, step = restored(
-            self._root, state, dataset, strict=strict, folded=self._folded, skips=self._skips, ordered=self._options.ordered
+            self._root, state, dataset, strict=strict, folded=self._folded, skips=self._policies.skips, ordered=self._options.ordered
         )
         self._shut("new")
         self._parts = parts
@@ -269,23 +267,22 @@ class Feed:
     def _start(self) -> None:
         form, token = self._parts[0]
         options = self._options
-        num_workers = _available_cpus() if options.num_workers == "auto" else options.num_workers
+        num_workers = available_cpus() if options.num_workers == "auto" else options.num_workers
         inline = options.executor == "inline" or num_workers == 0
         engine = Engine(
-            lower(form.root, folded=form.folded, skips=form.skips),
+            replace(lower(form.root, folded=form.folded, skips=form.skips), policies=self._policies),
             num_workers=num_workers,
             memory_bytes=_AUTO_MEMORY_BYTES if options.memory_bytes == "auto" else options.memory_bytes,
             start=token,
             ordered=self._order(),
-            policies=self._policies,
             allocate=anonymous_memory,
             listeners=self._listeners,
             watch=Watch(options.stall_timeout_s, options.on_stall),
         )
         self._engine, self._part_ended = engine, False
         make = self._make_executor or (InlineExecutor if inline else ThreadsExecutor)
-        if replaces_for_skip(self._root, self._policies):
-            self._announce(Notice(time.perf_counter_ns(), "policy", NOTICE))
+        if self._policies.notice:
+            self._announce(Notice(time.perf_counter_ns(), "policy", self._policies.notice))
         if not self._run_with(make(engine)):
             self._run_with(InlineExecutor(engine))
         if self._condition != "running":  # close() came meanwhile, from a signal handler or another thread
@@ -389,11 +386,6 @@ class Feed:
     def _announce(self, event: Event) -> None:
         for listener in self._listeners:
             listener(event)
-
-
-def _available_cpus() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else (os.cpu_count() or 1)
 
 
 def _abandon(engine: Engine, executor: Executor, grace_period_s: float, recorder: Recorder | None) -> None:

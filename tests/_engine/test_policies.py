@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock._engine.policies import policies_in, policies_of, replaces_for_skip
+from penstock._engine.policies import policies_in, policies_of
 from penstock.errors import PlanError
 
 
@@ -70,7 +70,8 @@ def test_shards_of_known_positions_keep_them() -> None:
     ):
         policies = policies_of(ds._root, skip)
         assert policies.keeps_positions == keeps
-        assert replaces_for_skip(ds._root, policies) == keeps
+        assert policies.skips != keeps
+        assert policies.notice.startswith("Skip replaces here") == keeps
     one = numbers().shard(2, 0).map(abs, on_error=ps.Replace())
     assert policies_in(one._root) == [ps.Replace()]
-    assert not replaces_for_skip(one._root, policies_of(one._root, ps.Options()))
+    assert policies_of(one._root, ps.Options()).notice == ""

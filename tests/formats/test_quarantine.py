@@ -43,7 +43,7 @@ def test_lines_are_appended_and_read_back_and_other_events_write_nothing(tmp_pat
 
 
 def test_a_file_that_cannot_be_written_says_which(tmp_path: Path) -> None:
-    with pytest.raises(OSError) as failed:  # noqa: PT011 - of the system
+    with pytest.raises(OSError) as failed:
         Quarantine(str(tmp_path / "gone" / "bad.jsonl"))(event(1))
     assert str(tmp_path) in str(failed.value)
 

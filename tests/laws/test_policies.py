@@ -80,7 +80,7 @@ def kept(good: Callable[[int], bool], values: Any = range(SIZE)) -> list[Any]:
 
 
 ROWS = [
-    row("map", lambda f: numbers().map(f, on_error=SKIP), lambda g: kept(g)),
+    row("map", lambda f: numbers().map(f, on_error=SKIP), kept),
     row("batch", lambda f: numbers().map(f, on_error=SKIP).batch(4), lambda g: groups(kept(g), 4)),
     row("two passes of batches", lambda f: numbers().map(f, on_error=SKIP).batch(4).repeat(2), lambda g: groups(kept(g), 4) * 2),
     row("batches of two passes", lambda f: numbers().map(f, on_error=SKIP).repeat(2).batch(4), lambda g: groups(kept(g) * 2, 4)),
@@ -118,7 +118,7 @@ ROWS = [
         lambda g: groups([y for x in range(SIZE) for y in twice(x) if g(y)], 3),
     ),
     row("a generator", lambda f: generated().map(f, on_error=SKIP).batch(4), lambda g: groups(kept(g), 4)),
-    row("a generator, one by one", lambda f: generated().map(f, on_error=SKIP), lambda g: kept(g)),
+    row("a generator, one by one", lambda f: generated().map(f, on_error=SKIP), kept),
     row(
         "whole batches",
         lambda f: numbers().batch(2).map(f, on_error=SKIP),
@@ -449,9 +449,8 @@ def test_one_more_than_the_limit_is_an_error_behind_everything_before_it(policy:
 def test_the_words_of_both_limits() -> None:
     rate = "2 of 4 elements of this pass were skipped, the limit is 0.01 of them"
     for limit, words in ((1, "2 elements were skipped, the limit is 1"), (0.01, rate)):
-        with numbers().map(Faulty()).feed(on_error=ps.Skip(limit=limit)) as feed:
-            with pytest.raises(TooManySkipped) as caught:
-                list(feed)
+        with numbers().map(Faulty()).feed(on_error=ps.Skip(limit=limit)) as feed, pytest.raises(TooManySkipped) as caught:
+            list(feed)
         assert caught.value.what == words
         assert "of on_error; the last one: epoch 0 index 3" in caught.value.where
 
@@ -473,17 +472,20 @@ def test_every_shard_makes_equal_steps(policy: Any) -> None:
 
 
 def test_an_element_without_another_one_raises_and_says_so() -> None:
-    with numbers(3).map(Faulty(frozenset({0, 1, 2})), on_error=ps.Replace()).feed() as feed:
-        with pytest.raises(ValueError, match="bad 0") as caught:
-            list(feed)
+    with (
+        numbers(3).map(Faulty(frozenset({0, 1, 2})), on_error=ps.Replace()).feed() as feed,
+        pytest.raises(ValueError, match="bad 0") as caught,
+    ):
+        list(feed)
     assert "penstock: Replace() gave up: the next 2 elements failed as well" in caught.value.__notes__
-    with numbers(1).map(Faulty(frozenset({0})), on_error=ps.Replace()).feed() as feed:
-        with pytest.raises(ValueError, match="bad 0") as caught:
-            list(feed)
+    with numbers(1).map(Faulty(frozenset({0})), on_error=ps.Replace()).feed() as feed, pytest.raises(ValueError, match="bad 0") as caught:
+        list(feed)
     assert "penstock: Replace() gave up: there is no other element to put in its place" in caught.value.__notes__
-    with numbers(4).shard(2, 0).batch(2).map(Faulty(frozenset({2}))).feed(on_error=ps.Skip()) as feed:
-        with pytest.raises(ValueError, match="bad 2") as caught:
-            list(feed)
+    with (
+        numbers(4).shard(2, 0).batch(2).map(Faulty(frozenset({2}))).feed(on_error=ps.Skip()) as feed,
+        pytest.raises(ValueError, match="bad 2") as caught,
+    ):
+        list(feed)
     assert any("Skip(), which replaces beside shard(), gave up: there is no other" in note for note in caught.value.__notes__)
 
 
@@ -587,4 +589,4 @@ def test_a_quarantine_that_cannot_be_written_stops_the_feed(tmp_path: Any) -> No
         folder.rmdir()
         with pytest.raises(FileNotFoundError) as failed:
             list(feed)
-    assert any("writing the quarantine file" in note for note in failed.value.__notes__) or "bad.jsonl" in str(failed.value)
+    assert any("writing the quarantine file" in note for note in failed.value.__notes__)

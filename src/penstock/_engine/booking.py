@@ -1,15 +1,19 @@
-"""Counts what a finished unit brings: what was read, and what was replaced in units whose items keep their positions. Pure."""
+"""Who books what finished units bring: the sequencers, and what is counted where there is none. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from penstock._engine.completion import Completion
 from penstock._engine.mishaps import Books, merged
-from penstock._engine.program import SegmentPlan
-from penstock._engine.unit import Failure, Token, Unit
+from penstock._engine.program import Program, SegmentPlan
+from penstock._engine.sequencer import OPEN, Sequencer
+from penstock._engine.unit import Failure, Record, Token, Unit
+from penstock._order.chain import Chain
 from penstock.errors import LengthMismatch
 
-__all__ = ["ReadCount", "booked_in_place"]
+__all__ = ["ReadCount", "booked_in_place", "records_of", "sequencers_of"]
 
 
 def booked_in_place(unit: Unit, books: Books) -> tuple[list[Any], list[Token] | tuple[Token, int], Failure | None]:
@@ -30,6 +34,28 @@ def booked_in_place(unit: Unit, books: Books) -> tuple[list[Any], list[Token] | 
                 return items[:number], tokens, Failure(number, error, mishap.stage, mishap.worker)
         tokens.append(after._replace(tally=merged(after.tally, books.tally)))
     return items, tokens, tail
+
+
+def records_of(program: Program, start: Token) -> list[Record | None]:
+    """Return what the sequencer of each segment had saved, None where nothing was or is."""
+    saved = iter(start.sequencers)
+    return [None if segment.folds is None or segment.transparent else next(saved, None) for segment in program.segments]
+
+
+def sequencers_of(program: Program, start: Token, books: Sequence[Books], *, ordered: bool) -> list[Sequencer | Completion | None]:
+    """Make the sequencer of each segment that has folds; the first one takes what is finished if elements are not `ordered`."""
+    out: list[Sequencer | Completion | None] = []
+    below = start._replace(sequencers=())
+    for number, (segment, record) in enumerate(zip(program.segments, records_of(program, start), strict=True)):
+        if segment.folds is None:
+            out.append(None)
+            continue
+        kind = Sequencer if ordered or out else Completion
+        out.append(kind(segment.folds, below, record, transparent=segment.transparent, books=books[number]))
+        if not segment.transparent:
+            record = record or Record(0, OPEN, tuple(Chain(segment.folds).snapshot()))
+            below = below._replace(sequencers=(*below.sequencers, record))
+    return out
 
 
 class ReadCount:

@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from penstock._contracts.event import BlockDone, ElementLost, ElementRetried, Event, Listener, Notice, RowsPacked
+from penstock._contracts.event import BlockDone, ElementRetried, Event, Listener, Notice, RowsPacked
 from penstock._engine.awaiting import ended
 from penstock._engine.execute import finish_unit, run_task
 from penstock._engine.failing import is_interrupt, prepare
 from penstock._engine.flow import SHARED, Flow, Ready, pool_of
 from penstock._engine.mishaps import Tally
 from penstock._engine.program import Program
-from penstock._engine.rescue import Policies, Rescue
+from penstock._engine.rescue import Rescue
 from penstock._engine.segment import Segment
 from penstock._engine.slots import SlotPool
 from penstock._engine.stall import Kind, report
@@ -52,7 +52,6 @@ class Engine:
         listeners: list[Listener],
         ordered: bool | Recording = True,
         watch: Watch | None = None,
-        policies: Policies | None = None,
     ) -> None:
         """Prepare to run from the state `start`; nothing happens yet.
 
@@ -65,7 +64,6 @@ class Engine:
             listeners: called with every event, from the thread where it happens.
             ordered: whether elements keep their order, or go on as they are finished, or as they did in a recorded run.
             watch: looks at the workers while a consumer waits; by default nobody does.
-            policies: what is done about elements that fail.
         """
         self._flow = Flow(program, max(1, num_workers), memory_bytes, start, ordered=ordered)
         self._listeners = listeners
@@ -81,7 +79,7 @@ class Engine:
         self._slots = SlotPool(allocate, self._opener.bell)
         self._inner_slots = SlotPool(allocate)
         self._waits = ParkingLot()  # for those who wait before they try an element again
-        self._rescue = Rescue(policies=policies or Policies(), pause=self._pause, retrying=self._announce_retry)
+        self._rescue = Rescue(policies=program.policies, pause=self._pause, retrying=self._announce_retry)
         self._telling = threading.Lock()
         self.stopping = False
 
@@ -315,11 +313,8 @@ class Engine:
         try:
             with self._telling:
                 while lost:
-                    one = lost[0]
-                    assert one.error is not None
-                    who = one.where, one.keys, one.place, one.error, one.retries
                     try:
-                        self.announce(ElementLost(time.perf_counter_ns(), one.action, one.stage, one.worker, *who))
+                        self.announce(lost[0].event(time.perf_counter_ns()))
                     finally:
                         lost.popleft()  # only now: who finds nothing here may rely on everything being told
         except OSError as error:  # of a file that cannot be written: nothing may be lost unseen

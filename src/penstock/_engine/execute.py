@@ -7,14 +7,14 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from penstock._engine.program import SegmentPlan, Sift
+from penstock._engine.program import SegmentPlan
 from penstock._engine.rescue import GONE, MOST_REPLACEMENTS, RAISING, Case, Rescue, in_pieces, mended
+from penstock._engine.sifting import Without, sift
 from penstock._engine.unit import Failure, Levels, Result, Task, Unit
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.leaves import BatchLeaf
-from penstock._ops.operator import ChainOp, Operator, WritesRows, climb
+from penstock._ops.operator import ChainOp, WritesRows, climb
 from penstock._ops.rows import Rows
-from penstock._ops.streams import FilterOp
 from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import INFINITE
 
@@ -70,10 +70,6 @@ def _joined(task: Task, blocks: list[tuple[int, Block]]) -> Block:
     origins = [np.arange(len(block), dtype=np.int64) if block.origins is None else block.origins for _, block in blocks]
     joined.origins = np.concatenate([part + (begin - task.begin) for part, (begin, _) in zip(origins, blocks, strict=True)])
     return joined
-
-
-Without = Sequence[tuple[int, ...]]
-"""Elements to leave out of a run of filters and flat_maps: (step, number among those of its input)."""
 
 
 class _Job(NamedTuple):
@@ -218,7 +214,7 @@ def _run_rows(plan: SegmentPlan, task: Task, block: Block, rows: Rows | None, wo
     except ElementFailed as failed:
         raise failed if origins is None else failed.moved(int(origins[failed.offset])) from failed.error
     if stage.sifts:
-        block, origins = _sift(stage.sifts, block, origins, worker, without)
+        block, origins = sift(stage.sifts, block, origins, worker, without)
     block.rows()  # a block with origins is made of rows already: nothing is read here that could fail
     block.origins = origins
     if not last:
@@ -257,44 +253,6 @@ def _part(block: Block, begin: int, end: int) -> Block:
     out = block.select(slice(first, last))
     assert out.origins is not None
     out.origins = out.origins - begin
-    return out
-
-
-def _sift(
-    steps: Sequence[Sift | Operator], block: Block, origins: Ints | None, worker: WorkerContext, without: Without = ()
-) -> tuple[Block, Ints]:
-    """Run filters, flat_maps and the maps among them; their failures count in input offsets.
-
-    `without` leaves out elements that fail: before step n those with the given numbers, one after the other.
-    """
-    origins = np.arange(len(block), dtype=np.int64) if origins is None else origins
-    several = block.origins is not None
-    for number, step in enumerate(steps):
-        for left_out, element in without:
-            if left_out == number:
-                keep = np.delete(np.arange(len(block)), element)
-                block, origins = block.select(keep), origins[keep]
-        worker.block, worker.operator, worker.origins = block, step, origins
-        try:
-            if hasattr(step, "sift"):
-                after, after_origins = cast(Sift, step).sift(block, origins)
-                several = several or len(after) > len(block) or type(step) is not FilterOp
-            else:
-                after, after_origins = step.up(block, origins, origins, worker), origins
-                after.rows()
-        except ElementFailed as failed:
-            raise _located(failed, number if several else None, block, origins) from failed.error
-        block, origins = after, after_origins
-    return block, origins
-
-
-def _located(failed: ElementFailed, step: int | None, block: Block, origins: Ints) -> ElementFailed:
-    """Say which input of a run of steps failed, and which of the elements that it gave."""
-    at = min(failed.element, len(origins) - 1)
-    out = failed.moved(int(origins[at]))
-    if step is not None:
-        out.inner = step, at - int(np.searchsorted(origins, origins[at]))
-        out.key = int(block.epochs[at]), int(block.indices[at]), int(block.lanes[at])
     return out
 
 
@@ -384,7 +342,7 @@ def _top(
         levels = [(block.epochs, block.indices)] * len(operators)
     block = climb(operators, block, levels, worker)
     if sifts:
-        return _sift(sifts, block, None, worker, without)
+        return sift(sifts, block, None, worker, without)
     block.rows()
     return block, np.arange(len(block), dtype=np.int64)
 

@@ -6,21 +6,19 @@ The engine calls it under its mutex.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from penstock._contracts.element import bytes_of
-from penstock._engine.booking import ReadCount, booked_in_place
+from penstock._engine.booking import ReadCount, booked_in_place, records_of, sequencers_of
 from penstock._engine.completion import Completion
 from penstock._engine.mishaps import Books, Mishap, Tally, merged
 from penstock._engine.program import Program
 from penstock._engine.reader import Reader
 from penstock._engine.segment import Segment, given_unit
-from penstock._engine.sequencer import OPEN, Sequenced, Sequencer
+from penstock._engine.sequencer import Sequenced, Sequencer
 from penstock._engine.tune import ActiveWorkers, UnitSize
-from penstock._engine.unit import Failure, Record, Task, Token, Unit
+from penstock._engine.unit import Failure, Task, Token, Unit
 from penstock._order.arithmetic import INFINITE
-from penstock._order.chain import Chain
 from penstock._order.folds import Passes, Taking
 from penstock._order.runs import Recording
 from penstock.errors import SourceError
@@ -80,7 +78,10 @@ class Flow:
         self.lost: deque[Mishap] = deque()
         self._books = [Books(() if segment.number else start.tally, self.lost) for segment in self.segments]
         self._read = ReadCount(start)
-        self._sequencers = self._make_sequencers(program, start, ordered is True)
+        self._sequencers = sequencers_of(program, start, self._books, ordered=ordered is True)
+        if ordered is True:
+            for segment, record in zip(self.segments, records_of(program, start), strict=True):
+                segment.read_again(record)
         stream = program.segments[0].stream
         self.reader = None if stream is None else Reader(stream, start, passes)
         self._memory_bytes = memory_bytes
@@ -307,24 +308,6 @@ class Flow:
         if tail is not None:
             given.inherited = tail._replace(at=len(groups))
         following.inbox.append(given)
-
-    def _make_sequencers(self, program: Program, start: Token, ordered: bool) -> list[Sequencer | Completion | None]:
-        out: list[Sequencer | Completion | None] = []
-        saved: Iterator[Any] = iter(start.sequencers)
-        below = start._replace(sequencers=())
-        for number, segment in enumerate(program.segments):
-            if segment.folds is None:
-                out.append(None)
-                continue
-            record = None if segment.transparent else next(saved, None)
-            kind = Sequencer if ordered or out else Completion
-            out.append(kind(segment.folds, below, record, transparent=segment.transparent, books=self._books[number]))
-            if record is not None and kind is Sequencer:
-                self.segments[number].read_again(record)
-            if not segment.transparent:
-                record = record or Record(0, OPEN, tuple(Chain(segment.folds).snapshot()))
-                below = below._replace(sequencers=(*below.sequencers, record))
-        return out
 
     def _deliver(self, ready: Ready) -> None:
         if ready.end or ready.error is not None:

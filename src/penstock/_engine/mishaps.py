@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from penstock._contracts.event import ElementLost
 from penstock.errors import TooManySkipped
 
 __all__ = ["Books", "Entry", "Mishap", "Tally", "merged", "num_lost"]
@@ -50,6 +51,11 @@ class Mishap(NamedTuple):
     def action(self) -> str:
         """Say what was done about it."""
         return "replaced" if self.how else "skipped"
+
+    def event(self, now_ns: int) -> ElementLost:
+        """Return what is announced of it."""
+        assert self.error is not None
+        return ElementLost(now_ns, self.action, self.stage, self.worker, self.where, self.keys, self.place, self.error, self.retries)
 
 
 class Entry(NamedTuple):

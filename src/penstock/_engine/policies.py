@@ -15,9 +15,9 @@ from penstock._plan.length import STREAMS, walk
 from penstock._plan.node import Filter, FlatMap, Map, Node, Shard
 from penstock.errors import PlanError
 
-__all__ = ["NOTICE", "check_policies", "policies_in", "policies_of", "replaces_for_skip"]
+__all__ = ["check_policies", "policies_in", "policies_of"]
 
-NOTICE = "Skip replaces here: with shard() in the plan, every shard must make equal numbers of steps"
+_NOTICE = "Skip replaces here: with shard() in the plan, every shard must make equal numbers of steps"
 
 
 def policies_in(root: Node) -> list[Policy]:
@@ -30,24 +30,26 @@ def policies_of(root: Node, options: Options) -> Policies:
     chain = chain_of(root)
     first = next((place for place, node in enumerate(chain) if isinstance(node, STREAMS)), len(chain))
     shards = first > 0 and any(isinstance(node, Shard) for node in walk(chain[first - 1]))
-    return Policies(on_error=options.on_error, on_read_error=options.on_read_error, keeps_positions=shards)
+    every = [options.on_error, options.on_read_error, *policies_in(root)]
+    skips = any(isinstance(final(policy), Skip) for policy in every if policy is not None)
+    return Policies(
+        on_error=options.on_error,
+        on_read_error=options.on_read_error,
+        keeps_positions=shards,
+        skips=skips and not shards,
+        notice=_NOTICE if skips and shards else "",
+    )
 
 
-def replaces_for_skip(root: Node, policies: Policies) -> bool:
-    """Tell whether some policy says skip, and elements are replaced instead."""
-    every = [policies.on_error, policies.on_read_error, *policies_in(root)]
-    return policies.keeps_positions and any(isinstance(final(policy), Skip) for policy in every if policy is not None)
-
-
-def check_policies(root: Node, policies: Policies, *, folded: bool, skips: bool) -> None:
+def check_policies(root: Node, policies: Policies, *, folded: bool) -> None:
     """Refuse policies of operators that cannot do anything where they stand.
 
     Raises:
         PlanError: a Replace where no positions are known, or a Skip there beside a shard.
     """
-    if not policies_in(root) and not skips:
+    if not policies_in(root) and not policies.skips:
         return
-    for number, segment in enumerate(lower(root, folded=folded, skips=skips).segments):
+    for number, segment in enumerate(lower(root, folded=folded, skips=policies.skips).segments):
         for stage, policy in _without_positions(segment, number):
             last = final(policy)
             if isinstance(last, Replace):

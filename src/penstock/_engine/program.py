@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock._contracts.source import StreamSource
+from penstock._engine.rescue import Policies
 from penstock._ops.awaited import AwaitedOp
 from penstock._ops.block import Block, Ints
 from penstock._ops.collation import Collation
@@ -105,3 +106,4 @@ class Program:
 
     segments: tuple[SegmentPlan, ...]
     prefetch: int
+    policies: Policies = Policies()  # noqa: RUF009 - a frozen value

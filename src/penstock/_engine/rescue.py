@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, decide, final
+from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, decide
 from penstock._engine.failing import is_interrupt
 from penstock._engine.mishaps import Mishap
 from penstock._engine.unit import Failure, Known
 from penstock._ops.block import ElementFailed
 
-__all__ = ["GONE", "MOST_REPLACEMENTS", "RAISING", "Case", "Policies", "Rescue", "in_pieces", "may_skip", "mended"]
+__all__ = ["GONE", "MOST_REPLACEMENTS", "RAISING", "Case", "Policies", "Rescue", "in_pieces", "mended"]
 
 MOST_REPLACEMENTS = 100
 """So many elements in a row are tried in the place of one: more are no accident."""
@@ -28,11 +28,15 @@ class Policies:
         on_error: of all stages.
         on_read_error: of reading; None is `on_error`.
         keeps_positions: whether elements are replaced where a policy says skip: shards must make equal numbers of steps.
+        skips: whether an element may be left out by these policies or those of operators.
+        notice: what the user should know about them, or empty.
     """
 
     on_error: Policy = Raise()  # noqa: RUF009 - a frozen value without fields
     on_read_error: Policy | None = None
     keeps_positions: bool = False
+    skips: bool = False
+    notice: str = ""
 
     def of(self, failed: ElementFailed) -> tuple[Policy, str]:
         """Return the policy for a failure, and the name that its limit is counted under."""
@@ -249,11 +253,3 @@ def in_pieces(
             bad, failed = end, None
         begin += 1
     return done, begin, None
-
-
-def may_skip(policies: Policies, own: Iterable[Policy | None]) -> bool:
-    """Tell whether an element may be left out by the feed's policies or those of operators."""
-    if policies.keeps_positions:
-        return False
-    every = [policies.on_error, policies.on_read_error, *own]
-    return any(isinstance(final(policy), Skip) for policy in every if policy is not None)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple, cast
 
 from penstock._contracts.source import StatefulStream, StreamSource
+from penstock._engine.bounds import LARGEST, border_of, count, known_of, listed, tally_of
 from penstock._engine.lower import lower
-from penstock._engine.mishaps import Entry, Tally, num_lost
-from penstock._engine.unit import Done, Known, Note, Record, Token
+from penstock._engine.unit import Done, Note, Record, Token
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.chain import HoldingFold
 from penstock._order.folds import Fold
@@ -19,7 +19,7 @@ from penstock._plan.reweighting import histories, reweighted
 from penstock._plan.saved import FORMAT, checked, compare, sealed
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 
-__all__ = ["Form", "Part", "lost_before", "restored", "saved"]
+__all__ = ["Form", "Part", "restored", "saved"]
 
 
 class Form(NamedTuple):
@@ -35,9 +35,6 @@ class Part(NamedTuple):
 
     form: Form
     token: Token
-
-
-_LARGEST = 2**63 - 1
 
 
 def saved(root: Node, form: Form, token: Token, step: int, dataset: list[dict[str, Any]], version: str) -> dict[str, Any]:
@@ -72,19 +69,11 @@ def saved(root: Node, form: Form, token: Token, step: int, dataset: list[dict[st
             "skips": form.skips,
             "source": list(token.source),
             "done": [[list(run) for run in token.done.runs], [[place, list(results)] for place, results in token.done.partial]],
-            "sequencers": [_listed(one) for one in token.sequencers],
+            "sequencers": [listed(one) for one in token.sequencers],
         }
         if note is not None:
             record["position"]["stream"] = {"pass": note.pass_number, "position": note.position, "cut": note.cut, "state": note.state}
     return sealed(record)
-
-
-def _listed(record: Record) -> list[Any]:
-    """Return the JSON form of what a sequencer saves; the last two parts only where something is read again."""
-    out = [record.skip, record.mode, list(record.states), record.recall, record.drop]
-    if record.replay == (0, 0):
-        return out
-    return [*out, [[*known[:4], list(known.inner)] for known in record.known], list(record.replay)]
 
 
 def _note_of(root: Node, token: Token) -> Note | None:
@@ -121,7 +110,7 @@ def restored(
         StateMismatch: when it belongs to another plan, dataset or number of shards that cannot be mapped.
     """
     record = checked(state)
-    step = _count(record["step"], "step")
+    step = count(record["step"], "step")
     if strict:
         compare(record, lines(root, saved=True), dataset)
     shards = [[node.num_shards, node.index] for node in walk(root) if isinstance(node, Shard)]
@@ -130,7 +119,7 @@ def restored(
         place = _global_place(root, record["global"])
         parts = _parts(root, place)
         first, *rest = [_folded_part(root, part, ordered=ordered) for part in parts] if folded else parts
-        first = first._replace(token=first.token._replace(tally=_tally(record.get("lost", []))))
+        first = first._replace(token=first.token._replace(tally=tally_of(record.get("lost", []))))
         return [_skipping(part, skips=skips) for part in (first, *rest)], step
     if strict and record["shard"] != shards:
         raise StateMismatch(
@@ -141,14 +130,7 @@ def restored(
         )
     part = _part(root, record["position"])
     part = _skipping(_folded_part(root, part, ordered=ordered) if folded else part, skips=skips)
-    return [part._replace(token=part.token._replace(tally=_tally(record.get("lost", []))))], step
-
-
-def lost_before(token: Token) -> tuple[int, int]:
-    """Return how many elements were skipped and replaced up to a token; those that will be read again are told apart by it."""
-    again = [known.how for record in token.sequencers for known in record.known]
-    replaced = sum(how > 0 for how in again)
-    return num_lost(token.tally, "skipped") + len(again) - replaced, num_lost(token.tally, "replaced") + replaced
+    return [part._replace(token=part.token._replace(tally=tally_of(record.get("lost", []))))], step
 
 
 def _skipping(part: Part, *, skips: bool) -> Part:
@@ -175,19 +157,6 @@ def _fold_kinds(form: Form) -> list[list[type]]:
     return [[type(fold) for fold in segment.folds] for segment in program.segments if segment.folds is not None and not segment.transparent]
 
 
-def _tally(record: Any) -> Tally:
-    """Check what was skipped and replaced before the save."""
-    if not isinstance(record, list):
-        _count(None, "list of skipped elements")
-    out = []
-    for entry in record:
-        good = isinstance(entry, list) and len(entry) == 5 and entry[0] in ("skipped", "replaced") and isinstance(entry[1], str)
-        if not good:
-            _count(None, "list of skipped elements")
-        out.append(Entry(entry[0], entry[1], *(_count(number, "number of skipped elements") for number in entry[2:])))
-    return tuple(out)
-
-
 def _with_weights(root: Node, record: dict[str, Any], *, strict: bool) -> Node:
     """Return the plan with the history of its mixes; the bounds of the position are checked later, against this plan."""
     shard = _movable_shard(root)
@@ -203,7 +172,7 @@ def _with_weights(root: Node, record: dict[str, Any], *, strict: bool) -> Node:
         and place.get("folded") is not True
     ):
         number = place["source"][-1]
-    number = number if isinstance(number, int) and 0 <= number <= _LARGEST else None
+    number = number if isinstance(number, int) and 0 <= number <= LARGEST else None
     return reweighted(root, record.get("mix"), number, below, strict=strict)
 
 
@@ -215,17 +184,6 @@ def _words(shards: Any) -> str:
     return ", ".join(f"({number}, {index})" for number, index in shards) or "s: none"
 
 
-def _count(value: Any, name: str, most: float = INFINITE) -> int:
-    most = min(most, _LARGEST)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise StateDamaged(
-            f"the state's {name} is {value!r}, outside 0..{most}",
-            where="load_state_dict()",
-            fix="use an older checkpoint; this one would skip or repeat elements",
-        )
-    return value
-
-
 def _global_place(root: Node, record: Any) -> GlobalPosition:
     shard = shard_of(root)
     assert shard is not None
@@ -233,9 +191,9 @@ def _global_place(root: Node, record: Any) -> GlobalPosition:
     repeat = _repeated(root, shard)
     most_epochs: float = 1 if repeat is None else (INFINITE if repeat.count is None else repeat.count)
     if not isinstance(record, dict):
-        _count(record, "global position")
-    epoch = _count(record.get("epoch"), "epoch", most_epochs)
-    element = _count(record.get("element"), "element", INFINITE if total is None else total)
+        count(record, "global position")
+    epoch = count(record.get("epoch"), "epoch", most_epochs)
+    element = count(record.get("element"), "element", INFINITE if total is None else total)
     return GlobalPosition(epoch, 0 if epoch == most_epochs else element)
 
 
@@ -337,12 +295,12 @@ def _part(root: Node, record: Any) -> Part:
     first = program.segments[0]
     folds = [segment.folds for segment in program.segments if segment.folds is not None and not segment.transparent]
     if not isinstance(record, dict) or not isinstance(record.get("source"), list) or len(record["source"]) != 2:
-        _count(None, "position")
+        count(None, "position")
     length = first.length if first.leaf is not None else None
-    source = (_count(record["source"][0], "pass"), _count(record["source"][1], "position", INFINITE if length is None else length))
+    source = (count(record["source"][0], "pass"), count(record["source"][1], "position", INFINITE if length is None else length))
     sequencers = record.get("sequencers")
     if not isinstance(sequencers, list) or (len(sequencers) != len(folds) and (sequencers or source != (0, 0))):
-        _count(None, "fold states")
+        count(None, "fold states")
     out = []
     for saved_record, chain in zip(sequencers, folds, strict=False):
         out.append(_record(saved_record, chain))
@@ -356,55 +314,35 @@ def _done(record: Any) -> Done:
     try:
         runs, partial = record
         out = Done(
-            tuple((_count(begin, "run"), _count(end, "run")) for begin, end in runs),
-            tuple((_count(place, "position"), tuple(_count(number, "result") for number in results)) for place, results in partial),
+            tuple((count(begin, "run"), count(end, "run")) for begin, end in runs),
+            tuple((count(place, "position"), tuple(count(number, "result") for number in results)) for place, results in partial),
         )
     except (TypeError, ValueError) as error:
         if isinstance(error, StateDamaged):
             raise
-        return Done(((_count(None, "list of runs"), 0),))
+        return Done(((count(None, "list of runs"), 0),))
     places = [place for run in out.runs for place in run]
     if places != sorted(places):
-        _count(places, "list of runs")
+        count(places, "list of runs")
     return out
 
 
 def _record(saved_record: Any, folds: tuple[Fold, ...]) -> Record:
     """Check what a sequencer saved against its folds."""
     if not isinstance(saved_record, list) or len(saved_record) not in (5, 7) or not isinstance(saved_record[2], list):
-        _count(None, "fold states")
+        count(None, "fold states")
     skip, mode, states, recall, drop, known, replay = saved_record if len(saved_record) == 7 else [*saved_record, [], [0, 0]]
     if len(states) != len(folds):
-        _count(None, "fold states")
-    numbers = _count(skip, "sub-position"), _count(mode, "fold mode", 2)
-    again = _known(known), _border(replay)
-    out = Record(*numbers, tuple(states), _count(recall, "number of held elements"), _count(drop, "number of results"), *again)
+        count(None, "fold states")
+    numbers = count(skip, "sub-position"), count(mode, "fold mode", 2)
+    again = known_of(known), border_of(replay)
+    out = Record(*numbers, tuple(states), count(recall, "number of held elements"), count(drop, "number of results"), *again)
     for value, fold in zip(states, folds, strict=True):
         if hasattr(fold, "held"):
             _check_held(value, cast(HoldingFold, fold), out.recall)
         else:
             _check_like(value, fold.initial())
     return out
-
-
-def _known(record: Any) -> tuple[Known, ...]:
-    """Check what was skipped or replaced among the elements that will be read again."""
-    if not isinstance(record, list) or not all(_is_known(one) for one in record):
-        _count(None, "list of skipped elements")
-    for one in record:
-        for number in (*one[:3], *one[4]):
-            _count(number, "skipped element")
-    return tuple(Known(pass_number, number, how, site, tuple(inner)) for pass_number, number, how, site, inner in record)
-
-
-def _is_known(one: Any) -> bool:
-    return isinstance(one, list) and len(one) == 5 and isinstance(one[3], str) and isinstance(one[4], list) and len(one[4]) in (0, 3)
-
-
-def _border(record: Any) -> tuple[int, int]:
-    if not isinstance(record, list) or len(record) != 2:
-        _count(None, "place")
-    return _count(record[0], "pass"), _count(record[1], "place")
 
 
 def _check_held(value: Any, fold: HoldingFold, recall: int) -> None:
@@ -420,7 +358,7 @@ def _check_held(value: Any, fold: HoldingFold, recall: int) -> None:
 def _check_like(value: Any, initial: Any) -> None:
     """Check counts that lie as the initial ones do."""
     if isinstance(initial, int):
-        _count(value, "fold state")
+        count(value, "fold state")
     elif type(value) is not type(initial) or len(value) != len(initial) or (isinstance(initial, dict) and value.keys() != initial.keys()):
         raise _damaged_fold(repr(value))
     else:
@@ -441,10 +379,10 @@ def _note(stream: StreamSource | None, source: tuple[int, int], record: Any) -> 
     if record is None:
         return None
     if not isinstance(record, dict) or not isinstance(record.get("cut"), bool) or "state" not in record:
-        _count(None, "stream state")
-    place = (_count(record.get("pass"), "stream's pass", source[0]), _count(record.get("position"), "stream's position"))
+        count(None, "stream state")
+    place = (count(record.get("pass"), "stream's pass", source[0]), count(record.get("position"), "stream's position"))
     if place > source:
-        _count(place[1], "stream's position", source[1])
+        count(place[1], "stream's position", source[1])
     if stream is None or not (isinstance(stream, StatefulStream) or stream.can_fast_forward()):
         raise StateMismatch(
             "the state holds the place of a stream with states, and this source has none",

@@ -112,8 +112,10 @@ class Segment:
         self._current: Unit | None = None
         self._positions = ChainOp(plan.leaf, tuple(op for stage in plan.stages for op in stage.operators)) if plan.leaf else None
 
-    def read_again(self, record: Record) -> None:
+    def read_again(self, record: Record | None) -> None:
         """Treat as before what the sequencer behind this segment had taken before the state was saved."""
+        if record is None:
+            return
         self._replay = record.replay
         for one in record.known:
             self._known.setdefault((one.pass_number, one.number), []).append(one)

@@ -53,16 +53,16 @@ class Quarantine:
         if not isinstance(event, ElementLost):
             return
         line = (encoded(event) + "\n").encode()
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666)
         try:
-            written = os.write(descriptor, line)
-            while written < len(line):
-                written += os.write(descriptor, line[written:])
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666)
+            try:
+                while line:
+                    line = line[os.write(descriptor, line) :]
+            finally:
+                os.close(descriptor)
         except OSError as error:
             error.add_note(f"penstock: writing the quarantine file {self._path!r}")
             raise
-        finally:
-            os.close(descriptor)
 
 
 class Line(NamedTuple):

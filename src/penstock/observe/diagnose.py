@@ -59,7 +59,7 @@ def explain(snapshot: Snapshot) -> str:
 
 
 def _failure_line(stage: FailureStats) -> str:
-    counts = ((stage.num_skipped, "elements skipped"), (stage.num_replaced, "elements replaced"), (stage.num_retries, "retries"))
+    counts = ((stage.num_skipped, "skipped"), (stage.num_replaced, "replaced"), (stage.num_retries, "retries"))
     return f"stage '{stage.stage}': " + ", ".join(f"{count:,} {words}" for count, words in counts if count)
 
 
