@@ -55,8 +55,9 @@ def saved(root: Node, form: Form, token: Token, step: int, dataset: list[dict[st
         "step": step,
         "position": None,
         "global": None,
-        "lost": [list(entry) for entry in token.tally],
     }
+    if token.tally:
+        record["lost"] = [list(entry) for entry in token.tally]
     mixes = histories(form.root)[: len(histories(root))]  # a moved plan may hold them twice
     if mixes:
         record["mix"] = mixes
@@ -66,7 +67,7 @@ def saved(root: Node, form: Form, token: Token, step: int, dataset: list[dict[st
     else:
         record["position"] = {
             "folded": form.folded,
-            "skips": form.skips,
+            **({"skips": True} if form.skips else {}),
             "source": list(token.source),
             "done": [[list(run) for run in token.done.runs], [[place, list(results)] for place, results in token.done.partial]],
             "sequencers": [listed(one) for one in token.sequencers],
