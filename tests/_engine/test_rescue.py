@@ -52,6 +52,16 @@ def test_giving_up_leaves_what_stands_before() -> None:
     assert pieces({3, 5}, give_up_at=5)[0] == (["0..3", "mended 3", "4..5"], 5, 5)
 
 
+def test_a_block_that_fails_as_one_is_run_row_by_row_to_find_the_one() -> None:
+    def run(begin: int, end: int) -> str:
+        if begin <= 2 < end:
+            raise ElementFailed(0, "f", ValueError(2), whole=True)
+        return f"{begin}..{end}"
+
+    done, _, _ = in_pieces(0, 5, (), run, lambda row, failed: f"mended {row}")
+    assert [text for _, text in done] == ["0..1", "1..2", "mended 2", "3..4", "4..5"]
+
+
 @pytest.mark.parametrize("options", [{"num_workers": 2}, {"num_workers": 2, "ordered": False}])
 def test_close_ends_the_wait_before_a_retry_at_once(options: dict[str, Any]) -> None:
     waiting = threading.Event()

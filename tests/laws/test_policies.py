@@ -590,3 +590,19 @@ def test_a_quarantine_that_cannot_be_written_stops_the_feed(tmp_path: Any) -> No
         with pytest.raises(FileNotFoundError) as failed:
             list(feed)
     assert any("writing the quarantine file" in note for note in failed.value.__notes__)
+
+
+def test_one_damaged_image_among_many_is_skipped_whatever_is_fused_with_its_decoding(tmp_path: Any) -> None:
+    simplejpeg = pytest.importorskip("simplejpeg")
+    good = simplejpeg.encode_jpeg(np.full((16, 16, 3), 128, np.uint8))
+    for number in range(9):
+        (tmp_path / f"{number}.jpg").write_bytes(good[:90] if number in (0, 4) else good)
+    (tmp_path / "list.txt").write_text("".join(f"{number}.jpg {number}\n" for number in range(9)))
+    ds = ps.read_list(tmp_path / "list.txt", root=tmp_path).map(ps.image.decode("data"))
+    ds = ds.map(ps.image.resize("data", 8)).map(ps.image.random_flip("data")).map(ps.image.normalize("data", 0.0, 255.0))
+    for options in OPTIONS:
+        with ds.batch(3).feed(on_error=ps.Skip(errors=ps.errors.DecodeError), **options) as feed:
+            assert [batch["label"].tolist() for batch in feed] == [[1, 2, 3], [5, 6, 7], [8]]
+        with ds.batch(3).feed(on_error=ps.Replace(), **options) as feed:
+            assert [batch["label"].tolist() for batch in feed] == [[1, 1, 2], [3, 5, 5], [6, 7, 8]]
+            assert [stage.stage for stage in feed.stats().failures] == ["decode"]

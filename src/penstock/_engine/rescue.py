@@ -233,14 +233,20 @@ def in_pieces(
     done: list[tuple[int, T]] = []
     failed: ElementFailed | None = None
     bad = end
+    alone = begin  # up to here rows are run one by one: they failed as one block
     while begin < end:
         stop = min([bad, *(row for row in known if begin <= row)])
+        if begin < alone:
+            stop = min(stop, begin + 1)
         if begin < stop:
             try:
                 done.append((begin, run(begin, stop)))
             except ElementFailed as found:
                 _let_interrupt_through(found)
-                failed, bad = found, begin + found.offset
+                if found.whole and stop - begin > 1:
+                    alone = stop
+                else:
+                    failed, bad = found, begin + found.offset
                 continue
             begin = stop
             continue

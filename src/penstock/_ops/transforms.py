@@ -145,7 +145,7 @@ class TransformsOp:
             try:
                 result = cast(BlockTransform, transform).apply_block(columns[transform.field], draws, scratch, target)
             except BaseException as error:
-                raise ElementFailed(0, step.name, error, step.policy) from error
+                raise ElementFailed(0, step.name, error, step.policy, whole=True) from error
             if result is None:
                 return None
             if step.last and target is None and result.base is not None:
