@@ -599,7 +599,7 @@ def test_one_damaged_image_among_many_is_skipped_whatever_is_fused_with_its_deco
         (tmp_path / f"{number}.jpg").write_bytes(good[:90] if number in (0, 4) else good)
     (tmp_path / "list.txt").write_text("".join(f"{number}.jpg {number}\n" for number in range(9)))
     ds = ps.read_list(tmp_path / "list.txt", root=tmp_path).map(ps.image.decode("data"))
-    ds = ds.map(ps.image.resize("data", 8)).map(ps.image.random_flip("data")).map(ps.image.normalize("data", 0.0, 255.0))
+    ds = ds.map(ps.image.resize("data", 8)).map(ps.image.random_flip("data")).map(ps.image.normalize("data", [0.0] * 3, [255.0] * 3))
     for options in OPTIONS:
         with ds.batch(3).feed(on_error=ps.Skip(errors=ps.errors.DecodeError), **options) as feed:
             assert [batch["label"].tolist() for batch in feed] == [[1, 2, 3], [5, 6, 7], [8]]

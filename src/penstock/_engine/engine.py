@@ -235,6 +235,8 @@ class Engine:
         self._delivered += 1
         self._ring_workers()
         self._tell_lost()  # before it is delivered: who saves a state behind it finds everything written
+        if self._broken is not None:  # in the place of what was next, which may be the end
+            return Ready([], [], False, Failure(0, self._broken, "engine", 0))
         return ready
 
     def wait(self) -> None:
@@ -318,6 +320,7 @@ class Engine:
                     finally:
                         lost.popleft()  # only now: who finds nothing here may rely on everything being told
         except OSError as error:  # of a file that cannot be written: nothing may be lost unseen
+            self._broken = error
             self.broke(error)
 
     # -- inside -------------------------------------------------------------------------------------------------------------------
