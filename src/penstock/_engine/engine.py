@@ -79,7 +79,11 @@ class Engine:
         self._slots = SlotPool(allocate, self._opener.bell)
         self._inner_slots = SlotPool(allocate)
         self._waits = ParkingLot()  # for those who wait before they try an element again
-        self._rescue = Rescue(policies=program.policies, pause=self._pause, retrying=self._announce_retry)
+        self._rescue = Rescue(
+            policies=program.policies,
+            pause=lambda seconds: self._waits.park(lambda: not self.stopping, seconds),
+            retrying=self._announce_retry,
+        )
         self._telling = threading.Lock()
         self.stopping = False
 
@@ -298,11 +302,6 @@ class Engine:
             warnings.warn(str(error), RuntimeWarning, stacklevel=6)  # the line of the loop that asked for the next element
 
     # -- elements that fail -------------------------------------------------------------------------------------------------------
-
-    def _pause(self, seconds: float) -> bool:
-        """Wait; return at once, with True, when the engine stops."""
-        self._waits.park(lambda: not self.stopping, seconds)
-        return self.stopping
 
     def _announce_retry(self, failed: ElementFailed, key: tuple[int, int, int], worker: int, retry: int, wait_s: float) -> None:
         self.announce(ElementRetried(time.perf_counter_ns(), failed.stage, worker, key, retry, wait_s, failed.error))
