@@ -348,7 +348,7 @@ class Feed:
 
     def _next_part(self) -> None:
         """Go on with the next part of a moved state, or end for good: the program is at its end."""
-        tally = () if self._engine is None else self._engine.tally
+        tally = () if self._engine is None else self._engine.tally()
         self._shut("failed")  # so it stays if a generator's `finally` raises
         self._condition, self._part_ended = "new", False
         if len(self._parts) > 1:

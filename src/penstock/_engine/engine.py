@@ -261,11 +261,9 @@ class Engine:
         log = self._flow.log
         return [] if log is None else [log.popleft() for _ in range(len(log))]
 
-    @property
     def tally(self) -> Tally:
-        """What was skipped and replaced up to now, in this run and before."""
-        with self._mutex:
-            return self._flow.tally
+        """Return what was skipped and replaced up to now, in this run and before; of an engine that has ended."""
+        return self._flow.tally
 
     @property
     def num_ready(self) -> int:
