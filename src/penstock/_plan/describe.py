@@ -22,6 +22,7 @@ from penstock._plan.node import (
     Node,
     PackSequences,
     PaddedBatch,
+    Pick,
     Prefetch,
     RaggedBatch,
     Read,
@@ -81,8 +82,8 @@ def describe(node: Node, *, saved: bool = False) -> str:
             return f"interleave({node.name}, cycle_length={node.cycle_length}, block_length={node.block_length}) of {len(node.children)}"
         case Batch() | PaddedBatch() | RaggedBatch() | Window() | BucketByLength() | PackSequences():
             return _describe_group(node, saved)
-        case Prefetch():
-            return f"prefetch({node.buffer_size})"
+        case Pick() | Prefetch():
+            return f"quarantined({len(node.places)})" if isinstance(node, Pick) else f"prefetch({node.buffer_size})"
         case Cache():
             return "cache()" if saved else f"cache({_cache_words(node)})"
 
