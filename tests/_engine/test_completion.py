@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock._engine.completion import Completion, refused
 from penstock._engine.pieces import bare, weight_of
 from penstock._engine.sequencer import DROP_END, OPEN, PASS_END
-from penstock._engine.unit import NOTHING_DONE, Done, Failure, Note, Piece, Record, Result, Token, Unit
+from penstock._engine.unit import NOTHING_DONE, Done, Failure, Note, Record, Result, Token, Unit
 from penstock._ops.block import Block
 from penstock._ops.weigh import Weighed
 from penstock._order.folds import Batching, Fold, Numbering, Passes, Sharding, Skipping, Taking

@@ -222,7 +222,9 @@ def test_the_reader_tells_how_far_it_is_while_it_skips_and_while_it_reads() -> N
 
 
 @given(st.integers(0, 20), st.lists(st.integers(0, 19)), st.integers(0, 20), st.integers(1, 6))
-def test_what_an_earlier_run_delivered_is_read_and_dropped_and_no_unit_has_a_gap(count: int, taken: list[int], position: int, most: int) -> None:
+def test_what_an_earlier_run_delivered_is_read_and_dropped_and_no_unit_has_a_gap(
+    count: int, taken: list[int], position: int, most: int
+) -> None:
     position = min(position, count)
     delivered = {place for place in taken if position <= place < count}
     done = Done(Runs((place, place + 1) for place in delivered).without(()))

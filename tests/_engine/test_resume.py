@@ -181,7 +181,11 @@ def folded_state(ds: ps.Dataset, token: Token) -> dict[str, Any]:
     return state
 
 
-@given(st.integers(0, 60), st.lists(st.integers(0, 59)), st.dictionaries(st.integers(0, 59), st.lists(st.integers(0, 5), min_size=1), max_size=4))
+@given(
+    st.integers(0, 60),
+    st.lists(st.integers(0, 59)),
+    st.dictionaries(st.integers(0, 59), st.lists(st.integers(0, 5), min_size=1), max_size=4),
+)
 def test_what_was_delivered_in_completion_order_comes_back(position: int, taken: list[int], partial: dict[int, list[int]]) -> None:
     ds = numbers().flat_map(lambda value: [value] * 6).batch(4)
     runs = Runs((place, place + 1) for place in taken if place >= position).without(())

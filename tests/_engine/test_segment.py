@@ -240,9 +240,7 @@ def test_what_an_earlier_run_delivered_is_left_out_of_its_pass_and_of_no_other(
 
 
 @given(st.integers(0, 30), st.lists(st.tuples(st.integers(0, 2), st.integers(0, 29), st.integers(1, 9)), max_size=12), st.integers(0, 30))
-def test_a_recorded_order_is_followed_and_each_position_opened_once(
-    size: int, recorded: list[tuple[int, int, int]], position: int
-) -> None:
+def test_a_recorded_order_is_followed_and_each_position_opened_once(size: int, recorded: list[tuple[int, int, int]], position: int) -> None:
     work = loose(size, 3, position=min(position, size))
     work.loose = False
     runs = sorted(((number, begin, begin + length) for number, begin, length in recorded), key=lambda run: run[0])
