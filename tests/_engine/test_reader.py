@@ -12,7 +12,8 @@ from sources.streams import Numbers
 import penstock as ps
 from penstock._engine import tune
 from penstock._engine.reader import Reader
-from penstock._engine.unit import Failure, Note, Token, Unit
+from penstock._engine.unit import Done, Failure, Note, Token, Unit
+from penstock._order.runs import Runs
 from penstock.errors import LengthMismatch
 from penstock.sources import GeneratorSource, StatefulSource
 
@@ -218,3 +219,34 @@ def test_the_reader_tells_how_far_it_is_while_it_skips_and_while_it_reads() -> N
     reader.read(10)
     assert seen == [(1, number) for number in range(5)]
     assert (reader.pass_number, reader.num_read) == (2, 0)
+
+
+@given(st.integers(0, 20), st.lists(st.integers(0, 19)), st.integers(0, 20), st.integers(1, 6))
+def test_what_an_earlier_run_delivered_is_read_and_dropped_and_no_unit_has_a_gap(
+    count: int, taken: list[int], position: int, most: int
+) -> None:
+    position = min(position, count)
+    delivered = {place for place in taken if position <= place < count}
+    done = Done(Runs((place, place + 1) for place in delivered).without(()))
+    units, failure = read_all(Reader(source(count), Token((0, position), (), done), 2), [most])
+    assert failure is None
+    left = [place for place in range(position, count) if place not in delivered]
+    assert values(units) == [(0, place) for place in left] + [(1, place) for place in range(count)]
+    for unit in units:
+        assert unit.given is not None
+        assert unit.given.rows() == list(range(unit.first, unit.first + unit.num_items))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_pass_that_is_cut_is_noted_so_also_when_it_is_not_opened_again(first: bool) -> None:
+    stream = Counted(9)
+    reader = Reader(StatefulSource(stream), Token((0, 3), note=Note(0, 2, {"index": 2})), 2)
+    if not first:
+        reader.read(1)
+    reader.cut(0)
+    ended, _ = reader.read(3)
+    assert ended.ends_pass
+    assert ended.pass_token is not None
+    assert ended.pass_token.note is not None
+    assert ended.pass_token.note.cut
+    reader.close()

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock._engine.resume import Form, restored, saved
-from penstock._engine.unit import Record, Token
+from penstock._engine.resume import Form, Part, check_positions, restored, saved
+from penstock._engine.unit import Done, Record, Token
+from penstock._order.runs import Runs
 from penstock._plan.saved import sealed
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 
@@ -170,3 +171,78 @@ def test_a_moved_plan_saves_the_history_of_its_mix_once() -> None:
         feed.load_state_dict(state)
         next(feed)
         assert feed.state_dict()["mix"] == state["mix"] == [[[0, [1.0, 1.0]]]]
+
+
+# -- completion order -------------------------------------------------------------------------------------------------------------
+
+
+def folded_state(ds: ps.Dataset, token: Token) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads(json.dumps(saved(ds._root, Form(ds._root, True), token, 3, [], "0")))
+    return state
+
+
+@given(
+    st.integers(0, 60),
+    st.lists(st.integers(0, 59)),
+    st.dictionaries(st.integers(0, 59), st.lists(st.integers(0, 5), min_size=1), max_size=4),
+)
+def test_what_was_delivered_in_completion_order_comes_back(position: int, taken: list[int], partial: dict[int, list[int]]) -> None:
+    ds = numbers().flat_map(lambda value: [value] * 6).batch(4)
+    runs = Runs((place, place + 1) for place in taken if place >= position).without(())
+    token = Token((0, position), (Record(0, 0, ([],)),), Done(runs, tuple((place, tuple(some)) for place, some in sorted(partial.items()))))
+    for folded in (True, False):
+        (part,), step = restored(ds._root, folded_state(ds, token), [], strict=True, folded=folded)
+        assert part == Part(Form(ds._root, True), token)
+        assert step == 3
+
+
+@pytest.mark.parametrize(
+    ("done", "words"),
+    [
+        (None, "list of runs is None"),
+        ([[]], "list of runs is None"),
+        ([[[5]], []], "list of runs is None"),
+        ([[[5, "x"]], []], "run is 'x'"),
+        ([[[5, 61]], []], "run is 61, outside 0..60"),
+        ([[[2, 6]], []], "list of runs is [2, 2, 6]"),
+        ([[[5, 5]], []], "list of runs is [2, 5, 5]"),
+        ([[[5, 9], [7, 11]], []], "list of runs is [2, 5, 9, 7, 11]"),
+        ([[[5, 9], [9, 11]], []], "list of runs is [2, 5, 9, 9, 11]"),
+        ([[], [[4]]], "list of runs is None"),
+        ([[], [[61, [0]]]], "position is 61, outside 0..60"),
+        ([[], [[4, [-1]]]], "result is -1"),
+        ([[], [[4, [0]], [4, [1]]]], "list of runs is [2]"),
+    ],
+)
+def test_runs_that_no_run_can_have_delivered_are_refused(done: Any, words: str) -> None:
+    ds = numbers().filter(bool)
+    state = folded_state(ds, Token((0, 3), (Record(0, 0, ()),)))
+    body = {key: value for key, value in state.items() if key != "crc32"}
+    body["position"] = {**body["position"], "done": done}
+    for folded in (True, False):
+        with pytest.raises(StateDamaged) as refusal:
+            restored(ds._root, sealed(body), [], strict=True, folded=folded)
+        assert words in refusal.value.what
+        assert refusal.value.where == "load_state_dict()"
+        assert refusal.value.fix
+
+
+@given(st.integers(1, 9), st.integers(1, 3), st.integers(1, 3), st.data())
+def test_a_place_between_batches_is_said_as_one_between_elements(size: int, inner: int, outer: int, data: Any) -> None:
+    ds = numbers(20).shuffle(seed=1).batch(size).repeat(inner).map(abs).repeat(outer).prefetch(2)
+    position = data.draw(st.integers(0, len(ds)))
+    state = state_of(ds, Token((0, position)))
+    ((form, token),), _ = restored(ds._root, state, [], strict=True, folded=True)
+    assert form == Form(ds._root, True)
+    per_pass = -(-20 // size)
+    passes = min(position // per_pass, inner * outer - 1)
+    assert token.source == (passes, min((position - passes * per_pass) * size, 20))
+    assert token.sequencers[0].states[1:] == (passes % inner, passes // inner)
+
+
+def test_only_a_state_of_the_plan_itself_goes_with_a_recording() -> None:
+    root, other = numbers().batch(2)._root, numbers().batch(3)._root
+    part = Part(Form(root, True), Token((0, 0)))
+    check_positions(root, [part])
+    with pytest.raises(StateMismatch, match="record= and replay= name positions of the plan"):
+        check_positions(root, [part, part._replace(form=Form(other, True))])

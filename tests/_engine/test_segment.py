@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock._engine.lower import lower
 from penstock._engine.segment import Segment, given_unit
-from penstock._engine.unit import Failure, Piece, Task, Token, Unit
+from penstock._engine.unit import NOTHING_DONE, Done, Failure, Piece, Task, Token, Unit
+from penstock._order.runs import Recording, Runs
 
 
 def segment(dataset: ps.Dataset, *, passes: float = 1, source: tuple[int, int] = (0, 0), number: int = 0) -> Segment:
@@ -186,3 +188,70 @@ def test_a_segment_with_an_async_stage_opens_small_units_and_enough_of_them() ->
     units(single, 5)
     assert (single.wanted_units(), single.wanted_units(1)) == (64 + 2, 16 + 2)
     assert segment(numbers(10).batch(1)).wanted_units() == 0
+
+
+# -- completion order -------------------------------------------------------------------------------------------------------------
+
+
+def loose(count: int, passes: float = 1, done: Done = NOTHING_DONE, position: int = 0) -> Segment:
+    plan = lower(numbers(count)._root, folded=True).segments[0]
+    work = Segment(0, plan, passes, Token((0, position), (), done))
+    work.loose = True
+    return work
+
+
+@given(st.integers(1, 30), st.integers(1, 3), st.randoms(use_true_random=False))
+def test_units_finished_in_any_order_are_committed_as_they_come_but_the_end_of_a_pass_waits(size: int, passes: int, chance: Any) -> None:
+    work = loose(size, passes)
+    opened = units(work)
+    chance.shuffle(opened)
+    committed: list[Unit] = []
+    for unit in opened:
+        work.finished[unit.seq] = unit
+        while (one := work.next_finished()) is not None:
+            work.commit(one)
+            committed.append(one)
+        known = {one.seq for one in committed}
+        assert work.lowest == next(seq for seq in range(len(opened) + 1) if seq not in known)
+        ends = [one.seq for one in opened if one.ends_pass and one.seq not in known]
+        border = min(ends, default=len(opened))
+        assert all(seq >= border for seq in work.finished)  # nothing that could go waits
+    assert len(committed) == len(opened)
+    assert work.rows_open == 0
+    numbers_of_passes = [one.pass_number for one in committed]
+    assert numbers_of_passes == sorted(numbers_of_passes)
+    assert all(one.ends_pass == (one is committed[-1] or following != one.pass_number) for one, following in zip(
+        committed, [*numbers_of_passes[1:], -1], strict=True))  # fmt: skip
+
+
+@given(st.integers(0, 40), st.lists(st.tuples(st.integers(0, 39), st.integers(1, 9)), max_size=8), st.integers(0, 40), st.integers(1, 2))
+def test_what_an_earlier_run_delivered_is_left_out_of_its_pass_and_of_no_other(
+    size: int, runs: list[tuple[int, int]], position: int, passes: int
+) -> None:
+    position = min(position, size)
+    delivered = {place for begin, length in runs for place in range(begin, begin + length) if position <= place < size}
+    done = Runs((place, place + 1) for place in delivered).without(())
+    opened = units(loose(size, passes, Done(done), position))
+    rows = [(unit.pass_number, unit.first + number) for unit in opened for number in range(unit.num_items)]
+    assert rows == [
+        (number, place) for number in range(passes) for place in range(size) if number or (place >= position and place not in delivered)
+    ]
+    assert sum(unit.ends_pass for unit in opened) == passes
+
+
+@given(st.integers(0, 30), st.lists(st.tuples(st.integers(0, 2), st.integers(0, 29), st.integers(1, 9)), max_size=12), st.integers(0, 30))
+def test_a_recorded_order_is_followed_and_each_position_opened_once(size: int, recorded: list[tuple[int, int, int]], position: int) -> None:
+    work = loose(size, 3, position=min(position, size))
+    work.loose = False
+    runs = sorted(((number, begin, begin + length) for number, begin, length in recorded), key=lambda run: run[0])
+    work.follow(Recording(runs))
+    rows = [(unit.pass_number, unit.first + place) for unit in units(work) for place in range(unit.num_items)]
+    wanted = []
+    for number in range(3):
+        order = [place for one, begin, end in runs if one == number for place in range(begin, end)]
+        seen = set(range(min(position, size))) if number == 0 else set()
+        for place in [*order, *range(size)]:
+            if place < size and place not in seen:
+                seen.add(place)
+                wanted.append((number, place))
+    assert rows == wanted

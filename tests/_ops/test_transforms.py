@@ -267,3 +267,81 @@ def test_an_element_that_is_no_dict_is_named_with_its_type() -> None:
 def test_a_chain_is_named_by_its_steps() -> None:
     assert fused(Brighten(), View()).name == "step0+step1"
     assert fused(View()).down(LABELS, LABELS) == (LABELS, LABELS)
+
+
+@dataclass(frozen=True)
+class Both:
+    """Two transforms in one."""
+
+    parts: tuple[Any, ...]
+    field: str = "image"
+    out_field: str = "image"
+
+    @property
+    def num_draws(self) -> int:
+        return sum(part.num_draws for part in self.parts)
+
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+        for part in self.parts:
+            value, draws = part.apply(value, draws[: part.num_draws], None, None), draws[part.num_draws :]
+        return value  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Refuse(View):
+    error: Any = ValueError
+
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+        if self.error is not None:
+            raise self.error("refused")
+        return np.array(value)
+
+
+def in_one(*transforms: Any) -> TransformsOp:
+    parts = steps(*transforms)
+    return TransformsOp((Step(Both(transforms), "+".join(part.name for part in parts), 0, 0, True, parts),), 9, False)
+
+
+def test_steps_in_one_draw_as_they_do_one_by_one() -> None:
+    transforms = (Brighten(), Brighten(num_draws=2), Brighten())
+    assert all(map(same, up([in_one(*transforms)]), up([fused(*transforms)])))
+
+
+@pytest.mark.parametrize(
+    ("transforms", "name"),
+    [
+        ((Refuse(), Refuse()), "step0"),
+        ((Brighten(), Refuse(), Refuse()), "step1"),
+        ((Brighten(), Brighten(), Refuse()), "step2"),
+        ((Refuse(error=KeyboardInterrupt), Brighten()), "step0"),
+    ],
+)
+def test_a_failure_of_steps_in_one_names_the_one_that_fails(transforms: Any, name: str) -> None:
+    found = failure(in_one(*transforms), block("rows"))
+    assert (found.offset, found.stage) == (0, name)
+    assert str(found.error) == "refused"
+
+
+@dataclass(frozen=True)
+class Unsteady(Both):
+    """Fails only when both are done in one."""
+
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+        raise ValueError("refused")
+
+
+@pytest.mark.parametrize(("error", "name"), [(None, "step1"), (TypeError, "step0")])
+def test_a_failure_that_does_not_come_again_is_put_to_the_last_and_another_one_to_the_first(error: Any, name: str) -> None:
+    transforms = (Brighten(), Refuse(error=error))
+    parts = steps(*transforms)
+    operator = TransformsOp((Step(Unsteady(transforms), "both", 0, 0, True, parts),), 9, False)
+    found = failure(operator, block("rows"))
+    assert (found.stage, str(found.error)) == (name, "refused")
+
+
+def test_a_missing_field_is_that_of_the_first_of_the_steps_in_one() -> None:
+    both = Both((Brighten(), Brighten()), field="picture")
+    operator = TransformsOp((Step(both, "both", 0, 0, True, steps(Brighten(field="picture"), Brighten())),), 9, False)
+    found = failure(operator, block("rows"))
+    assert found.stage == "step0"
+    assert "'picture'" in str(found.error)

@@ -44,7 +44,9 @@ def test_the_gap_is_the_first_run_of_missing_positions(runs: list[tuple[int, int
     assert end == length or end in wanted
 
 
-def replayed(recording: Recording, length: int, num_passes: int, most: int, done: list[tuple[int, int]] | None = None) -> list[tuple[int, int]]:
+def replayed(
+    recording: Recording, length: int, num_passes: int, most: int, done: list[tuple[int, int]] | None = None
+) -> list[tuple[int, int]]:
     """Read as a segment does: up to `most` positions at once."""
     out: list[tuple[int, int]] = []
     for number in range(num_passes):

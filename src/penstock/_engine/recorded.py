@@ -119,11 +119,11 @@ def _whole_lines(path: str | os.PathLike[str], plan: list[str], option: str) -> 
 
 def _resumed(value: dict[str, Any], line: str, path: Any, number: int) -> Resumed:
     mark = value.get("resumed")
-    if not isinstance(mark, list) or len(mark) != 2 or not isinstance(mark[1], list):
+    if not (isinstance(mark, list) and len(mark) == 2 and _is_numbers(mark[:1], 1) and isinstance(mark[1], list)):
         raise _damaged(line, path, number)
-    if _is_numbers([mark[0]], 1) and all(_is_numbers(run, 2) for run in mark[1]):
-        return mark[0], tuple((run[0], run[1]) for run in mark[1])
-    raise _damaged(line, path, number)
+    if not all(_is_numbers(run, 2) for run in mark[1]):
+        raise _damaged(line, path, number)
+    return mark[0], tuple((run[0], run[1]) for run in mark[1])
 
 
 def _parsed(line: str, path: Any, number: int) -> Any:

@@ -181,7 +181,7 @@ class Segment:
         if self.recording is not None:
             self.recording.take(first, first + count)
         self._next_run(length)
-        ends = count == 0 or self._next_item == length
+        ends = count == 0 or (self._next_item == length and not self.loose)  # what waits for all of a pass is an empty unit then
         if ends:
             if self.recording is not None:
                 self.recording.start(())
