@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from faults.test_resume import everything, resealed, resumed
-from faults.ways import UNORDERED, WAYS, every_way
+from faults.ways import SETTLED_S, UNORDERED, WAYS, every_way
 from laws.plans import plain
 from sources.streams import Numbers
 
@@ -78,7 +78,7 @@ PIPELINES: dict[str, Callable[[], ps.Dataset]] = {
     ),
     "stream, buffer, buckets": lambda: ps.from_stream(Numbers(70)).shuffle(9, seed=1).map(noisy).bucket_by_length(small, [2, 5], [4, 3, 2]).repeat(2),
     "windows of a generator": lambda: (
-        ps.from_generator(lambda: iter(range(60)), fast_forward=True).filter(keep).map(noisy).window(4, 3).batch(2, drop_remainder=True).repeat(2)
+        ps.from_generator(lambda: iter(range(60)), fast_forward=True).filter(keep).map(noisy).window(4, 3, 1, True).batch(2).repeat(2)
     ),
     "packed and cut": lambda: members().map(noisy).map(tokens).pack_sequences(10, split=True).enumerate().skip(2).take(40).repeat(3),
     "buckets of packs of passes": lambda: mixed().repeat(2).map(tokens).pack_sequences(12, num_bins=3).shuffle(5, seed=2),
@@ -135,9 +135,7 @@ def test_what_all_operators_read_ahead_and_hold_does_not_count(pipeline: str) ->
     whole = everything(ds)
     with ds.feed(num_workers=4) as feed:
         got = [plain(next(feed)) for _ in range(3)]
-        ready = threading.Event()
-        while feed.stats().batches_delivered < 3 if hasattr(feed.stats(), "batches_delivered") else not ready.wait(0.05):
-            break
+        threading.Event().wait(SETTLED_S)  # the workers read ahead
         state = feed.state_dict()
         assert state["step"] == feed.step == 3
     assert got + resumed(ds, state) == whole
@@ -174,7 +172,7 @@ OTHER: dict[str, tuple[Callable[[], ps.Dataset], Callable[[], ps.Dataset], str]]
     "one dataset more in a mix": (
         lambda: two_mixed([1, 2]),
         lambda: ps.from_source(range(40)).mix(ps.from_source(range(40)), ps.from_source(range(40))),
-        "mix of 3",
+        "'mix of 2' where this one has 'from_source'",
     ),
     "another cycle": (members, lambda: ps.from_source(range(5)).interleave(member, 2, 2), "interleave"),
     "another block": (members, lambda: ps.from_source(range(5)).interleave(member, 3, 1), "interleave"),
@@ -208,7 +206,7 @@ OTHER: dict[str, tuple[Callable[[], ps.Dataset], Callable[[], ps.Dataset], str]]
     "another buffer": (
         lambda: members().filter(keep).shuffle(8, seed=1),
         lambda: members().filter(keep).shuffle(9, seed=1),
-        "shuffle(9",
+        "shuffle(buffer_size=9",
     ),
     "another seed of a buffer": (
         lambda: members().filter(keep).shuffle(8, seed=1),
@@ -332,7 +330,7 @@ def test_every_cut_and_every_changed_byte_of_a_state_that_holds_elements_is_refu
             assert json.loads(changed) == state
 
 
-LIES: list[Any] = [-1, 1 << 70, 10**6, 1.5, True, None, "3", {}, [[7]]]
+LIES: list[Any] = [-1, 1 << 70, 10**6, 1.5, True, None, "3", {"a": 1}, [[7]]]
 
 
 @pytest.mark.parametrize("lie", LIES, ids=str)
@@ -355,8 +353,8 @@ def test_lies_about_held_elements_are_refused_even_with_a_right_checksum(kind: s
     skip, mode, states, recall, drop = place["sequencers"][0]
     for record in ([lie, mode, states, recall, drop], [skip, lie, states, recall, drop], [skip, mode, lie, recall, drop],
                    [skip, mode, [lie] * len(states), recall, drop], [skip, mode, states, lie, drop], [skip, mode, states, recall, lie]):  # fmt: skip
-        if lie == 10**6 and record[0] == lie or lie == 10**6 and lie in record[3:]:
-            continue  # a large number of what is to be dropped or read again is told from a true one when it is read: see below
+        if lie == 10**6 and (record[0] == lie or lie in record[3:]):
+            continue  # what a large number of elements to drop or to read again comes to is only known when they are read
         with pytest.raises(ps.errors.StateError) as refused:
             ds.feed().load_state_dict(resealed(state, position={**place, "sequencers": [record]}))
         assert refused.value.where.startswith("load_state_dict()")

@@ -118,7 +118,10 @@ class Engine:
                 self._ring_workers()
                 self._bench.ring()
                 return None
-            lot = self._bench if pool == SHARED and worker >= flow.active.limit else self._lots[pool]
+            lot = self._lots[pool]
+            if pool == SHARED and worker >= flow.active.limit:
+                lot.ring()  # the ring that woke this worker, from before it was not wanted any more, was for one who is
+                lot = self._bench
             lot.park(partial(self._unchanged, seen))
 
     def try_claim(self) -> Task | None:
