@@ -11,6 +11,7 @@ SCRIPTS = (
     ("w1.py", "--uint8"),
     ("w3.py",),
     ("w4.py",),
+    ("w6.py",),
     ("w7.py",),
     ("w8.py",),
     ("import_time.py",),

@@ -36,6 +36,11 @@ LINES = (
     Line("W3: Penstock's own operators, images/s", "w3", "inline", "penstock_operators", "dataloader", "inline"),
     Line("W4: token windows, `from_arrays`, tokens/s", "w4", "limit", "penstock_view", "dataloader_no_workers", "inline"),
     Line("W4: token windows, `from_source`, tokens/s", "w4", "limit", "penstock_source", "dataloader_no_workers", "inline"),
+    Line("W6: uneven elements in order, of workers / mean time", "w6", "bare_threads", "penstock", "dataloader", "", "of_allowed"),
+    Line(
+        "W6: the same with `ordered=False`, of workers / mean time",
+        "w6", "bare_threads", "penstock_unordered", "dataloader_out_of_order", "", "of_allowed",
+    ),
     Line("W7: device busy at 50 ms a step", "w7", "", "penstock_50ms", "dataloader_50ms", "inline_50ms", "busy"),
     Line("W7: device busy at 20 ms a step", "w7", "", "penstock_20ms", "dataloader_20ms", "inline_20ms", "busy"),
     Line("W7: device too fast (8 ms a step), images/s", "w7", "limit", "penstock_8ms", "dataloader_8ms", "inline_8ms"),

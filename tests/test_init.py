@@ -14,6 +14,10 @@ PUBLIC = {
     "Dataset",
     "Feed",
     "Options",
+    "Raise",
+    "Replace",
+    "Retry",
+    "Skip",
     "__version__",
     "errors",
     "from_arrays",
@@ -24,6 +28,7 @@ PUBLIC = {
     "read_files",
     "read_images",
     "read_list",
+    "read_quarantine",
 }
 
 

@@ -15,8 +15,19 @@ from typing import TYPE_CHECKING, Any
 from penstock import errors
 from penstock._contracts.element import ArraySpec
 from penstock._contracts.options import Options
+from penstock._contracts.policy import Raise, Replace, Retry, Skip
 from penstock._contracts.version import VERSION
-from penstock.dataset import Dataset, from_arrays, from_generator, from_source, from_stream, read_files, read_images, read_list
+from penstock.dataset import (
+    Dataset,
+    from_arrays,
+    from_generator,
+    from_source,
+    from_stream,
+    read_files,
+    read_images,
+    read_list,
+    read_quarantine,
+)
 
 if TYPE_CHECKING:
     from penstock import image
@@ -29,6 +40,10 @@ __all__ = [
     "Dataset",
     "Feed",
     "Options",
+    "Raise",
+    "Replace",
+    "Retry",
+    "Skip",
     "__version__",
     "errors",
     "from_arrays",
@@ -39,6 +54,7 @@ __all__ = [
     "read_files",
     "read_images",
     "read_list",
+    "read_quarantine",
 ]
 
 

@@ -14,6 +14,7 @@
     |  |- StateDamaged                   a state whose bytes cannot be trusted
     |  '- StateUnavailable               a source that cannot say where it is
     |- StopRaised (RuntimeError)         a user's function raised StopIteration, a cancellation, or asked to exit
+    |- TooManySkipped (RuntimeError)     a policy left out or replaced more elements than its limit
     |- FeedClosed (RuntimeError)         next() on a feed after close() or after its error
     |- FeedStalled (TimeoutError)        an element, or a wait of the consumer, that lasted longer than stall_timeout_s
     |- StillRunning (RuntimeError)       threads that did not stop inside the grace period
@@ -46,6 +47,7 @@ __all__ = [
     "StateUnavailable",
     "StillRunning",
     "StopRaised",
+    "TooManySkipped",
 ]
 
 
@@ -122,6 +124,10 @@ class StateUnavailable(StateError):
 
 class StopRaised(PenstockError, RuntimeError):
     """A user's function raised StopIteration, StopAsyncIteration, GeneratorExit, CancelledError, SystemExit or KeyboardInterrupt."""
+
+
+class TooManySkipped(PenstockError, RuntimeError):
+    """A policy left out or replaced more elements than its limit allows; the last element's error is the cause."""
 
 
 class FeedClosed(PenstockError, RuntimeError):

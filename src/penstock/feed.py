@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
-from penstock._contracts.event import BatchDelivered, Event, Listener
+from penstock._contracts.event import BatchDelivered, Event, Listener, Notice
 from penstock._contracts.options import Options
 from penstock._contracts.version import VERSION
+from penstock._engine.bounds import lost_before
 from penstock._engine.engine import Engine
 from penstock._engine.failing import add_note, attach_others, words_of
+from penstock._engine.hand import HandOver
 from penstock._engine.lower import check_completion, lower
+from penstock._engine.moving import Form, Part, check_positions
+from penstock._engine.policies import check_policies, policies_of
 from penstock._engine.recorded import Recorder, read_recording
-from penstock._engine.resume import Form, Part, restored, saved
+from penstock._engine.resume import restored, saved
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.unit import Failure, Token
 from penstock._engine.watch import Watch
@@ -33,33 +37,13 @@ from penstock._plan.length import is_indexable
 from penstock._plan.node import Node
 from penstock._plan.progress import below_batches, epoch_at
 from penstock.errors import FeedClosed, SpecError, StillRunning
+from penstock.formats.quarantine import Quarantine
 from penstock.observe.diagnose import explain
-from penstock.observe.stats import Snapshot, Stats
+from penstock.observe.stats import Snapshot, Stats, available_cpus
 
 __all__ = ["Feed"]
 
 _AUTO_MEMORY_BYTES = 256 << 20
-
-
-class _HandOver(NamedTuple):
-    """What the feed has in hand. `items` shrinks as they are delivered; the rest stays, so any thread can read a consistent state."""
-
-    items: list[Any]
-    tokens: Any
-    total: int
-    step: int
-    before: Token
-    form: Form
-
-    def now(self) -> tuple[int, Token]:
-        """Return (step, token) behind the last delivered item. One look at the items: another thread may take the next meanwhile."""
-        taken = self.total - len(self.items)
-        if taken == 0:
-            return self.step, self.before
-        if isinstance(self.tokens, tuple):
-            pass_number, position = self.tokens[0].source
-            return self.step + taken, Token((pass_number, position + taken))
-        return self.step + taken, self.tokens[taken - 1]
 
 
 class Feed:
@@ -80,14 +64,18 @@ class Feed:
         self._root = root
         self._options = options
         self._stats = Stats()
-        self._listeners: list[Listener] = [self._stats, *listeners]
+        keeping = [] if options.quarantine is None else [Quarantine(options.quarantine)]
+        self._listeners: list[Listener] = [*keeping, self._stats, *listeners]
         self._lock = threading.Lock()
-        self._folded = not options.ordered or options.replay is not None
-        if self._folded:
+        self._policies = policies_of(root, options)
+        completion = not options.ordered or options.replay is not None
+        self._folded = completion or self._policies.skips
+        check_policies(root, self._policies, folded=self._folded)
+        if completion:
             check_completion(root, recorded=options.record is not None or options.replay is not None)
         self._recorder: Recorder | None = None
-        self._parts = [Part(Form(root, self._folded), Token((0, 0)))]
-        self._hand = _HandOver([], [], 0, 0, Token((0, 0)), self._parts[0].form)
+        self._parts = [Part(Form(root, self._folded, self._policies.skips), Token((0, 0)))]
+        self._hand = HandOver([], [], 0, 0, Token((0, 0)), self._parts[0].form)
         self._engine: Engine | None = None
         self._make_executor = make_executor
         self._executor: Executor | None = None
@@ -135,7 +123,7 @@ class Feed:
         token = hand.now()[1]
         if not is_indexable(self._root):
             return token.source[0]
-        root, folded = hand.form
+        root, folded, _ = hand.form
         return epoch_at(below_batches(root), token.source[1], token.source[0]) if folded else epoch_at(root, token.source[1])
 
     def state_dict(self) -> dict[str, Any]:
@@ -159,11 +147,16 @@ class Feed:
             StateMismatch: when it belongs to another plan, dataset or version; the text names the first difference.
         """
         dataset = self._fingerprints() if strict else []
-        parts, step = restored(self._root, state, dataset, strict=strict, folded=self._folded)
+        parts, step = restored(
+            self._root, state, dataset, strict=strict, folded=self._folded, skips=self._policies.skips, ordered=self._options.ordered
+        )
+        if self._options.record is not None or self._options.replay is not None:
+            check_positions(self._root, parts)
         self._shut("new")
         self._parts = parts
-        self._hand = _HandOver([], [], 0, step, parts[0].token, parts[0].form)
+        self._hand = HandOver([], [], 0, step, parts[0].token, parts[0].form)
         self._pending = None
+        self._stats.begin_from(*lost_before(parts[0].token))
 
     def _fingerprints(self) -> list[dict[str, Any]]:
         if self._dataset is None:
@@ -257,10 +250,10 @@ class Feed:
     def _start(self) -> None:
         form, token = self._parts[0]
         options = self._options
-        num_workers = _available_cpus() if options.num_workers == "auto" else options.num_workers
+        num_workers = available_cpus() if options.num_workers == "auto" else options.num_workers
         inline = options.executor == "inline" or num_workers == 0
         engine = Engine(
-            lower(form.root, folded=form.folded),
+            replace(lower(form.root, folded=form.folded, skips=form.skips), policies=self._policies),
             num_workers=num_workers,
             memory_bytes=_AUTO_MEMORY_BYTES if options.memory_bytes == "auto" else options.memory_bytes,
             start=token,
@@ -271,6 +264,8 @@ class Feed:
         )
         self._engine, self._part_ended = engine, False
         make = self._make_executor or (InlineExecutor if inline else ThreadsExecutor)
+        if self._policies.notice:
+            self._announce(Notice(time.perf_counter_ns(), "policy", self._policies.notice))
         if not self._run_with(make(engine)):
             self._run_with(InlineExecutor(engine))
         if self._condition != "running":  # close() came meanwhile, from a signal handler or another thread
@@ -282,7 +277,9 @@ class Feed:
         if options.replay is not None:
             return read_recording(options.replay, lines(self._root, saved=True))
         if options.record is not None and self._recorder is None:
-            self._recorder = Recorder(options.record, lines(self._root, saved=True), resumed=self.step > 0)
+            token = self._parts[0].token
+            resumed = (token.source[0], ((0, token.source[1]), *token.done.runs)) if self.step else None
+            self._recorder = Recorder(options.record, lines(self._root, saved=True), resumed=resumed)
         return options.ordered
 
     def _run_with(self, executor: Executor) -> bool:
@@ -321,7 +318,7 @@ class Feed:
             if self._recorder is not None and engine is not None:
                 self._recorder.write(engine.take_log())
             hand = self._hand
-            self._hand = _HandOver(ready.items, ready.tokens, len(ready.items), *hand.now(), hand.form)
+            self._hand = HandOver(ready.items, ready.tokens, len(ready.items), *hand.now(), hand.form)
             self._pending, self._part_ended = ready.error, ready.end
             now_ns = time.perf_counter_ns()
             self._announce(BatchDelivered(now_ns, now_ns - begin_ns, engine.num_ready if engine is not None else 0, len(ready.items)))
@@ -336,12 +333,13 @@ class Feed:
 
     def _next_part(self) -> None:
         """Go on with the next part of a moved state, or end for good: the program is at its end."""
+        tally = () if self._engine is None else self._engine.tally()
         self._shut("failed")  # so it stays if a generator's `finally` raises
         self._condition, self._part_ended = "new", False
         if len(self._parts) > 1:
             del self._parts[0]
-            form, token = self._parts[0]
-            self._hand = _HandOver([], [], 0, self.step, token, form)
+            form, token = self._parts[0] = self._parts[0]._replace(token=self._parts[0].token._replace(tally=tally))
+            self._hand = HandOver([], [], 0, self.step, token, form)
             return
         self._condition = "ended"
         if self.step == 0:
@@ -373,11 +371,6 @@ class Feed:
     def _announce(self, event: Event) -> None:
         for listener in self._listeners:
             listener(event)
-
-
-def _available_cpus() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else (os.cpu_count() or 1)
 
 
 def _abandon(engine: Engine, executor: Executor, grace_period_s: float, recorder: Recorder | None) -> None:

@@ -52,6 +52,11 @@ def test_what_makes_sense_is_accepted(given: dict[str, Any]) -> None:
         ({"stall_timeout_s": 0}, "stall_timeout_s=0 is not a time", "give a number of seconds > 0, or None"),
         ({"stall_timeout_s": -1.0}, "stall_timeout_s=-1.0 is not a time", "give a number of seconds > 0, or None"),
         ({"stall_timeout_s": float("nan")}, "stall_timeout_s=nan is not a time", "give a number of seconds > 0, or None"),
+        ({"on_error": "skip"}, "on_error='skip' is no policy", "ps.Raise(), ps.Retry(...), ps.Skip(...) or ps.Replace(...)"),
+        ({"on_read_error": ValueError}, "on_read_error=<class 'ValueError'> is no policy", "ps.Skip(...)"),
+        ({"quarantine": 7.5}, "quarantine=7.5 is no path", "give the path of a file"),
+        ({"quarantine": "no/such/folder/x"}, "quarantine='no/such/folder/x' is not a file in an existing folder", "make its folder"),
+        ({"quarantine": "."}, "quarantine='.' is not a file in an existing folder", "give the path of a file"),
         ({"on_stall": "skip"}, "on_stall='skip' is not known", "give one of raise, warn"),
     ],
 )

@@ -18,6 +18,7 @@ from penstock._engine.segment import Segment
 from penstock._engine.unit import Failure, Task, Token, Unit
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
+from penstock._order.runs import Recording
 
 START = Token((0, 0))
 
@@ -33,9 +34,17 @@ class Stepper:
     """
 
     def __init__(
-        self, dataset: ps.Dataset, seed: int, *, num_workers: int = 3, memory_bytes: int = 1 << 28, start: Token = START, keep: int = 0
+        self,
+        dataset: ps.Dataset,
+        seed: int,
+        *,
+        num_workers: int = 3,
+        memory_bytes: int = 1 << 28,
+        start: Token = START,
+        keep: int = 0,
+        ordered: bool | Recording = True,
     ) -> None:
-        self.flow = Flow(lower(dataset._root), num_workers, memory_bytes, start)
+        self.flow = Flow(lower(dataset._root, folded=ordered is not True), num_workers, memory_bytes, start, ordered=ordered)
         self.items: list[Any] = []
         self.tokens: list[Token] = []
         self.error: Failure | None = None

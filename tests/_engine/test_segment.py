@@ -178,7 +178,7 @@ def test_a_segment_with_an_async_stage_opens_small_units_and_enough_of_them() ->
     work = segment(numbers(1000).map(fetch, concurrency=16))
     for _ in range(20):
         work.blocks[0].observe(work.blocks[0].rows(1 << 40, 1), 1000)
-    assert work.most_awaited == 16
+    assert work.widest == 16
     assert work.wanted_units() == 2
     assert {unit.num_rows for unit in units(work, 10)} == {16}
     assert (work.wanted_units(), work.wanted_units(1)) == (4 + 2, 1 + 2)

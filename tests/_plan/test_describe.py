@@ -52,6 +52,7 @@ TEXTS = [
     (plan.Filter(child=READ, fn=decode, name="decode"), "filter(decode)"),
     (plan.FlatMap(child=READ, fn=decode, name="decode"), "flat_map(decode)"),
     (plan.Unbatch(child=READ), "unbatch()"),
+    (plan.Pick(child=READ, places=((0, 1), (2, 2))), "quarantined(2)"),
     (plan.Shuffle(child=READ, buffer_size=None, seed=7, reshuffle_each_epoch=True), "shuffle(seed=7)"),
     (
         plan.Shuffle(child=READ, buffer_size=9, seed=7, reshuffle_each_epoch=False),

@@ -16,6 +16,7 @@ CLAIMS = {
     "w1u": ["w1.py", "--uint8"],
     "w3": ["w3.py"],
     "w4": ["w4.py"],
+    "w6": ["w6.py"],
     "w7": ["w7.py"],
     "w8": ["w8.py"],
     "import_time": ["import_time.py"],
@@ -27,7 +28,8 @@ CLAIMS = {
     "shuffle_memory": ["shuffle_memory.py"],
     "async_map": ["async_map.py"],
 }
-HAS_TORCH = importlib.util.find_spec("torch") is not None
+PACKAGES = {"dataloader": "torch", "spdl": "spdl"}
+HAS = {kind: importlib.util.find_spec(package) is not None for kind, package in PACKAGES.items()}
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks measure with /proc")
 
 
@@ -54,10 +56,11 @@ def test_a_script_measures_all_its_contestants_and_says_what_is_missing(claim: s
     measured = {name for name, row in result["summary"].items() if result["metric"] in row}
     skipped = {name: row["skipped"] for name, row in result["summary"].items() if "skipped" in row}
     assert measured | set(skipped) == set(result["summary"])
-    assert all(name.startswith("dataloader") for name in skipped)
-    assert bool(skipped) == (not HAS_TORCH and any(name.startswith("dataloader") for name in result["summary"]))
+    assert {name.partition("_")[0] for name in skipped} == {
+        kind for kind, there in HAS.items() if not there and any(name.startswith(kind) for name in result["summary"])
+    }
     for name, reason in skipped.items():
-        assert "torch" in reason
+        assert PACKAGES[name.partition("_")[0]] in reason
         assert "not installed" in reason
         assert f"{name}: {{'skipped': '{reason}'}}" in ran.stdout
     assert all(target["got"] is not None for target in result["targets"])

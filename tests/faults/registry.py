@@ -24,6 +24,7 @@ _WORKERS, _LOOPS, _PROCESSES = "faults/test_workers.py", "faults/test_loops.py",
 _STALLS = "faults/test_stalls.py"
 _DATA, _RESUME, _KILLS, _SOAK = "faults/test_data.py", "faults/test_resume.py", "faults/test_kills.py", "faults/test_soak.py"
 _DECODING, _HEADER, _READING = "image/test_decoding.py", "image/test_header.py", "sources/test_reading.py"
+_POLICIES = "laws/test_policies.py"
 _LISTFILE, _LISTPARSE, _FILES = "sources/test_listfile.py", "sources/test_listparse.py", "sources/test_files.py"
 
 FAULTS = (
@@ -352,10 +353,11 @@ FAULTS = (
     Fault(
         "C18",
         "a missing file",
-        "the system's error with path and line",
+        "the system's error with path and line; or skipped, with both in the quarantine file",
         (
             *_in(_LISTFILE, "a_missing_file_is_the_systems_error_with_list_line_and_path"),
             *_in(_FILES, "a_file_deleted_after_listing_is_the_systems_error_with_a_note"),
+            *_in("dataset/test_quarantine.py", "a_read_that_failed_is_read_again"),
         ),
     ),
     Fault(
@@ -517,6 +519,21 @@ FAULTS = (
         "shuffle windows, augmentation, several samples per row, partial batches",
         "exact resume",
         _in(_RESUME, "a_state_of_any_step_from_before_the_first_to_behind_the_end_resumes_exactly_there"),
+    ),
+    Fault(
+        "E14",
+        "elements skipped before the save",
+        "the same place and the same count after the resume; none is run again, one that fails only now raises and shifts nothing",
+        (
+            *_in(
+                _POLICIES,
+                "a_state_saved_anywhere_resumes_with_the_same_elements_and_the_same_count",
+                "an_element_that_was_skipped_before_the_save_is_skipped_again_without_being_run",
+                "an_element_that_fails_only_after_the_resume_raises_where_leaving_it_out_would_shift_others",
+                "what_stood_in_before_the_save_stands_in_again_where_it_is_needed_again",
+            ),
+            *_in(_KILLS, "a_program_that_skips_and_is_killed_has_every_skipped_element_in_its_file_and_feeds_them_again"),
+        ),
     ),
     Fault("E15", "the dataset grew or lost a file", "StateMismatch", _in(_RESUME, "files_that_changed_since_the_save_are_refused")),
     Fault(

@@ -299,11 +299,10 @@ def test_a_dropped_feed_and_one_in_a_cycle_end_their_threads(way: dict[str, Any]
 @every_unordered_way
 def test_an_error_of_the_loop_with_full_queues_stays_the_users(way: dict[str, Any]) -> None:
     big = ps.from_source(range(64)).map(lambda x: np.full(1 << 20, x, np.uint8)).batch(1).prefetch(8)
-    with pytest.raises(ZeroDivisionError, match="at step 3") as caught:
-        with big.feed(**way) as feed:
-            for number, _batch in enumerate(feed):
-                if number == 3:
-                    raise ZeroDivisionError("at step 3")
+    with pytest.raises(ZeroDivisionError, match="at step 3") as caught, big.feed(**way) as feed:
+        for number, _batch in enumerate(feed):
+            if number == 3:
+                raise ZeroDivisionError("at step 3")
     assert engine_threads() == []
     assert notes(caught.value) == ""
 

@@ -30,6 +30,10 @@ import penstock as ps
 
 def keep(x): return x % 5 != 0
 
+def check(x):
+    if x % 7 == 3: raise ValueError(f"bad {x}")
+    return x
+
 def dataset():
     return ps.from_source(range(4000)).shuffle(seed=11).filter(keep).batch(3).repeat(3)
 
@@ -57,11 +61,11 @@ if __name__ == "__main__":
 WAYS: list[dict[str, Any]] = [{"executor": "inline"}, {"num_workers": 1}, {"num_workers": 2}, {"num_workers": 5, "memory_bytes": 1}]
 
 
-def run_with_kills(folder: Path, seed: int, num_kills: int) -> int:
+def run_with_kills(folder: Path, seed: int, num_kills: int, program: str = TRAIN) -> int:
     """Run the program to its end, killed `num_kills` times at random lines of its log; return how many kills hit it."""
     chance = random.Random(seed)
     script = folder / "train.py"
-    script.write_text(TRAIN)
+    script.write_text(program)
     every = chance.choice([1, 2, 7])
     hit = 0
     for number in range(num_kills + 1):
@@ -91,11 +95,11 @@ def _log(folder: Path) -> list[str]:
     return (folder / "log").read_text().splitlines() if (folder / "log").exists() else []
 
 
-def check(folder: Path) -> None:
+def check(folder: Path, text: str = TRAIN, **options: Any) -> None:
     """Check that the steps of all lives join to the run that was never killed."""
     program: dict[str, Any] = {"__name__": "train"}
-    exec(compile(TRAIN, "train.py", "exec"), program)
-    with program["dataset"]().feed(executor="inline") as feed:
+    exec(compile(text, "train.py", "exec"), program)
+    with program["dataset"]().feed(executor="inline", **options) as feed:
         reference = [batch.tolist() for batch in feed]
     steps: list[Any] = []
     for line in _log(folder):
@@ -123,3 +127,20 @@ def test_a_program_killed_three_times_goes_on_to_the_sequence_of_the_run_that_wa
 def test_a_program_killed_at_many_random_times_loses_and_repeats_nothing(seed: int, tmp_path: Path) -> None:
     run_with_kills(tmp_path, seed, num_kills=10)
     check(tmp_path)
+
+
+SKIPPING = TRAIN.replace(".filter(keep).batch(3)", ".map(check).filter(keep).batch(3)").replace(
+    "dataset().feed(**options)", "dataset().feed(on_error=ps.Skip(), quarantine=os.path.join(folder, 'bad.jsonl'), **options)"
+)
+
+
+def test_a_program_that_skips_and_is_killed_has_every_skipped_element_in_its_file_and_feeds_them_again(tmp_path: Path) -> None:
+    assert run_with_kills(tmp_path, seed=3, num_kills=3, program=SKIPPING) > 0
+    check(tmp_path, SKIPPING, on_error=ps.Skip())
+    bad = [value for value in range(4000) if value % 7 == 3]
+    lines = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
+    found = {tuple(record["keys"][0][:2]) for record in lines}
+    assert found == {(epoch, value) for epoch in range(3) for value in bad}
+    state = json.loads((tmp_path / "state.json").read_text())
+    assert 0 < sum(entry[2] for entry in state["lost"]) <= 3 * len(bad)
+    assert sorted(ps.read_quarantine(tmp_path / "bad.jsonl", ps.from_source(range(4000)))) == sorted(bad * 3)

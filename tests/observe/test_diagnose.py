@@ -6,6 +6,7 @@ import dataclasses
 
 from penstock.observe import ConsumerStats, Snapshot, StageStats, explain
 from penstock.observe.diagnose import judge
+from penstock.observe.stats import FailureStats
 
 
 def stage(name: str, *, busy_s: float, cpu_s: float, workers: tuple[int, ...] = (0, 1), num_elements: int = 10_000) -> StageStats:
@@ -148,3 +149,16 @@ def test_the_report_has_the_figures_of_the_run() -> None:
     text = explain(snapshot(stage("decode", busy_s=19.6, cpu_s=19.2), wait=0.4, ready=0.2))
     assert "run:    200 batches in 10.0 s, the first after 0.10 s, 0.2 ready on average, the training loop waited 40 % of the time" in text
     assert "advice: make 'decode' cheaper" in text
+
+
+def test_what_policies_did_is_said_per_stage() -> None:
+    figures = dataclasses.replace(
+        snapshot(wait=0.001),
+        failures=(
+            FailureStats(stage="read", num_skipped=0, num_replaced=0, num_retries=1200),
+            FailureStats(stage="decode", num_skipped=3, num_replaced=1, num_retries=0),
+        ),
+    )
+    lines = explain(figures).splitlines()
+    assert "  failed: stage 'read': 1,200 retries" in lines
+    assert "  failed: stage 'decode': 3 skipped, 1 replaced" in lines

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import weakref
 
 import pytest
 
-from penstock._contracts.event import BatchDelivered, BlockDone, Notice, RowsPacked
+from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, ElementRetried, Notice, RowsPacked
 from penstock.observe import Stats
 
 MS = 1_000_000
@@ -148,3 +149,27 @@ def test_packed_rows_add_up_to_a_share_of_padding() -> None:
     snapshot = stats.snapshot()
     assert (snapshot.packed_tokens, snapshot.packed_places) == (96, 128)
     assert snapshot.padding_share == 0.25
+
+
+class Broken(Exception):
+    """An error that a weak reference may point to."""
+
+
+def test_elements_that_were_lost_are_counted_per_stage_and_on_from_a_state_and_their_errors_let_go() -> None:
+    stats = Stats(num_cpus=2)
+    error = Broken("bad")
+    alive = weakref.ref(error)
+    for action in ("skipped", "skipped", "replaced"):
+        stats(ElementLost(0, action, "decode", 0, "line 1", ((0, 0, 0),), (0, 0), error, 0))
+    stats(ElementRetried(0, "read", 0, (0, 0, 0), 1, 0.5, error))
+    del error
+    assert alive() is None
+    snapshot = stats.snapshot()
+    counts = [(one.stage, one.num_skipped, one.num_replaced, one.num_retries) for one in snapshot.failures]
+    assert counts == [("decode", 2, 1, 0), ("read", 0, 0, 1)]
+    assert (snapshot.num_skipped, snapshot.num_replaced) == (2, 1)
+    stats.begin_from(7, 4)
+    stats(ElementLost(0, "skipped", "decode", 0, "", (), None, ValueError(), 0))
+    snapshot = stats.snapshot()
+    assert (snapshot.num_skipped, snapshot.num_replaced) == (8, 4)
+    assert snapshot.failures[0].num_skipped == 1

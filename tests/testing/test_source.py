@@ -118,7 +118,7 @@ def test_a_class_that_lacks_a_method_is_named() -> None:
             pass
 
     class HalfStream:
-        def open(self) -> Any:
+        def open(self, pass_number: int) -> Any:
             return iter(())
 
     assert_broken(

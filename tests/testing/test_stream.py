@@ -36,7 +36,7 @@ def test_a_stream_that_says_that_it_has_one_pass_is_checked_for_one() -> None:
 class Remembering(GeneratorSource):
     taken = 0
 
-    def open(self) -> Any:
+    def open(self, pass_number: int) -> Any:
         def rows() -> Iterator[int]:
             for number in range(self.taken, 30):
                 self.taken += 1
@@ -49,9 +49,9 @@ class Remembering(GeneratorSource):
 class Leaving(GeneratorSource):
     left: list[int] = []  # noqa: RUF012
 
-    def open(self) -> Any:
+    def open(self, pass_number: int) -> Any:
         self.left.append(os.open(os.devnull, os.O_RDONLY))
-        return super().open()
+        return super().open(pass_number)
 
 
 class Says(GeneratorSource):

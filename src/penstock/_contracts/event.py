@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["BatchDelivered", "BlockDone", "Event", "Listener", "Notice", "RowsPacked"]
+__all__ = ["BatchDelivered", "BlockDone", "ElementLost", "ElementRetried", "Event", "Listener", "Notice", "RowsPacked"]
 
 
 class BlockDone(NamedTuple):
@@ -31,6 +31,40 @@ class BatchDelivered(NamedTuple):
     num_delivered: int
 
 
+class ElementLost(NamedTuple):
+    """An element was skipped, or replaced by another; announced once, in the order of the elements.
+
+    Attributes:
+        action: "skipped" or "replaced".
+        where: its place in words, empty when only the key is known.
+        keys: of the elements in it, (epoch, index, lane) each, when it is a group such as a batch; else its own.
+        place: pass and number in what the plan begins with, None when only the keys are known.
+        retries: how often it was tried again before.
+    """
+
+    time_ns: int
+    action: str
+    stage: str
+    worker: int
+    where: str
+    keys: tuple[tuple[int, int, int], ...]
+    place: tuple[int, int] | None
+    error: BaseException
+    retries: int
+
+
+class ElementRetried(NamedTuple):
+    """A failing element is about to be tried again, for the `retry`-th time, after a wait."""
+
+    time_ns: int
+    stage: str
+    worker: int
+    key: tuple[int, int, int]
+    retry: int
+    wait_s: float
+    error: BaseException
+
+
 class RowsPacked(NamedTuple):
     """A worker packed sequences into rows of `num_places` places in all, of which `num_used` hold a token."""
 
@@ -47,5 +81,5 @@ class Notice(NamedTuple):
     text: str
 
 
-Event = BlockDone | BatchDelivered | RowsPacked | Notice
+Event = BlockDone | BatchDelivered | ElementLost | ElementRetried | RowsPacked | Notice
 Listener = Callable[[Event], None]

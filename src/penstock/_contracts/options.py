@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock._contracts.policy import Policy, Raise, checked_policy
 from penstock.errors import PlanError
 
 __all__ = ["Options"]
@@ -25,6 +26,10 @@ class Options:
             allowed, because fewer cannot overlap reading with training. Batches that the consumer keeps are its own.
         ordered: True delivers the elements in their order. False delivers whatever is finished first, so that a slow element holds up
             nobody: exactly once all the same, and exactly resumable. The passes of a `repeat` above a batch or a fold stay apart.
+        on_error: what to do about an element that fails in a stage without an `on_error=` of its own, reading included: `Raise()`,
+            `Retry(...)`, `Skip(...)` or `Replace(...)`. Where there is nothing to put in its place, `Replace` raises.
+        on_read_error: the same for reading alone; None is `on_error`.
+        quarantine: a file that gets a line of JSON for each element that was skipped or replaced; see `ps.read_quarantine`.
         record: with ordered=False, a file that the order is written to as it comes; a resumed run goes on in it.
         replay: a file that `record` wrote: the elements come again in the order of that run.
         grace_period_s: how long `close()` waits for running user functions before it raises StillRunning.
@@ -38,6 +43,9 @@ class Options:
     memory_bytes: int | Literal["auto"] = "auto"
     grace_period_s: float = 2.0
     ordered: bool = True
+    on_error: Policy = Raise()  # noqa: RUF009 - a frozen value without fields
+    on_read_error: Policy | None = None
+    quarantine: str | None = None
     record: str | os.PathLike[str] | None = None
     replay: str | os.PathLike[str] | None = None
     stall_timeout_s: float | None = 60.0
@@ -60,6 +68,11 @@ class Options:
             raise PlanError(
                 f"grace_period_s={self.grace_period_s!r} is not a time", where="feed options", fix="give a number of seconds >= 0"
             )
+        checked_policy(self.on_error, "on_error", "feed options")
+        if self.on_read_error is not None:
+            checked_policy(self.on_read_error, "on_read_error", "feed options")
+        if self.quarantine is not None:
+            object.__setattr__(self, "quarantine", _checked_file(self.quarantine))
         if self.record is not None and (self.ordered or self.replay is not None):
             raise PlanError(
                 "record= has nothing to write: the order is that of the plan" if self.replay is None else "record= of a replay",
@@ -75,6 +88,20 @@ class Options:
         for name in ("record", "replay"):  # now: a user's function may change the working folder before the file is opened
             path = getattr(self, name)
             object.__setattr__(self, name, None if path is None else os.path.abspath(path))
+
+
+def _checked_file(path: object) -> str:
+    try:
+        name = os.path.abspath(os.fsdecode(path))  # type: ignore[arg-type]
+    except TypeError:
+        raise PlanError(f"quarantine={path!r} is no path", where="feed options", fix="give the path of a file") from None
+    if os.path.isdir(name) or not os.path.isdir(os.path.dirname(name)):
+        raise PlanError(
+            f"quarantine={path!r} is not a file in an existing folder",
+            where="feed options",
+            fix="give the path of a file, and make its folder",
+        )
+    return name
 
 
 def _is_int(value: object) -> bool:

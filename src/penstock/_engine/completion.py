@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from penstock._engine.mishaps import Books, Mishap
 from penstock._engine.pieces import helds_in, pieces_by_input, unwrapped
 from penstock._engine.sequencer import OPEN, PASS_END, Sequenced
-from penstock._engine.unit import Done, Piece, Record, Token, Unit
+from penstock._engine.unit import Done, Failure, Note, Piece, Record, Token, Unit
 from penstock._order.chain import Chain, Held
 from penstock._order.folds import Batching, Fold, Passes
 from penstock._order.holding import Concatenating, Windowing
@@ -40,14 +42,32 @@ class Completion:
     a fold holds counts as not delivered: a resume computes it again, and it may then come in other company.
     """
 
-    __slots__ = ("_chain", "_done", "_emitted", "_endless", "_folds", "_mode", "_partial", "_pass", "_transparent")
+    __slots__ = (
+        "_books",
+        "_chain",
+        "_done",
+        "_emitted",
+        "_endless",
+        "_folds",
+        "_mode",
+        "_notes",
+        "_num_read",
+        "_partial",
+        "_pass",
+        "_transparent",
+    )
 
-    def __init__(self, folds: Sequence[Fold], before: Token, saved: Record | None, *, transparent: bool = False) -> None:
+    def __init__(
+        self, folds: Sequence[Fold], before: Token, saved: Record | None, *, transparent: bool = False, books: Books | None = None
+    ) -> None:
         """Start behind `before`; of `saved`, the states of folds that count are taken up."""
+        self._books = books or Books()
+        self._num_read = before.source[1] + sum(end - begin for begin, end in before.done.runs)
         self._folds = tuple(folds)
         self._endless = any(isinstance(fold, Passes) and fold.count is None for fold in folds)
         self._chain = Chain(folds, None if saved is None else saved.states)
         self._transparent = transparent
+        self._notes = [] if before.note is None else [before.note]
         self._pass, position = before.source
         self._done = Runs([(0, position), *before.done.runs])
         self._partial = {place: frozenset(results) for place, results in before.done.partial}
@@ -61,21 +81,38 @@ class Completion:
         items: list[Any] = []
         tokens: list[Token] = []
         if unit.pass_number != self._pass:
-            self._pass, self._done, self._partial = unit.pass_number, Runs(), {}
+            self._pass, self._done, self._partial, self._num_read = unit.pass_number, Runs(), {}, 0
+        if unit.tokens and unit.tokens[0].note is not None:  # one note for all of a unit
+            insort(self._notes, unit.tokens[0].note, key=_place_of)
         if self._mode != OPEN:
             return self._drop(unit)
+        excess = None
         if unit.result is not None:
+            lost = unit.mishaps_by_item() if unit.mishaps else {}
             for number, results in enumerate(pieces_by_input(unit)):
+                self._num_read += 1
+                excess = self._book(lost[number], number) if number in lost else None
+                if excess is not None:
+                    break
                 self._take_input(unit.first + number, results, items, tokens)
         ends = empty = False
-        if unit.ends_pass and unit.tail is None:
+        tail = excess or unit.tail
+        if unit.ends_pass and tail is None:
             states = self._states()
             outs, ends = self._chain.end()
             self._emit(outs, items, tokens, states, None)
             empty = self._endless and self._emitted + len(items) == 0
             self._emitted = -len(items)
         self._emitted += len(items)
-        return Sequenced(items, tokens, ends, unit.tail, False, empty)
+        return Sequenced(items, tokens, ends, tail, False, empty, excess)
+
+    def _book(self, mishaps: list[Mishap], number: int) -> Failure | None:
+        """Count what was left out or replaced; return the error when that is too much."""
+        for mishap in mishaps:
+            error = self._books.book(mishap, (), self._pass, self._num_read)
+            if error is not None:
+                return Failure(number, error, mishap.stage, mishap.worker)
+        return None
 
     def _drop(self, unit: Unit) -> Sequenced:
         """Ignore what is left of a pass that was over where an ordered run was saved."""
@@ -140,4 +177,15 @@ class Completion:
 
     def _token(self, source: tuple[int, int], done: Done, states: list[Any]) -> Token:
         records = () if self._transparent else (Record(0, OPEN, tuple(states)),)
-        return Token(source, records, done)
+        return Token(source, records, done, self._note_before(source), tally=self._books.tally)
+
+    def _note_before(self, source: tuple[int, int]) -> Note | None:
+        """Return what a stream last said of its place at or before the watermark, which never goes back: earlier notes are dropped."""
+        notes = self._notes
+        while len(notes) > 1 and _place_of(notes[1]) <= source:
+            del notes[0]
+        return notes[0] if notes and _place_of(notes[0]) <= source else None
+
+
+def _place_of(note: Note) -> tuple[int, int]:
+    return note.pass_number, note.position

@@ -9,19 +9,21 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from penstock._contracts.event import BlockDone, Event, Listener, Notice, RowsPacked
+from penstock._contracts.event import BlockDone, ElementRetried, Event, Listener, Notice, RowsPacked
 from penstock._engine.awaiting import ended
 from penstock._engine.execute import finish_unit, run_task
 from penstock._engine.failing import is_interrupt, prepare
 from penstock._engine.flow import SHARED, Flow, Ready, pool_of
+from penstock._engine.mishaps import Tally
 from penstock._engine.program import Program
+from penstock._engine.rescue import Rescue
 from penstock._engine.segment import Segment
 from penstock._engine.slots import SlotPool
 from penstock._engine.stall import Kind, report
 from penstock._engine.unit import Failure, Task, Token, Unit
 from penstock._engine.watch import Watch
 from penstock._ops.awaited import AwaitedOp, Outcome
-from penstock._ops.block import Block
+from penstock._ops.block import Block, ElementFailed
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
 from penstock._order.runs import Recording
@@ -76,6 +78,13 @@ class Engine:
         self._opener = self._lots[pool_of(last, 0)]  # where those wait who need a slot
         self._slots = SlotPool(allocate, self._opener.bell)
         self._inner_slots = SlotPool(allocate)
+        self._waits = ParkingLot()  # for those who wait before they try an element again
+        self._rescue = Rescue(
+            policies=program.policies,
+            pause=lambda seconds: self._waits.park(lambda: not self.stopping, seconds),
+            retrying=self._announce_retry,
+        )
+        self._telling = threading.Lock()
         self.stopping = False
 
     @property
@@ -120,7 +129,7 @@ class Engine:
                 return None
             lot = self._lots[pool]
             if pool == SHARED and worker >= flow.active.limit:
-                lot.ring()  # the ring that woke this worker, from before it was not wanted any more, was for one who is
+                lot.ring()  # the ring that woke this worker was for one who may work
                 lot = self._bench
             lot.park(partial(self._unchanged, seen))
 
@@ -148,7 +157,7 @@ class Engine:
         assert unit is not None
         if unit.rows is None and segment.plan.batch is not None and task.stage == len(segment.plan.stages) - 1:
             self._open_rows(segment, unit)
-        outcome = run_task(segment.plan, task, worker)
+        outcome = run_task(segment.plan, task, worker, self._rescue)
         end_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns() - begin_cpu
         stage = segment.plan.stages[task.stage].name or "batch"
         event = BlockDone(stage, worker.index, begin_ns, end_ns, cpu_ns, task.end - task.begin)
@@ -167,6 +176,10 @@ class Engine:
         op = self.awaited_by(task)
         assert op is not None
         outcome = (None, task.begin, None) if block is None else ended(task, block, outcomes, op.name)
+        if outcome[2] is not None and self._rescue.cares(ElementFailed(0, op.name, outcome[2].error, op.policy)):
+            outcome = run_task(
+                self._flow.segments[task.segment].plan, task, worker, self._rescue
+            )  # one element after the other fails or not
         if outcome[2] is not None and is_interrupt(outcome[2].error):
             raise outcome[2].error
         self._book(task, outcome, busy_ns // op.concurrency, None, worker)  # each call was announced when it ended
@@ -228,6 +241,9 @@ class Engine:
             return None
         self._delivered += 1
         self._ring_workers()
+        self._tell_lost()  # before it is delivered: who saves a state behind it finds everything written
+        if self._broken is not None:  # in the place of what was next, which may be the end
+            return Ready([], [], False, Failure(0, self._broken, "engine", 0))
         return ready
 
     def wait(self) -> None:
@@ -248,6 +264,10 @@ class Engine:
         log = self._flow.log
         return [] if log is None else [log.popleft() for _ in range(len(log))]
 
+    def tally(self) -> Tally:
+        """Return what was skipped and replaced up to now, in this run and before; of an engine that has ended."""
+        return self._flow.tally
+
     @property
     def num_ready(self) -> int:
         """How many hand-overs wait for the consumer."""
@@ -258,7 +278,7 @@ class Engine:
     def stop(self) -> None:
         """Let all workers run out. Safe from any thread, in finalisers and signal handlers."""
         self.stopping = True
-        for lot in (*self._lots.values(), self._bench, self._consumers):
+        for lot in (*self._lots.values(), self._bench, self._consumers, self._waits):
             lot.ring_all()
 
     def dispose(self) -> None:
@@ -282,6 +302,27 @@ class Engine:
         else:
             warnings.warn(str(error), RuntimeWarning, stacklevel=6)  # the line of the loop that asked for the next element
 
+    # -- elements that fail -------------------------------------------------------------------------------------------------------
+
+    def _announce_retry(self, failed: ElementFailed, key: tuple[int, int, int], worker: int, retry: int, wait_s: float) -> None:
+        self.announce(ElementRetried(time.perf_counter_ns(), failed.stage, worker, key, retry, wait_s, failed.error))
+
+    def _tell_lost(self) -> None:
+        """Announce what was skipped and replaced, in order; who finds somebody else at it waits."""
+        lost = self._flow.lost
+        if not lost:
+            return
+        try:
+            with self._telling:
+                while lost:
+                    try:
+                        self.announce(lost[0].event(time.perf_counter_ns()))
+                    finally:
+                        lost.popleft()  # only now: who finds nothing here may rely on everything being told
+        except OSError as error:  # of a file that cannot be written: nothing may be lost unseen
+            self._broken = error
+            self.broke(error)
+
     # -- inside -------------------------------------------------------------------------------------------------------------------
 
     def _next_task(self, pool: str, worker: int) -> Task | None:
@@ -300,7 +341,7 @@ class Engine:
         if unit.rows is not None:
             segment.guess = unit.rows.spec
         begin_ns = time.perf_counter_ns()
-        unit.result, tail = finish_unit(segment.plan, unit, worker)
+        unit.result, tail = finish_unit(segment.plan, unit, worker, self._rescue)
         unit.cost_ns += time.perf_counter_ns() - begin_ns
         if tail is not None and unit.failure is None:
             row = sum(unit.sizes[: tail.at]) if unit.sizes is not None else tail.at
@@ -308,6 +349,7 @@ class Engine:
         with self._mutex:
             self._flow.finish(segment, unit, tail)
             self._ring_consumer()
+        self._tell_lost()
 
     def _read(self, task: Task, begin_ns: int, begin_cpu: int) -> None:
         reader = self._flow.reader
@@ -329,19 +371,16 @@ class Engine:
         with self._mutex:
             if unit.rows is not None or unit.finishing:
                 return
-            assert unit.sizes is not None
-            assert segment.plan.batch is not None
+            assert unit.sizes is not None and segment.plan.batch is not None  # noqa: PT018 - for mypy
             is_last = segment is self._flow.segments[-1]
 
             def allocate(leaves: Any) -> Any:
                 unit.leased = is_last
                 return (self._slots if is_last else self._inner_slots).lease(leaves).arrays(leaves)
 
-            def name(row: int) -> str:
-                words, key = segment.where(unit, row)
-                return f"epoch {key[0]} index {key[1]}" + (f" ({words})" if words else "")
-
-            unit.rows = Rows(unit.sizes, segment.guess, allocate, name, segment.plan.batch.collation, threading.Lock())
+            unit.rows = Rows(
+                unit.sizes, segment.guess, allocate, partial(segment.name_of, unit), segment.plan.batch.collation, threading.Lock()
+            )
 
     def _unchanged(self, seen: Mark) -> bool:
         return not self.stopping and self._mark() == seen

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from penstock._engine.failing import is_interrupt
-from penstock._engine.program import SegmentPlan, Sift
+from penstock._engine.program import SegmentPlan
+from penstock._engine.rescue import GONE, MOST_REPLACEMENTS, RAISING, Case, Rescue, in_pieces, mended
+from penstock._engine.sifting import Without, sift
 from penstock._engine.unit import Failure, Levels, Result, Task, Unit
 from penstock._ops.block import Block, ElementFailed, Ints
-from penstock._ops.operator import Operator, WritesRows, climb
+from penstock._ops.leaves import BatchLeaf
+from penstock._ops.operator import ChainOp, WritesRows, climb
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
+from penstock._order.arithmetic import INFINITE
 
 __all__ = ["finish_unit", "run_task"]
 
 
-def run_task(plan: SegmentPlan, task: Task, worker: WorkerContext) -> tuple[Block | None, int, Failure | None]:
+def run_task(plan: SegmentPlan, task: Task, worker: WorkerContext, rescue: Rescue = RAISING) -> tuple[Block | None, int, Failure | None]:
     """Run the rows of a task through its stage.
 
-    When an element fails, the rows before it are run again without it, so that everything before the first failure is delivered
-    whatever the size of the block.
+    When an element fails, the rows before it are run again without it, and `rescue` says what becomes of it; then the rows behind it are
+    run. If it gives up, everything before the failure is delivered whatever the size of the block.
 
     Returns:
         (the block for the next stage or None, the first row that is not done, the failure or None).
@@ -35,19 +38,161 @@ def run_task(plan: SegmentPlan, task: Task, worker: WorkerContext) -> tuple[Bloc
     rows, given = unit.rows, unit.given  # before looking at `finishing`: who finishes the unit takes them away
     if unit.finishing:
         return None, task.begin, None  # a row before these failed, and the unit was finished without them
-    end, failure = task.end, None
-    while end > task.begin:
-        try:
-            return _run_rows(plan, task, _input(plan, task, given, end, worker), rows, worker), end, failure
-        except ElementFailed as failed:
-            if is_interrupt(failed.error):
-                raise failed.error from None
-            end = task.begin + failed.offset
-            failure = Failure(end, failed.error, failed.stage, worker.index)
-    return None, end, failure
+    job = _Job(plan, task, given, rows, worker, rescue)
+    try:
+        blocks, end, failure = in_pieces(task.begin, task.end, job.known_rows(), job.run, job.treat)
+    except BaseException:
+        _forget(unit, task)
+        raise
+    if task.stage == len(plan.stages) - 1 or end == task.begin:
+        return None, end, failure
+    return _joined(task, [(begin, block) for begin, block in blocks if block is not None]), end, failure
 
 
-def _run_rows(plan: SegmentPlan, task: Task, block: Block, rows: Rows | None, worker: WorkerContext) -> Block | None:
+def _forget(unit: Unit, task: Task) -> None:
+    """Take back what an interrupted run left with the unit: it will be run again, perhaps in other pieces."""
+    for begin in [begin for begin in unit.parts if task.begin <= begin < task.end]:
+        del unit.parts[begin]
+    unit.mishaps[:] = [mishap for mishap in unit.mishaps if not task.begin <= mishap.row < task.end]
+
+
+def _joined(task: Task, blocks: list[tuple[int, Block]]) -> Block:
+    """Put the pieces of a task together for the next stage; rows that were left out show in the origins."""
+    if not blocks:
+        none = np.empty(0, np.int64)
+        out = Block(none, none, none.astype(np.uint64), rows=[])
+        out.origins = none
+        return out
+    if len(blocks) == 1 and blocks[0][0] == task.begin:
+        return blocks[0][1]
+    joined = _concatenated([block for _, block in blocks])
+    assert joined is not None
+    origins = [np.arange(len(block), dtype=np.int64) if block.origins is None else block.origins for _, block in blocks]
+    joined.origins = np.concatenate([part + (begin - task.begin) for part, (begin, _) in zip(origins, blocks, strict=True)])
+    return joined
+
+
+class _Job(NamedTuple):
+    """A task in work."""
+
+    plan: SegmentPlan
+    task: Task
+    given: Block | None
+    rows: Rows | None
+    worker: WorkerContext
+    rescue: Rescue
+
+    def run(self, begin: int, end: int, without: Without = ()) -> Block | None:
+        """Run rows through the stage."""
+        piece = self.task._replace(begin=begin, end=end)
+        block = _input(self.plan, self.task, self.given, begin, end, self.worker)
+        return _run_rows(self.plan, piece, block, self.rows, self.worker, without)
+
+    def known_rows(self) -> Collection[int]:
+        """Return the rows that are known to have failed in this stage before the state was saved."""
+        unit, stage = self.task.unit, self.task.stage
+        assert unit is not None
+        if not unit.known or self.rows is not None:
+            return ()
+        return [row for row, some in unit.known.items() if any((one.inner[0] if one.inner else 0) == stage for one in some)]
+
+    def treat(self, row: int, failed: ElementFailed | None) -> Any:
+        """Say what stands for a row that failed, or is known to have failed before the state was saved."""
+        unit, stage = self.task.unit, self.task.stage
+        assert unit is not None
+        known = [one for one in unit.known.get(row, ()) if (one.inner[0] if one.inner else 0) == stage] if self.rows is None else []
+        whole = next((one for one in known if not one.inner), None)
+        if whole is not None and failed is None:
+            if not whole.how:
+                unit.mishaps.append(self._case(unit, row, ()).known_as(whole))
+                return GONE
+            case = self._case(unit, row, ())
+            _move(self.plan, unit, row, whole.how)
+            return mended(self.rescue, lambda _: case, lambda out: self._alone(row, out), None, known, self.worker.index, unit.mishaps)
+        return mended(
+            self.rescue,
+            lambda out: self._case(unit, row, out),
+            lambda out: self.run(row, row + 1, out),
+            failed,
+            known if failed is None else (),
+            self.worker.index,
+            unit.mishaps,
+        )
+
+    def _case(self, unit: Unit, row: int, without: Without) -> Case:
+        key, where, place = _identity(self.plan, unit, row)
+        item = unit.item_of(row)
+        saved = [(int(e[row]), int(p[row])) for e, p in unit.levels]
+
+        def restore() -> None:
+            for (epochs, positions), (epoch, position) in zip(unit.levels, saved, strict=True):
+                epochs[row], positions[row] = epoch, position
+
+        def others() -> Iterator[tuple[int, Callable[[], Any]]]:
+            for distance in range(1, _num_others(self.plan) + 1):
+                restore()
+                _move(self.plan, unit, row, distance)
+                yield distance, lambda: self._alone(row)
+
+        return Case(
+            item,
+            row,
+            lambda: self.run(row, row + 1, without),
+            others if unit.levels else None,
+            restore,
+            key,
+            where,
+            () if place is None and unit.given is None else (key,),  # a whole batch has no key of an element
+            place,
+            item < unit.num_replayed,
+            self.task.stage,
+        )
+
+    def _alone(self, row: int, without: Without = ()) -> Block | None:
+        """Run one row through all stages up to this one."""
+        block: Block | None = None
+        for stage in range(self.task.stage + 1):
+            piece = self.task._replace(stage=stage, begin=row, end=row + 1, block=block)
+            given = _input(self.plan, piece, self.given, row, row + 1, self.worker)
+            block = _run_rows(self.plan, piece, given, self.rows, self.worker, without if stage == self.task.stage else ())
+        return block
+
+
+def _identity(plan: SegmentPlan, unit: Unit, row: int) -> tuple[tuple[int, int, int], str, tuple[int, int] | None]:
+    """Return the key of a row, where it comes from in words, and its place in the leaf."""
+    if unit.given is not None:
+        given = unit.given
+        key = int(given.epochs[row]), int(given.indices[row]), int(given.lanes[row])
+        return key, "" if plan.stream is None else plan.stream.describe(key[1]), None
+    assert plan.leaf is not None
+    epochs, positions = unit.levels[0]
+    keys = plan.leaf.keys(epochs[row : row + 1], positions[row : row + 1])
+    place = int(epochs[row]), int(positions[row])
+    key = int(keys[0][0]), int(keys[1][0]), int(keys[2][0])
+    return key, plan.leaf.where(*place), None if isinstance(plan.leaf, BatchLeaf) else place
+
+
+def _num_others(plan: SegmentPlan) -> int:
+    """Count the elements that may stand in for a row."""
+    length = plan.batch.length if plan.batch is not None else plan.length
+    return MOST_REPLACEMENTS if length is None else int(min(MOST_REPLACEMENTS, length - 1))
+
+
+def _move(plan: SegmentPlan, unit: Unit, row: int, distance: int) -> None:
+    """Let a row of a unit stand for the element `distance` places further on, counted round the end of the pass."""
+    assert plan.leaf is not None
+    length = plan.batch.length if plan.batch is not None else plan.length
+    epochs, positions = unit.levels[-1]
+    position = int(positions[row]) + distance
+    if length is not None and length != INFINITE:
+        position %= int(length)
+    chain = ChainOp(plan.leaf, tuple(step for stage in plan.stages for step in stage.operators))
+    moved = chain.levels(epochs[row : row + 1].copy(), np.array([position], np.int64))
+    for (below_epochs, below_positions), (epoch, place) in zip(unit.levels, moved, strict=True):
+        below_epochs[row], below_positions[row] = epoch[0], place[0]
+
+
+def _run_rows(plan: SegmentPlan, task: Task, block: Block, rows: Rows | None, worker: WorkerContext, without: Without = ()) -> Block | None:
     """Run a block through a stage; return it for the next stage, or leave it in the batch or with the unit."""
     stage, unit = plan.stages[task.stage], task.unit
     assert unit is not None
@@ -64,10 +209,13 @@ def _run_rows(plan: SegmentPlan, task: Task, block: Block, rows: Rows | None, wo
             rows.put_block(task.begin, climb(operators, block, levels, worker))
         return None
     origins = block.origins
-    block = climb(operators, block, levels, worker)
+    try:
+        block = climb(operators, block, levels, worker)
+    except ElementFailed as failed:
+        raise failed if origins is None else failed.moved(int(origins[failed.offset])) from failed.error
     if stage.sifts:
-        block, origins = _sift(stage.sifts, block, origins, worker)
-    block.rows()
+        block, origins = sift(stage.sifts, block, origins, worker, without)
+    block.rows()  # a block with origins is made of rows already: nothing is read here that could fail
     block.origins = origins
     if not last:
         return block
@@ -80,45 +228,35 @@ def _levels(plan: SegmentPlan, task: Task, block: Block) -> Levels:
     assert task.unit is not None
     if plan.leaf is None:
         return [(block.epochs, block.indices)] * len(plan.stages[task.stage].operators)
-    count = len(block)
     first = 1 + sum(len(earlier.operators) for earlier in plan.stages[: task.stage])
-    here = slice(task.begin, task.begin + count)
+    here: Any = slice(task.begin, task.begin + len(block)) if block.origins is None else block.origins + task.begin
     return [(e[here], p[here]) for e, p in task.unit.levels[first : first + len(plan.stages[task.stage].operators)]]
 
 
-def _input(plan: SegmentPlan, task: Task, given: Block | None, end: int, worker: WorkerContext) -> Block:
-    """Return the block of a task up to input row `end`."""
+def _input(plan: SegmentPlan, task: Task, given: Block | None, begin: int, end: int, worker: WorkerContext) -> Block:
+    """Return the block of rows begin..end of a task."""
     if task.block is not None:
-        block = task.block
-        if end == task.end:
-            return block
-        count = end - task.begin if block.origins is None else int(np.searchsorted(block.origins, end - task.begin))
-        return block.select(slice(0, count))
+        return task.block if (begin, end) == (task.begin, task.end) else _part(task.block, begin - task.begin, end - task.begin)
     if given is not None:
-        return given if (task.begin, end) == (0, len(given)) else given.select(slice(task.begin, end))
+        return given if (begin, end) == (0, len(given)) else given.select(slice(begin, end))
     assert plan.leaf is not None
     assert task.unit is not None
     epochs, positions = task.unit.levels[0]
-    return plan.leaf.run(epochs[task.begin : end], positions[task.begin : end], worker)
+    return plan.leaf.run(epochs[begin:end], positions[begin:end], worker)
 
 
-def _sift(steps: Sequence[Sift | Operator], block: Block, origins: Ints | None, worker: WorkerContext) -> tuple[Block, Ints]:
-    """Run filters, flat_maps and the maps among them; their failures count in input offsets."""
-    origins = np.arange(len(block), dtype=np.int64) if origins is None else origins
-    for step in steps:
-        worker.block, worker.operator, worker.origins = block, step, origins
-        if hasattr(step, "sift"):
-            block, origins = cast(Sift, step).sift(block, origins)
-            continue
-        try:
-            block = step.up(block, origins, origins, worker)
-            block.rows()
-        except ElementFailed as failed:
-            raise failed.moved(int(origins[failed.offset])) from failed.error
-    return block, origins
+def _part(block: Block, begin: int, end: int) -> Block:
+    """Return what came of the inputs begin..end of a block."""
+    if block.origins is None:
+        return block.select(slice(begin, end))
+    first, last = np.searchsorted(block.origins, (begin, end)).tolist()
+    out = block.select(slice(first, last))
+    assert out.origins is not None
+    out.origins = out.origins - begin
+    return out
 
 
-def finish_unit(plan: SegmentPlan, unit: Unit, worker: WorkerContext) -> tuple[Result, Failure | None]:
+def finish_unit(plan: SegmentPlan, unit: Unit, worker: WorkerContext, rescue: Rescue = RAISING) -> tuple[Result, Failure | None]:
     """Make the items of a unit whose wanted rows are done: batches through the top operators, or the parts joined.
 
     Returns:
@@ -138,44 +276,88 @@ def finish_unit(plan: SegmentPlan, unit: Unit, worker: WorkerContext) -> tuple[R
     unit.rows = None
     if not plan.top and plan.folds is None:
         return Result(batches, None, None), failure
-    while True:
-        try:
-            return _top(plan, unit, batches, worker), failure
-        except ElementFailed as failed:
-            failure = Failure(failed.offset, failed.error, failed.stage, worker.index)
-            batches = batches[: failed.offset]
+    return _run_top(plan, unit, batches, worker, rescue, failure)
 
 
-def _top(plan: SegmentPlan, unit: Unit, batches: list[Any], worker: WorkerContext) -> Result:
-    count = len(batches)
-    block = _keyed(unit, batches)
+def _run_top(
+    plan: SegmentPlan, unit: Unit, batches: list[Any], worker: WorkerContext, rescue: Rescue, failure: Failure | None
+) -> tuple[Result, Failure | None]:
+    """Run batches through the top operators, around those that fail."""
+
+    def run(begin: int, end: int, without: Without = ()) -> tuple[Block, Ints]:
+        return _top(plan, unit, batches, begin, end, worker, without)
+
+    def treat(item: int, failed: ElementFailed | None) -> Any:
+        known = unit.known.get(item, []) if failed is None else []
+        if known and not known[0].inner:
+            unit.mishaps.append(_top_case(unit, item, lambda: None).known_as(known[0]))
+            return GONE
+        return mended(
+            rescue,
+            lambda out: _top_case(unit, item, lambda: run(item, item + 1, out)),
+            lambda out: run(item, item + 1, out),
+            failed,
+            known,
+            worker.index,
+            unit.mishaps,
+        )
+
+    parts, end, failed = in_pieces(0, len(batches), unit.known, run, treat)
+    if failed is not None:
+        failure = failed._replace(at=end)
+    block = _concatenated([part for _, (part, _) in parts])
+    origins = [origin + begin for begin, (_, part) in parts for origin in part.tolist()]
+    items = block.rows() if block is not None else []
+    return Result(items, None if origins == list(range(end)) else origins, block), failure
+
+
+def _top_case(unit: Unit, item: int, again: Callable[[], Any]) -> Case:
+    """Say who a batch is: it goes by its first element."""
+    keys: tuple[tuple[int, int, int], ...] = ()
+    if unit.given is not None and unit.sizes is not None:
+        first = sum(unit.sizes[:item])
+        here, given = slice(first, first + unit.sizes[item]), unit.given
+        keys = tuple(zip(given.epochs[here].tolist(), given.indices[here].tolist(), given.lanes[here].tolist(), strict=True))
+    elif unit.top_levels:
+        epochs, positions = unit.top_levels[0]
+        keys = ((int(epochs[item]), int(positions[item]), 0),)
+    where = f"a batch of {len(keys)}" if unit.given is not None else "a batch"
+    return Case(
+        item, -1, again, None, lambda: None, keys[0], where, keys if unit.given is not None else (), None, item < unit.num_replayed, 0
+    )
+
+
+def _top(
+    plan: SegmentPlan, unit: Unit, batches: list[Any], begin: int, end: int, worker: WorkerContext, without: Without
+) -> tuple[Block, Ints]:
+    block = _keyed(unit, batches, begin, end)
     worker.origins, worker.finishing = None, True
     operators = [step for step in plan.top if not hasattr(step, "sift")]
     sifts: Sequence[Any] = ()
     if len(operators) < len(plan.top):
         first = next(place for place, step in enumerate(plan.top) if hasattr(step, "sift"))
         operators, sifts = list(plan.top[:first]), plan.top[first:]  # type: ignore[arg-type]
-    levels: Levels = [(e[:count], p[:count]) for e, p in unit.top_levels[1 : 1 + len(operators)]]
+    levels: Levels = [(e[begin:end], p[begin:end]) for e, p in unit.top_levels[1 : 1 + len(operators)]]
     if not levels and operators:
         levels = [(block.epochs, block.indices)] * len(operators)
     block = climb(operators, block, levels, worker)
-    if not sifts:
-        return Result(block.rows(), None, block)
-    block, origins = _sift(sifts, block, None, worker)
-    return Result(block.rows(), origins.tolist(), block)
+    if sifts:
+        return sift(sifts, block, None, worker, without)
+    block.rows()
+    return block, np.arange(len(block), dtype=np.int64)
 
 
-def _keyed(unit: Unit, batches: list[Any]) -> Block:
+def _keyed(unit: Unit, batches: list[Any], begin: int, end: int) -> Block:
     """Give batches keys: their own (epoch, position), or behind a fold those of their first element."""
-    count = len(batches)
+    here = slice(begin, end)
     if unit.top_levels:
         epochs, positions = unit.top_levels[0]
-        return Block(epochs[:count], positions[:count], np.zeros(count, np.uint64), rows=batches)
+        return Block(epochs[here], positions[here], np.zeros(end - begin, np.uint64), rows=batches[here])
     assert unit.given is not None
     assert unit.sizes is not None
-    first = np.concatenate([[0], np.cumsum(unit.sizes)[:-1]])[:count].astype(np.int64)
+    first = np.concatenate([[0], np.cumsum(unit.sizes)[:-1]])[here].astype(np.int64)
     given = unit.given
-    return Block(given.epochs[first], given.indices[first], given.lanes[first], rows=batches)
+    return Block(given.epochs[first], given.indices[first], given.lanes[first], rows=batches[here])
 
 
 def _join(unit: Unit, count: int) -> Result:

@@ -6,19 +6,19 @@ The engine calls it under its mutex.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from penstock._contracts.element import bytes_of
+from penstock._engine.booking import ReadCount, booked_in_place, records_of, sequencers_of
 from penstock._engine.completion import Completion
+from penstock._engine.mishaps import Books, Mishap, Tally, merged
 from penstock._engine.program import Program
 from penstock._engine.reader import Reader
 from penstock._engine.segment import Segment, given_unit
-from penstock._engine.sequencer import OPEN, Sequenced, Sequencer
+from penstock._engine.sequencer import Sequenced, Sequencer
 from penstock._engine.tune import ActiveWorkers, UnitSize
-from penstock._engine.unit import Failure, Record, Task, Token, Unit
+from penstock._engine.unit import Failure, Task, Token, Unit
 from penstock._order.arithmetic import INFINITE
-from penstock._order.chain import Chain
 from penstock._order.folds import Passes, Taking
 from penstock._order.runs import Recording
 from penstock.errors import SourceError
@@ -52,6 +52,7 @@ class Flow:
         waiting: how many consumers wait (the engine's counter).
         log: in completion order, (pass, begin, end) of what went on; whoever records pops it.
         failures: all errors so far.
+        lost: what was skipped and replaced, and not announced yet.
     """
 
     def __init__(self, program: Program, num_workers: int, memory_bytes: int, start: Token, *, ordered: bool | Recording = True) -> None:
@@ -74,12 +75,26 @@ class Flow:
         if isinstance(ordered, Recording):
             self.segments[0].follow(ordered)
         self.log: deque[tuple[int, int, int]] | None = deque() if ordered is False else None
-        self._sequencers = _sequencers(program, start, ordered is True)
+        self.lost: deque[Mishap] = deque()
+        self._books = [Books(() if segment.number else start.tally, self.lost) for segment in self.segments]
+        self._read = ReadCount(start)
+        self._sequencers = sequencers_of(program, start, self._books, ordered=ordered is True)
+        if ordered is True:
+            for segment, record in zip(self.segments, records_of(program, start), strict=True):
+                segment.read_again(record)
         stream = program.segments[0].stream
         self.reader = None if stream is None else Reader(stream, start, passes)
         self._memory_bytes = memory_bytes
         self._live = 0
         self._unit_bytes = 0
+
+    @property
+    def tally(self) -> Tally:
+        """What was skipped and replaced up to now, in this run and before."""
+        out: Tally = ()
+        for books in self._books:
+            out = merged(out, books.tally)
+        return out
 
     def size_of(self, pool: str) -> int:
         """Return how many workers a pool should have."""
@@ -125,6 +140,8 @@ class Flow:
 
     def _room(self, segment: Segment) -> bool:
         """Tell whether the engine may hold one more unit of this segment."""
+        if segment.opened - segment.lowest >= _WINDOW_UNITS:
+            return False
         if segment is not self.segments[-1]:
             return self._room_within(segment)
         in_flight = segment.opened - self._delivered_units()
@@ -138,8 +155,6 @@ class Flow:
 
     def _room_within(self, segment: Segment) -> bool:
         """Bound the units of an inner segment, and how far they may run ahead of a slow one."""
-        if segment.opened - segment.lowest >= _WINDOW_UNITS:
-            return False
         few = segment.opened - segment.committed < max(2 * self.num_workers + 2, segment.wanted_units())
         return few or segment.rows_open < min(_WINDOW_ROWS, segment.known_rows)
 
@@ -248,18 +263,27 @@ class Flow:
 
     def _commit(self, segment: Segment, unit: Unit) -> None:
         sequencer = self._sequencers[segment.number]
+        if segment.number == 0 and segment.plan.leaf is not None and unit.tail is None:
+            error = self._read.add(unit, segment.plan, cut=segment.cut_pass >= unit.pass_number)
+            if error is not None:
+                unit.tail = Failure(unit.num_items, error, segment.plan.name, 0)
+                self.failures.append(unit.tail)
         last = segment is self.segments[-1]
         if last and not unit.leased:
             self._live -= 1
         if sequencer is None:
             assert last
-            items = unit.result.items if unit.result is not None else []
-            tokens: Any = unit.tokens if unit.tokens is not None else (Token((unit.pass_number, unit.first)), 1)
-            self._deliver(Ready(items[::-1], tokens, unit.ends_pass and unit.tail is None, unit.tail))
+            items, tokens, tail = booked_in_place(unit, self._books[segment.number])
+            if tail is not None and tail is not unit.tail:
+                self.failures.append(tail)
+            self._deliver(Ready(items[::-1], tokens, unit.ends_pass and tail is None, tail))
             return
         if self.log is not None and segment is self.segments[0] and unit.num_items:
             self.log.append((unit.pass_number, unit.first, unit.first + unit.good_count()))
         out = sequencer.take(unit)
+        if out.excess is not None:
+            self.failures.append(out.excess)
+            segment.fail(unit)
         if out.cut:
             self._cut(unit.pass_number)
         tail = out.tail
@@ -362,23 +386,6 @@ def _num_passes(program: Program) -> float:
             if isinstance(fold, Passes):
                 passes *= INFINITE if fold.count is None else fold.count
     return passes
-
-
-def _sequencers(program: Program, start: Token, ordered: bool) -> list[Sequencer | Completion | None]:
-    out: list[Sequencer | Completion | None] = []
-    saved: Iterator[Any] = iter(start.sequencers)
-    below = start._replace(sequencers=())
-    for segment in program.segments:
-        if segment.folds is None:
-            out.append(None)
-            continue
-        record = None if segment.transparent else next(saved, None)
-        kind = Sequencer if ordered or out else Completion
-        out.append(kind(segment.folds, below, record, transparent=segment.transparent))
-        if not segment.transparent:
-            record = record or Record(0, OPEN, tuple(Chain(segment.folds).snapshot()))
-            below = below._replace(sequencers=(*below.sequencers, record))
-    return out
 
 
 def _empty_pass() -> SourceError:

@@ -47,11 +47,12 @@ __all__ = ["check_completion", "lower"]
 _NUMBERING = (plan.Take, plan.Skip, plan.Shard, plan.Repeat)
 
 
-def lower(root: plan.Node, *, folded: bool = False) -> Program:
+def lower(root: plan.Node, *, folded: bool = False, skips: bool = False) -> Program:
     """Split a plan into segments.
 
     With `folded`, batches are folds over what the first segment gives, also where their rows are known before reading: for elements that
-    come in the order in which they are finished, or that may be left out.
+    come in the order in which they are finished, or that may be left out. With `skips`, for the latter, what counts elements stays above
+    the maps that it stands above, and each segment ends at a sequencer.
 
     Raises:
         PlanError: when an enumerate stands above a map with `concurrency=` above the batch.
@@ -60,8 +61,9 @@ def lower(root: plan.Node, *, folded: bool = False) -> Program:
     prefetch = max((node.buffer_size for node in chain if isinstance(node, plan.Prefetch)), default=0)
     chain = [node for node in chain if not isinstance(node, plan.Prefetch)]
     cut = (*STREAMS, *BATCHES) if folded else STREAMS
-    first = next((place for place, node in enumerate(chain) if isinstance(node, cut)), len(chain))
-    builder = _Builder(counter=Counter(), folded=folded)
+    cached = max((place for place, node in enumerate(chain) if isinstance(node, plan.Cache)), default=0)  # what it keeps is made at once
+    first = next((place for place, node in enumerate(chain) if isinstance(node, cut) and place >= cached), len(chain))
+    builder = _Builder(counter=Counter(), folded=folded, skips=skips)
     if isinstance(chain[0], plan.ReadStream):
         builder.segment = SegmentPlan(stream=chain[0].source)
         first = 1
@@ -118,6 +120,7 @@ class _Builder:
 
     counter: Counter
     folded: bool = False
+    skips: bool = False
     done: list[SegmentPlan] = field(default_factory=list)
     segment: SegmentPlan = field(default_factory=SegmentPlan)
     folds: list[Fold] = field(default_factory=list)
@@ -168,9 +171,9 @@ class _Builder:
                     wanted = getattr(item, "concurrency", None)
                     self._place(fuse([item], self.counter)[0], wanted)
                 case plan.Filter():
-                    self._sift(FilterOp(node.fn, node.name))
+                    self._sift(FilterOp(node.fn, node.name, node.on_error))
                 case plan.FlatMap():
-                    self._sift(FlatMapOp(node.fn, node.name))
+                    self._sift(FlatMapOp(node.fn, node.name, node.on_error))
                 case plan.Unbatch():
                     self._sift(UnbatchOp())
                 case _ if isinstance(node, plan.AnyBatch):
@@ -193,7 +196,7 @@ class _Builder:
 
     def finish(self) -> list[SegmentPlan]:
         """Close the last segment: it delivers."""
-        folds = tuple(self.folds) if self.folds or self._sifts() or (self.folded and not self.done) else None
+        folds = tuple(self.folds) if self.folds or self._sifts() or self.skips or (self.folded and not self.done) else None
         self._close(folds)
         return self.done
 
@@ -282,7 +285,7 @@ class _Builder:
     def _batch(self, node: plan.AnyBatch) -> None:
         fold = Batching(node.batch_size, node.drop_remainder)
         batch = batch_plan(node, None)
-        if self._only_maps() and self.done:
+        if self._only_maps() and self.done and not self.skips:
             # Batching commutes with maps: done in the sequencer before them, it lets their results be written straight into the batch.
             before = self.done[-1]
             assert before.folds is not None
@@ -297,7 +300,7 @@ class _Builder:
 
     def _number(self, fold: Fold) -> None:
         """Add a numbering fold; below maps it moves into the sequencer before them, because it commutes with them."""
-        if not self.folds and self.done and not self._sifts():
+        if not self.folds and self.done and not self._sifts() and not (self.skips and not isinstance(fold, Passes) and self.steps):
             place = len(self.done) - 1
             while place and self.done[place].transparent:
                 place -= 1

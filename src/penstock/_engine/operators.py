@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
 from penstock._contracts.transform import BlockTransform, FusingTransform, Transform
 from penstock._engine.private_loop import gather_alone
@@ -15,7 +17,7 @@ from penstock._ops.leaves import BatchLeaf, ConcatenateLeaf, ReadLeaf, ZipLeaf
 from penstock._ops.map import MapOp
 from penstock._ops.mixing import InterleaveLeaf, MixLeaf
 from penstock._ops.operator import ChainOp, Leaf, Operator
-from penstock._ops.positions import EnumerateOp, RepeatOp, ShardOp, ShuffleOp, SkipOp
+from penstock._ops.positions import EnumerateOp, PickOp, RepeatOp, ShardOp, ShuffleOp, SkipOp
 from penstock._ops.transforms import Step, TransformsOp
 from penstock._order.arithmetic import INFINITE, Length
 from penstock._order.interleaving import interleaving
@@ -159,6 +161,9 @@ def items_of(node: plan.Node, counter: Counter) -> list[Item]:
             return [map_item(node, counter)]
         case plan.Shuffle():
             return [ShuffleOp(int(below or 0), node.buffer_size, node.seed, node.reshuffle_each_epoch)]
+        case plan.Pick():
+            places = np.array(node.places, np.int64).reshape(-1, 2)
+            return [PickOp(places[:, 0].copy(), places[:, 1].copy())]
         case plan.Shard():
             return [ShardOp(node.num_shards, node.index)]
         case plan.Skip():
@@ -173,14 +178,14 @@ def items_of(node: plan.Node, counter: Counter) -> list[Item]:
 def map_item(node: plan.Map, counter: Counter) -> Item:
     if isinstance(node.fn, Transform):
         random = node.fn.num_draws > 0
-        step = Step(node.fn, node.name, node.seed, counter.stage() if random else 0, last=True)
+        step = Step(node.fn, node.name, node.seed, counter.stage() if random else 0, True, node.on_error)
         return Fusible(step, node.concurrency)
     stage = counter.stage() if node.random else 0
     if node.asynchronous:
         assert node.concurrency is not None
-        awaited = AwaitedOp(node.fn, node.name, node.seed, stage, node.random, node.concurrency, gather_alone)
+        awaited = AwaitedOp(node.fn, node.name, node.seed, stage, node.random, node.concurrency, gather_alone, node.on_error)
         return Placed(awaited, node.concurrency)
-    operator = MapOp(node.fn, node.name, node.seed, stage, node.random)
+    operator = MapOp(node.fn, node.name, node.seed, stage, node.random, node.on_error)
     return operator if node.concurrency is None else Placed(operator, node.concurrency)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock._contracts.source import StreamSource
+from penstock._engine.rescue import Policies
 from penstock._ops.awaited import AwaitedOp
 from penstock._ops.block import Block, Ints
 from penstock._ops.collation import Collation
@@ -84,10 +85,14 @@ class SegmentPlan:
     folds: tuple[Fold, ...] | None = None
 
     @property
+    def one_to_one(self) -> bool:
+        """Tell whether each item gives one, unless it is left out."""
+        return not any(hasattr(step, "sift") for step in (*self.top, *(sift for stage in self.stages for sift in stage.sifts)))
+
+    @property
     def transparent(self) -> bool:
         """Tell whether what comes out is what went in, one to one, with nothing folded: the saved state does not mention it."""
-        steps = [*self.top, *(sift for stage in self.stages for sift in stage.sifts)]
-        return self.folds == () and not any(hasattr(step, "sift") for step in steps)
+        return self.folds == () and self.one_to_one
 
     @property
     def name(self) -> str:
@@ -101,3 +106,4 @@ class Program:
 
     segments: tuple[SegmentPlan, ...]
     prefetch: int
+    policies: Policies = Policies()  # noqa: RUF009 - a frozen value

@@ -111,13 +111,11 @@ class Reader:
         """Read into `rows` until there are `count`, or for a while; return whether the pass is at its end."""
         deadline_ns, declared = time.perf_counter_ns() + _SLICE_NS, self._source.declared_length()
         try:
-            if self._cut_pass >= self._pass_number:
+            if self._is_cut():  # not opened again: a pass that failed to open is cut too
                 return True
             iterator = self._begin()
             while len(rows) < count:
-                if self._cut_pass >= self._pass_number:
-                    if self._note is not None and self._note.pass_number == self._pass_number:
-                        self._note = self._note._replace(cut=True)
+                if self._is_cut():
                     return True
                 delivered = self._delivered(self._position + len(rows))
                 if delivered and rows:
@@ -140,6 +138,14 @@ class Reader:
         except BaseException as error:
             raise ElementFailed(self._position + len(rows), "read", error) from error
         return False
+
+    def _is_cut(self) -> bool:
+        """Tell whether the rest of this pass is not wanted; the note then says so too."""
+        if self._cut_pass < self._pass_number:
+            return False
+        if self._note is not None and self._note.pass_number == self._pass_number:
+            self._note = self._note._replace(cut=True)
+        return True
 
     def _delivered(self, position: int) -> bool:
         """Tell whether an earlier run delivered this element, in completion order."""

@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from itertools import pairwise
+from typing import Any, cast
 
 from penstock._contracts.source import StatefulStream, StreamSource
+from penstock._engine.bounds import LARGEST, border_of, count, known_of, listed, tally_of
 from penstock._engine.lower import lower
+from penstock._engine.moving import Form, Part, folded_part, global_place, movable_shard, parts_at, repeated, skipping
 from penstock._engine.unit import Done, Note, Record, Token
-from penstock._order.arithmetic import INFINITE, shard_resume
+from penstock._order.arithmetic import INFINITE
 from penstock._order.chain import HoldingFold
 from penstock._order.folds import Fold
 from penstock._plan.describe import lines, sources
-from penstock._plan.length import is_indexable, length_of, walk
-from penstock._plan.node import AnyBatch, Map, Node, Prefetch, ReadStream, Repeat, Shard, children_of
-from penstock._plan.progress import GlobalPosition, global_position, resharded, shard_of
+from penstock._plan.length import is_indexable, walk
+from penstock._plan.node import Node, ReadStream, Shard
+from penstock._plan.progress import global_position
 from penstock._plan.reweighting import histories, reweighted
 from penstock._plan.saved import FORMAT, checked, compare, sealed
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 
-__all__ = ["Form", "Part", "restored", "saved"]
-
-
-class Form(NamedTuple):
-    """What is lowered, and how."""
-
-    root: Node
-    folded: bool
-
-
-class Part(NamedTuple):
-    """A program to run from a token on."""
-
-    form: Form
-    token: Token
-
-
-_LARGEST = 2**63 - 1
+__all__ = ["restored", "saved"]
 
 
 def saved(root: Node, form: Form, token: Token, step: int, dataset: list[dict[str, Any]], version: str) -> dict[str, Any]:
@@ -45,7 +31,7 @@ def saved(root: Node, form: Form, token: Token, step: int, dataset: list[dict[st
         StateUnavailable: when the source is a generator that may not be read again.
     """
     note = _note_of(root, token)
-    shard = None if form.folded else _movable_shard(root)
+    shard = None if form.folded else movable_shard(root)
     shards = [node for node in walk(root) if isinstance(node, Shard)]
     record: dict[str, Any] = {
         "penstock_state": FORMAT,
@@ -57,6 +43,8 @@ def saved(root: Node, form: Form, token: Token, step: int, dataset: list[dict[st
         "position": None,
         "global": None,
     }
+    if token.tally:
+        record["lost"] = [list(entry) for entry in token.tally]
     mixes = histories(form.root)[: len(histories(root))]  # a moved plan may hold them twice
     if mixes:
         record["mix"] = mixes
@@ -66,9 +54,10 @@ def saved(root: Node, form: Form, token: Token, step: int, dataset: list[dict[st
     else:
         record["position"] = {
             "folded": form.folded,
+            **({"skips": True} if form.skips else {}),
             "source": list(token.source),
             "done": [[list(run) for run in token.done.runs], [[place, list(results)] for place, results in token.done.partial]],
-            "sequencers": [[skip, mode, list(states), recall, drop] for skip, mode, states, recall, drop in token.sequencers],
+            "sequencers": [listed(one) for one in token.sequencers],
         }
         if note is not None:
             record["position"]["stream"] = {"pass": note.pass_number, "position": note.position, "cut": note.cut, "state": note.state}
@@ -97,23 +86,29 @@ def _note_of(root: Node, token: Token) -> Note | None:
     return None if note is None or note.missing is not None else note
 
 
-def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: bool, folded: bool) -> tuple[list[Part], int]:
+def restored(
+    root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: bool, folded: bool, skips: bool = False, ordered: bool = False
+) -> tuple[list[Part], int]:
     """Return the parts to run for a saved state, and its step. With `folded` they are folded; a folded state stays so without it.
+
+    With `skips`, elements may be left out from now on. With `ordered`, elements keep their order.
 
     Raises:
         StateDamaged: when the state is cut, changed or out of bounds.
         StateMismatch: when it belongs to another plan, dataset or number of shards that cannot be mapped.
     """
     record = checked(state)
-    step = _count(record["step"], "step")
+    step = count(record["step"], "step")
     if strict:
         compare(record, lines(root, saved=True), dataset)
     shards = [[node.num_shards, node.index] for node in walk(root) if isinstance(node, Shard)]
     root = _with_weights(root, record, strict=strict)
-    if record["global"] is not None and _movable_shard(root) is not None:
-        place = _global_place(root, record["global"])
-        parts = _parts(root, place)
-        return [_folded_part(root, part) for part in parts] if folded else parts, step
+    if record["global"] is not None and movable_shard(root) is not None:
+        place = global_place(root, record["global"])
+        parts = parts_at(root, place)
+        first, *rest = [folded_part(root, part, ordered=ordered) for part in parts] if folded else parts
+        first = first._replace(token=first.token._replace(tally=tally_of(record.get("lost", []))))
+        return [skipping(part, skips=skips) for part in (first, *rest)], step
     if strict and record["shard"] != shards:
         raise StateMismatch(
             f"the state was saved with shard{_words(record['shard'])} and this plan has shard{_words(shards)}; a state moves to another "
@@ -122,15 +117,16 @@ def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: b
             fix="resume with the same shards, or put shard() above shuffle and filter",
         )
     part = _part(root, record["position"])
-    return [_folded_part(root, part) if folded else part], step
+    part = skipping(folded_part(root, part, ordered=ordered) if folded else part, skips=skips)
+    return [part._replace(token=part.token._replace(tally=tally_of(record.get("lost", []))))], step
 
 
 def _with_weights(root: Node, record: dict[str, Any], *, strict: bool) -> Node:
     """Return the plan with the history of its mixes; the bounds of the position are checked later, against this plan."""
-    shard = _movable_shard(root)
+    shard = movable_shard(root)
     place, number, below = record["position"], None, None
     if shard is not None and isinstance(record["global"], dict):
-        number = record["global"].get("element") if record["global"].get("epoch") == 0 and not _repeated(root, shard) else None
+        number = record["global"].get("element") if record["global"].get("epoch") == 0 and not repeated(root, shard) else None
         below = shard.child
     elif (
         is_indexable(root)
@@ -140,178 +136,65 @@ def _with_weights(root: Node, record: dict[str, Any], *, strict: bool) -> Node:
         and place.get("folded") is not True
     ):
         number = place["source"][-1]
-    number = number if isinstance(number, int) and 0 <= number <= _LARGEST else None
+    number = number if isinstance(number, int) and 0 <= number <= LARGEST else None
     return reweighted(root, record.get("mix"), number, below, strict=strict)
-
-
-def _movable_shard(root: Node) -> Shard | None:
-    return shard_of(root) if is_indexable(root) else None
 
 
 def _words(shards: Any) -> str:
     return ", ".join(f"({number}, {index})" for number, index in shards) or "s: none"
 
 
-def _count(value: Any, name: str, most: float = INFINITE) -> int:
-    most = min(most, _LARGEST)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise StateDamaged(
-            f"the state's {name} is {value!r}, outside 0..{most}",
-            where="load_state_dict()",
-            fix="use an older checkpoint; this one would skip or repeat elements",
-        )
-    return value
-
-
-def _global_place(root: Node, record: Any) -> GlobalPosition:
-    shard = shard_of(root)
-    assert shard is not None
-    total = length_of(shard.child)
-    repeat = _repeated(root, shard)
-    most_epochs: float = 1 if repeat is None else (INFINITE if repeat.count is None else repeat.count)
-    if not isinstance(record, dict):
-        _count(record, "global position")
-    epoch = _count(record.get("epoch"), "epoch", most_epochs)
-    element = _count(record.get("element"), "element", INFINITE if total is None else total)
-    return GlobalPosition(epoch, 0 if epoch == most_epochs else element)
-
-
-def _repeated(root: Node, shard: Shard) -> Repeat | None:
-    """Return the repeat above the shard."""
-    here = root
-    while here is not shard:
-        if isinstance(here, Repeat):
-            return here
-        here = children_of(here)[0]
-    return None
-
-
-def _parts(root: Node, place: GlobalPosition) -> list[Part]:
-    position = _aligned(root, place)
-    if position is not None:
-        return [Part(Form(root, False), Token((0, position)))]
-    return [Part(Form(part, False), Token((0, 0))) for part in resharded(root, place)]
-
-
-def _aligned(root: Node, place: GlobalPosition) -> int | None:
-    """Return the root position of a place that falls on a batch border of this shard, or None."""
-    shard = shard_of(root)
-    assert shard is not None
-    total = length_of(shard.child)
-    epoch, offset = place.epoch, shard_resume(place.element, shard.num_shards, shard.index)
-    if total not in (None, INFINITE) and place.element >= int(total or 0):
-        epoch, offset = epoch + 1, 0
-    elif offset * shard.num_shards != place.element:
-        return None  # the shards stand between two of their positions: only a moved plan can say that again
-    chain: list[Node] = []
-    node = root
-    while node is not shard:
-        chain.append(node)
-        node = children_of(node)[0]
-    position: int | None = offset
-    has_repeat = False
-    for node in reversed(chain):
-        if isinstance(node, AnyBatch):
-            if position is None or position % node.batch_size:
-                return None
-            position //= node.batch_size
-        elif isinstance(node, Repeat):
-            has_repeat = True
-            position = (position or 0) + epoch * int(length_of(node.child) or 0)
-    if not has_repeat and epoch:
-        return int(length_of(root) or 0)
-    return position
-
-
-def _folded_part(root: Node, part: Part) -> Part:
-    """Say a place between batches whose rows are arithmetic as a place between elements.
-
-    Raises:
-        StateMismatch: something stands above the batch that makes this impossible.
-    """
-    form, token = part
-    if form.folded or not is_indexable(root):
-        if any(record.recall or record.drop for record in token.sequencers):
-            raise StateMismatch(
-                "this state was saved with ordered=True and holds elements in a shuffle buffer, bucket or pack in their order",
-                where="load_state_dict()",
-                fix="resume with ordered=True",
-            )
-        return Part(Form(form.root, True), token)
-    chain = [form.root]
-    while len(children_of(chain[-1])) == 1:
-        chain.append(children_of(chain[-1])[0])
-    lowest = max((place for place, node in enumerate(chain) if isinstance(node, AnyBatch)), default=None)
-    if lowest is None:
-        return Part(Form(form.root, True), token)
-    batch, above = chain[lowest], chain[:lowest]
-    if form.root is not root or not all(isinstance(node, (Map, Prefetch, Repeat)) for node in above):
-        raise StateMismatch(
-            "a state that was saved with ordered=True cannot be moved to completion order here: something other than map, prefetch and "
-            "repeat stands above the batch, or the number of shards changes as well",
-            where="load_state_dict()",
-            fix="resume with ordered=True",
-        )
-    assert isinstance(batch, AnyBatch)
-    passes, position, states = 0, token.source[1], []
-    for node in above:
-        if isinstance(node, Repeat):
-            length = int(length_of(node.child) or 1)
-            number, position = divmod(position, length)
-            if node.count is not None and number >= node.count:
-                number, position = node.count - 1, length
-            passes = passes * (node.count or 1) + number
-            states.append(number)
-    element = int(min(position * batch.batch_size, length_of(batch.child) or 0))
-    return Part(Form(root, True), Token((passes, element), (Record(0, 0, ([], *reversed(states))),)))
-
-
 def _part(root: Node, record: Any) -> Part:
     """Check a position against the plan's program."""
     folded = isinstance(record, dict) and record.get("folded") is True
-    program = lower(root, folded=folded)
+    skips = isinstance(record, dict) and record.get("skips") is True
+    program = lower(root, folded=folded, skips=skips)
     first = program.segments[0]
     folds = [segment.folds for segment in program.segments if segment.folds is not None and not segment.transparent]
     if not isinstance(record, dict) or not isinstance(record.get("source"), list) or len(record["source"]) != 2:
-        _count(None, "position")
+        count(None, "position")
     length = first.length if first.leaf is not None else None
-    source = (_count(record["source"][0], "pass"), _count(record["source"][1], "position", INFINITE if length is None else length))
+    source = (count(record["source"][0], "pass"), count(record["source"][1], "position", INFINITE if length is None else length))
     sequencers = record.get("sequencers")
     if not isinstance(sequencers, list) or (len(sequencers) != len(folds) and (sequencers or source != (0, 0))):
-        _count(None, "fold states")
+        count(None, "fold states")
     out = []
     for saved_record, chain in zip(sequencers, folds, strict=False):
         out.append(_record(saved_record, chain))
-    return Part(Form(root, folded), Token(source, tuple(out), _done(record.get("done")), _note(first.stream, source, record.get("stream"))))
+    done = _done(record.get("done"), source[1], INFINITE if length is None else length)
+    token = Token(source, tuple(out), done, _note(first.stream, source, record.get("stream")))
+    return Part(Form(root, folded, skips), token)
 
 
-def _done(record: Any) -> Done:
-    """Check what was delivered in completion order."""
+def _done(record: Any, position: int, length: float) -> Done:
+    """Check what was delivered in completion order: from `position` on, inside the pass, ascending, with gaps between."""
     try:
         runs, partial = record
         out = Done(
-            tuple((_count(begin, "run"), _count(end, "run")) for begin, end in runs),
-            tuple((_count(place, "position"), tuple(_count(number, "result") for number in results)) for place, results in partial),
+            tuple((count(begin, "run", length), count(end, "run", length)) for begin, end in runs),
+            tuple((count(place, "position", length), tuple(count(number, "result") for number in results)) for place, results in partial),
         )
     except (TypeError, ValueError) as error:
         if isinstance(error, StateDamaged):
             raise
-        return Done(((_count(None, "list of runs"), 0),))
-    places = [place for run in out.runs for place in run]
-    if places != sorted(places):
-        _count(places, "list of runs")
+        return Done(((count(None, "list of runs"), 0),))
+    places = [position - 1, *(place for run in out.runs for place in run)]
+    inputs = [place for place, _ in out.partial]
+    if any(after <= before for before, after in pairwise(places)) or any(after <= before for before, after in pairwise(inputs)):
+        count(places, "list of runs")
     return out
 
 
 def _record(saved_record: Any, folds: tuple[Fold, ...]) -> Record:
     """Check what a sequencer saved against its folds."""
-    if not isinstance(saved_record, list) or len(saved_record) != 5 or not isinstance(saved_record[2], list):
-        _count(None, "fold states")
-    skip, mode, states, recall, drop = saved_record
+    if not isinstance(saved_record, list) or len(saved_record) not in (5, 7) or not isinstance(saved_record[2], list):
+        count(None, "fold states")
+    skip, mode, states, recall, drop, known, replay = saved_record if len(saved_record) == 7 else [*saved_record, [], [0, 0]]
     if len(states) != len(folds):
-        _count(None, "fold states")
-    numbers = _count(skip, "sub-position"), _count(mode, "fold mode", 2)
-    out = Record(*numbers, tuple(states), _count(recall, "number of held elements"), _count(drop, "number of results"))
+        count(None, "fold states")
+    numbers = count(skip, "sub-position"), count(mode, "fold mode", 2)
+    again = known_of(known), border_of(replay)
+    out = Record(*numbers, tuple(states), count(recall, "number of held elements"), count(drop, "number of results"), *again)
     for value, fold in zip(states, folds, strict=True):
         if hasattr(fold, "held"):
             _check_held(value, cast(HoldingFold, fold), out.recall)
@@ -333,7 +216,7 @@ def _check_held(value: Any, fold: HoldingFold, recall: int) -> None:
 def _check_like(value: Any, initial: Any) -> None:
     """Check counts that lie as the initial ones do."""
     if isinstance(initial, int):
-        _count(value, "fold state")
+        count(value, "fold state")
     elif type(value) is not type(initial) or len(value) != len(initial) or (isinstance(initial, dict) and value.keys() != initial.keys()):
         raise _damaged_fold(repr(value))
     else:
@@ -354,10 +237,10 @@ def _note(stream: StreamSource | None, source: tuple[int, int], record: Any) -> 
     if record is None:
         return None
     if not isinstance(record, dict) or not isinstance(record.get("cut"), bool) or "state" not in record:
-        _count(None, "stream state")
-    place = (_count(record.get("pass"), "stream's pass", source[0]), _count(record.get("position"), "stream's position"))
+        count(None, "stream state")
+    place = (count(record.get("pass"), "stream's pass", source[0]), count(record.get("position"), "stream's position"))
     if place > source:
-        _count(place[1], "stream's position", source[1])
+        count(place[1], "stream's position", source[1])
     if stream is None or not (isinstance(stream, StatefulStream) or stream.can_fast_forward()):
         raise StateMismatch(
             "the state holds the place of a stream with states, and this source has none",

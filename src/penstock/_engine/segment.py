@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock._engine.program import SegmentPlan
 from penstock._engine.tune import BlockSize, UnitSize, largest_block
-from penstock._engine.unit import NOTHING_DONE, Levels, Task, Token, Unit
+from penstock._engine.unit import NOTHING_DONE, Known, Levels, Record, Task, Token, Unit
 from penstock._ops.block import Block
 from penstock._ops.branches import BranchesLeaf
 from penstock._ops.operator import ChainOp
@@ -44,11 +44,14 @@ class Segment:
         "_done",
         "_ends",
         "_gone",
+        "_known",
         "_next_item",
         "_num_passes",
         "_num_rows",
+        "_opened_in",
         "_pass_number",
         "_positions",
+        "_replay",
         "blocks",
         "committed",
         "cut_pass",
@@ -102,9 +105,20 @@ class Segment:
         self._num_passes = num_passes
         self._pass_number, self._next_item = start.source
         self._done = start.done
+        self._known: dict[tuple[int, int], list[Known]] = {}
+        self._replay = 0, 0
+        self._opened_in = start.source[0], 0
         self._num_rows = 0
         self._current: Unit | None = None
         self._positions = ChainOp(plan.leaf, tuple(op for stage in plan.stages for op in stage.operators)) if plan.leaf else None
+
+    def read_again(self, record: Record | None) -> None:
+        """Treat as before what the sequencer behind this segment had taken before the state was saved."""
+        if record is None:
+            return
+        self._replay = record.replay
+        for one in record.known:
+            self._known.setdefault((one.pass_number, one.number), []).append(one)
 
     # -- opening ------------------------------------------------------------------------------------------------------------------
 
@@ -120,12 +134,28 @@ class Segment:
         """Open the next unit."""
         unit = self._open_leaf() if self.plan.leaf is not None else self._open_given()
         self.rows_open += unit.num_rows
+        if self._replay > self._opened_in:
+            self._note_replayed(unit)
         if unit.ends_pass:
             self._ends.append(unit.seq)
         if unit.num_rows:
             self._current = unit
         self._num_rows += unit.num_rows
         return unit
+
+    def _note_replayed(self, unit: Unit) -> None:
+        """Tell the unit which of its items were read before, and what became of them."""
+        pass_number, count = self._opened_in
+        first = count if pass_number == unit.pass_number else 0
+        self._opened_in = unit.pass_number, first + unit.num_items
+        border = (0, unit.num_items)[unit.pass_number < self._replay[0]]
+        if unit.pass_number == self._replay[0]:
+            border = min(unit.num_items, max(0, self._replay[1] - first))
+        unit.num_replayed = border
+        for item in range(border if self._known else 0):
+            known = self._known.get((unit.pass_number, first + item))
+            if known is not None:
+                unit.known[item] = known
 
     def wanted_units(self, rounds: int = 4) -> int:
         """Return how many units may be open for the sake of stages with a concurrency of their own, by the mean size of those so far.
@@ -165,7 +195,7 @@ class Segment:
     def _next_run(self, length: float) -> float:
         """Go to the next position that is to be computed; return where the run of such positions ends."""
         if self.recording is not None:
-            self._next_item, border = self.recording.next(self._pass_number, int(length))
+            self._next_item, border = self.recording.next(self._pass_number, length)
             return border
         self._leave_out_done()
         return self._done.runs[0][0] if self._done.runs else length
@@ -290,6 +320,11 @@ class Segment:
         epochs, positions = unit.levels[0]
         spot = int(epochs[row]), int(positions[row])
         return leaf.where(*spot), leaf.key(*spot)
+
+    def name_of(self, unit: Unit, row: int) -> str:
+        """Name a row in words for an error: its key, and where it comes from."""
+        words, key = self.where(unit, row)
+        return f"epoch {key[0]} index {key[1]}" + (f" ({words})" if words else "")
 
     def position(self) -> dict[str, Any]:
         """Say how far the segment is, for tests and reports."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from penstock._engine.mishaps import Books, Mishap, merged
 from penstock._engine.pieces import pieces_by_input, unwrapped
-from penstock._engine.unit import Failure, Piece, Record, Token, Unit
+from penstock._engine.unit import Failure, Known, Piece, Record, Token, Unit
 from penstock._order.chain import Chain
 from penstock._order.folds import Fold, Passes
 from penstock.errors import StateMismatch
@@ -28,6 +29,8 @@ class Sequenced(NamedTuple):
     tail: Failure | None
     cut: bool
     empty_pass: bool
+    excess: Failure | None = None
+    """The tail, if it is that of a limit: the segment does not know of it yet."""
 
 
 class Sequencer:
@@ -40,6 +43,7 @@ class Sequencer:
 
     __slots__ = (
         "_before",
+        "_books",
         "_chain",
         "_checkpoint",
         "_drop",
@@ -47,8 +51,11 @@ class Sequencer:
         "_endless",
         "_entered",
         "_holds",
+        "_input",
+        "_known",
         "_mode",
         "_num_outs",
+        "_origin",
         "_partial",
         "_patience",
         "_skip",
@@ -56,8 +63,14 @@ class Sequencer:
         "_transparent",
     )
 
-    def __init__(self, folds: Sequence[Fold], before: Token, saved: Record | None, *, transparent: bool = False) -> None:
-        """Start with the resume token of the input before, and this sequencer's own saved record."""
+    def __init__(
+        self, folds: Sequence[Fold], before: Token, saved: Record | None, *, transparent: bool = False, books: Books | None = None
+    ) -> None:
+        """Start with the resume token of the input before, and this sequencer's own saved record; `books` count what was left out."""
+        self._books = books or Books()
+        self._input = before.source[0], -1  # the last one: its pass, and its number in what this run saw of the pass
+        self._origin = before.source[0], 0  # the first one behind the checkpoint
+        self._known: list[Known] = []  # inputs behind the checkpoint that were left out or replaced
         self._endless = any(isinstance(fold, Passes) and fold.count is None for fold in folds)
         self._before = before
         record = saved or Record(0, OPEN, ())
@@ -66,7 +79,7 @@ class Sequencer:
         self._holds = self._chain.holding is not None
         if saved is None:
             record = record._replace(states=tuple(self._chain.snapshot()))
-        self._checkpoint = before, record._replace(drop=0)
+        self._checkpoint = before, record._replace(drop=0, known=(), replay=(0, 0))
         self._num_outs = 0
         self._entered, self._patience = 0, _CHECKPOINT_ITEMS
         self._emitted = 0 if saved is None else 1  # a pass that gave something before the save is not an empty one
@@ -92,15 +105,24 @@ class Sequencer:
             if not self._chain.recalling:
                 ends, cut = self._close(items, tokens, self._before, 0)
             cut = cut or self._mode != OPEN
+        excess = None
         if unit.result is not None:
+            lost = unit.mishaps_by_item() if unit.mishaps else {}
             for number, results in enumerate(pieces_by_input(unit)):
                 if self._mode != OPEN:
                     break
+                self._count(unit.pass_number)
+                if number in lost:
+                    excess = self._book(lost[number], unit, number)
+                    if excess is not None:
+                        break
                 taken = self._partial[1].get(unit.first + number, ()) if unit.pass_number == self._partial[0] else ()
-                step_ends, step_cut = self._take_input(unit.token_after(number), results, taken, items, tokens)
+                step_ends, step_cut = self._take_input(self._after(unit, number), results, taken, items, tokens)
                 ends, cut = ends or step_ends, cut or step_cut
         empty = False
-        tail = unit.tail if self._mode == OPEN else None  # what fails behind the end of a pass is nobody's
+        tail = excess or unit.tail
+        if excess is None and self._mode != OPEN and tail is not None and not (unit.ends_pass and tail.at >= unit.num_items):
+            tail = None  # what fails behind the early end of a pass is nobody's, but for a generator's own cleanup
         if unit.ends_pass and tail is None:
             if self._mode == OPEN:
                 ends = self._end(items, tokens) or ends
@@ -112,7 +134,32 @@ class Sequencer:
             self._before, self._skip = self._pass_start(unit), 0
         if self._holds and (ends or (unit.ends_pass and tail is None)):
             self._save(self._before, 0)
-        return Sequenced(items, tokens, ends, tail, cut, empty)
+        return Sequenced(items, tokens, ends, tail, cut, empty, excess)
+
+    def _count(self, pass_number: int) -> None:
+        self._input = (pass_number, self._input[1] + 1 if pass_number == self._input[0] else 0)
+
+    def _book(self, mishaps: list[Mishap], unit: Unit, number: int) -> Failure | None:
+        """Count what was left out or replaced at an input; return the error when that is too much."""
+        source = unit.token_after(number)
+        if not self._holds:
+            self._known.clear()
+        for mishap in mishaps:
+            self._known.append(Known(*self._input, mishap.how, mishap.site, mishap.inner))
+            error = self._books.book(mishap, source.tally, source.source[0], source.source[1])
+            if error is not None:
+                return Failure(number, error, mishap.stage, mishap.worker)
+        return None
+
+    def _after(self, unit: Unit, number: int) -> Token:
+        token = unit.token_after(number)
+        return token._replace(tally=merged(token.tally, self._books.tally)) if self._books.tally else token
+
+    def _again(self, origin: tuple[int, int]) -> dict[str, Any]:
+        """Say what of the inputs from number `origin` on is to be treated as before when they are read again."""
+        known = tuple(one._replace(number=_since(origin, one[:2])[1]) for one in self._known if one[:2] >= origin)
+        pass_number, number = _since(origin, self._input)
+        return {"known": known, "replay": (pass_number, number + 1)}
 
     def _take_input(
         self, after: Token, results: list[Piece], taken: Sequence[int], items: list[Any], tokens: list[Token]
@@ -121,7 +168,7 @@ class Sequencer:
         for number, piece in enumerate(results):
             if number < skip or number in taken:
                 continue
-            mark = (self._before, number, self._chain.lower()) if self._holds else None
+            mark = (self._before, number, self._chain.lower(), self._input) if self._holds else None
             outs = self._chain.push(piece, mark)
             place = (after, 0) if number == len(results) - 1 else (self._before, number + 1)
             if outs:
@@ -154,22 +201,28 @@ class Sequencer:
     def _pass_start(self, unit: Unit) -> Token:
         """Return the token of the start of the next pass: the source's next pass, and every sequencer below as it is then."""
         if unit.tokens is None:
-            return Token((unit.pass_number + 1, 0))
+            return Token((unit.pass_number + 1, 0), tally=self._books.tally)
         assert unit.pass_token is not None
-        return unit.pass_token
+        token = unit.pass_token
+        return token._replace(tally=merged(token.tally, self._books.tally)) if self._books.tally else token
 
     def _emit(self, outs: Sequence[Any], items: list[Any], tokens: list[Token], before: Token, skip: int, mode: int = OPEN) -> None:
         if not outs:
             return
         if self._holds:
             below, record = self._checkpoint
+            record = record._replace(**self._again(self._origin))
             for out in outs:
                 self._num_outs += 1
                 if self._num_outs > self._drop:
                     items.append(out)
                     tokens.append(_with(below, record._replace(drop=self._num_outs)))
             return
-        token = before if self._transparent else _with(before, Record(skip, mode, tuple(self._chain.snapshot())))
+        if self._transparent:
+            token = before
+        else:
+            again = self._again(self._input) if skip else {}
+            token = _with(before, Record(skip, mode, tuple(self._chain.snapshot()), **again))
         items.extend(outs)
         tokens.extend([token] * len(outs))
 
@@ -181,13 +234,20 @@ class Sequencer:
         held = chain.held()
         if held:
             oldest = min(held, key=lambda one: one.number)
-            below, skipped, lower = oldest.mark
+            below, skipped, lower, self._origin = oldest.mark
             states = tuple(chain.snapshot(lower, oldest.number))
             self._checkpoint = below, Record(skipped, OPEN, states, chain.num_entered - oldest.number)
         else:
             self._checkpoint = before, Record(skip, self._mode, tuple(chain.snapshot(first=chain.num_entered)))
+            self._origin = self._input if skip else self._next(before)
+        self._known = [one for one in self._known if one[:2] >= self._origin]
         self._num_outs = self._drop = 0
         self._entered, self._patience = chain.num_entered, max(_CHECKPOINT_ITEMS, len(held))
+
+    def _next(self, before: Token) -> tuple[int, int]:
+        """Return the number of the input behind `before`: the next one, perhaps of the next pass."""
+        pass_number, number = self._input
+        return (pass_number, number + 1) if before.source[0] == pass_number else (before.source[0], 0)
 
     def start_of_next_pass(self, unit: Unit) -> Token:
         """Return the token that resumes behind the end of a pass that `take` let go on upwards, `unit` being the last one it took.
@@ -200,6 +260,11 @@ class Sequencer:
         if self._transparent:
             return below
         return _with(below, Record(0, mode, tuple(self._chain.snapshot(first=self._chain.num_entered))))
+
+
+def _since(origin: tuple[int, int], where: Sequence[int]) -> tuple[int, int]:
+    """Return the pass of an input, and its number in it as a run counts that begins at `origin`."""
+    return where[0], where[1] - (origin[1] if where[0] == origin[0] else 0)
 
 
 def _with(below: Token, record: Record) -> Token:

@@ -7,14 +7,33 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from penstock._engine.mishaps import Mishap, Tally
 from penstock._ops.block import Block, Ints
 from penstock._ops.rows import Rows
 from penstock._order.runs import Run
 from penstock.errors import StateUnavailable
 
-__all__ = ["NOTHING_DONE", "Done", "Failure", "Levels", "Note", "Piece", "Record", "Result", "Task", "Token", "Unit"]
+__all__ = ["NOTHING_DONE", "Done", "Failure", "Known", "Levels", "Note", "Piece", "Record", "Result", "Task", "Token", "Unit"]
 
 Levels = list[tuple[Ints, Ints]]
+
+
+class Known(NamedTuple):
+    """An input that was skipped or replaced before the state was saved, and must be again.
+
+    Attributes:
+        pass_number: of the source.
+        number: of the input in its pass, from the place of the record or from the beginning of the pass on.
+        how: 0 for skipped, k for replaced by the k-th next one.
+        site: whose policy it was.
+        inner: for one of several elements that an input gave, where it failed: (stage, step, its number there); empty for the whole input.
+    """
+
+    pass_number: int
+    number: int
+    how: int
+    site: str
+    inner: tuple[int, ...] = ()
 
 
 class Record(NamedTuple):
@@ -26,6 +45,8 @@ class Record(NamedTuple):
         states: of the folds.
         recall: so many items that enter the holding fold next are put back to where they were held.
         drop: so many results that come out next were delivered already.
+        known: inputs that were skipped or replaced among those that will be read again.
+        replay: the border of these inputs: (pass, number in it), as for `known`.
     """
 
     skip: int
@@ -33,6 +54,8 @@ class Record(NamedTuple):
     states: tuple[Any, ...]
     recall: int = 0
     drop: int = 0
+    known: tuple[Known, ...] = ()
+    replay: tuple[int, int] = (0, 0)
 
 
 class Done(NamedTuple):
@@ -70,6 +93,8 @@ class Token(NamedTuple):
     done: Done = NOTHING_DONE
     note: Note | None = None
     """Of a stream that has states: the last one at or before `source`."""
+    tally: Tally = ()
+    """What was skipped and replaced before."""
 
 
 class Piece(NamedTuple):
@@ -98,7 +123,11 @@ class Result(NamedTuple):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Unit:
-    """One batch, or several tiny ones, or a run of elements, on their way through a segment."""
+    """One batch, or several tiny ones, or a run of elements, on their way through a segment.
+
+    Attributes of what is read again after a resume: `known`, the items that were skipped or replaced before, and
+    `num_replayed`, the number of items that were read before: the others among them may not fail.
+    """
 
     seq: int
     pass_number: int
@@ -127,6 +156,9 @@ class Unit:
     leased: bool = False
     closed: bool = False
     beyond: Done = NOTHING_DONE
+    mishaps: list[Mishap] = field(default_factory=list)
+    known: dict[int, list[Known]] = field(default_factory=dict)
+    num_replayed: int = 0
 
     def __post_init__(self) -> None:
         self.limit = self.num_rows
@@ -158,6 +190,13 @@ class Unit:
     def item_of(self, row: int) -> int:
         """Return the item that a row belongs to."""
         return row if self.sizes is None else int(np.searchsorted(np.cumsum(self.sizes), row, side="right"))
+
+    def mishaps_by_item(self) -> dict[int, list[Mishap]]:
+        """Return what was skipped or replaced, by item, in order."""
+        out: dict[int, list[Mishap]] = {}
+        for mishap in sorted(self.mishaps, key=lambda one: (one.item, one.row)):
+            out.setdefault(mishap.item, []).append(mishap)
+        return out
 
     def token_after(self, item: int) -> Token:
         """Return the state that resumes right behind an item."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from penstock._contracts.policy import Policy
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.worker import WorkerContext, generator_of
 
@@ -34,6 +35,7 @@ class AwaitedOp:
     random: bool
     concurrency: int
     gather: Callable[[AwaitedOp, Block], list[Outcome]]
+    policy: Policy | None = None
 
     def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
         return epochs, positions
@@ -42,7 +44,7 @@ class AwaitedOp:
         outcomes = self.gather(self, block)
         last = outcomes[-1] if outcomes else None
         if last is not None and last.error is not None:
-            raise ElementFailed(len(outcomes) - 1, self.name, last.error) from last.error
+            raise ElementFailed(len(outcomes) - 1, self.name, last.error, self.policy) from last.error
         return block.with_rows([outcome.value for outcome in outcomes])
 
     async def outcome(self, block: Block, offset: int, worker: int) -> Outcome:

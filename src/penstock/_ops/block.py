@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import LEAF, Structure, unflatten
+from penstock._contracts.policy import Policy
 from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
 from penstock._contracts.transform import Scratch
 
@@ -23,15 +24,29 @@ Keys = tuple[Ints, Ints, NDArray[np.uint64]]
 class ElementFailed(Exception):
     """A user's function, or a read, failed on one element of a block. Internal: the engine unwraps it."""
 
-    def __init__(self, offset: int, stage: str, error: BaseException) -> None:
+    def __init__(
+        self,
+        offset: int,
+        stage: str,
+        error: BaseException,
+        policy: Policy | None = None,
+        *,
+        element: int | None = None,
+        whole: bool = False,
+    ) -> None:
         super().__init__(offset, stage, error)
         self.offset = offset
         self.stage = stage
         self.error = error
+        self.policy = policy  # of the operator; None for the feed's
+        self.element = offset if element is None else element  # in the block, where `offset` is that of an input which gave several
+        self.whole = whole  # the block failed as one: which element it was is not known
+        self.inner: tuple[int, int] | None = None  # step, and number among the elements that its input gave
+        self.key: tuple[int, int, int] | None = None
 
     def moved(self, offset: int) -> ElementFailed:
         """Return the same failure at another offset, as the block of a parent counts."""
-        return ElementFailed(offset, self.stage, self.error)
+        return ElementFailed(offset, self.stage, self.error, self.policy, whole=self.whole)
 
 
 def zeros(count: int) -> NDArray[np.uint64]:

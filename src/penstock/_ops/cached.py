@@ -33,7 +33,7 @@ class CacheLeaf:
         try:
             records = self.store.get(places)
         except BaseException as error:
-            raise ElementFailed(0, "cache", error) from error
+            raise ElementFailed(0, "cache", error, whole=True) from error
         absent = [offset for offset, record in enumerate(records) if record is None]
         if absent:
             self._compute(records, places, absent, worker)
@@ -57,7 +57,7 @@ class CacheLeaf:
         try:
             self.store.put(asked, packed)
         except BaseException as error:
-            raise ElementFailed(absent[0], "cache", error) from error
+            raise ElementFailed(absent[0], "cache", error, whole=True) from error
 
     def where(self, epoch: int, position: int) -> str:
         return self.child.where(0, position)

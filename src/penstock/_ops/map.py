@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from penstock._contracts.policy import Policy
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.operator import RowSink
 from penstock._ops.worker import WorkerContext
@@ -22,6 +23,7 @@ class MapOp:
     seed: int
     stage: int
     random: bool
+    policy: Policy | None = None
 
     def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
         return epochs, positions
@@ -41,7 +43,7 @@ class MapOp:
                 for row in rows:
                     append(fn(row))
         except BaseException as error:
-            raise ElementFailed(len(out), self.name, error) from error
+            raise ElementFailed(len(out), self.name, error, self.policy) from error
         return block.with_rows(out)
 
     def up_into(self, block: Block, worker: WorkerContext, sink: RowSink, row: int) -> None:
@@ -64,4 +66,4 @@ class MapOp:
                     put(row + done, fn(element))
                     done += 1
         except BaseException as error:
-            raise ElementFailed(done, self.name, error) from error
+            raise ElementFailed(done, self.name, error, self.policy) from error

@@ -9,7 +9,7 @@ from penstock._ops.worker import WorkerContext
 from penstock._order import arithmetic
 from penstock._order.permutation import shuffled, window_shuffled
 
-__all__ = ["EnumerateOp", "RepeatOp", "ShardOp", "ShuffleOp", "SkipOp"]
+__all__ = ["EnumerateOp", "PickOp", "RepeatOp", "ShardOp", "ShuffleOp", "SkipOp"]
 
 
 class _Moves:
@@ -50,6 +50,17 @@ class ShardOp(_Moves):
 
     def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
         return epochs, arithmetic.sharded(positions, self.num_shards, self.index)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PickOp(_Moves):
+    """Chosen places, each of a pass of its own."""
+
+    epochs: Ints
+    places: Ints
+
+    def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
+        return self.epochs[positions], self.places[positions]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import flatten, structure_of, unflatten
+from penstock._contracts.policy import Policy
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock.errors import SpecError
 
@@ -22,6 +23,7 @@ class FilterOp:
 
     fn: Callable[[Any], Any]
     name: str
+    policy: Policy | None = None
 
     def sift(self, block: Block, origins: Ints) -> tuple[Block, Ints]:
         """Return what is left, and where it came from."""
@@ -32,7 +34,7 @@ class FilterOp:
                 if fn(row):
                     kept.append(offset)
         except BaseException as error:
-            raise ElementFailed(int(origins[offset]), self.name, error) from error
+            raise ElementFailed(int(origins[offset]), self.name, error, self.policy, element=offset) from error
         if len(kept) == len(block):
             return block, origins
         chosen = np.array(kept, np.int64)
@@ -45,6 +47,7 @@ class FlatMapOp:
 
     fn: Callable[[Any], Any]
     name: str
+    policy: Policy | None = None
 
     def sift(self, block: Block, origins: Ints) -> tuple[Block, Ints]:
         """Return all results, and where each came from. Their lanes tell apart the results of one element."""
@@ -57,7 +60,7 @@ class FlatMapOp:
                 rows.extend(fn(row))
                 counts.append(len(rows) - before)
         except BaseException as error:
-            raise ElementFailed(int(origins[len(counts)]), self.name, error) from error
+            raise ElementFailed(int(origins[len(counts)]), self.name, error, self.policy, element=len(counts)) from error
         parents = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
         out = Block(block.epochs[parents], block.indices[parents], _sublanes(block.lanes[parents], counts), rows=rows)
         return out, origins[parents]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from penstock import kernels
 from penstock._contracts.element import LEAF
+from penstock._contracts.policy import Policy
 from penstock._contracts.transform import BlockTransform, Scratch, Transform
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.operator import RowSink
@@ -33,6 +34,7 @@ class Step:
     stage: int
     last: bool
     parts: tuple[Step, ...] = ()
+    policy: Policy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class TransformsOp:
                     element[out_field] = result
             except BaseException as error:
                 step = _failing(self.steps[number], element, draws_of(number, offset), error)
-                raise ElementFailed(offset, step.name, _named(error, element, step)) from error
+                raise ElementFailed(offset, step.name, _named(error, element, step), step.policy) from error
             yield element, done
 
     def _scratches(self, worker: WorkerContext, targets: list[NDArray[Any] | None]) -> list[Scratch | None]:
@@ -143,7 +145,7 @@ class TransformsOp:
             try:
                 result = cast(BlockTransform, transform).apply_block(columns[transform.field], draws, scratch, target)
             except BaseException as error:
-                raise ElementFailed(0, step.name, error) from error
+                raise ElementFailed(0, step.name, error, step.policy, whole=True) from error
             if result is None:
                 return None
             if step.last and target is None and result.base is not None:
@@ -187,7 +189,7 @@ def _as_dict(element: Any, step: Step) -> dict[str, Any]:
 
 def _failing(step: Step, element: Any, draws: list[float], error: BaseException) -> Step:
     """Return which of the steps that are done in one has failed: the first that fails alone, with an error of the same type."""
-    if not step.parts or not isinstance(element, dict) or step.transform.field not in element:
+    if not step.parts or not isinstance(error, Exception) or not isinstance(element, dict) or step.transform.field not in element:
         return step.parts[0] if step.parts else step
     value, used = element[step.transform.field], 0
     for part in step.parts:

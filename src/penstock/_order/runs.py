@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-__all__ = ["Recording", "Run", "Runs"]
+__all__ = ["Recording", "Run", "Runs", "kept"]
 
 Run = tuple[int, int]
 """Positions begin..end-1."""
+
+_ENDLESS = 2**63 - 1  # as many positions as there are
 
 
 class Runs:
@@ -56,7 +58,7 @@ class Runs:
         return tuple(out)
 
     def gap(self, position: int, length: int) -> Run:
-        """Return the first run of positions from `position` on, below `length`, that are not in the set; (length, length) if none."""
+        """Return the first run of positions from `position` on, below `length`, that are not in the set; an empty one if there is none."""
         place = bisect_right(self._begins, position) - 1
         if place >= 0 and position < self._ends[place]:
             position = self._ends[place]
@@ -79,8 +81,9 @@ class Recording:
         """Leave out what was delivered of the pass that comes next."""
         self._taken = Runs(done)
 
-    def next(self, pass_number: int, length: int) -> Run:
+    def next(self, pass_number: int, length: float) -> Run:
         """Return the next run of a pass of `length` positions; (length, length) when none is left."""
+        length = int(min(length, _ENDLESS))
         while self._left and self._left[0][0] <= pass_number:
             number, begin, end = self._left[0]
             if number == pass_number:
@@ -93,3 +96,14 @@ class Recording:
     def take(self, begin: int, end: int) -> None:
         """Book positions as given."""
         self._taken.add(begin, end)
+
+
+def kept(runs: Iterable[tuple[int, int, int]], pass_number: int, done: Sequence[Run]) -> list[tuple[int, int, int]]:
+    """Return what is left of the (pass, begin, end) of a run that is resumed where of a pass only the positions `done` were delivered."""
+    out = []
+    for number, begin, end in runs:
+        if number < pass_number:
+            out.append((number, begin, end))
+        elif number == pass_number:
+            out += [(number, max(begin, first), min(end, last)) for first, last in done if max(begin, first) < min(end, last)]
+    return out

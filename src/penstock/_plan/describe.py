@@ -22,6 +22,7 @@ from penstock._plan.node import (
     Node,
     PackSequences,
     PaddedBatch,
+    Pick,
     Prefetch,
     RaggedBatch,
     Read,
@@ -58,21 +59,12 @@ def describe(node: Node, *, saved: bool = False) -> str:
         case Read() | ReadStream():
             label = node.source.label()
             return label.partition("(")[0] if saved else label
-        case Map():
-            seed = f", seed={node.seed}" if node.random else ""
-            fn = node.name if saved and not isinstance(node.fn, Transform) else function_name(node.fn)
-            return f"map({fn}{seed})"
-        case Filter():
-            return f"filter({node.name if saved else function_name(node.fn)})"
-        case FlatMap():
-            return f"flat_map({node.name if saved else function_name(node.fn)})"
+        case Map() | Filter() | FlatMap() | RejectionResample():
+            return _describe_function(node, saved)
         case Unbatch():
             return "unbatch()"
         case Shuffle():
-            size = "" if node.buffer_size is None else f"buffer_size={node.buffer_size}, "
-            size += f"buffer_bytes={node.buffer_bytes}, " if node.buffer_bytes else ""
-            again = "" if node.reshuffle_each_epoch else ", reshuffle_each_epoch=False"
-            return f"shuffle({size}seed={node.seed}{again})"
+            return _describe_shuffle(node)
         case Shard():
             return "shard(num_shards, index)" if saved else f"shard({node.num_shards}, {node.index})"
         case Take() | Skip():
@@ -90,14 +82,32 @@ def describe(node: Node, *, saved: bool = False) -> str:
             return f"interleave({node.name}, cycle_length={node.cycle_length}, block_length={node.block_length}) of {len(node.children)}"
         case Batch() | PaddedBatch() | RaggedBatch() | Window() | BucketByLength() | PackSequences():
             return _describe_group(node, saved)
-        case RejectionResample():
-            fn = node.name if saved else function_name(node.fn)
-            initial = "" if node.initial is None else f", initial_dist={list(node.initial)}"
-            return f"rejection_resample({fn}, {list(node.target)}{initial}, seed={node.seed})"
-        case Prefetch():
-            return f"prefetch({node.buffer_size})"
+        case Pick() | Prefetch():
+            return f"quarantined({len(node.places)})" if isinstance(node, Pick) else f"prefetch({node.buffer_size})"
         case Cache():
             return "cache()" if saved else f"cache({_cache_words(node)})"
+
+
+def _describe_function(node: Map | Filter | FlatMap | RejectionResample, saved: bool) -> str:
+    fn = node.name if saved else function_name(node.fn)
+    match node:
+        case Map():
+            fn = function_name(node.fn) if isinstance(node.fn, Transform) else fn
+            return f"map({fn}{f', seed={node.seed}' if node.random else ''})"
+        case Filter():
+            return f"filter({fn})"
+        case FlatMap():
+            return f"flat_map({fn})"
+        case RejectionResample():
+            initial = "" if node.initial is None else f", initial_dist={list(node.initial)}"
+            return f"rejection_resample({fn}, {list(node.target)}{initial}, seed={node.seed})"
+
+
+def _describe_shuffle(node: Shuffle) -> str:
+    size = "" if node.buffer_size is None else f"buffer_size={node.buffer_size}, "
+    size += f"buffer_bytes={node.buffer_bytes}, " if node.buffer_bytes else ""
+    again = "" if node.reshuffle_each_epoch else ", reshuffle_each_epoch=False"
+    return f"shuffle({size}seed={node.seed}{again})"
 
 
 def _describe_group(node: AnyBatch | Window | BucketByLength | PackSequences, saved: bool) -> str:

@@ -14,6 +14,7 @@ from penstock._plan.node import (
     Mix,
     Node,
     PackSequences,
+    Pick,
     Read,
     ReadStream,
     RejectionResample,
@@ -77,6 +78,8 @@ def length_of(node: Node) -> Length:
             return sum(int(length_of(child) or 0) for child in node.children)
         case _ if isinstance(node, AnyBatch):
             return batch_length(length_of(node.child), node.batch_size, node.drop_remainder)
+        case Pick():
+            return len(node.places)
         case Window():
             return window_length(length_of(node.child), node.size, node.shift, node.stride, node.drop_remainder)
         case _:

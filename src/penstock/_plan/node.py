@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from penstock._contracts.policy import Policy
 from penstock._contracts.source import IndexedSource, StreamSource
 from penstock._contracts.store import RecordStore
 from penstock._order.mixing import History
@@ -28,6 +29,7 @@ __all__ = [
     "Node",
     "PackSequences",
     "PaddedBatch",
+    "Pick",
     "Prefetch",
     "RaggedBatch",
     "Read",
@@ -72,6 +74,7 @@ class Map:
     random: bool = False
     concurrency: int | None = None
     asynchronous: bool = False
+    on_error: Policy | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,6 +84,7 @@ class Filter:
     child: Node
     fn: Function
     name: str
+    on_error: Policy | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -90,6 +94,7 @@ class FlatMap:
     child: Node
     fn: Function
     name: str
+    on_error: Policy | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -275,6 +280,14 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pick:
+    """The elements at some (pass, position), whatever the pass that they are asked for in: those of a quarantine file."""
+
+    child: Node
+    places: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prefetch:
     """At least `buffer_size` finished batches ahead of the consumer, memory permitting."""
 
@@ -317,6 +330,7 @@ Node = (
     | RejectionResample
     | RaggedBatch
     | Window
+    | Pick
     | Prefetch
     | Cache
 )

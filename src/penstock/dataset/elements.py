@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self
 
+from penstock._contracts.policy import Policy, checked_policy
 from penstock._contracts.store import RecordStore
 from penstock._plan import check
 from penstock._plan import node as plan
@@ -27,7 +28,15 @@ class ElementMethods(Chaining):
 
     __slots__ = ()
 
-    def map(self, fn: Callable[..., Any], *, seed: int = 0, name: str | None = None, concurrency: int | None = None) -> Self:
+    def map(
+        self,
+        fn: Callable[..., Any],
+        *,
+        seed: int = 0,
+        name: str | None = None,
+        concurrency: int | None = None,
+        on_error: Policy | None = None,
+    ) -> Self:
         """Replace each element by `fn(element)`.
 
         Args:
@@ -38,6 +47,7 @@ class ElementMethods(Chaining):
             name: of the stage in errors and figures; the function's name by default.
             concurrency: threads of its own for this function; by default it shares the feed's workers. Of an `async def` function: how
                 many calls may be in flight at once, by default 32.
+            on_error: what to do when it fails: `ps.Raise()`, `ps.Retry(...)`, `ps.Skip(...)` or `ps.Replace(...)`; the feed's by default.
 
         Raises:
             PlanError: when fn cannot be called, or is an async generator.
@@ -56,6 +66,7 @@ class ElementMethods(Chaining):
             random=wants_rng(fn),
             concurrency=_IN_FLIGHT if asynchronous and concurrency is None else concurrency,
             asynchronous=asynchronous,
+            on_error=_policy(on_error, "map"),
         )
         return self._with(node)
 
@@ -63,19 +74,19 @@ class ElementMethods(Chaining):
         """Make each element a tuple (number, element), counted from `start` in each pass."""
         return self._with(plan.Enumerate(child=self._root, start=check.count_argument(start, "start", "enumerate")))
 
-    def filter(self, fn: Callable[[Any], Any], *, name: str | None = None) -> Self:
-        """Keep the elements for which `fn(element)` is true."""
+    def filter(self, fn: Callable[[Any], Any], *, name: str | None = None, on_error: Policy | None = None) -> Self:
+        """Keep the elements for which `fn(element)` is true. `name` and `on_error` as for `map`."""
         check.callable_argument(fn, "filter")
         check.no_async(fn, "filter")
         check.no_rng(fn, "filter")
-        return self._with(plan.Filter(child=self._root, fn=fn, name=name or function_name(fn)))
+        return self._with(plan.Filter(child=self._root, fn=fn, name=name or function_name(fn), on_error=_policy(on_error, "filter")))
 
-    def flat_map(self, fn: Callable[[Any], Any], *, name: str | None = None) -> Self:
-        """Replace each element by all elements of `fn(element)`: a list, or anything that can be iterated."""
+    def flat_map(self, fn: Callable[[Any], Any], *, name: str | None = None, on_error: Policy | None = None) -> Self:
+        """Replace each element by all elements of `fn(element)`: a list or other iterable. `name` and `on_error` as for `map`."""
         check.callable_argument(fn, "flat_map")
         check.no_async(fn, "flat_map")
         check.no_rng(fn, "flat_map")
-        return self._with(plan.FlatMap(child=self._root, fn=fn, name=name or function_name(fn)))
+        return self._with(plan.FlatMap(child=self._root, fn=fn, name=name or function_name(fn), on_error=_policy(on_error, "flat_map")))
 
     def rejection_resample(
         self,
@@ -151,6 +162,10 @@ class ElementMethods(Chaining):
         _check_cache(self._root, folder, str(version))
         store = _store(self._root, folder, size, str(version))
         return self._with(plan.Cache(child=self._root, store=store, path=folder, max_bytes=size, version=str(version)))
+
+
+def _policy(on_error: Any, operator: str) -> Policy | None:
+    return None if on_error is None else checked_policy(on_error, "on_error", f"{operator}()")
 
 
 _CACHE_BELOW = "put cache() below the filter, flat_map or unbatch; what a generator gives can be cached when from_source reads it by number"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.observe.stats import Snapshot, StageStats
+from penstock.observe.stats import FailureStats, Snapshot, StageStats
 
 __all__ = ["Verdict", "explain", "judge"]
 
@@ -52,9 +52,15 @@ def explain(snapshot: Snapshot) -> str:
         lines.append(
             f"  packed: {snapshot.packed_tokens:,} tokens in {snapshot.packed_places:,} places, {_percent(snapshot.padding_share)} padding"
         )
+    lines += [f"  failed: {_failure_line(stage)}" for stage in snapshot.failures]
     lines += [f"  advice: {sentence}" for sentence in verdict.advice]
     lines += [f"  notice: {text}" for text in snapshot.notices[-3:]]
     return "\n".join(lines)
+
+
+def _failure_line(stage: FailureStats) -> str:
+    counts = ((stage.num_skipped, "skipped"), (stage.num_replaced, "replaced"), (stage.num_retries, "retries"))
+    return f"stage '{stage.stage}': " + ", ".join(f"{count:,} {words}" for count, words in counts if count)
 
 
 def _stage_line(stage: StageStats, snapshot: Snapshot) -> str:

@@ -8,14 +8,15 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from penstock._contracts.event import BatchDelivered, BlockDone, Event, Notice, RowsPacked
+from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, ElementRetried, Event, Notice, RowsPacked
 
-__all__ = ["ConsumerStats", "Snapshot", "StageStats", "Stats"]
+__all__ = ["ConsumerStats", "FailureStats", "Snapshot", "StageStats", "Stats"]
 
 _FOLD_AT = 1024
 """Events that wait to be added up: 100 kB at most, and one fold per this many keeps the cost of one event under 1 us."""
 
 _MAX_NOTICES = 100
+_FORGOTTEN = Exception()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,16 @@ class StageStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailureStats:
+    """What policies did about elements that failed in one stage, in this process."""
+
+    stage: str
+    num_skipped: int
+    num_replaced: int
+    num_retries: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerStats:
     """What the training loop saw. `span_s` runs from the first delivery to the last; `wait_s` is the waiting inside it."""
 
@@ -71,7 +82,8 @@ class Snapshot:
 
     `elapsed_s` runs from the first event's start to the last event. `machine_share` is the part of the whole machine's CPU time since
     the first event that was in use, by this program or any other; None where the system does not tell. `packed_tokens` of
-    `packed_places` in the rows of `pack_sequences` hold a token.
+    `packed_places` in the rows of `pack_sequences` hold a token. `num_skipped` and `num_replaced`
+    include those before the state that the run began with; they may be ahead of what was delivered, as the reading is.
     """
 
     elapsed_s: float
@@ -80,6 +92,9 @@ class Snapshot:
     consumer: ConsumerStats
     notices: tuple[str, ...]
     machine_share: float | None = None
+    failures: tuple[FailureStats, ...] = ()
+    num_skipped: int = 0
+    num_replaced: int = 0
     packed_tokens: int = 0
     packed_places: int = 0
 
@@ -127,9 +142,21 @@ class Stats:
         self._num_handovers = 0
         self._packed_tokens = 0
         self._packed_places = 0
+        self._failures: dict[str, dict[str, int]] = {}
+        self._before = 0, 0
+
+    def begin_from(self, num_skipped: int, num_replaced: int) -> None:
+        """Count on from what was skipped and replaced before a saved state; what this process did up to now is that of another run."""
+        with self._folding:
+            self._fold()
+            for counts in self._failures.values():
+                counts["skipped"] = counts["replaced"] = 0
+            self._before = num_skipped, num_replaced
 
     def __call__(self, event: Event) -> None:
         """Take one event. Appending to a deque is atomic; now and then one caller adds up what has gathered."""
+        if isinstance(event, (ElementLost, ElementRetried)):
+            event = event._replace(error=_FORGOTTEN)  # it holds on to the frames, and so the elements, that it passed through
         self._append(event)
         if self._machine is None:
             self._machine = _machine_ticks()
@@ -164,7 +191,20 @@ class Stats:
                 machine_share=_machine_share(self._machine),
                 packed_tokens=self._packed_tokens,
                 packed_places=self._packed_places,
+                failures=self._failure_stats(),
+                num_skipped=self._before[0] + sum(counts["skipped"] for counts in self._failures.values()),
+                num_replaced=self._before[1] + sum(counts["replaced"] for counts in self._failures.values()),
             )
+
+    def _failure_stats(self) -> tuple[FailureStats, ...]:
+        return tuple(
+            FailureStats(stage=stage, num_skipped=counts["skipped"], num_replaced=counts["replaced"], num_retries=counts["retried"])
+            for stage, counts in self._failures.items()
+        )
+
+    def _add_failure(self, event: ElementLost | ElementRetried) -> None:
+        counts = self._failures.setdefault(event.stage, {"skipped": 0, "replaced": 0, "retried": 0})
+        counts[event.action if isinstance(event, ElementLost) else "retried"] += 1
 
     def _consumer(self) -> ConsumerStats:
         span_ns = self._last_delivery_ns - self._first_delivery_ns if self._first_delivery_ns is not None else 0
@@ -189,6 +229,8 @@ class Stats:
                 self._packed_places += event.num_places
             elif isinstance(event, Notice):
                 self._notices.append(event.text)
+            elif isinstance(event, (ElementLost, ElementRetried)):
+                self._add_failure(event)
 
     def _add_block(self, event: BlockDone) -> None:
         total = self._stages.get(event.stage)

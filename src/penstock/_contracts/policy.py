@@ -1,0 +1,152 @@
+"""What is done about an element that fails: values, given per operator and per feed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+from penstock.errors import PlanError
+
+__all__ = ["Errors", "Policy", "Raise", "Replace", "Retry", "Skip", "checked_policy", "decide", "final"]
+
+Errors = type[Exception] | tuple[type[Exception], ...]
+_NEVER = (StopIteration, StopAsyncIteration)
+"""Errors that a loop would take for its end: no policy hides them."""
+
+
+def _checked_errors(errors: Any, policy: str) -> tuple[type[Exception], ...]:
+    kinds = errors if isinstance(errors, tuple) else (errors,)
+    if not kinds or not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
+        raise PlanError(
+            f"errors={errors!r} are not types of errors",
+            where=f"{policy}()",
+            fix="give a class that is an Exception, or a tuple of them; KeyboardInterrupt, SystemExit and GeneratorExit are none",
+        )
+    return kinds
+
+
+def _check_limit(limit: Any, policy: str) -> None:
+    count = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0
+    rate = isinstance(limit, float) and 0.0 <= limit <= 1.0
+    if limit is not None and not count and not rate:
+        raise PlanError(
+            f"limit={limit!r} is neither a count nor a rate",
+            where=f"{policy}()",
+            fix="give a whole number >= 0, or a share of what is read as a float in 0.0..1.0, such as 0.01",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """The feed stops at the element's error, behind everything before it: the default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Leave a failing element out, as a filter would: batches stay full, what comes behind moves up.
+
+    Attributes:
+        limit: how many elements may be left out: a count over the whole run, also across resumes, or a rate (a float) of what was read so
+            far in the pass, where the first hundred count as read. One more is `TooManySkipped`. None: any number.
+        errors: types of the errors that this is for; others are raised.
+    """
+
+    limit: int | float | None = None
+    _: KW_ONLY
+    errors: Errors = Exception
+
+    def __post_init__(self) -> None:
+        _check_limit(self.limit, "Skip")
+        object.__setattr__(self, "errors", _checked_errors(self.errors, "Skip"))
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Put the next element of the order in the place of a failing one, after the last the first; when that fails too, the next again.
+
+    Positions stay as they are, so every shard makes equal steps. The element that stands in is delivered twice. For elements whose
+    positions are known before reading; behind a filter's fold or of a generator use `Skip`.
+
+    Attributes:
+        limit: how many elements may be replaced, as for `Skip`.
+        errors: types of the errors that this is for; others are raised.
+    """
+
+    limit: int | float | None = None
+    _: KW_ONLY
+    errors: Errors = Exception
+
+    def __post_init__(self) -> None:
+        _check_limit(self.limit, "Replace")
+        object.__setattr__(self, "errors", _checked_errors(self.errors, "Replace"))
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Run a failing element again, with the same key and random numbers; what it reads is read again.
+
+    Attributes:
+        times: how often at most.
+        backoff_s: the wait before the first retry; each further one is twice as long, up to 30 s. `close()` ends a wait at once.
+        then: what is done when the last retry fails, or about errors of other types: `Raise()`, `Skip(...)` or `Replace(...)`.
+        errors: types of the errors that are worth a retry.
+    """
+
+    times: int
+    _: KW_ONLY
+    backoff_s: float = 0.0
+    then: Raise | Skip | Replace = Raise()
+    errors: Errors = Exception
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.times, int) or isinstance(self.times, bool) or self.times < 1:
+            raise PlanError(f"times={self.times!r} is not a whole number >= 1", where="Retry()", fix="give how often to try again at most")
+        number = isinstance(self.backoff_s, (int, float)) and not isinstance(self.backoff_s, bool)
+        if not number or not 0 <= self.backoff_s < math.inf:
+            raise PlanError(f"backoff_s={self.backoff_s!r} is not a time", where="Retry()", fix="give a number of seconds >= 0")
+        if not isinstance(self.then, (Raise, Skip, Replace)):
+            raise PlanError(
+                f"then={self.then!r} is not what can follow a retry", where="Retry()", fix="give Raise(), Skip(...) or Replace(...)"
+            )
+        object.__setattr__(self, "errors", _checked_errors(self.errors, "Retry"))
+
+    def wait_s(self, retry: int) -> float:
+        """Return how long to wait before retry number `retry`, from 0."""
+        return float(min(self.backoff_s * 2.0 ** min(retry, 64), _LONGEST_S))
+
+
+_LONGEST_S = 30.0
+
+Policy = Raise | Retry | Skip | Replace
+
+
+def checked_policy(policy: Any, name: str, where: str) -> Policy:
+    """Return `policy` if it is one.
+
+    Raises:
+        PlanError: it is something else.
+    """
+    if not isinstance(policy, (Raise, Retry, Skip, Replace)):
+        raise PlanError(
+            f"{name}={policy!r} is no policy", where=where, fix="give ps.Raise(), ps.Retry(...), ps.Skip(...) or ps.Replace(...)"
+        )
+    return policy
+
+
+def final(policy: Policy) -> Raise | Skip | Replace:
+    """Return what a policy ends in."""
+    return policy.then if isinstance(policy, Retry) else policy
+
+
+def decide(policy: Policy, error: BaseException, retries: int) -> Policy:
+    """Return what is to be done about an error after so many retries: a Retry means one more."""
+    if not isinstance(error, Exception) or isinstance(error, _NEVER):
+        return Raise()
+    if isinstance(policy, Retry):
+        if retries < policy.times and isinstance(error, policy.errors):
+            return policy
+        policy = policy.then
+    if isinstance(policy, Raise) or not isinstance(error, policy.errors):
+        return Raise()
+    return policy

@@ -1,0 +1,83 @@
+"""Which policies a plan and a feed have, and which cannot work where they were given. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from penstock._contracts.options import Options
+from penstock._contracts.policy import Policy, Replace, Skip, final
+from penstock._engine.lower import lower
+from penstock._engine.operators import chain_of
+from penstock._engine.program import SegmentPlan
+from penstock._engine.rescue import Policies
+from penstock._plan.length import STREAMS, walk
+from penstock._plan.node import Filter, FlatMap, Map, Node, Shard
+from penstock.errors import PlanError
+
+__all__ = ["check_policies", "policies_in", "policies_of"]
+
+_NOTICE = "Skip replaces here: with shard() in the plan, every shard must make equal numbers of steps"
+
+
+def policies_in(root: Node) -> list[Policy]:
+    """List the policies that operators have of their own."""
+    return [node.on_error for node in walk(root) if isinstance(node, (Map, Filter, FlatMap)) and node.on_error is not None]
+
+
+def policies_of(root: Node, options: Options) -> Policies:
+    """Return the policies of a feed. Beside a shard of known positions elements are replaced where a policy says skip."""
+    chain = chain_of(root)
+    first = next((place for place, node in enumerate(chain) if isinstance(node, STREAMS)), len(chain))
+    shards = first > 0 and any(isinstance(node, Shard) for node in walk(chain[first - 1]))
+    every = [options.on_error, options.on_read_error, *policies_in(root)]
+    skips = any(isinstance(final(policy), Skip) for policy in every if policy is not None)
+    return Policies(
+        on_error=options.on_error,
+        on_read_error=options.on_read_error,
+        keeps_positions=shards,
+        skips=skips and not shards,
+        notice=_NOTICE if skips and shards else "",
+    )
+
+
+def check_policies(root: Node, policies: Policies, *, folded: bool) -> None:
+    """Refuse policies of operators that cannot do anything where they stand.
+
+    Raises:
+        PlanError: a Replace where no positions are known, or a Skip there beside a shard.
+    """
+    if not policies_in(root) and not policies.skips:
+        return
+    for number, segment in enumerate(lower(root, folded=folded, skips=policies.skips).segments):
+        for stage, policy in _without_positions(segment, number):
+            last = final(policy)
+            if isinstance(last, Replace):
+                raise PlanError(
+                    "Replace needs the positions of elements, and there are none behind a batch, a fold or a generator",
+                    where=f"on_error= of stage {stage!r}",
+                    fix="use Skip there, or put the operator below",
+                )
+            if isinstance(last, Skip) and policies.keeps_positions:
+                raise PlanError(
+                    "beside shard() a failing element must be replaced, so that every shard makes equal steps, and behind a batch or fold "
+                    "it cannot be",
+                    where=f"on_error= of stage {stage!r}",
+                    fix="put the operator below the batch or fold",
+                )
+
+
+def _without_positions(segment: SegmentPlan, number: int) -> Iterator[tuple[str, Policy]]:
+    """Yield the operators of a segment whose elements have no positions, with their policies."""
+    yield from _own(segment.top)
+    if number or segment.leaf is None:
+        for stage in segment.stages:
+            yield from _own((*stage.operators, *stage.sifts))
+
+
+def _own(operators: Iterable[Any]) -> Iterator[tuple[str, Policy]]:
+    for operator in operators:
+        for part in getattr(operator, "steps", (operator,)):
+            policy = getattr(part, "policy", None)
+            if policy is not None:
+                yield part.name, policy

@@ -1,0 +1,261 @@
+"""What a worker does about an element that fails: run it again, put another one in its place, leave it out, or give up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, decide
+from penstock._engine.failing import is_interrupt
+from penstock._engine.mishaps import Mishap
+from penstock._engine.unit import Failure, Known
+from penstock._ops.block import ElementFailed
+
+__all__ = ["GONE", "MOST_REPLACEMENTS", "RAISING", "Case", "Policies", "Rescue", "in_pieces", "mended"]
+
+MOST_REPLACEMENTS = 100
+"""So many elements in a row are tried in the place of one: more are no accident."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policies:
+    """The policies of a feed: what holds where an operator has none of its own.
+
+    Attributes:
+        on_error: of all stages.
+        on_read_error: of reading; None is `on_error`.
+        keeps_positions: whether elements are replaced where a policy says skip: shards must make equal numbers of steps.
+        skips: whether an element may be left out by these policies or those of operators.
+        notice: what the user should know about them, or empty.
+    """
+
+    on_error: Policy = Raise()  # noqa: RUF009 - a frozen value without fields
+    on_read_error: Policy | None = None
+    keeps_positions: bool = False
+    skips: bool = False
+    notice: str = ""
+
+    def of(self, failed: ElementFailed) -> tuple[Policy, str]:
+        """Return the policy for a failure, and the name that its limit is counted under."""
+        if failed.policy is not None:
+            return failed.policy, f"stage {failed.stage!r}"
+        if failed.stage == "read" and self.on_read_error is not None:
+            return self.on_read_error, "on_read_error"
+        return self.on_error, "on_error"
+
+
+class Case(NamedTuple):
+    """One failing element: who it is, and how to run it again.
+
+    Attributes:
+        again: runs it.
+        others: run the elements that may stand in for it, the nearest first, each with its distance; None when there are none.
+        restore: undoes what `others` changed.
+        key: (epoch, index, lane).
+        replayed: whether it was read before the state was saved that the run began with.
+    """
+
+    item: int
+    row: int
+    again: Callable[[], Any]
+    others: Callable[[], Iterable[tuple[int, Callable[[], Any]]]] | None
+    restore: Callable[[], None]
+    key: tuple[int, int, int]
+    where: str
+    keys: tuple[tuple[int, int, int], ...]
+    place: tuple[int, int] | None
+    replayed: bool
+    stage: int
+
+    def known_as(self, known: Known) -> Mishap:
+        """Return what is booked for it when it is known from a saved state and not run again."""
+        who = self.key, self.where, self.keys, self.place
+        return Mishap(self.item, self.row, known.how, known.site, None, *who, "", 0, None, 0, known.inner)
+
+
+class Gone:
+    """Stands for the result of an element that is left out."""
+
+
+GONE = Gone()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rescue:
+    """Applies policies for one engine.
+
+    Attributes:
+        policies: what to do.
+        pause: waits so many seconds; returns True when the engine stops meanwhile.
+        retrying: is told (failure, key, worker, number of the retry, wait) before each retry.
+    """
+
+    policies: Policies
+    pause: Callable[[float], bool]
+    retrying: Callable[[ElementFailed, tuple[int, int, int], int, int, float], None]
+
+    def cares(self, failed: ElementFailed) -> bool:
+        """Tell whether something is to be done about a failure but to raise it."""
+        return not isinstance(decide(self.policies.of(failed)[0], failed.error, 0), Raise)
+
+    def treat(self, case: Case, failed: ElementFailed, worker: int, mishaps: list[Mishap]) -> Any:
+        """Return the result of the element or of its replacement, GONE, or a Failure; book what was skipped or replaced in `mishaps`."""
+        policy, site, failed, retries, result = self._try_again(case, failed, worker)
+        if policy is None:
+            return result
+        if retries:
+            failed.error.add_note(f"penstock: tried {retries + 1} times")
+        failure = Failure(case.row, failed.error, failed.stage, worker)
+        if not isinstance(policy, (Skip, Replace)):
+            return failure
+        if case.replayed:
+            failed.error.add_note(_FAILED_ONLY_NOW)
+            return failure
+        who = case.key, case.where, case.keys, case.place
+        mishap = Mishap(case.item, case.row, 0, site, policy.limit, *who, failed.stage, worker, failed.error, retries)
+        if isinstance(policy, Skip) and not self.policies.keeps_positions:
+            if failed.inner is not None:
+                mishap = mishap._replace(key=failed.key or case.key, inner=(case.stage, *failed.inner))
+            mishaps.append(mishap)
+            return GONE
+        name = "Skip(), which replaces beside shard()," if isinstance(policy, Skip) else "Replace()"
+        return _replaced(case, mishap, failure, mishaps, name)
+
+    def _try_again(self, case: Case, failed: ElementFailed, worker: int) -> tuple[Policy | None, str, ElementFailed, int, Any]:
+        """Retry as often as the policies say; return what is to be done then, or None and the result."""
+        tries: dict[str, int] = {}
+        while True:
+            policy, site = self.policies.of(failed)
+            policy = decide(policy, failed.error, tries.get(site, 0))
+            if not isinstance(policy, Retry):
+                return policy, site, failed, sum(tries.values()), None
+            number = tries[site] = tries.get(site, 0) + 1
+            wait_s = policy.wait_s(number - 1)
+            self.retrying(failed, case.key, worker, number, wait_s)
+            if wait_s and self.pause(wait_s):
+                return Raise(), site, failed, number - 1, None  # the engine stops: nobody will look at it
+            try:
+                return None, site, failed, number, case.again()
+            except ElementFailed as again:
+                _let_interrupt_through(again)
+                failed = again
+
+
+_FAILED_ONLY_NOW = (
+    "penstock: this element is read again because the saved state needs it, and it did not fail before; left out now, it would shift all "
+    "behind it"
+)
+
+
+def mended(
+    rescue: Rescue,
+    case_of: Callable[[list[tuple[int, ...]]], Case],
+    run: Callable[[list[tuple[int, ...]]], Any],
+    failed: ElementFailed | None,
+    known: Iterable[Known],
+    worker: int,
+    mishaps: list[Mishap],
+) -> Any:
+    """Return what stands for an input that failed, without those of the elements that it gave which are left out.
+
+    Args:
+        rescue: says what becomes of it.
+        case_of: makes the case of the input without some elements (step, number).
+        run: runs the input without some elements.
+        failed: None when the input is only known to have failed before the state was saved.
+        known: what was left out of it then, at this stage.
+        worker: the number of the worker.
+        mishaps: gets what was left out.
+    """
+    without = [one.inner[1:] for one in known if one.inner]
+    mishaps.extend(case_of(without).known_as(one) for one in known)
+    while True:
+        if failed is not None:
+            result = rescue.treat(case_of(without), failed, worker, mishaps)
+            if result is not GONE or not mishaps[-1].inner:
+                return result
+            without.append(mishaps[-1].inner[1:])
+        try:
+            return run(without)
+        except ElementFailed as found:
+            _let_interrupt_through(found)
+            failed = found
+
+
+RAISING = Rescue(policies=Policies(), pause=lambda seconds: False, retrying=lambda *what: None)
+"""For engines without policies."""
+
+
+def _replaced(case: Case, mishap: Mishap, failure: Failure, mishaps: list[Mishap], name: str) -> Any:
+    count = 0
+    for distance, run in case.others() if case.others is not None else ():
+        count += 1
+        try:
+            result = run()
+        except ElementFailed as other:
+            _let_interrupt_through(other)
+            continue
+        mishaps.append(mishap._replace(how=distance))
+        return result
+    case.restore()
+    words = f"the next {count} elements failed as well" if count else "there is no other element to put in its place"
+    failure.error.add_note(f"penstock: {name} gave up: {words}")
+    return failure
+
+
+def _let_interrupt_through(failed: ElementFailed) -> None:
+    if is_interrupt(failed.error):
+        raise failed.error from None
+
+
+def in_pieces(
+    begin: int,
+    end: int,
+    known: Collection[int],
+    run: Callable[[int, int], T],
+    treat: Callable[[int, ElementFailed | None], Any],
+) -> tuple[list[tuple[int, T]], int, Failure | None]:
+    """Run the rows begin..end, around those that fail or are known to.
+
+    Args:
+        begin: the first row.
+        end: behind the last one.
+        known: rows that `treat` is to be asked for at once.
+        run: computes rows (begin, end); an ElementFailed counts from its begin.
+        treat: returns what stands for a row that failed: a result, GONE or a Failure. None stands for a row that is known.
+
+    Returns:
+        (the results, each with its first row; the first row that is not done; the failure or None).
+    """
+    done: list[tuple[int, T]] = []
+    failed: ElementFailed | None = None
+    bad = end
+    alone = begin  # up to here rows are run one by one: they failed as one block
+    while begin < end:
+        stop = min([bad, *(row for row in known if begin <= row)])
+        if begin < alone:
+            stop = min(stop, begin + 1)
+        if begin < stop:
+            try:
+                done.append((begin, run(begin, stop)))
+            except ElementFailed as found:
+                _let_interrupt_through(found)
+                if found.whole and stop - begin > 1:
+                    alone = stop
+                else:
+                    failed, bad = found, begin + found.offset
+                continue
+            begin = stop
+            continue
+        result = treat(begin, failed if begin == bad else None)
+        if isinstance(result, Failure):
+            return done, begin, result._replace(at=begin)
+        if result is not GONE:
+            done.append((begin, result))
+        if begin == bad:
+            bad, failed = end, None
+        begin += 1
+    return done, begin, None

@@ -1,0 +1,110 @@
+"""The file of elements that were skipped or replaced: one line of JSON each."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, NamedTuple
+
+from penstock._contracts.event import ElementLost, Event
+from penstock.errors import SourceError
+
+__all__ = ["Line", "Quarantine", "encoded", "read_lines"]
+
+
+def encoded(event: ElementLost) -> str:
+    """Return the line of one element, without its end."""
+    import traceback
+
+    error = event.error
+    record: dict[str, Any] = {
+        "action": event.action,
+        "keys": [list(key) for key in event.keys],
+        "place": None if event.place is None else list(event.place),
+        "where": event.where,
+        "stage": event.stage,
+        "error": type(error).__name__,
+        "text": str(error),
+        "notes": list(getattr(error, "__notes__", ())),
+        "retries": event.retries,
+        "traceback": "".join(traceback.format_exception(error)),
+    }
+    return json.dumps(record)
+
+
+class Quarantine:
+    """Writes a line for each element that is skipped or replaced, when that is settled in the order of the elements.
+
+    A line is one `write` to the end of the file, so several processes may share it and a killed one leaves no half line. After a kill and a
+    resume, an element may have two lines.
+    """
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __call__(self, event: Event) -> None:
+        """Write the line; other events are none of its business. Thread-safe.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        if not isinstance(event, ElementLost):
+            return
+        line = (encoded(event) + "\n").encode()
+        try:
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666)
+            try:
+                while line:
+                    line = line[os.write(descriptor, line) :]
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            error.add_note(f"penstock: writing the quarantine file {self._path!r}")
+            raise
+
+
+class Line(NamedTuple):
+    """What is needed of a line to read its elements again: their (epoch, index, lane), or the place in what the plan begins with."""
+
+    number: int
+    keys: tuple[tuple[int, int, int], ...]
+    place: tuple[int, int] | None
+
+
+def read_lines(path: str | os.PathLike[str]) -> list[Line]:
+    """Read a quarantine file, the last line of a killed process included if it is whole. Blank lines do not count.
+
+    Raises:
+        OSError: the file cannot be read.
+        SourceError: with the number of the first line that is none.
+    """
+    out = []
+    with open(path, "rb") as file:
+        for number, text in enumerate(file, 1):
+            if not text.strip():
+                continue
+            try:
+                record = json.loads(text)
+                found = _line(number, record["keys"], record["place"])
+            except (ValueError, TypeError, KeyError):
+                found = None
+            if found is None:
+                raise SourceError(
+                    f"line {number} is not a line of a quarantine file",
+                    where=f"line {number} of {os.fsdecode(path)!r}: {text[:80]!r}",
+                    fix="give a file that a feed wrote with quarantine=, or take this line out",
+                )
+            out.append(found)
+    return out
+
+
+def _line(number: int, keys: Any, place: Any) -> Line | None:
+    if not isinstance(keys, list) or not all(_are_numbers(key, 3) for key in keys) or not (place is None or _are_numbers(place, 2)):
+        return None
+    return Line(number, tuple((epoch, index, lane) for epoch, index, lane in keys), None if place is None else (place[0], place[1]))
+
+
+def _are_numbers(values: Any, count: int) -> bool:
+    return isinstance(values, list) and len(values) == count and all(type(value) is int and value >= 0 for value in values)

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock._engine.booking import ReadCount, booked_in_place
+from penstock._engine.lower import lower
+from penstock._engine.mishaps import Books, Entry, Mishap
+from penstock._engine.unit import Result, Token, Unit
+
+
+def unit_of(
+    items: list[Any], first: int = 0, *, ends: bool = False, num_items: int | None = None, mishaps: tuple[Mishap, ...] = ()
+) -> Unit:
+    count = len(items) if num_items is None else num_items
+    return Unit(
+        seq=0,
+        pass_number=0,
+        first=first,
+        sizes=None,
+        num_items=count,
+        num_rows=count,
+        ends_pass=ends,
+        result=Result(items, None, None),
+        mishaps=list(mishaps),
+    )
+
+
+def mishap(item: int, how: int, limit: int | None = None) -> Mishap:
+    return Mishap(item, item, how, "on_error", limit, (0, item, 0), "", (), None, "f", 0, ValueError("bad"), 0)
+
+
+def test_places_are_counted_on_while_nothing_was_replaced() -> None:
+    assert booked_in_place(unit_of(["a", "b"], 4), Books()) == (["a", "b"], (Token((0, 4)), 1), None)
+
+
+def test_a_replaced_element_is_in_the_state_behind_it_and_not_before_it() -> None:
+    items, tokens, tail = booked_in_place(unit_of(["a", "b", "c"], 4, mishaps=(mishap(1, 2),)), Books())
+    assert (items, tail) == (["a", "b", "c"], None)
+    assert isinstance(tokens, list)
+    assert [token.source for token in tokens] == [(0, 5), (0, 6), (0, 7)]  # type: ignore[union-attr]
+    one = (Entry("replaced", "on_error", 1, 0, 1),)
+    assert [token.tally for token in tokens] == [(), one, one]  # type: ignore[union-attr]
+
+
+def test_what_stands_before_one_too_many_is_delivered() -> None:
+    items, tokens, tail = booked_in_place(unit_of(["a", "b", "c"], mishaps=(mishap(0, 1, 1), mishap(2, 1, 1))), Books())
+    assert items == ["a", "b"]
+    assert len(tokens) == 2
+    assert tail is not None
+    assert tail.at == 2
+    assert "2 elements were replaced, the limit is 1" in str(tail.error)
+
+
+@pytest.mark.parametrize(("items", "wrong"), [(6, False), (5, True), (7, True)])
+def test_what_was_read_and_skipped_must_add_up_to_what_was_declared(items: int, wrong: bool) -> None:
+    plan = lower(ps.from_source(list(range(10)))._root).segments[0]
+    count = ReadCount(Token((0, 2)))
+    assert count.add(unit_of([0], 2, num_items=2, mishaps=(mishap(0, 0),)), plan, cut=False) is None
+    error = count.add(unit_of([0] * items, 4, ends=True, num_items=6), plan, cut=False)
+    assert (error is not None) == wrong
+    if error is not None:
+        assert error.what == f"pass 0 declared 10 elements; {3 + items} were read and 1 skipped"
+        assert error.where == "the end of the pass"
+        assert "please report it" in error.fix
+    assert count.add(unit_of([0] * 3, ends=True), plan, cut=True) is None

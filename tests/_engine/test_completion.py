@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock._engine.completion import Completion, refused
+from penstock._engine.pieces import bare, weight_of
+from penstock._engine.sequencer import DROP_END, OPEN, PASS_END
+from penstock._engine.unit import NOTHING_DONE, Done, Failure, Note, Record, Result, Token, Unit
+from penstock._ops.block import Block
+from penstock._ops.weigh import Weighed
+from penstock._order.folds import Batching, Fold, Numbering, Passes, Sharding, Skipping, Taking
+from penstock._order.holding import Bucketing, Buffering, Concatenating, FirstFit, Windowing
+from penstock._order.resampling import Resampling
+
+START = Token((0, 0))
+BATCHES = Batching(4, drop_remainder=False)
+BINS = FirstFit(10, 2, weight_of)
+BUCKETS = Bucketing((3,), (3, 2), False, weight_of)
+
+
+def unit_of(values: list[list[Any]], first: int, pass_number: int = 0, *, ends: bool = False, tail: Failure | None = None) -> Unit:
+    """Make a finished unit: `values[i]` are the results of its input i."""
+    flat = [value for results in values for value in results]
+    zeros = np.zeros(len(flat), np.int64)
+    block = Block(zeros, np.arange(len(flat), dtype=np.int64), zeros.astype(np.uint64), rows=flat)
+    origins = [place for place, results in enumerate(values) for _ in results]
+    unit = Unit(seq=0, pass_number=pass_number, first=first, sizes=None, num_items=len(values), num_rows=len(values), ends_pass=ends)
+    unit.result = Result(flat, origins, block)
+    unit.tail = tail
+    return unit
+
+
+def weighed(number: int) -> Weighed:
+    return Weighed(number, 1 + number * 7 % 6)
+
+
+def values_of(item: Any) -> list[Any]:
+    if isinstance(item, list):
+        return [value for part in item for value in values_of(part)]
+    value = item.value
+    return list(value.values) if hasattr(value, "values") else [value]
+
+
+FOLDS: dict[str, tuple[Fold, ...]] = {
+    "nothing": (),
+    "batches": (BATCHES,),
+    "bins": (BINS,),
+    "batches of bins": (BINS, Batching(2, drop_remainder=False)),
+    "buckets": (BUCKETS,),
+    "buffer": (Buffering(5, 1 << 40, 1, True, weight_of), BATCHES),
+}
+
+
+def inputs(copies: int, count: int, weights: bool) -> list[list[Any]]:
+    """Input i has between none and `copies` results; each result tells which it is."""
+    return [[weighed(one) if weights else one for one in range(i * 10, i * 10 + (copies + i) % (copies + 1))] for i in range(count)]
+
+
+def not_done(token: Token, results: list[list[Any]]) -> list[tuple[int, int]]:
+    """List what a resume behind a token computes again."""
+    done = {position for begin, end in token.done.runs for position in range(begin, end)}
+    partial = dict(token.done.partial)
+    return [
+        (position, number)
+        for position, some in enumerate(results)
+        for number in range(len(some))
+        if position >= token.source[1] and position not in done and number not in partial.get(position, ())
+    ]
+
+
+@given(st.sampled_from(sorted(FOLDS)), st.integers(0, 3), st.integers(0, 30), st.integers(1, 5), st.randoms(use_true_random=False))
+def test_units_in_any_order_come_out_once_and_every_token_names_exactly_what_did_not(
+    name: str, copies: int, count: int, size: int, chance: Any
+) -> None:
+    results = inputs(copies, count, weights=name not in ("nothing", "batches"))
+    units = [unit_of(results[first : first + size], first) for first in range(0, count, size)]
+    chance.shuffle(units)
+    units.append(unit_of([], count, ends=True))
+    everything = sorted(value if isinstance(value, int) else value.value for some in results for value in some)
+    fold = Completion(FOLDS[name], START, None)
+    seen: list[int] = []
+    for unit in units:
+        out = fold.take(unit)
+        assert len(out.items) == len(out.tokens)
+        assert out.ends_pass == unit.ends_pass
+        for item, token in zip(out.items, out.tokens, strict=True):
+            seen += values_of(item)
+            left = not_done(token, results)
+            again = [results[position][number] for position, number in left]
+            assert sorted(seen + [value if isinstance(value, int) else value.value for value in again]) == everything
+            assert all(begin < end for begin, end in token.done.runs)
+            assert list(token.done.runs) == sorted(token.done.runs)
+            assert not token.done.runs or token.done.runs[0][0] > token.source[1]
+    assert sorted(seen) == everything
+    assert fold.start_of_next_pass(units[-1]).source == (1, 0)
+    assert fold.start_of_next_pass(units[-1]).done == NOTHING_DONE
+
+
+@given(st.sampled_from(sorted(FOLDS)), st.integers(0, 3), st.integers(1, 20), st.randoms(use_true_random=False), st.data())
+def test_what_comes_behind_a_token_at_any_place_is_what_had_not_come(name: str, copies: int, count: int, chance: Any, data: Any) -> None:
+    results = inputs(copies, count, weights=name not in ("nothing", "batches"))
+    everything = sorted(value if isinstance(value, int) else value.value for some in results for value in some)
+    seen: list[int] = []
+    token = START
+    for last in (False, False, True):
+        record = token.sequencers[0] if token.sequencers else None
+        fold = Completion(FOLDS[name], token._replace(sequencers=()), record)
+        done = {position for begin, end in token.done.runs for position in range(begin, end)}
+        units = [unit_of([results[place]], place) for place in range(token.source[1], count) if place not in done]
+        chance.shuffle(units)
+        outs: list[tuple[Any, Token]] = []
+        for unit in [*units, unit_of([], count, ends=True)]:
+            out = fold.take(unit)
+            outs += zip(out.items, out.tokens, strict=True)
+        stop = len(outs) if last else data.draw(st.integers(0, len(outs)))
+        for item, token in outs[:stop]:  # noqa: B007 - the last one is where it is saved
+            seen += values_of(item)
+    assert sorted(seen) == everything
+
+
+def test_a_new_pass_begins_with_nothing_done_and_counts_go_on() -> None:
+    fold = Completion((BATCHES, Passes(3)), START, None)
+    fold.take(unit_of([[1], [2]], 4))
+    ended = fold.take(unit_of([[0]], 0, ends=True))
+    assert [values_of(item) for item in ended.items] == [[1, 2, 0]]
+    assert not ended.ends_pass
+    (token,) = fold.take(unit_of([[1], [2], [3], [4]], 2, 1)).tokens
+    assert token == Token((1, 0), (Record(0, OPEN, ([], 1)),), Done(((2, 6),)))
+
+
+def test_a_failure_goes_on_behind_what_came_before_it_and_the_pass_does_not_end() -> None:
+    tail = Failure(1, ValueError("bad"), "map", 0)
+    fold = Completion((), START, None, transparent=True)
+    out = fold.take(unit_of([["a"]], 3, ends=True, tail=tail))
+    assert (values_of(out.items), out.ends_pass, out.tail) == (["a"], False, tail)
+    assert out.tokens == [Token((0, 0), (), Done(((3, 4),)))]
+
+
+@pytest.mark.parametrize(("mode", "ends"), [(DROP_END, False), (PASS_END, True)])
+def test_the_rest_of_a_pass_that_was_over_where_an_ordered_run_was_saved_is_left_out(mode: int, ends: bool) -> None:
+    fold = Completion((Passes(2),), Token((0, 5)), Record(0, mode, (1,)))
+    assert fold.take(unit_of([[9]], 5))[:3] == ([], [], False)
+    assert fold.take(unit_of([], 6, ends=True)).ends_pass is ends
+    assert [values_of(item) for item in fold.take(unit_of([[1]], 0, 1)).items] == [[1]]
+
+
+def test_results_that_an_ordered_run_had_taken_of_the_next_input_are_left_out() -> None:
+    fold = Completion((), Token((0, 5)), Record(2, OPEN, ()))
+    assert values_of(fold.take(unit_of([["a", "b", "c"], ["d"]], 5)).items) == ["c", "d"]
+
+
+def test_an_endless_pass_that_gave_nothing_is_told() -> None:
+    fold = Completion((BATCHES, Passes(None)), START, None)
+    assert not fold.take(unit_of([[1]], 0, ends=True)).empty_pass
+    assert fold.take(unit_of([[]], 0, 1, ends=True)).empty_pass
+    assert not Completion((Passes(None),), START, Record(0, OPEN, (0,))).take(unit_of([], 0, ends=True)).empty_pass
+
+
+def test_a_token_has_the_last_note_before_its_watermark() -> None:
+    def noted(first: int, pass_number: int = 0) -> Unit:
+        unit = unit_of([[first], [first + 1]], first, pass_number)
+        unit.tokens = [Token((pass_number, first + 1 + place), note=Note(pass_number, first + 1, first)) for place in range(2)]
+        return unit
+
+    fold = Completion((), Token((0, 2), note=Note(0, 1, "old")), None)
+    assert [token.note.state for token in fold.take(noted(4)).tokens if token.note] == ["old", "old"]
+    assert [token.note.state for token in fold.take(noted(2)).tokens if token.note] == [2, 4]
+    assert [token.note.state for token in fold.take(noted(8)).tokens if token.note] == [4, 4]
+    assert [token.note.state for token in fold.take(noted(2, 1)).tokens if token.note] == [8, 8]
+    assert fold.start_of_next_pass(noted(2, 1)).note == Note(1, 3, 2)
+    assert Completion((), START, None).take(noted(3)).tokens[0].note is None
+
+
+RESAMPLING = Resampling((0.5, 0.5), None, 1, weight_of, bare)
+
+
+@pytest.mark.parametrize(
+    ("folds", "wanted"),
+    [
+        ((), None),
+        ((BATCHES, Passes(2), Passes(3)), None),
+        ((RESAMPLING, BATCHES, Passes(2)), None),
+        ((BINS, BATCHES), None),
+        ((BUCKETS, Passes(None)), None),
+        ((Taking(3),), Taking(3)),
+        ((BATCHES, Skipping(3)), Skipping(3)),
+        ((Sharding(2, 0), BATCHES), Sharding(2, 0)),
+        ((Numbering(5), BATCHES), Numbering(5)),
+        ((Concatenating(8, weight_of),), Concatenating(8, weight_of)),
+        ((Windowing(2, 1, 1, False),), Windowing(2, 1, 1, False)),
+        ((Passes(2), BATCHES), Passes(2)),
+        ((Passes(2), BINS), Passes(2)),
+    ],
+)
+def test_folds_that_need_an_order_or_keep_elements_of_two_passes_are_refused(folds: tuple[Fold, ...], wanted: Fold | None) -> None:
+    assert refused(folds) == wanted

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import penstock as ps
+from penstock._engine.hand import HandOver
+from penstock._engine.moving import Form
+from penstock._engine.unit import Token
+
+FORM = Form(ps.from_source([1])._root, False, False)
+
+
+def test_the_place_behind_each_item_is_that_of_its_token() -> None:
+    tokens = [Token((0, 4)), Token((0, 7))]
+    hand = HandOver(["b", "a"], tokens, 2, 10, Token((0, 3)), FORM)
+    assert hand.now() == (10, Token((0, 3)))
+    hand.items.pop()
+    assert hand.now() == (11, tokens[0])
+    hand.items.pop()
+    assert hand.now() == (12, tokens[1])
+
+
+def test_positions_that_count_on_by_one_need_one_token() -> None:
+    hand = HandOver(["c", "b", "a"], (Token((2, 5)), 1), 3, 0, Token((2, 5)), FORM)
+    hand.items.pop()
+    hand.items.pop()
+    assert hand.now() == (2, Token((2, 7)))

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from penstock._engine.mishaps import Books, Entry, Mishap, merged, num_lost
+
+
+def mishap(index: int, limit: int | float | None = None, how: int = 0, site: str = "stage 'f'") -> Mishap:
+    return Mishap(
+        0, 0, how, site, limit, (0, index, 0), f"line {index}", ((0, index, 0),), (0, index), "f", 1, ValueError(f"bad {index}"), 0
+    )
+
+
+def test_tallies_add_up_per_action_and_site_and_only_inside_one_pass_per_pass() -> None:
+    one = (Entry("skipped", "a", 3, 0, 3), Entry("replaced", "a", 1, 0, 1))
+    assert merged(one, [Entry("skipped", "a", 2, 0, 1)]) == (Entry("skipped", "a", 5, 0, 4), one[1])
+    assert merged(one, [Entry("skipped", "a", 2, 1, 2)]) == (Entry("skipped", "a", 5, 1, 2), one[1])
+    assert merged(merged(one, ()), [Entry("skipped", "b", 1, 0, 1)])[2] == Entry("skipped", "b", 1, 0, 1)
+    assert (num_lost(one, "skipped"), num_lost(one, "replaced"), num_lost((), "skipped")) == (3, 1, 0)
+
+
+def test_each_is_kept_to_be_announced_once_unless_it_is_known_from_a_state() -> None:
+    books = Books()
+    first, again = mishap(1), mishap(2)._replace(error=None)
+    assert books.book(first, (), 0, 5) is None
+    assert books.book(again, (), 0, 6) is None
+    assert list(books.fresh) == [first]
+    assert books.tally == (Entry("skipped", "stage 'f'", 2, 0, 2),)
+
+
+def test_one_more_than_a_count_is_an_error_and_what_was_before_the_run_counts() -> None:
+    books = Books((Entry("skipped", "stage 'f'", 1, 0, 1),))
+    assert books.book(mishap(7, 3), (), 0, 8) is None
+    error = books.book(mishap(9, 3), (Entry("skipped", "stage 'f'", 1, 0, 1),), 0, 10)
+    assert error is not None
+    assert error.what == "4 elements were skipped, the limit is 3"
+    assert error.where == "Skip(limit=3) of stage 'f'; the last one: epoch 0 index 9 (line 9)"
+    assert "mend the data or the function, or raise the limit" in error.fix
+    assert str(error.__cause__) == "bad 9"
+
+
+@pytest.mark.parametrize(("num_read", "fine"), [(5, 2), (100, 2), (199, 3), (300, 6)])
+def test_a_rate_is_one_of_what_was_read_in_the_pass_the_first_hundred_counted_as_read(num_read: int, fine: int) -> None:
+    books = Books((Entry("replaced", "stage 'f'", 50, 0, 50),))
+    for index in range(fine):
+        assert books.book(mishap(index, 0.02, how=1), (), 1, num_read) is None
+    error = books.book(mishap(8, 0.02, how=1), (), 1, num_read)
+    if num_read == 199:
+        assert error is not None
+    assert error is not None
+    assert error.what == f"{fine + 1} of {num_read} elements of this pass were replaced, the limit is 0.02 of them"
+    assert error.where.startswith("Replace(limit=0.02) of stage 'f'")

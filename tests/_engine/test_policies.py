@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock._engine.policies import policies_in, policies_of
+from penstock.errors import PlanError
+
+
+def numbers() -> ps.Dataset:
+    return ps.from_source(list(range(12)))
+
+
+def generated() -> ps.Dataset:
+    return ps.from_generator(lambda: iter(range(12)))
+
+
+NOWHERE = "Replace needs the positions of elements, and there are none behind a batch, a fold or a generator"
+SHARDS = "beside shard() a failing element must be replaced, so that every shard makes equal steps, and behind a batch or fold it cannot be"
+ABOVE = "shuffle() above batch() cannot be combined with ordered=False or Skip: which batches there are is only known on the way"
+
+WRONG: list[tuple[Callable[[], Any], str, str, str]] = [
+    (lambda: generated().map(abs, on_error=ps.Replace()), NOWHERE, "on_error= of stage 'abs'", "use Skip there, or put the operator below"),
+    (lambda: numbers().batch(2).map(abs, on_error=ps.Retry(1, then=ps.Replace())), NOWHERE, "stage 'abs'", "use Skip"),
+    (lambda: numbers().filter(bool).take(3).map(abs, on_error=ps.Replace()), NOWHERE, "stage 'abs'", "use Skip"),
+    (lambda: numbers().filter(bool).batch(2).unbatch().filter(bool, name="b", on_error=ps.Replace()), NOWHERE, "stage 'b'", "use Skip"),
+    (
+        lambda: numbers().shard(2, 0).batch(2).map(abs, on_error=ps.Skip()),
+        SHARDS,
+        "stage 'abs'",
+        "put the operator below the batch or fold",
+    ),
+    (lambda: numbers().map(abs, on_error=ps.Skip()).batch(2).shuffle(), ABOVE, "shuffle()", "shuffle below the batch"),
+]
+
+
+@pytest.mark.parametrize(("build", "what", "where", "fix"), WRONG)
+def test_a_policy_that_cannot_work_where_it_stands_is_refused_before_anything_runs(
+    build: Callable[[], Any], what: str, where: str, fix: str
+) -> None:
+    with pytest.raises(PlanError) as refused:
+        build().feed()
+    assert refused.value.what == what
+    assert where in refused.value.where
+    assert fix in refused.value.fix
+
+
+def test_a_policy_that_works_there_is_taken() -> None:
+    for build in (
+        lambda: numbers().filter(bool).map(abs, on_error=ps.Replace()),
+        lambda: numbers().filter(bool).batch(2).map(abs, on_error=ps.Skip()),
+        lambda: numbers().batch(2).shuffle().map(abs, on_error=ps.Retry(2)),
+        lambda: numbers().shard(2, 0).batch(2).map(abs, on_error=ps.Retry(2)),
+    ):
+        with build().feed(on_error=ps.Replace()) as feed:
+            assert next(feed) is not None
+
+
+def test_shards_of_known_positions_keep_them() -> None:
+    skip = ps.Options(on_error=ps.Skip())
+    for ds, keeps in (
+        (numbers().shard(2, 0).batch(2), True),
+        (numbers().zip(numbers().shard(2, 0)), True),
+        (numbers().filter(bool).shard(2, 0), False),
+        (generated().shard(2, 0), False),
+        (numbers(), False),
+    ):
+        policies = policies_of(ds._root, skip)
+        assert policies.keeps_positions == keeps
+        assert policies.skips != keeps
+        assert policies.notice.startswith("Skip replaces here") == keeps
+    one = numbers().shard(2, 0).map(abs, on_error=ps.Replace())
+    assert policies_in(one._root) == [ps.Replace()]
+    assert policies_of(one._root, ps.Options()).notice == ""

@@ -1,0 +1,428 @@
+"""Completion order: whatever is finished first goes first, and nothing is lost, nothing comes twice, however often it is saved."""
+
+from __future__ import annotations
+
+import json
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from _engine.stepping import Stepper
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from laws.plans import Plan, options, plain, plans
+from sources.streams import Epochs
+
+import penstock as ps
+
+LAW = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+COMPOSED = ("pack(", "resample(", ",True")
+"""Parts of plans where what is delivered depends on which elements stand together; CASES have them, with elements that tell who they are."""
+
+COUNT = 90
+ORDERS = st.sampled_from([{"ordered": False}, {"ordered": False}, {"ordered": True}])
+MOVES = ("holds elements in a shuffle buffer", "cannot be moved to completion order")
+
+
+def leaves(item: Any) -> list[Any]:
+    return [leaf for part in item for leaf in leaves(part)] if isinstance(item, list) else [item]
+
+
+def all_plain(items: Iterable[Any]) -> list[Any]:
+    return [plain(item) for item in items]
+
+
+# -- random plans -----------------------------------------------------------------------------------------------------------------
+
+
+def accepted(plan: Plan) -> bool:
+    """Tell whether the plan runs in completion order; what is refused is refused in words."""
+    try:
+        plan.dataset.feed(ordered=False)
+    except ps.errors.PlanError as refusal:
+        assert "ordered=False" in refusal.what
+        assert refusal.where
+        assert refusal.fix
+        return False
+    return True
+
+
+@LAW
+@given(plans(), st.integers(0, 2**32), st.integers(1, 5))
+def test_units_that_finish_in_any_order_deliver_every_element_once(plan: Plan, seed: int, num_workers: int) -> None:
+    assume(accepted(plan) and not any(word in plan.words for word in COMPOSED))
+    run = Stepper(plan.dataset, seed, num_workers=num_workers, ordered=False).run()
+    run.close()
+    assert run.error is None
+    assert Counter(leaves(all_plain(run.items))) == Counter(leaves(plan.everything()))
+
+
+@LAW
+@given(plans(), st.lists(st.tuples(options(), ORDERS), min_size=3, max_size=3), st.data())
+def test_saved_anywhere_twice_and_resumed_in_any_order_it_loses_nothing(plan: Plan, ways: list[Any], data: st.DataObject) -> None:
+    assume(accepted(plan) and not any(word in plan.words for word in COMPOSED))
+    whole = plan.everything()
+    out: list[Any] = []
+    state = None
+    for place, (chosen, order) in enumerate(ways):
+        most = data.draw(st.integers(0, len(whole))) if place < 2 else len(whole) + 1
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="this dataset gave no elements")
+            with plan.dataset.feed(**chosen, **order) as feed:
+                if state is not None:
+                    try:
+                        feed.load_state_dict(state)
+                    except ps.errors.StateMismatch as refusal:
+                        assert any(words in refusal.what for words in MOVES)
+                        return
+                out += all_plain(item for _, item in zip(range(most), feed, strict=False))
+                state = json.loads(json.dumps(feed.state_dict()))
+    assert Counter(leaves(out)) == Counter(leaves(whole))
+
+
+# -- slow elements ----------------------------------------------------------------------------------------------------------------
+
+
+class Gate:
+    """Makes elements slow: they wait until the consumer has nothing left in hand, so everything that can pass them does."""
+
+    def __init__(self, every: int = 4, seed: int = 0) -> None:
+        self._event, self._every, self._seed = threading.Event(), every, seed
+
+    def __call__(self, element: Any) -> Any:
+        if hash((int(np.ravel(element)[0]), self._seed)) % self._every == 0:
+            self._event.wait()
+        return element
+
+    def take(self, feed: ps.Feed, most: int | None = None) -> Iterator[Any]:
+        """Take elements; the gate is open while the consumer waits, and only then."""
+        try:
+            while most is None or most > 0:
+                most = None if most is None else most - 1
+                engine = feed._engine
+                in_hand = feed._hand.items or (engine is not None and any(ready.items for ready in list(engine._flow.ready)))
+                if not in_hand:
+                    self._event.set()
+                item = next(feed, None)
+                self._event.clear()
+                if item is None:
+                    return
+                yield item
+        finally:
+            self._event.set()  # for workers that are to end
+            feed.close()
+            self._event.clear()
+
+
+def numbers() -> ps.Dataset:
+    return ps.from_source(list(range(1, COUNT + 1)))
+
+
+def sequences() -> ps.Dataset:
+    return ps.from_source([np.full(1 + number * 7 % 6, number) for number in range(1, COUNT + 1)])
+
+
+def generated() -> ps.Dataset:
+    return ps.from_generator(lambda: iter(range(1, COUNT + 1)), fast_forward=True)
+
+
+def some(value: int) -> list[int]:
+    return [value] * (value % 4)
+
+
+def long(sequence: Any) -> bool:
+    return len(sequence) != 5
+
+
+async def later(value: Any) -> Any:
+    return value
+
+
+def bucket(ds: ps.Dataset) -> ps.Dataset:
+    return ds.bucket_by_length(len, [3, 6], [4, 3, 2])
+
+
+Build = Callable[[Callable[[Any], Any]], ps.Dataset]
+CASES: dict[str, Build] = {
+    "elements": lambda slow: numbers().map(slow).shuffle(seed=3),
+    "batches, three passes": lambda slow: numbers().map(slow).batch(7).repeat(3),
+    "batches of several passes": lambda slow: numbers().repeat(2).map(slow).batch(8),
+    "maps on both sides": lambda slow: numbers().map(slow).batch(6).map(np.copy).repeat(2).prefetch(2),
+    "filter": lambda slow: numbers().map(slow).filter(lambda value: value % 3 != 0).batch(4).repeat(2),
+    "flat_map": lambda slow: numbers().map(slow).flat_map(some).batch(5).repeat(2),
+    "flat_map, single elements": lambda slow: numbers().map(slow).flat_map(some),
+    "bucket": lambda slow: bucket(sequences().map(slow)).repeat(2),
+    "pack": lambda slow: sequences().map(slow).filter(long).pack_sequences(16, num_bins=4).batch(3).repeat(2),
+    "pack of flat_map": lambda slow: sequences().map(slow).flat_map(lambda one: [one, one]).pack_sequences(16, num_bins=4).repeat(2),
+    "generator": lambda slow: generated().map(slow).filter(lambda value: value % 2).batch(4).repeat(2),
+    "shuffle of a generator": lambda slow: generated().map(slow).shuffle(16).batch(4),
+    "stages of their own": lambda slow: numbers().map(slow, concurrency=3).batch(6).map(np.copy, concurrency=2).repeat(2),
+    "async": lambda slow: numbers().map(slow).map(later, concurrency=5).batch(6).repeat(2),
+    "mix and cache": lambda slow: numbers().map(slow).cache().mix(numbers().skip(40), weights=[2, 1]).batch(5),
+    "padded": lambda slow: sequences().map(slow).padded_batch(5).repeat(2),
+}
+DROPS: dict[str, Build] = {
+    "batches": lambda slow: numbers().shuffle(seed=1).map(slow).batch(7, drop_remainder=True).repeat(2),
+    "batches behind a filter": lambda slow: numbers().map(slow).filter(lambda value: value % 3 != 0).batch(7, drop_remainder=True).repeat(2),
+}
+WAYS: list[dict[str, Any]] = [{"executor": "inline"}, {"num_workers": 2}, {"num_workers": 4}, {"num_workers": 3, "memory_bytes": 1}]
+
+
+def tokens(item: Any) -> list[int]:
+    """List the elements in a delivered one: padding is 0 and no element is."""
+    value = item["tokens"] if isinstance(item, dict) else item
+    return [int(one) for one in np.ravel(value) if one]
+
+
+def run(build: Build, way: dict[str, Any], state: Any = None, most: int | None = None, seed: int = 0) -> tuple[list[list[int]], Any]:
+    """Deliver up to `most` items behind `state`; return them and the state behind them."""
+    gate = Gate(seed=seed)
+    feed = build(gate).feed(**way)
+    if state is not None:
+        feed.load_state_dict(state)
+    out = [tokens(item) for item in gate.take(feed, most)]
+    return out, json.loads(json.dumps(feed.state_dict()))
+
+
+def once(items: list[list[int]]) -> Counter[int]:
+    return Counter(token for item in items for token in item)
+
+
+@pytest.mark.parametrize("build", CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_slow_elements_are_delivered_once_as_all_others(build: Build, way: dict[str, Any]) -> None:
+    wanted, _ = run(build, {"executor": "inline"})
+    assert once(run(build, {**way, "ordered": False})[0]) == once(wanted)
+
+
+@pytest.mark.parametrize("build", CASES.values(), ids=CASES.keys())
+@settings(LAW, max_examples=40)
+@given(data=st.data())
+def test_a_run_of_slow_elements_saved_twice_anywhere_loses_nothing(build: Build, data: st.DataObject) -> None:
+    wanted, _ = run(build, {"executor": "inline"})
+    out: list[list[int]] = []
+    state = None
+    for most in (data.draw(st.integers(0, len(wanted))), data.draw(st.integers(0, 9)), None):
+        way = {**data.draw(st.sampled_from(WAYS)), **data.draw(ORDERS)}
+        try:
+            items, state = run(build, way, state, most, data.draw(st.integers(0, 3)))
+        except ps.errors.StateMismatch as refusal:
+            assert MOVES[0] in refusal.what
+            return
+        out += items
+    assert once(out) == once(wanted)
+
+
+@pytest.mark.parametrize("build", DROPS.values(), ids=DROPS.keys())
+@settings(LAW, max_examples=40)
+@given(data=st.data())
+def test_every_batch_is_full_where_remainders_are_dropped_and_each_pass_drops_less_than_one(build: Build, data: st.DataObject) -> None:
+    wanted, _ = run(build, {"executor": "inline"})
+    out: list[list[int]] = []
+    state = None
+    for most in (data.draw(st.integers(0, len(wanted))), data.draw(st.integers(0, 4)), None):
+        way = {**data.draw(st.sampled_from(WAYS)), **data.draw(ORDERS)}
+        items, state = run(build, way, state, most, data.draw(st.integers(0, 3)))
+        out += items
+    assert [len(item) for item in out] == [7] * len(wanted)
+    for number in range(2):
+        half = once(out[number * len(out) // 2 : (number + 1) * len(out) // 2])
+        assert max(half.values()) == 1  # passes are kept apart
+
+
+@settings(LAW, max_examples=60)
+@given(data=st.data())
+def test_batches_are_full_but_the_last_of_a_pass_and_passes_are_kept_apart(data: st.DataObject) -> None:
+    build = CASES["batches, three passes"]
+    out: list[list[int]] = []
+    state = None
+    for most in (data.draw(st.integers(0, 39)), data.draw(st.integers(0, 9)), None):
+        items, state = run(build, {**data.draw(st.sampled_from(WAYS)), **data.draw(ORDERS)}, state, most, data.draw(st.integers(0, 3)))
+        out += items
+    assert [len(item) for item in out] == ([7] * 12 + [6]) * 3
+    for number in range(3):
+        assert once(out[13 * number : 13 * number + 13]) == Counter(range(1, COUNT + 1))
+
+
+def test_one_slow_element_holds_up_nobody_and_ends_its_pass() -> None:
+    gate, seen = threading.Event(), []
+
+    def slow(value: int) -> int:
+        if value == 1:
+            gate.wait()
+        return value
+
+    with numbers().map(slow).repeat(2).feed(num_workers=2, ordered=False) as feed:
+        for _ in range(COUNT - 1):
+            seen.append(int(next(feed)))
+        assert sorted(seen) == list(range(2, COUNT + 1))
+        state = feed.state_dict()
+        assert state["position"]["done"][0]
+        gate.set()
+        assert sorted(map(int, feed)) == sorted([1, *range(1, COUNT + 1)])
+    with numbers().map(slow).repeat(2).feed(executor="inline") as feed:
+        feed.load_state_dict(state)
+        assert [int(value) for value in feed] == [1, *range(1, COUNT + 1)]
+
+
+def test_behind_one_element_that_never_ends_the_window_fills_and_the_state_stays_small() -> None:
+    gate = threading.Event()
+
+    def slow(value: int) -> int:
+        if value == 0:
+            gate.wait()
+        return value
+
+    with ps.from_source(range(10**9)).map(slow).batch(16).feed(num_workers=3, ordered=False) as feed:
+        batches = [next(feed) for _ in range(60)]  # 960 elements are inside the window
+        assert 0 not in np.concatenate(batches)
+        assert len(json.dumps(feed.state_dict())) < 1000
+        gate.set()
+        assert any(0 in next(feed) for _ in range(200))
+
+
+# -- errors, ends, streams --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("name", ["batches, three passes", "flat_map", "bucket", "pack", "generator", "stages of their own", "async"])
+def test_an_error_is_raised_once_and_the_state_behind_it_has_everything_else(name: str, way: dict[str, Any]) -> None:
+    broken = [True]
+
+    def fragile(element: Any) -> Any:
+        if broken[0] and int(np.ravel(element)[0]) == 41:
+            raise ZeroDivisionError("element 41")
+        return element
+
+    wanted = [tokens(item) for item in CASES[name](lambda element: element)]
+    out = []
+    with CASES[name](fragile).feed(**way, ordered=False) as feed:
+        with pytest.raises(ZeroDivisionError, match="element 41") as caught:
+            out.extend(tokens(item) for item in feed)
+        assert any("41" in note or "index 40" in note for note in caught.value.__notes__)
+        state = feed.state_dict()
+        with pytest.raises(ps.errors.FeedClosed):
+            next(feed)
+    assert all(41 not in item for item in out)
+    broken[0] = False
+    with CASES[name](fragile).feed(num_workers=2, ordered=False) as feed:
+        feed.load_state_dict(state)
+        out.extend(tokens(item) for item in feed)
+    assert once(out) == once(wanted)
+
+
+def test_an_endless_repeat_goes_on_pass_by_pass_and_resumes() -> None:
+    def endless(slow: Callable[[Any], Any]) -> ps.Dataset:
+        return numbers().map(slow).filter(lambda value: value > 10).batch(8).repeat()
+
+    out: list[list[int]] = []
+    state = None
+    for way in ({"num_workers": 3, "ordered": False}, {"num_workers": 2, "ordered": True}, {"num_workers": 2, "ordered": False}):
+        items, state = run(endless, way, state, 17)
+        out += items
+    for number in range(5):
+        assert once(out[10 * number : 10 * number + 10]) == Counter(range(11, COUNT + 1))
+
+
+def test_an_endless_repeat_of_nothing_is_an_error_and_an_empty_run_ends() -> None:
+    nothing = numbers().filter(lambda value: value > 1000)
+    with nothing.batch(4).repeat().feed(num_workers=2, ordered=False) as feed, pytest.raises(ps.errors.SourceError) as caught:
+        list(feed)
+    assert caught.value.what == "a whole pass of an endless repeat() gave no element"
+    with nothing.batch(4).repeat(3).feed(num_workers=2, ordered=False) as feed, pytest.warns(UserWarning, match="gave no elements"):
+        assert list(feed) == []
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_a_stream_with_states_is_put_back_to_them_in_every_pass(way: dict[str, Any]) -> None:
+    def epochs(stream: Epochs, slow: Callable[[Any], Any]) -> ps.Dataset:
+        return ps.from_stream(stream).map(slow).batch(4).repeat(3)
+
+    wanted = Counter(100 * epoch + number for epoch in range(3) for number in range(30))
+    for stop in range(0, 25, 3):
+        gate, first = Gate(), Epochs(30)
+        feed = epochs(first, gate).feed(**way, ordered=False)
+        out = [int(value) for batch in gate.take(feed, stop) for value in batch]
+        state = json.loads(json.dumps(feed.state_dict()))
+        for order in (True, False):
+            second = Epochs(30)
+            gate = Gate()
+            resumed = epochs(second, gate).feed(**way, ordered=order)
+            resumed.load_state_dict(state)
+            rest = [int(value) for batch in gate.take(resumed) for value in batch]
+            assert Counter(out + rest) == wanted
+            assert stop == 0 or second.loaded
+
+
+def test_a_stream_that_cannot_say_where_it_is_has_no_state_in_this_order_either() -> None:
+    class Silent(Epochs):
+        def state_dict(self) -> Any:
+            return {1, 2}
+
+    with ps.from_stream(Silent(9)).batch(2).feed(num_workers=1, ordered=False) as feed:
+        next(feed)
+        with pytest.raises(ps.errors.StateUnavailable, match="JSON cannot hold"):
+            feed.state_dict()
+
+
+# -- recordings -------------------------------------------------------------------------------------------------------------------
+
+REPLAYED = [name for name in CASES if name not in ("generator", "shuffle of a generator")]
+
+
+@pytest.mark.parametrize("name", REPLAYED)
+def test_a_recorded_run_is_delivered_again_by_every_executor(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "order"
+    recorded, _ = run(CASES[name], {"num_workers": 4, "ordered": False, "record": path})
+    for way in WAYS:
+        assert run(CASES[name], {**way, "replay": path}, seed=1)[0] == recorded
+
+
+@pytest.mark.parametrize("name", [name for name in REPLAYED if "pack" not in name and name != "bucket"])
+def test_a_replay_resumes_in_its_order(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "order"
+    recorded, _ = run(CASES[name], {"num_workers": 4, "ordered": False, "record": path})
+    for stop in range(0, len(recorded) + 1, 3):
+        head, state = run(CASES[name], {"num_workers": 2, "replay": path}, None, stop)
+        middle, state = run(CASES[name], {"executor": "inline", "replay": path}, state, 2)
+        tail, _ = run(CASES[name], {"num_workers": 3, "replay": path}, state)
+        assert head + middle + tail == recorded
+
+
+@pytest.mark.parametrize("name", ["bucket", "pack", "pack of flat_map"])
+def test_a_replay_that_is_resumed_with_held_elements_loses_nothing(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "order"
+    recorded, _ = run(CASES[name], {"num_workers": 4, "ordered": False, "record": path})
+    for stop in range(0, len(recorded) + 1, 5):
+        head, state = run(CASES[name], {"num_workers": 2, "replay": path}, None, stop)
+        assert head == recorded[:stop]
+        assert once(head + run(CASES[name], {"num_workers": 2, "replay": path}, state)[0]) == once(recorded)
+
+
+@pytest.mark.parametrize("name", ["elements", "batches, three passes", "batches of several passes", "filter", "async", "padded"])
+def test_a_run_that_was_stopped_and_resumed_is_recorded_in_one_file(name: str, tmp_path: Path) -> None:
+    for number, (stop, more) in enumerate([(0, 5), (1, 0), (6, 4), (13, 1), (17, 9)]):
+        path = tmp_path / f"order{number}"
+        out: list[list[int]] = []
+        state = None
+        for workers, most in ((4, stop), (3, more), (2, None)):
+            items, state = run(CASES[name], {"num_workers": workers, "ordered": False, "record": path}, state, most, seed=workers)
+            out += items
+        for way in WAYS:
+            assert run(CASES[name], {**way, "replay": path})[0] == out
+
+
+def test_an_endless_run_is_replayed_beyond_its_recording(tmp_path: Path) -> None:
+    def endless(slow: Callable[[Any], Any]) -> ps.Dataset:
+        return numbers().repeat().map(slow).batch(8)
+
+    path = tmp_path / "order"
+    recorded, _ = run(endless, {"num_workers": 4, "ordered": False, "record": path}, most=20)
+    again, _ = run(endless, {"num_workers": 2, "replay": path}, most=60)
+    assert again[:20] == recorded
+    assert once(again[:45]) == Counter(dict.fromkeys(range(1, COUNT + 1), 4)) or len(once(again)) == COUNT
