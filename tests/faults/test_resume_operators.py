@@ -76,7 +76,9 @@ PIPELINES: dict[str, Callable[[], ps.Dataset]] = {
     "interleave, balance, ragged": lambda: (
         members().rejection_resample(two, [1, 2], seed=4).map(noisy).map(tokens).ragged_batch(4).map(values).repeat(2)
     ),
-    "stream, buffer, buckets": lambda: ps.from_stream(Numbers(70)).shuffle(9, seed=1).map(noisy).bucket_by_length(small, [2, 5], [4, 3, 2]).repeat(2),
+    "stream, buffer, buckets": lambda: (
+        ps.from_stream(Numbers(70)).shuffle(9, seed=1).map(noisy).bucket_by_length(small, [2, 5], [4, 3, 2]).repeat(2)
+    ),
     "windows of a generator": lambda: (
         ps.from_generator(lambda: iter(range(60)), fast_forward=True).filter(keep).map(noisy).window(4, 3, 1, True).batch(2).repeat(2)
     ),
@@ -350,9 +352,10 @@ def test_lies_about_held_elements_are_refused_even_with_a_right_checksum(kind: s
         state = feed.state_dict()
     place = state["position"]
     assert len(place["sequencers"]) == 1
-    skip, mode, states, recall, drop = place["sequencers"][0]
-    for record in ([lie, mode, states, recall, drop], [skip, lie, states, recall, drop], [skip, mode, lie, recall, drop],
-                   [skip, mode, [lie] * len(states), recall, drop], [skip, mode, states, lie, drop], [skip, mode, states, recall, lie]):  # fmt: skip
+    records = [[*place["sequencers"][0]] for _ in range(6)]
+    records[0][0] = records[1][1] = records[2][2] = records[3][3] = records[4][4] = lie  # skip, mode, states, recall, drop
+    records[5][2] = [lie] * len(records[5][2])
+    for record in records:
         if lie == 10**6 and (record[0] == lie or lie in record[3:]):
             continue  # what a large number of elements to drop or to read again comes to is only known when they are read
         with pytest.raises(ps.errors.StateError) as refused:
