@@ -270,5 +270,5 @@ def test_no_held_batch_ever_changes_while_many_threads_lease_hold_and_drop() -> 
 
 
 def test_a_buffer_for_which_there_is_no_memory_is_a_memory_error_that_names_the_size() -> None:
-    with pytest.raises(MemoryError, match="Unable to allocate 64.0 TiB"):
+    with pytest.raises(MemoryError, match=r"Unable to allocate 64\.0 TiB"):
         anonymous_memory(1 << 46)

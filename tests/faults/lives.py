@@ -40,6 +40,12 @@ async def fetch(x: int) -> int:
     return x
 
 
+def check(x: int) -> int:
+    if x % 11 == 4:
+        raise ValueError(f"{x} is bad")
+    return x
+
+
 def tokens(x: int) -> Any:
     return np.full(x % 6 + 1, x, np.int32)
 
@@ -64,14 +70,17 @@ def three() -> ps.Dataset:
     return a.mix(b, c, weights=[3, 2, 1.5], stop="all_exhausted")
 
 
+def elements() -> ps.Dataset:
+    rows = three().filter(keep).flat_map(copies).map(fetch, concurrency=8)
+    return rows.map(check, on_error=ps.Skip()).map(uneven)
+
+
 def packed() -> ps.Dataset:
-    """Everything at once; the policy of a stage that skips what fails, with its quarantine file, belongs between fetch and tokens."""
-    return three().filter(keep).flat_map(copies).map(fetch, concurrency=8).map(uneven).map(tokens).pack_sequences(16, num_bins=4)
+    return elements().map(tokens).pack_sequences(16, num_bins=4)
 
 
 def bucketed() -> ps.Dataset:
-    rows = three().filter(keep).flat_map(copies).map(fetch, concurrency=8).map(uneven)
-    return rows.bucket_by_length(length, [2, 5], [4, 3, 2]).repeat(2)
+    return elements().bucket_by_length(length, [2, 5], [4, 3, 2]).repeat(2)
 
 
 def numbers(item: Any) -> list[int]:
@@ -108,7 +117,7 @@ def live(plan: Plan, folder: Path, way: dict[str, Any], beat: int) -> None:
     """Run one life: to the end of the dataset, unless it is killed before."""
     state = folder / "state.json"
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    with _opened(plan, state, way) as feed:
+    with _opened(plan, state, {**way, "quarantine": str(folder / "bad.jsonl")}) as feed:
         os.write(log, f"begin {feed.step}\n".encode())
         os.write(beat, b".")
         for item in feed:
@@ -208,6 +217,12 @@ def killed(name: str, folder: Path, num_kills: int, seed: int = 0) -> list[Path]
 def lives(folder: Path) -> int:
     """Count the lives that began."""
     return sum(line.startswith("begin") for line in (folder / "log").read_text().splitlines())
+
+
+def quarantined(folder: Path) -> set[str]:
+    """Return the keys of the elements that were skipped; after a kill one may stand in the file twice."""
+    lines = (folder / "bad.jsonl").read_text().splitlines() if (folder / "bad.jsonl").exists() else []
+    return {json.dumps(json.loads(line)["keys"]) for line in lines}
 
 
 def delivered(folder: Path) -> list[list[int]]:

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -195,7 +195,7 @@ def test_the_state_saved_in_a_sigterm_handler_leaves_exactly_what_was_not_delive
         assert sorted(delivered + rest) == [x for x in range(3000) if keep(x)]
 
 
-# -- the host's own signals (B13) --------------------------------------------------------------------------------------------------------------
+# -- the host's own signals (B13) ----------
 
 
 @every_way_and_order
@@ -267,8 +267,7 @@ def test_a_handler_that_raises_reaches_the_loop_once_and_the_feed_goes_on_exactl
             try:
                 if raised < 40:
                     rounds.release()
-                for batch in feed:
-                    batches.append(plain(batch))
+                batches.extend(plain(batch) for batch in feed)
                 ended = True
             except Timer:
                 raised += 1
@@ -287,7 +286,7 @@ def test_a_handler_that_raises_reaches_the_loop_once_and_the_feed_goes_on_exactl
     assert sorted(x for batch in got for x in batch) == list(range(4000))
 
 
-# -- states from signal handlers at a high rate (E16) ---------------------------------------------------------------------------------------------
+# -- states from signal handlers at a high rate (E16) ----------
 
 
 @every_way_and_order
@@ -346,7 +345,7 @@ def test_a_state_at_each_of_100000_steps_is_of_constant_size(way: dict[str, Any]
     assert sorted(sizes[-200:])[100] <= sorted(sizes[:200])[100] + 200
 
 
-# -- full pipes and late threads (B22) ------------------------------------------------------------------------------------------------------------
+# -- full pipes and late threads (B22) ----------
 
 
 @pytest.mark.parametrize("way", [*WAYS[1:], *UNORDERED[1:]], ids=str)
@@ -400,7 +399,7 @@ def test_a_wake_up_pipe_that_is_full_loses_no_call() -> None:
     from penstock._executors.event_loop import EventLoop
 
     class Nobody:
-        awaited: dict[str, Any] = {}
+        awaited: ClassVar[dict[str, Any]] = {}
 
         @staticmethod
         def broke(error: BaseException) -> None:
@@ -429,7 +428,7 @@ def test_a_wake_up_pipe_that_is_full_loses_no_call() -> None:
     assert heard == list(range(100_000))
 
 
-# -- a thread that dies with a lock (B23) ----------------------------------------------------------------------------------------------------------
+# -- a thread that dies with a lock (B23) ----------
 
 
 class Killed(Exception):

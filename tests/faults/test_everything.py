@@ -1,4 +1,4 @@
-"""All operators in one feed, in completion order, killed at 100 random points and resumed with other options: nothing lost, nothing twice.
+"""All operators and a policy in one feed, in completion order, killed at 100 random points and resumed with other options: nothing lost, nothing twice.
 
 The law that the second milestone ends with, and FAULTS E9 and E13: the same with an order, where the sequence must be that of a run which
 was never killed. See `lives.py` for how 100 lives fit into some seconds.
@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from faults.lives import PLANS, delivered, killed
+from faults.lives import PLANS, delivered, killed, quarantined
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="a life is a forked process")
 
@@ -19,22 +19,26 @@ UNORDERED = [name for name, plan in PLANS.items() if plan.unordered]
 ORDERED = [name for name, plan in PLANS.items() if not plan.unordered]
 
 
-def reference(name: str) -> list[list[int]]:
-    """Return what a run delivers that nobody kills."""
+def reference(name: str, folder: Path) -> tuple[list[list[int]], set[str]]:
+    """Return what a run delivers that nobody kills, and what it skips."""
     plan = PLANS[name]
-    with plan.dataset().feed(executor="inline") as feed:
-        return [plan.parts(item) for item in feed]
+    with plan.dataset().feed(executor="inline", quarantine=str(folder / "bad.jsonl")) as feed:
+        return [plan.parts(item) for item in feed], quarantined(folder)
 
 
 def check_nothing_lost_nothing_twice(name: str, folder: Path, num_kills: int, seed: int = 0) -> None:
-    whole = Counter(part for item in reference(name) for part in item)
-    for run in killed(name, folder, num_kills, seed):
+    items, bad = reference(name, folder)
+    whole = Counter(part for item in items for part in item)
+    assert bad
+    for run in killed(name, folder / "runs", num_kills, seed):
+        assert quarantined(run) == bad
         assert Counter(part for item in delivered(run) for part in item) == whole
 
 
 def check_sequence(name: str, folder: Path, num_kills: int, seed: int = 0) -> None:
-    whole = reference(name)
-    for run in killed(name, folder, num_kills, seed):
+    whole, bad = reference(name, folder)
+    for run in killed(name, folder / "runs", num_kills, seed):
+        assert quarantined(run) == bad
         assert delivered(run) == whole
 
 

@@ -1,4 +1,4 @@
-"""What a user's function may do to an error, to memory, to random state, to the process: FAULTS A2, A3, A10, A27, A28, B27, in both orders."""
+"""What a function may do to errors, memory, random state and the process: FAULTS A2, A3, A10, A27, A28, B27, in both orders."""
 
 from __future__ import annotations
 

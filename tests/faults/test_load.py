@@ -52,7 +52,7 @@ def calls() -> Iterator[Callable[[Callable[[], Any]], int]]:
     sys.setprofile(None)
 
 
-# -- many (G4) -------------------------------------------------------------------------------------------------------------------------------
+# -- many (G4) ----------
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ def test_twice_as_many_records_are_twice_the_work(pipeline: str, ordered: bool, 
     assert many < 6 * few  # 4 times the records; 16 times would be quadratic
 
 
-# -- large and uneven (G4, C34) ------------------------------------------------------------------------------------------------------------------
+# -- large and uneven (G4, C34) ----------
 
 
 @needs_proc
@@ -182,7 +182,7 @@ def test_one_sequence_as_long_as_all_others_together_is_packed_beside_them(way: 
     assert seen == dict(enumerate(lengths))
 
 
-# -- long lists and full folders (G5) -------------------------------------------------------------------------------------------------------------
+# -- long lists and full folders (G5) ----------
 
 
 MEASURE = """

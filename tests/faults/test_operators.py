@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from itertools import cycle
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,7 +92,7 @@ def segments(item: dict[str, Any]) -> list[Any]:
 
 def rows_of(item: dict[str, Any]) -> list[Any]:
     splits = item["row_splits"]
-    return [tuple(item["values"][begin:end].tolist()) for begin, end in zip(splits, splits[1:], strict=False)]
+    return [tuple(item["values"][begin:end].tolist()) for begin, end in pairwise(splits)]
 
 
 CASES = {

@@ -167,7 +167,7 @@ def test_states_of_different_steps_are_exact_on_their_own_ranks_and_show_that_th
     assert len(places) == 3
 
 
-# -- uneven shards (B31) -------------------------------------------------------------------------------------------------------------------------
+# -- uneven shards (B31) ----------
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3, 5, 8])
