@@ -100,7 +100,9 @@ class Sequencer:
                 step_ends, step_cut = self._take_input(unit.token_after(number), results, taken, items, tokens)
                 ends, cut = ends or step_ends, cut or step_cut
         empty = False
-        tail = unit.tail if self._mode == OPEN else None  # what fails behind the end of a pass is nobody's
+        tail = unit.tail
+        if tail is not None and self._mode != OPEN and not (unit.ends_pass and tail.at >= unit.num_items):
+            tail = None  # an element that fails behind the end of a pass is nobody's; a source that fails to end it is
         if unit.ends_pass and tail is None:
             if self._mode == OPEN:
                 ends = self._end(items, tokens) or ends
