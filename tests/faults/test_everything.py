@@ -1,4 +1,4 @@
-"""All operators and a policy in one feed, in completion order, killed at 100 random points and resumed with other options: nothing lost, nothing twice.
+"""All operators and a policy in one feed, killed at 100 random points and resumed with other options: nothing lost, nothing twice.
 
 The law that the second milestone ends with, and FAULTS E9 and E13: the same with an order, where the sequence must be that of a run which
 was never killed. See `lives.py` for how 100 lives fit into some seconds.
