@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock._engine.pieces import bare, unwrapped, weight_of
 from penstock._engine.segment import given_unit
 from penstock._engine.sequencer import DROP_END, OPEN, PASS_END, Sequenced, Sequencer
-from penstock._engine.unit import Failure, Piece, Record, Result, Token, Unit
+from penstock._engine.unit import Done, Failure, Piece, Record, Result, Token, Unit
 from penstock._ops.block import Block
 from penstock._ops.weigh import Gathered, Weighed
 from penstock._order.chain import Chain
@@ -335,3 +335,12 @@ def test_the_token_behind_an_early_end_is_the_place_itself_where_a_sequencer_bel
     out = sequencer.take(unit)
     assert (values([out]), out.ends_pass, out.cut) == (["a", "b"], True, True)
     assert sequencer.start_of_next_pass(unit) == Token((0, 4), (Record(0, OPEN, (6,)), Record(0, DROP_END, (0,))))
+
+
+def test_only_the_first_sequencer_leaves_out_single_results_that_were_delivered() -> None:
+    start = Token((0, 0), (), Done((), ((1, (0,)),)))
+    unit = unit_of([1, 2, 1], 0, 0, ends=True)
+    first = Sequencer([], start, None)
+    assert [named(item) for item in first.take(unit).items] == ["0.0.0", "0.1.1", "0.2.0"]
+    later = Sequencer([], start, None, behind_another=True)
+    assert [named(item) for item in later.take(unit).items] == ["0.0.0", "0.1.0", "0.1.1", "0.2.0"]

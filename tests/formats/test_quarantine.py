@@ -50,7 +50,16 @@ def test_a_file_that_cannot_be_written_says_which(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["{", "[]", "3", "{}", '{"keys": 1, "place": null}', '{"keys": [[0, 1]], "place": null}', '{"keys": [], "place": [0, -1]}', "\ufeff{}"],
+    [
+        '{"x"',
+        "[]",
+        "3",
+        "{}",
+        '{"keys": 1, "place": null}',
+        '{"keys": [[0, 1]], "place": null}',
+        '{"keys": [], "place": [0, -1]}',
+        "\ufeff{}",
+    ],
 )
 def test_a_line_that_is_none_is_named_by_its_number(tmp_path: Path, text: str) -> None:
     file = tmp_path / "bad.jsonl"
@@ -60,3 +69,13 @@ def test_a_line_that_is_none_is_named_by_its_number(tmp_path: Path, text: str) -
     assert refused.value.what == "line 3 is not a line of a quarantine file"
     assert f"line 3 of {str(file)!r}" in refused.value.where
     assert "take this line out" in refused.value.fix
+
+
+def test_a_line_that_a_kill_has_cut_stands_alone_and_does_not_count(tmp_path: Path) -> None:
+    file = tmp_path / "bad.jsonl"
+    whole = encoded(event(1))
+    for length in (1, 5, 40, len(whole) - 1):
+        file.write_text(whole + "\n" + whole[:length], encoding="utf-8")
+        Quarantine(str(file))(event(2))
+        assert [line.number for line in read_lines(file)] == [1, 3]
+        assert file.read_text(encoding="utf-8").splitlines()[1] == whole[:length]

@@ -50,8 +50,11 @@ def sequencers_of(program: Program, start: Token, books: Sequence[Books], *, ord
         if segment.folds is None:
             out.append(None)
             continue
-        kind = Sequencer if ordered or out else Completion
-        out.append(kind(segment.folds, below, record, transparent=segment.transparent, books=books[number]))
+        shared: dict[str, Any] = {"transparent": segment.transparent, "books": books[number]}
+        if ordered or out:
+            out.append(Sequencer(segment.folds, below, record, behind_another=bool(out), **shared))
+        else:
+            out.append(Completion(segment.folds, below, record, **shared))
         if not segment.transparent:
             record = record or Record(0, OPEN, tuple(Chain(segment.folds).snapshot()))
             below = below._replace(sequencers=(*below.sequencers, record))

@@ -64,7 +64,14 @@ class Sequencer:
     )
 
     def __init__(
-        self, folds: Sequence[Fold], before: Token, saved: Record | None, *, transparent: bool = False, books: Books | None = None
+        self,
+        folds: Sequence[Fold],
+        before: Token,
+        saved: Record | None,
+        *,
+        transparent: bool = False,
+        books: Books | None = None,
+        behind_another: bool = False,
     ) -> None:
         """Start with the resume token of the input before, and this sequencer's own saved record; `books` count what was left out."""
         self._books = books or Books()
@@ -85,7 +92,8 @@ class Sequencer:
         self._emitted = 0 if saved is None else 1  # a pass that gave something before the save is not an empty one
         self._started = False
         self._transparent = transparent
-        self._partial = (before.source[0], dict(before.done.partial))
+        # Positions are those of the source: what a later sequencer takes is numbered otherwise.
+        self._partial = (before.source[0], {} if behind_another else dict(before.done.partial))
 
     def take(self, unit: Unit) -> Sequenced:
         """Take one finished unit, in order."""

@@ -35,8 +35,8 @@ def encoded(event: ElementLost) -> str:
 class Quarantine:
     """Writes a line for each element that is skipped or replaced, when that is settled in the order of the elements.
 
-    A line is one `write` to the end of the file, so several processes may share it and a killed one leaves no half line. After a kill and a
-    resume, an element may have two lines.
+    A line is one `write` to the end of the file, so several processes may share it. A kill may cut it at the border of a page: what is
+    written next then begins on a line of its own. After a kill and a resume, an element may have two lines.
     """
 
     __slots__ = ("_path",)
@@ -54,8 +54,9 @@ class Quarantine:
             return
         line = (encoded(event) + "\n").encode()
         try:
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666)
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666)
             try:
+                line = _behind_cut(descriptor) + line
                 while line:
                     line = line[os.write(descriptor, line) :]
             finally:
@@ -63,6 +64,14 @@ class Quarantine:
         except OSError as error:
             error.add_note(f"penstock: writing the quarantine file {self._path!r}")
             raise
+
+
+def _behind_cut(descriptor: int) -> bytes:
+    """Return what ends the last line of a file if a kill has cut it."""
+    size = os.fstat(descriptor).st_size
+    if size == 0 or os.lseek(descriptor, -1, os.SEEK_END) < 0:
+        return b""
+    return b"" if os.read(descriptor, 1) == b"\n" else b"\n"
 
 
 class Line(NamedTuple):
@@ -74,7 +83,7 @@ class Line(NamedTuple):
 
 
 def read_lines(path: str | os.PathLike[str]) -> list[Line]:
-    """Read a quarantine file, the last line of a killed process included if it is whole. Blank lines do not count.
+    """Read a quarantine file. Blank lines, and lines that a kill has cut, do not count.
 
     Raises:
         OSError: the file cannot be read.
@@ -83,7 +92,7 @@ def read_lines(path: str | os.PathLike[str]) -> list[Line]:
     out = []
     with open(path, "rb") as file:
         for number, text in enumerate(file, 1):
-            if not text.strip():
+            if not text.strip() or _is_cut(text):
                 continue
             try:
                 record = json.loads(text)
@@ -108,3 +117,11 @@ def _line(number: int, keys: Any, place: Any) -> Line | None:
 
 def _are_numbers(values: Any, count: int) -> bool:
     return isinstance(values, list) and len(values) == count and all(type(value) is int and value >= 0 for value in values)
+
+
+def _is_cut(text: bytes) -> bool:
+    """Tell whether a line begins like one of ours and does not end: its element was not delivered past, and a resume writes it again."""
+    return text.startswith(_BEGIN[: len(text.strip())]) and not text.rstrip().endswith(b"}")
+
+
+_BEGIN = b'{"action": "'
