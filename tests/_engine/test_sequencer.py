@@ -344,3 +344,13 @@ def test_only_the_first_sequencer_leaves_out_single_results_that_were_delivered(
     assert [named(item) for item in first.take(unit).items] == ["0.0.0", "0.1.1", "0.2.0"]
     later = Sequencer([], start, None, behind_another=True)
     assert [named(item) for item in later.take(unit).items] == ["0.0.0", "0.1.0", "0.1.1", "0.2.0"]
+
+
+def test_a_record_of_more_results_than_come_again_is_an_error_and_not_a_short_pass() -> None:
+    (skipping,) = run([], [unit_of([1, 2], 0, 0, ends=True)], saved=Record(3, OPEN, ()))
+    assert skipping.tail is not None
+    assert "3 results of one element were delivered, and it gives 1 now" in str(skipping.tail.error)
+    fold = Windowing(2, 2, 1, False)
+    dropping = run([fold], [unit_of([1, 1, 1], 0, 0, ends=True)], saved=Record(0, OPEN, ({"gap": 0, "held": []},), 0, 9))[-1]
+    assert dropping.tail is not None
+    assert "9 results were delivered behind the last checkpoint, and 2 came again" in str(dropping.tail.error)

@@ -140,6 +140,8 @@ class Sequencer:
             empty = self._endless and self._emitted + len(items) == 0
             self._emitted = -len(items)
             self._before, self._skip = self._pass_start(unit), 0
+        if ends and self._num_outs < self._drop:
+            raise _not_again(f"{self._drop} results were delivered behind the last checkpoint, and {self._num_outs} came again")
         if self._holds and (ends or (unit.ends_pass and tail is None)):
             self._save(self._before, 0)
         return Sequenced(items, tokens, ends, tail, cut, empty, excess)
@@ -173,6 +175,8 @@ class Sequencer:
         self, after: Token, results: list[Piece], taken: Sequence[int], items: list[Any], tokens: list[Token]
     ) -> tuple[bool, bool]:
         skip, self._skip = self._skip, 0
+        if skip > len(results):
+            raise _not_again(f"{skip} results of one element were delivered, and it gives {len(results)} now")
         for number, piece in enumerate(results):
             if number < skip or number in taken:
                 continue
@@ -273,6 +277,14 @@ class Sequencer:
 def _since(origin: tuple[int, int], where: Sequence[int]) -> tuple[int, int]:
     """Return the pass of an input, and its number in it as a run counts that begins at `origin`."""
     return where[0], where[1] - (origin[1] if where[0] == origin[0] else 0)
+
+
+def _not_again(what: str) -> StateMismatch:
+    return StateMismatch(
+        f"the data or functions are other ones than when the state was saved: {what}",
+        where="load_state_dict()",
+        fix="resume with the data and functions that the state was saved with",
+    )
 
 
 def _with(below: Token, record: Record) -> Token:
