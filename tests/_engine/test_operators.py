@@ -163,5 +163,5 @@ def test_a_transform_in_between_ends_what_is_done_in_one() -> None:
     ds = ps.from_source([{}]).map(Times(2)).map(Times(3)).map(flip).map(Times(5))
     (operator,) = program(ds).segments[0].stages[0].operators
     assert isinstance(operator, TransformsOp)
-    assert [len(step.parts) for step in operator.steps] == [2, 0, 0]
+    assert [len(step.parts or ()) for step in operator.steps] == [2, 0, 0]
     assert [step.last for step in operator.steps] == [False, True, True]

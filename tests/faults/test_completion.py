@@ -20,6 +20,8 @@ from laws.plans import plain
 
 import penstock as ps
 
+pytestmark = pytest.mark.slow  # together with its kin two minutes; `make check` runs it
+
 SIZE = 200
 THREADS = UNORDERED[1:]
 every_unordered_thread_count = pytest.mark.parametrize("way", THREADS, ids=["1 thread", "2 threads", "8 threads"])

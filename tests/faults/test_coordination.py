@@ -20,7 +20,7 @@ from laws.plans import plain
 
 import penstock as ps
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and process groups of POSIX")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="signals and process groups of POSIX")]
 
 # -- exits (B10) ---------------------------------------------------------------------------------------------------------------------------
 
@@ -235,6 +235,7 @@ def test_a_program_that_reaps_all_children_and_handles_its_own_signals_gets_ever
     assert (status, lines, errors) == (0, ["True True 10 20", "leaving"], "")
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in Hypothesis's callback of the collector it is lost
 @every_way_and_order
 def test_a_handler_that_raises_reaches_the_loop_once_and_the_feed_goes_on_exactly(way: dict[str, Any]) -> None:
     class Timer(Exception):
@@ -447,6 +448,7 @@ PLANS: dict[str, Callable[[], ps.Dataset]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in a callback of Python's own it is lost
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("ordered", [True, False])
 def test_a_worker_that_dies_anywhere_holds_no_lock_and_loses_nothing(ordered: bool, plan: str) -> None:

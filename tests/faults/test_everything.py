@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from faults.lives import PLANS, delivered, killed, quarantined
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="a life is a forked process")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="a life is a forked process")]
 
 UNORDERED = [name for name, plan in PLANS.items() if plan.unordered]
 ORDERED = [name for name, plan in PLANS.items() if not plan.unordered]

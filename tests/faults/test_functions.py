@@ -23,6 +23,8 @@ from faults.ways import drained, engine_threads, every_way, every_way_and_order,
 
 import penstock as ps
 
+pytestmark = pytest.mark.slow  # together with its kin two minutes; `make check` runs it
+
 SOURCE = str(Path(ps.__file__).parents[1])
 
 

@@ -134,6 +134,7 @@ SKIPPING = TRAIN.replace(".filter(keep).batch(3)", ".map(check).filter(keep).bat
 )
 
 
+@pytest.mark.slow
 def test_a_program_that_skips_and_is_killed_has_every_skipped_element_in_its_file_and_feeds_them_again(tmp_path: Path) -> None:
     assert run_with_kills(tmp_path, seed=3, num_kills=3, program=SKIPPING) > 0
     check(tmp_path, SKIPPING, on_error=ps.Skip())

@@ -20,6 +20,8 @@ from faults.ways import WAYS, needs_proc, resident_bytes
 
 import penstock as ps
 
+pytestmark = pytest.mark.slow  # together with its kin two minutes; `make check` runs it
+
 SOURCE = str(Path(ps.__file__).parents[1])
 BOTH: list[dict[str, Any]] = [{"num_workers": 2}, {"num_workers": 2, "ordered": False}]
 both_orders = pytest.mark.parametrize("way", BOTH, ids=["ordered", "unordered"])

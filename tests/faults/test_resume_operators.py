@@ -19,6 +19,8 @@ from sources.streams import Numbers
 
 import penstock as ps
 
+pytestmark = pytest.mark.slow  # together with its kin two minutes; `make check` runs it
+
 
 def keep(x: int) -> bool:
     return x % 5 != 0

@@ -77,6 +77,7 @@ def test_a_thousand_abandoned_feeds_leave_nothing() -> None:
     assert grows_by(abandon, warm_up=100, rounds=1000) < 2000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_two_hundred_starts_and_stops_leave_nothing(way: dict[str, Any]) -> None:
     ds = dataset()

@@ -23,6 +23,8 @@ from sources.streams import Epochs
 
 import penstock as ps
 
+pytestmark = pytest.mark.slow  # together with its kin two minutes; `make check` runs it
+
 LAW = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 COMPOSED = ("pack(", "resample(", ",True")
 """Parts of plans where what is delivered depends on which elements stand together; CASES have them, of elements with names."""

@@ -162,6 +162,7 @@ def one_by_one(ds: ps.Dataset, options: dict[str, Any]) -> list[str]:
     return states
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ds", "wanted"), CASES.values(), ids=CASES.keys())
 @pytest.mark.filterwarnings("ignore:this dataset gave no elements")
 def test_every_state_resumes_with_other_options_and_so_does_a_state_of_that_run(ds: ps.Dataset, wanted: list[Any]) -> None:

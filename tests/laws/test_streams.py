@@ -70,6 +70,7 @@ def test_a_stream_is_delivered_as_it_is(make: Make, whole: list[Any], chosen: di
     assert [plain(item) for item in make().feed(**chosen)] == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "whole"), PLANS.values(), ids=PLANS.keys())
 @pytest.mark.parametrize("turned", [False, True], ids=["inline first", "threads first"])
 def test_saved_at_every_element_and_again_and_resumed_in_a_new_process_is_never_stopped(make: Make, whole: list[Any], turned: bool) -> None:

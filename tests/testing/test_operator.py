@@ -43,6 +43,7 @@ OPERATORS: dict[str, tuple[Any, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPERATORS)
 def test_our_operators_keep_the_laws(name: str) -> None:
     build, reference = OPERATORS[name]
