@@ -13,8 +13,9 @@ from penstock._contracts.event import BlockDone, ElementRetried, Event, Listener
 from penstock._engine.awaiting import ended
 from penstock._engine.execute import finish_unit, run_task
 from penstock._engine.failing import is_interrupt, prepare
-from penstock._engine.flow import SHARED, Flow, Ready, pool_of
+from penstock._engine.flow import Flow, Ready
 from penstock._engine.mishaps import Tally
+from penstock._engine.pools import SHARED, pool_of
 from penstock._engine.program import Program
 from penstock._engine.rescue import Rescue
 from penstock._engine.segment import Segment
@@ -136,6 +137,8 @@ class Engine:
     def try_claim(self) -> Task | None:
         """Return the next task of any pool, or None; never block. For the inline executor."""
         with self._mutex:
+            if self._flow.torn:  # by a Ctrl-C that reached the consumer: its last state still holds
+                self.stop()
             self._flow.waiting += 1  # the consumer itself asks, so it may have one more batch even when it keeps all others
             try:
                 for pool in reversed(self._flow.pools):
