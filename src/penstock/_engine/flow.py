@@ -306,12 +306,17 @@ class Flow:
         following = self.segments[segment.number + 1]
         batched = following.plan.batch is not None
         groups = out.items if batched else [[piece] for piece in out.items]
-        given = given_unit(groups, batched, out.tokens, unit.pass_number, 0)
-        given.ends_pass = out.ends_pass
-        given.pass_token = sequencer.start_of_next_pass(unit) if out.ends_pass else None
+        size = 1 if following.alone else max(1, len(groups))
+        units = [
+            given_unit(groups[first : first + size], batched, out.tokens[first : first + size], unit.pass_number, 0)
+            for first in range(0, max(1, len(groups)), size)
+        ]
+        last = units[-1]
+        last.ends_pass = out.ends_pass
+        last.pass_token = sequencer.start_of_next_pass(unit) if out.ends_pass else None
         if tail is not None:
-            given.inherited = tail._replace(at=len(groups))
-        following.inbox.append(given)
+            last.inherited = tail._replace(at=last.num_items)
+        following.inbox.extend(units)
 
     def _deliver(self, ready: Ready) -> None:
         if ready.end or ready.error is not None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock._engine.program import Program
 from penstock._engine.segment import Segment
+from penstock._ops.awaited import AwaitedOp
 
-__all__ = ["READER", "SHARED", "pool_of", "pools_of"]
+__all__ = ["READER", "SHARED", "awaited_in", "pool_of", "pools_of"]
 
 SHARED, READER = "workers", "reader"
 
@@ -26,3 +29,9 @@ def pools_of(program: Program) -> dict[str, int]:
     if program.segments[0].stream is not None:
         pools[READER] = 1
     return pools
+
+
+def awaited_in(segments: Sequence[Segment]) -> dict[str, AwaitedOp]:
+    """Return the async function of each pool that has one."""
+    stages = {pool_of(segment, number): stage for segment in segments for number, stage in enumerate(segment.plan.stages)}
+    return {pool: stage.awaited for pool, stage in stages.items() if stage.awaited is not None}
