@@ -822,14 +822,7 @@ _ALSO = {
     "A4": (*_in(_OPERATORS, "what_would_pass_for_an_end_is_an_error_in_any_operator"),),
     "A5": (*_in(_OPERATORS, "what_would_pass_for_an_end_is_an_error_in_any_operator"),),
     "A14": (*_in(_COMPLETION, "a_stuck_element_holds_up_nobody_and_comes_when_it_is_done"),),
-    "B1": (*_in(_COMPLETION, "a_loop_left_by_break_leaves_nothing_and_the_next_epoch_is_whole"),),
     "B2": (*_in(_COMPLETION, "a_dropped_feed_and_one_in_a_cycle_end_their_threads"),),
-    "B3": (*_in(_COMPLETION, "an_error_of_the_loop_with_full_queues_stays_the_users"),),
-    "B4": (*_in(_COMPLETION, "close_twice_and_use_after_it_and_the_end_again_and_again"),),
-    "B5": (*_in(_COMPLETION, "close_twice_and_use_after_it_and_the_end_again_and_again"),),
-    "B6": (*_in(_COMPLETION, "two_loops_at_once_share_a_feed_and_two_feeds_share_nothing"),),
-    "B7": (*_in(_COMPLETION, "four_threads_on_one_feed_get_each_element_exactly_once"),),
-    "B8": (*_in(_COMPLETION, "close_twice_and_use_after_it_and_the_end_again_and_again"),),
     "B11": (
         *_in(
             _COORDINATION,
@@ -838,7 +831,6 @@ _ALSO = {
         ),
     ),
     "B12": (*_in(_COORDINATION, "the_state_saved_in_a_sigterm_handler_leaves_exactly_what_was_not_delivered"),),
-    "B19": (*_in(_COMPLETION, "batches_that_are_kept_are_never_written_again"),),
     "B20": (*_in(_COMPLETION, "a_consumer_that_takes_nothing_stops_the_workers_at_the_byte_budget"),),
     "B24": (*_in(_COMPLETION, "an_error_is_raised_once_and_its_state_goes_on_with_what_was_not_delivered"),),
     "B25": (*_in(_COMPLETION, "a_function_that_does_not_stop_is_named_after_the_grace_period"),),
