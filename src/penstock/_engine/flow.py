@@ -6,6 +6,7 @@ The engine calls it under its mutex.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from penstock._contracts.element import bytes_of
@@ -38,7 +39,7 @@ class Ready(NamedTuple):
     """What the consumer takes: items in reverse order, with the token after each; or the end; or an error."""
 
     items: list[Any]
-    tokens: list[Token] | tuple[Token, int]
+    tokens: Sequence[Token] | tuple[Token, int]
     """One token per item, in the order of delivery; or the token before the first item, where positions count on by one."""
     end: bool
     error: Failure | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -338,7 +339,7 @@ class Segment:
         return {"opened": self.opened, "committed": self.committed, "waiting": sum(map(len, self.queues))}
 
 
-def given_unit(pieces: list[list[Any]], batched: bool, tokens: list[Token], pass_number: int, first: int) -> Unit:
+def given_unit(pieces: list[list[Any]], batched: bool, tokens: Sequence[Token], pass_number: int, first: int) -> Unit:
     """Make a unit for the next segment of what a sequencer emitted: groups of pieces, or single ones."""
     flat = [piece for group in pieces for piece in group]
     keys = [piece.key for piece in flat]
