@@ -1,0 +1,330 @@
+"""What all queues share: the mutex, the calls, their waits and their end."""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+from penstock._contracts.event import BatchDelivered, BatchEnqueued, Event, Listener
+from penstock.errors import PlanError, QueueError
+from penstock.queues.components import Components
+from penstock.queues.exchange import SERVED, WAITING, Attempt, Exchange, Reading, Writing
+from penstock.queues.limits import limit_of, positive
+from penstock.queues.parking import ParkingLot
+from penstock.queues.refusing import refusal, starved, waits_long
+from penstock.queues.starving import PATIENCE_S, Producer, Users, alone, level_of_caller
+from penstock.queues.stores import Store
+from penstock.queues.trees import batch_of, slices_of, stack
+
+__all__ = ["Queue"]
+
+_SOON_S = 0.02
+"""Most waits are over by then; only one that is not is worth asking whether somebody is there to end it."""
+
+_LOOK_S = 0.5
+"""How often the main thread looks up from a wait: a signal that comes right before it sleeps does not wake it (see `parking`)."""
+
+
+class Queue:
+    """A bounded queue between threads.
+
+    An element is an array-like, a tuple of them or a dict of them; a list is one array-like. Arrays are kept as they are, not copied: do
+    not write to one after it was enqueued. All calls are thread-safe, and those that cannot be served wait in two lines, first come, first
+    served. `size`, `is_closed` and `close` never block, and may be called in signal handlers and finalisers.
+
+    Each blocking call takes `timeout_s`: None waits without limit, 0 never blocks. A wait without limit while no other thread is alive is a
+    QueueStarved; one that lasts `patience_s` gives a RuntimeWarning that says what the threads at the other end are doing.
+
+    As a context manager it closes, and cancels pending enqueues, at the end of the block.
+
+    Attributes:
+        patience_s: seconds of waiting after which a call says so, and again after twice as long.
+    """
+
+    patience_s: float = PATIENCE_S
+
+    def __init__(
+        self,
+        store: Store,
+        capacity: int,
+        components: Components | None,
+        *,
+        margin: int = 0,
+        name: str | None = None,
+        listeners: Sequence[Listener] = (),
+    ) -> None:
+        """Make a queue; a kind of queue gives the store and the rule.
+
+        Args:
+            store: where the elements stand.
+            capacity: how many at most.
+            components: what they look like; None takes any.
+            margin: how many reads leave in until it is closed.
+            name: what errors and warnings call it; the class by default.
+            listeners: called with a BatchEnqueued or BatchDelivered for each call that moved elements, in the thread that called.
+        """
+        if name is not None and not isinstance(name, str):
+            raise PlanError(f"name is {name!r}", where="name", fix="give a str")
+        self._store = store
+        self._exchange = Exchange(store, positive(capacity, "capacity"), margin)
+        self._components = components
+        # Not a plain lock: a signal handler or a finaliser that closes or fills the queue may run while its own thread is in here.
+        self._mutex = threading.RLock()
+        self._name = type(self).__name__ if name is None else name
+        self._label = f"{type(self).__name__} {self._name!r}"
+        self._check = None if components is None else partial(components.entry, where=self._label)
+        self._listeners = list(listeners)
+        self._writing, self._reading = Users(), Users()
+
+    # -- what it is ---------------------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The name that errors and warnings call it by."""
+        return self._name
+
+    @property
+    def capacity(self) -> int:
+        """How many elements it holds at most."""
+        return self._exchange.capacity
+
+    def size(self) -> int:
+        """Return how many elements stand in it now."""
+        return len(self._store)
+
+    def is_closed(self) -> bool:
+        """Return whether `close` was called; there may be elements left."""
+        return self._exchange.closed
+
+    def add_listener(self, listener: Listener) -> None:
+        """Announce every call that moves elements to one more listener, in the thread that calls; nothing is made while there is none."""
+        self._listeners.append(listener)
+
+    def add_producer(self, producer: Producer) -> None:
+        """Name somebody who fills this queue, for the words of a wait that lasts too long."""
+        self._writing.registered.append(producer)
+
+    def __repr__(self) -> str:
+        return f"<{self._label}: {self.size()} of {self.capacity}{', closed' if self.is_closed() else ''}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise PlanError(
+            "a queue cannot be copied or sent to another process",
+            where=self._label,
+            fix="share it between threads; between processes use GeneratorEnqueuer or a Dataset",
+        )
+
+    # -- in -----------------------------------------------------------------------------------------------------------------------
+
+    def enqueue(self, element: Any, timeout_s: float | None = None) -> None:
+        """Add one element; block while the queue is full.
+
+        Raises:
+            SpecError: the element does not fit the declared components.
+            EnqueueCancelled: the queue is closed, or was closed with `cancel_pending_enqueues` meanwhile.
+            QueueTimeout: there was no room in time.
+            QueueStarved: it would wait without limit, and no other thread is alive.
+        """
+        self._write([self._entry(element)], limit_of(timeout_s))
+
+    def enqueue_many(self, elements: Any, timeout_s: float | None = None) -> None:
+        """Add the slices of `elements` along dimension 0, in order, no others between; block, part way too, while the queue is full.
+
+        When it is cut short, by the errors below or Ctrl-C, `error.num_done` or the note of the exception says how many are in, and stay:
+        go on with the rest.
+
+        Args:
+            elements: an array of shape (n, ...), or a list of n elements' values, or a tuple or dict of them.
+            timeout_s: for all of them together.
+
+        Raises:
+            SpecError: a slice does not fit the declared components, or first dimensions are not equal; nothing was added.
+            EnqueueCancelled: the queue is closed, or was closed with `cancel_pending_enqueues` meanwhile.
+            QueueTimeout: there was no room for all in time.
+            QueueStarved: it would wait without limit, and no other thread is alive.
+        """
+        limit_s = limit_of(timeout_s)
+        self._write(self._entries(elements), limit_s)
+
+    # -- out ----------------------------------------------------------------------------------------------------------------------
+
+    def dequeue(self, timeout_s: float | None = None) -> Any:
+        """Take one element; block while there is none.
+
+        Raises:
+            QueueClosed: the queue is closed and empty.
+            QueueTimeout: there was none in time.
+            QueueStarved: it would wait without limit, and no other thread is alive.
+        """
+        return self._read(Reading(1, True), limit_of(timeout_s), self._single)
+
+    def dequeue_many(self, n: int, timeout_s: float | None = None) -> Any:
+        """Take `n` elements as one batch, each component an array of shape (n, ...); block until there are so many.
+
+        `n` may be more than the capacity: what stands in a full queue then waits with this call. A call that fails leaves all elements in.
+
+        Raises:
+            QueueClosed: the queue is closed and has fewer left; the error says how many.
+            QueueTimeout: there were not so many in time.
+            QueueStarved: it would wait without limit, and no other thread is alive.
+            SpecError: the elements do not stack.
+        """
+        return self._read(Reading(positive(n, "n"), True), limit_of(timeout_s), self._batch)
+
+    def dequeue_up_to(self, n: int, timeout_s: float | None = None) -> Any:
+        """Do as `dequeue_many` does, but take what is left, at least one, when the queue is closed and has fewer.
+
+        Raises:
+            QueueClosed: the queue is closed and empty.
+            QueueTimeout: there were not so many in time.
+            QueueStarved: it would wait without limit, and no other thread is alive.
+            SpecError: the elements do not stack.
+        """
+        return self._read(Reading(positive(n, "n"), False), limit_of(timeout_s), self._batch)
+
+    # -- the end ------------------------------------------------------------------------------------------------------------------
+
+    def close(self, cancel_pending_enqueues: bool = False) -> None:
+        """Take no further elements; what is in, and what waits to get in, can still be taken.
+
+        Everybody who waits for what will not come is told so. Never blocks; closing twice does no harm.
+
+        Args:
+            cancel_pending_enqueues: end the calls that wait to add elements with EnqueueCancelled; may follow an earlier `close()`.
+        """
+        try:
+            with self._mutex:
+                self._exchange.close(cancel_pending_enqueues)
+        except BaseException:
+            self._settle()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close(cancel_pending_enqueues=True)
+
+    # -- inside -------------------------------------------------------------------------------------------------------------------
+
+    def _entry(self, element: Any) -> Any:
+        return element if self._check is None else self._check(element)
+
+    def _entries(self, elements: Any) -> list[Any]:
+        components = self._components
+        return slices_of(elements, self._label) if components is None else components.entries(elements, self._label)
+
+    def _single(self, entries: list[Any]) -> Any:
+        return entries[0]
+
+    def _batch(self, entries: list[Any]) -> Any:
+        return batch_of(entries, stack, self._label)
+
+    def _write(self, entries: list[Any], limit_s: float | None) -> None:
+        attempt = Writing(entries)
+        self._writing.note()
+        try:
+            with self._mutex:
+                self._exchange.write(attempt)
+                if attempt.state == WAITING:
+                    self._stay(attempt, limit_s)
+            self._complete_write(attempt, limit_s)
+        except BaseException as error:
+            self._settle(attempt)
+            if len(entries) > 1 and not isinstance(error, QueueError):
+                error.add_note(f"{attempt.num_done} of {len(entries)} elements are in {self._label}")
+            raise
+
+    def _read(self, attempt: Reading, limit_s: float | None, finish: Any) -> Any:
+        self._reading.note()
+        try:
+            with self._mutex:
+                self._exchange.read(attempt)
+                if attempt.state == WAITING:
+                    self._stay(attempt, limit_s)
+            return self._complete_read(attempt, limit_s, finish)
+        except BaseException:
+            self._settle(attempt)
+            raise
+
+    def _stay(self, attempt: Attempt, limit_s: float | None) -> None:
+        """Make ready for the wait of an attempt that was not served at once, or give it up when it must not wait. Under the mutex."""
+        if limit_s == 0:
+            self._exchange.withdraw(attempt)
+        else:
+            attempt.lot = lot = ParkingLot()
+            attempt.bell = lot.bell
+
+    def _complete_write(self, attempt: Writing, limit_s: float | None) -> None:
+        waited_ns = self._wait(attempt, limit_s) if attempt.state == WAITING else 0
+        if attempt.state != SERVED:
+            raise refusal(attempt, limit_s, self._label, self._state())
+        if self._listeners and attempt.entries:
+            self._announce_enqueued(waited_ns, len(attempt.entries))
+
+    def _complete_read(self, attempt: Reading, limit_s: float | None, finish: Any) -> Any:
+        waited_ns = self._wait(attempt, limit_s) if attempt.state == WAITING else 0
+        if attempt.state != SERVED:
+            raise refusal(attempt, limit_s, self._label, self._state())
+        result = finish(attempt.entries)
+        if self._listeners:
+            self._announce_delivered(waited_ns, len(attempt.entries))
+        return result
+
+    def _wait(self, attempt: Attempt, limit_s: float | None) -> int:
+        """Wait until the attempt is decided, or give it up when the time is over; return how long that took, in ns."""
+        begin_ns = time.perf_counter_ns()
+        if limit_s is None or limit_s > _SOON_S:
+            attempt.lot.park(attempt.waits, _SOON_S)
+        if attempt.state == WAITING:
+            self._wait_on(attempt, begin_ns, limit_s)
+        return time.perf_counter_ns() - begin_ns
+
+    def _wait_on(self, attempt: Attempt, begin_ns: int, limit_s: float | None) -> None:
+        in_main = threading.current_thread() is threading.main_thread()
+        warn_s = self.patience_s
+        while attempt.state == WAITING:
+            users = self._writing if isinstance(attempt, Reading) else self._reading
+            if limit_s is None and alone():
+                raise starved(attempt, users, self._label, self._state())
+            waited_s = (time.perf_counter_ns() - begin_ns) / 1e9
+            if limit_s is not None and waited_s >= limit_s:
+                with self._mutex:
+                    self._exchange.withdraw(attempt)
+                return
+            if waited_s >= warn_s:
+                warn_s = 2 * waited_s
+                warnings.warn(
+                    waits_long(attempt, waited_s, users, self._label, self._state()), RuntimeWarning, stacklevel=level_of_caller()
+                )
+            slice_s = (warn_s if limit_s is None else min(limit_s, warn_s)) - waited_s
+            attempt.lot.park(attempt.waits, min(slice_s, _LOOK_S) if in_main else slice_s)
+
+    def _settle(self, attempt: Attempt | None = None) -> None:
+        """Make everything whole after an exception: the attempt leaves, what it had is put back, and the others are served."""
+        with self._mutex:
+            if attempt is not None:
+                self._exchange.withdraw(attempt)
+                if isinstance(attempt, Reading):
+                    self._exchange.give_back(attempt)
+            self._exchange.serve()
+
+    def _state(self) -> str:
+        return f"{len(self._store)} of {self._exchange.capacity} elements in it"
+
+    # -- events -------------------------------------------------------------------------------------------------------------------
+
+    def _announce_enqueued(self, waited_ns: int, num: int) -> None:
+        self._announce(BatchEnqueued(time.perf_counter_ns(), waited_ns, len(self._store), num))
+
+    def _announce_delivered(self, waited_ns: int, num: int) -> None:
+        self._announce(BatchDelivered(time.perf_counter_ns(), waited_ns, len(self._store), num))
+
+    def _announce(self, event: Event) -> None:
+        for listener in self._listeners:
+            listener(event)
