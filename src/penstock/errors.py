@@ -18,6 +18,7 @@
     |- FeedClosed (RuntimeError)         next() on a feed after close() or after its error
     |- FeedStalled (TimeoutError)        an element, or a wait of the consumer, that lasted longer than stall_timeout_s
     |- StillRunning (RuntimeError)       threads that did not stop inside the grace period
+    |- CoordinationError (RuntimeError)  a coordinator or runner that is used in an order that cannot work
     |- LawBroken (AssertionError)        a class of yours that breaks a law of penstock.testing
     '- MissingExtra (ImportError)        an optional package that is not installed
 
@@ -28,6 +29,7 @@ type, with a note that names stage, worker and key.
 from __future__ import annotations
 
 __all__ = [
+    "CoordinationError",
     "DecodeError",
     "FeedClosed",
     "FeedStalled",
@@ -140,6 +142,10 @@ class FeedStalled(PenstockError, TimeoutError):
 
 class StillRunning(PenstockError, RuntimeError):
     """Threads did not stop inside the grace period; they are named."""
+
+
+class CoordinationError(PenstockError, RuntimeError):
+    """A coordinator or a runner is used in an order that cannot work: it would wait for ever, or end with nothing done."""
 
 
 class LawBroken(PenstockError, AssertionError):
