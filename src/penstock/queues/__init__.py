@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.queues.coordinator import Coordinator
+from penstock.queues.kinds import FIFOQueue
 from penstock.queues.parking import ParkingLot
 
-__all__ = ["Coordinator", "ParkingLot"]
+__all__ = ["Coordinator", "FIFOQueue", "ParkingLot"]
