@@ -30,7 +30,7 @@ from penstock.dataset import (
 )
 
 if TYPE_CHECKING:
-    from penstock import image
+    from penstock import image, queues
     from penstock.feed import Feed
 
 __version__ = VERSION
@@ -51,6 +51,7 @@ __all__ = [
     "from_source",
     "from_stream",
     "image",
+    "queues",
     "read_files",
     "read_images",
     "read_list",
@@ -59,11 +60,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import `penstock.image` and `penstock.Feed` when they are first used: programs that only describe data start 40 ms sooner."""
+    """Import `penstock.image`, `penstock.queues` and `penstock.Feed` when first used: programs that only describe data start 40 ms sooner."""
     import importlib
 
-    if name == "image":
-        return importlib.import_module("penstock.image")
+    if name in ("image", "queues"):
+        return importlib.import_module(f"penstock.{name}")
     if name == "Feed":
         return importlib.import_module("penstock.feed").Feed
     raise AttributeError(f"module 'penstock' has no attribute {name!r}")
