@@ -44,6 +44,7 @@ def test_no_error_can_be_made_without_where_and_fix(kind: Any, arguments: dict[s
         ("FeedClosed", RuntimeError),
         ("FeedStalled", TimeoutError),
         ("StillRunning", RuntimeError),
+        ("CoordinationError", RuntimeError),
         ("MissingExtra", ImportError),
         ("QueueClosed", RuntimeError),
         ("QueueTimeout", TimeoutError),

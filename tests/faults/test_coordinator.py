@@ -227,7 +227,10 @@ def test_the_end_of_a_queue_is_clean_only_if_the_number_fits(num_elements: int) 
         else:
             with pytest.raises(QueueClosed) as caught:
                 coord.join()
-            assert caught.value.what == f"the queue is closed, and only {num_elements % 4} element{'s are' if num_elements % 4 > 1 else ' is'} left of the 4 asked for"
+            left = num_elements % 4
+            assert (
+                caught.value.what == f"the queue is closed, and only {left} element{'s are' if left > 1 else ' is'} left of the 4 asked for"
+            )
             batches.append(queue.dequeue_up_to(4).tolist())
     assert list(itertools.chain(*batches)) == list(range(num_elements))
 
