@@ -213,7 +213,8 @@ def test_who_waited_for_a_stop_that_is_cleared_at_once_hears_of_it_all_the_same(
 
 def test_a_wait_whose_time_is_up_says_so() -> None:
     assert Coordinator().wait_for_stop(0.001) is False
-    assert Coordinator().wait_for_stop(timeout_s=-1.0) is False
+    with pytest.raises(PlanError):
+        Coordinator().wait_for_stop(timeout_s=-1.0)
 
 
 def test_a_stop_in_a_signal_handler_ends_a_join_of_the_same_thread() -> None:
@@ -271,6 +272,24 @@ def test_an_error_of_a_callback_keeps_no_other_from_running_and_is_raised_by_joi
     with pytest.raises(OSError) as caught:
         coord.join()
     assert caught.value.__notes__ == ["penstock: also failed: OSError: callback"]
+
+
+def test_a_callback_that_ctrl_c_interrupts_is_called_again_by_the_next_request() -> None:
+    coord, calls = Coordinator(), []
+
+    def first() -> None:
+        calls.append("first")
+        if calls == ["first"]:
+            raise KeyboardInterrupt
+
+    coord.on_stop(first)
+    coord.on_stop(lambda: calls.append("second"))
+    with pytest.raises(KeyboardInterrupt):
+        coord.request_stop()
+    assert calls == ["first", "second"]
+    coord.request_stop()
+    assert calls == ["first", "second", "first"]
+    coord.join()
 
 
 # -- errors --------------------------------------------------------------------------------------------------------------------------------

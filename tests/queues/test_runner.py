@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import random
+import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -328,6 +331,50 @@ def test_a_runner_whose_queue_a_stop_closed_needs_a_new_queue_to_run_again() -> 
     started(again, [rows(5)], coord)
     assert rest_of(again) == list(range(5))
     coord.join()
+
+
+@pytest.fixture
+def nervous() -> Iterator[None]:
+    """Let threads change places after every microsecond."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_runs_that_end_or_are_stopped_anywhere_give_each_element_once_and_leave_no_thread(nervous: None, seed: int) -> None:
+    """Two queues in a row, several runners and readers; the run ends by itself, by a stop after so many reads, or by an error."""
+    dice = random.Random(seed)
+    count, way = 400, ("end", "stop", "error")[seed % 3]
+    coord, first, second = Coordinator(), FIFOQueue(dice.randint(1, 4)), FIFOQueue(dice.randint(1, 4))
+    numbers, taken, stop_after = Numbers(count), [], dice.randrange(count)
+    for _ in range(2):
+        started(first, [numbers] * dice.randint(1, 3), coord)
+    started(second, [first.dequeue] * dice.randint(1, 3), coord)
+
+    def read() -> None:
+        with coord.stop_on_exception():
+            while not coord.should_stop():
+                taken.append(int(second.dequeue()))
+                if way != "end" and len(taken) >= stop_after:
+                    coord.request_stop(OSError("enough") if way == "error" else None)
+
+    names = [f"reader-{number}" for number in range(dice.randint(1, 3))]
+    with hands(*names) as readers:
+        for reader in readers:
+            reader.begin(read)
+        for reader in readers:
+            reader.result()
+        if way == "error":
+            with pytest.raises(OSError):
+                coord.join()
+        else:
+            coord.join()
+    assert len(set(taken)) == len(taken)
+    assert set(taken) <= set(range(count))
+    if way == "end":
+        assert len(taken) == count
 
 
 # -- threads -------------------------------------------------------------------------------------------------------------------------------

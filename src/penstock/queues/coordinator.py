@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from penstock.errors import CoordinationError, PlanError, StillRunning
 from penstock.queues.failing import add_note, attach_others
+from penstock.queues.limits import limit_of
 from penstock.queues.standing import words_of_threads
 from penstock.queues.stopping import ExcInfo, Run, exception_types, is_clean, passes_on, reported, told_as_error
 
@@ -93,11 +96,15 @@ class Coordinator:
             raise error
 
     def wait_for_stop(self, timeout_s: float | None = None) -> bool:
-        """Block until a stop is requested, at most `timeout_s` (None: without limit); return whether one was."""
-        run = self._run
+        """Block until a stop is requested, at most `timeout_s` (None: without limit); return whether one was.
+
+        Raises:
+            PlanError: `timeout_s` is no number >= 0.
+        """
+        run, limit_s = self._run, limit_of(timeout_s)
         if self._is_told():
             return True
-        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        until_s = None if limit_s is None else time.monotonic() + limit_s
         while run.stopped_s is None:
             left_s = None if until_s is None else until_s - time.monotonic()
             if left_s is not None and left_s <= 0:
@@ -303,7 +310,7 @@ class _StopOnException:
 def _grace(given: Any) -> float:
     if given is None:
         return float("inf")
-    if isinstance(given, (int, float)) and given >= 0:
+    if isinstance(given, (int, float, np.integer, np.floating)) and not isinstance(given, bool) and given >= 0:
         return float(given)
     raise PlanError(
         f"stop_grace_period_s={given!r} is not a number >= 0", where="Coordinator.join()", fix="give seconds, or None to wait for ever"

@@ -47,14 +47,18 @@ class Run:
             )
 
     def call_back(self, guard: Callable[[], AbstractContextManager[None]]) -> None:
-        """Call each callback once, inside a guard of its own."""
+        """Call each callback once, inside a guard of its own; one that an exception interrupts is left for the next request."""
         while True:
             try:
                 callback = self.callbacks.popleft()
             except IndexError:
                 return
-            with guard():
-                callback()
+            try:
+                with guard():
+                    callback()
+            except BaseException:
+                self.callbacks.appendleft(callback)
+                raise
 
 
 def is_clean(error: BaseException, clean: tuple[type[BaseException], ...], stopped: bool = False) -> bool:
