@@ -342,7 +342,7 @@ def nervous() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(60))
 def test_runs_that_end_or_are_stopped_anywhere_give_each_element_once_and_leave_no_thread(nervous: None, seed: int) -> None:
     """Two queues in a row, several runners and readers; the run ends by itself, by a stop after so many reads, or by an error."""
     dice = random.Random(seed)
