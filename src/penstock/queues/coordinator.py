@@ -265,13 +265,14 @@ class Coordinator:
 
     def _leave(self, run: Run, grace_s: float, ignore_live_threads: bool) -> None:
         with self._mutex:
-            run.threads = {thread: None for thread in run.threads if thread.is_alive()}
+            alive = [thread for thread in run.threads if thread.is_alive()]
+            run.threads = dict.fromkeys(alive)
             run.joined = True  # from here on errors are raised where they are reported
-        alive = words_of_threads(run.threads)
+        words = words_of_threads(alive)
         if run.errors:
             error = attach_others(run.errors[0], run.errors)
             if alive:
-                add_note(error, f"penstock: still running after {grace_s:g} s: {alive}")
+                add_note(error, f"penstock: still running after {grace_s:g} s: {words}")
             del error
         with self._mutex:  # at the last moment: a Ctrl-C before it leaves the error to the next join
             errors, run.errors = run.errors, []
@@ -282,7 +283,7 @@ class Coordinator:
             del errors  # or the error, its traceback and this frame would be a cycle
         if alive and not ignore_live_threads:
             raise StillRunning(
-                f"{len(run.threads)} thread(s) did not stop inside {grace_s:g} s: {alive}",
+                f"{len(alive)} thread(s) did not stop inside {grace_s:g} s: {words}",
                 where="Coordinator.join()",
                 fix="have them look at should_stop(), and give what they wait for a limit; or give a longer stop_grace_period_s",
             )
