@@ -269,11 +269,7 @@ class Coordinator:
             run.threads = dict.fromkeys(alive)
             run.joined = True  # from here on errors are raised where they are reported
         words = words_of_threads(alive)
-        if run.errors:
-            error = attach_others(run.errors[0], run.errors)
-            if alive:
-                add_note(error, f"penstock: still running after {grace_s:g} s: {words}")
-            del error
+        _note(list(run.errors), f"penstock: still running after {grace_s:g} s: {words}" if alive else "")
         with self._mutex:  # at the last moment: a Ctrl-C before it leaves the error to the next join
             errors, run.errors = run.errors, []
         try:
@@ -306,6 +302,14 @@ class _StopOnException:
             return False
         self._coordinator.request_stop(error)
         return True
+
+
+def _note(errors: list[BaseException], note: str) -> None:
+    """Give the first of some errors its notes."""
+    if errors:
+        attach_others(errors[0], errors)
+        if note:
+            add_note(errors[0], note)
 
 
 def _grace(given: Any) -> float:
