@@ -517,23 +517,21 @@ def test_a_thread_that_was_never_started_is_named_unless_a_stop_was_requested() 
     coord.join([thread])
 
 
+def in_join_of_the_main_thread() -> bool:
+    frame = sys._current_frames()[threading.main_thread().ident or 0]
+    while frame is not None and frame.f_code is not Coordinator._wait.__code__:
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None
+
+
 def test_ctrl_c_in_join_is_served_and_leaves_the_threads_stopping() -> None:
-    coord, caught = Coordinator(), threading.Event()
+    coord = Coordinator()
     with hands("worker", "sender") as (worker, sender):
         worker.begin(coord.wait_for_stop)
         coord.register_thread(worker.thread)
-
-        def send() -> None:
-            while not caught.is_set():  # CPython forgets a signal that comes right before the thread sleeps
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-                caught.wait(1.0)
-
-        with pytest.raises(KeyboardInterrupt):  # noqa: PT012
-            try:
-                sender.begin(send)
-                coord.join()
-            finally:
-                caught.set()
+        sender.begin(lambda: (until(in_join_of_the_main_thread), signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)))
+        with pytest.raises(KeyboardInterrupt):
+            coord.join()
         sender.result()
         assert worker.result() is True
     coord.join()
@@ -573,3 +571,30 @@ def test_a_thread_that_outlived_its_run_is_not_called_back_to_work() -> None:
         new.end()
         with pytest.raises(OSError):
             coord.join()
+
+
+def test_a_thread_is_told_to_stop_in_all_later_runs_until_it_is_registered_again() -> None:
+    coord = Coordinator()
+    with hands("straggler") as (straggler,):
+        coord.register_thread(straggler.thread)
+        for _ in range(3):
+            coord.request_stop()
+            coord.clear_stop()
+            assert straggler.do(coord.should_stop)
+        coord.register_thread(straggler.thread)
+        assert not straggler.do(coord.should_stop)
+        assert not straggler.do(lambda: coord.wait_for_stop(0))
+        straggler.do(coord.request_stop)
+        assert coord.should_stop()
+    coord.join()
+
+
+def test_clear_stop_without_a_stop_forgets_no_thread() -> None:
+    coord = Coordinator()
+    with hands("worker") as (worker,):
+        coord.register_thread(worker.thread)
+        coord.clear_stop()
+        assert not worker.do(coord.should_stop)
+        coord.request_stop()
+        with pytest.raises(StillRunning):
+            coord.join(stop_grace_period_s=0)
