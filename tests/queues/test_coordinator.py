@@ -237,7 +237,7 @@ def test_stops_in_a_signal_handler_between_any_two_instructions_hold_up_nobody()
     before = signal.signal(signal.SIGALRM, lambda *_: coord.request_stop())
     time_limit = signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0003)  # that of the test itself
     try:
-        for number in range(400):
+        for number in range(3000):
             coord.on_stop(partial(calls.append, number))
             coord.register_thread(registered)
             coord.request_stop()
@@ -247,7 +247,7 @@ def test_stops_in_a_signal_handler_between_any_two_instructions_hold_up_nobody()
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         signal.setitimer(signal.ITIMER_REAL, *time_limit)
-    assert sorted(calls) == list(range(400))
+    assert sorted(calls) == list(range(3000))
 
 
 def test_callbacks_run_in_the_thread_that_stops_in_the_order_in_which_they_came() -> None:
