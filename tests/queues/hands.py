@@ -47,8 +47,11 @@ class Hand:
         self.begin(order)
         return self.result()
 
-    def end(self) -> None:
+    def end_soon(self) -> None:
         self._orders.put(None)
+
+    def end(self) -> None:
+        self.end_soon()
         if self.thread.ident is not None:
             self.thread.join(LIMIT_S)
             assert not self.thread.is_alive()

@@ -6,7 +6,6 @@ import gc
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -224,7 +223,7 @@ def test_a_stop_in_a_signal_handler_ends_a_join_of_the_same_thread() -> None:
         with hands("worker", "sender") as (worker, sender):
             worker.begin(coord.wait_for_stop)
             coord.register_thread(worker.thread)
-            coord.on_stop(lambda: worker._orders.put(None))
+            coord.on_stop(lambda: worker.end_soon())
             sender.begin(lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1))
             coord.join()
             assert coord.should_stop()
@@ -434,7 +433,7 @@ def test_with_stops_and_joins_at_the_end_of_the_block() -> None:
         coord.register_thread(worker.thread)
         worker.begin(coord.wait_for_stop)
         worker.begin(worker.thread.is_alive)
-        coord.on_stop(lambda: worker._orders.put(None))
+        coord.on_stop(lambda: worker.end_soon())
     assert coord.joined
     assert not worker.thread.is_alive()
 
@@ -464,8 +463,8 @@ def test_join_waits_for_given_and_registered_threads_and_for_those_registered_me
     coord, go, late = Coordinator(), threading.Event(), []
 
     def first() -> None:
-        go.wait(LIMIT_S)
-        thread = threading.Thread(target=lambda: late.append(time.sleep(0.01)))
+        assert go.wait(LIMIT_S)
+        thread = threading.Thread(target=lambda: late.append(until(lambda: not given.is_alive())))
         coord.register_thread(thread)
         thread.start()
 
@@ -499,6 +498,19 @@ def test_a_stop_during_a_join_begins_the_grace_period() -> None:
         coord.join(stop_grace_period_s=0)
 
 
+def test_the_grace_period_of_a_stop_long_ago_begins_with_the_join() -> None:
+    coord = Coordinator()
+    with hands("slow", "joiner") as (slow, joiner):
+        slow.begin(lambda: until(lambda: in_join(joiner.thread)))
+        slow.begin(slow.end_soon)
+        coord.register_thread(slow.thread)
+        coord.request_stop()
+        assert coord._run.stopped_s is not None
+        coord._run.stopped_s -= 2 * LIMIT_S
+        joiner.do(lambda: coord.join(stop_grace_period_s=LIMIT_S))
+    assert not slow.thread.is_alive()
+
+
 def test_join_from_a_thread_that_it_waits_for_is_an_error_and_no_deadlock() -> None:
     coord = Coordinator()
     with hands("worker") as (worker,):
@@ -510,19 +522,43 @@ def test_join_from_a_thread_that_it_waits_for_is_an_error_and_no_deadlock() -> N
 
 
 def test_a_thread_that_was_never_started_is_named_unless_a_stop_was_requested() -> None:
-    coord, thread = Coordinator(), threading.Thread(name="idle")
+    coord, thread, ended = Coordinator(), threading.Thread(name="idle"), threading.Thread()
+    ended.start()
     with pytest.raises(CoordinationError) as caught:
-        coord.join([thread])
+        coord.join([thread, ended])
     assert caught.value.what == "1 thread(s) were never started: idle"
+    assert not coord.should_stop()
+    assert not coord.joined
     coord.request_stop()
     coord.join([thread])
 
 
-def in_join_of_the_main_thread() -> bool:
-    frame = sys._current_frames()[threading.main_thread().ident or 0]
+def test_a_thread_that_another_one_is_about_to_start_is_no_error() -> None:
+    coord = Coordinator()
+    with hands("starter", "joiner") as (starter, joiner):
+        thread = threading.Thread(name="late")
+        coord.register_thread(starter.thread)
+        coord.register_thread(thread)
+        joiner.begin(coord.join)
+        until(lambda: in_join(joiner.thread))
+        starter.do(thread.start)
+        starter.end()
+        joiner.result()
+    assert coord.joined
+
+
+def in_join(thread: threading.Thread) -> bool:
+    frame = sys._current_frames()[thread.ident or 0]
     while frame is not None and frame.f_code is not Coordinator._wait.__code__:
         frame = frame.f_back  # type: ignore[assignment]
     return frame is not None
+
+
+def interrupt_join() -> None:
+    """Send Ctrl-C as soon as the main thread is in a join."""
+    main = threading.main_thread()
+    until(lambda: in_join(main))
+    signal.pthread_kill(main.ident or 0, signal.SIGINT)
 
 
 def test_ctrl_c_in_join_is_served_and_leaves_the_threads_stopping() -> None:
@@ -530,12 +566,28 @@ def test_ctrl_c_in_join_is_served_and_leaves_the_threads_stopping() -> None:
     with hands("worker", "sender") as (worker, sender):
         worker.begin(coord.wait_for_stop)
         coord.register_thread(worker.thread)
-        sender.begin(lambda: (until(in_join_of_the_main_thread), signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)))
+        sender.begin(interrupt_join)
         with pytest.raises(KeyboardInterrupt):
             coord.join()
         sender.result()
         assert worker.result() is True
     coord.join()
+
+
+def test_ctrl_c_in_join_has_the_errors_as_its_notes_and_leaves_them_to_the_next_join() -> None:
+    coord, go = Coordinator(), threading.Event()
+    with hands("deaf", "sender") as (deaf, sender):
+        deaf.begin(lambda: go.wait(LIMIT_S))
+        coord.register_thread(deaf.thread)
+        coord.request_stop(OSError("disk"))
+        sender.begin(interrupt_join)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            coord.join()
+        sender.result()
+        go.set()
+    assert caught.value.__notes__ == ["penstock: also failed: OSError: disk"]
+    with pytest.raises(OSError):
+        coord.join()
 
 
 @pytest.mark.parametrize("grace_s", [-1, float("nan"), "long"])

@@ -165,7 +165,8 @@ class Coordinator:
             BaseException: the first error given to `request_stop`, with its own traceback. Later errors and the threads that are still
                 alive are its notes. A second `join` raises it no more.
             StillRunning: without an error, the threads that are still alive, with the line in which each is. They stay registered.
-            CoordinationError: called from a thread that it would wait for; or no stop was requested and a thread was never started.
+            CoordinationError: called from a thread that it would wait for; or one was never started, and the others have ended without a
+                stop.
             PlanError: a grace period that is no number >= 0, or something among the threads that is none.
         """
         grace_s = _grace(stop_grace_period_s)
@@ -176,6 +177,7 @@ class Coordinator:
             self.request_stop()
             attach_others(interrupt, run.errors)  # they stay for the next join
             raise
+        self._check_started(run)
         self._leave(run, grace_s, ignore_live_threads)
 
     def clear_stop(self) -> None:
@@ -229,20 +231,13 @@ class Coordinator:
         with self._mutex:
             run = self._run
             waited = {**run.threads, **dict.fromkeys(given)}
-            unstarted = [] if run.stopped_s is not None else [thread.name for thread in waited if thread.ident is None]
-            if current not in waited and not unstarted:
+            if current not in waited:
                 run.threads, run.joined = waited, False
                 return run
-        if current in waited:
-            raise CoordinationError(
-                f"thread {current.name!r} would wait for itself",
-                where="Coordinator.join()",
-                fix="join from a thread that is not registered, such as the main one; a registered one returns when should_stop() is true",
-            )
         raise CoordinationError(
-            f"{len(unstarted)} thread(s) were never started: {', '.join(unstarted)}",
+            f"thread {current.name!r} would wait for itself",
             where="Coordinator.join()",
-            fix="start them first: create_threads(start=True), or thread.start() for each",
+            fix="join from a thread that is not registered, such as the main one; a registered one returns when should_stop() is true",
         )
 
     def _wait(self, run: Run, grace_s: float) -> None:
@@ -262,6 +257,16 @@ class Coordinator:
                 if left_s <= 0:
                     return
             thread.join(min(left_s, slice_s))
+
+    def _check_started(self, run: Run) -> None:
+        # Only now: a thread that is still alive may have been about to start one that it had registered.
+        unstarted = [thread.name for thread in list(run.threads) if thread.ident is None]
+        if unstarted and run.stopped_s is None:
+            raise CoordinationError(
+                f"{len(unstarted)} thread(s) were never started: {', '.join(unstarted)}",
+                where="Coordinator.join()",
+                fix="start them first: create_threads(start=True), or thread.start() for each",
+            )
 
     def _leave(self, run: Run, grace_s: float, ignore_live_threads: bool) -> None:
         with self._mutex:
