@@ -878,6 +878,7 @@ _ALSO = {
             _COORDINATOR,
             "of_two_errors_of_runners_one_is_raised_once_and_the_other_is_its_note",
             "an_error_while_a_stop_ends_things_is_a_note_of_the_one_that_asked_for_it",
+            "a_program_that_never_joins_is_told_of_the_error_when_it_exits",
         ),
         *_in("queues/test_runner.py", "without_a_coordinator_the_reader_gets_the_error_once_behind_what_was_enqueued"),
     ),

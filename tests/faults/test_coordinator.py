@@ -304,6 +304,24 @@ def test_an_error_of_the_loop_with_full_queues_is_the_one_traceback_of_the_progr
     assert errors.strip().endswith("ValueError: loop"), errors
 
 
+@POSIX
+def test_a_program_that_never_joins_is_told_of_the_error_when_it_exits() -> None:
+    status, lines, errors = finished(
+        QUEUES
+        + textwrap.dedent("""
+        import warnings
+        warnings.simplefilter("default")
+        def broken():
+            raise OSError("disk")
+        coord = Coordinator()
+        QueueRunner(FIFOQueue(3), [broken]).create_threads(coord, start=True)
+        coord.wait_for_stop(); print("leaving")
+        """)
+    )
+    assert (status, lines) == (0, ["leaving"])
+    assert "RuntimeWarning: a coordinator was dropped with an error that nobody has raised: OSError: disk; call join()" in errors, errors
+
+
 LOOPS = {
     "with": """
         first, second = runners()

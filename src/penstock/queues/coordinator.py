@@ -84,12 +84,11 @@ class Coordinator:
                 error = None if clean else told_as_error(error)
             if error is None and is_told:
                 return
-            if run.stopped_s is None:
-                run.stopped_s = time.monotonic()
             late = error is not None and run.joined
             if error is not None and not late:
-                run.errors.append(error)
-                run.first = error if run.first is None else run.first
+                run.keep(error)  # before the stop: who sees that must be able to ask for the error
+            if run.stopped_s is None:
+                run.stopped_s = time.monotonic()
         run.lot.ring_all()
         run.call_back(self.stop_on_exception)
         if late and error is not None:
@@ -196,7 +195,7 @@ class Coordinator:
                 return
             self._told = {thread for thread in (*self._told, *before.threads) if not _has_ended(thread)}
             self._run = Run()
-            errors, before.errors = before.errors, []
+            errors = before.take()
         if errors:
             raise attach_others(errors[0], errors)
 
@@ -215,7 +214,7 @@ class Coordinator:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> bool:
         if error is not None and not self.stop_on_exception().__exit__(kind, error, traceback):
             with self._mutex:
-                others, self._run.errors = self._run.errors, []
+                others = self._run.take()
             attach_others(error, others)
             return False
         self.request_stop()
@@ -276,7 +275,7 @@ class Coordinator:
         words = words_of_threads(alive)
         _note(list(run.errors), f"penstock: still running after {grace_s:g} s: {words}" if alive else "")
         with self._mutex:  # at the last moment: a Ctrl-C before it leaves the error to the next join
-            errors, run.errors = run.errors, []
+            errors = run.take()
         try:
             if errors:
                 raise errors[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -32,19 +33,26 @@ class Run:
         self.stopped_s: float | None = None
         self.joined = False
         self.first: BaseException | None = None
+        self.unraised: Any = None
         self.errors: list[BaseException] = []
         self.callbacks: deque[Callable[[], object]] = deque()
         self.threads: dict[threading.Thread, None] = {}
         self.lot = ParkingLot()
 
-    def __del__(self) -> None:
-        if self.errors:
-            warnings.warn(
-                f"a coordinator was dropped with an error that nobody has raised: {words_of(self.errors[0])}; "
-                "call join() before the coordinator goes",
-                RuntimeWarning,
-                stacklevel=1,
-            )
+    def keep(self, error: BaseException) -> None:
+        """Keep an error for the join; should nobody take it, a warning comes when the coordinator is dropped or the program exits."""
+        if self.first is None:
+            self.first = error
+        if not self.errors:
+            self.unraised = weakref.finalize(self, _warn, words_of(error))  # not the error itself: it would keep this run
+        self.errors.append(error)
+
+    def take(self) -> list[BaseException]:
+        """Return the errors that were kept, to be raised by the caller."""
+        errors, self.errors = self.errors, []
+        if self.unraised is not None:
+            self.unraised.detach()
+        return errors
 
     def call_back(self, guard: Callable[[], AbstractContextManager[None]]) -> None:
         """Call each callback once, inside a guard of its own; one that an exception interrupts is left for the next request."""
@@ -59,6 +67,14 @@ class Run:
             except BaseException:
                 self.callbacks.appendleft(callback)
                 raise
+
+
+def _warn(words: str) -> None:
+    warnings.warn(
+        f"a coordinator was dropped with an error that nobody has raised: {words}; call join() before the coordinator goes",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def is_clean(error: BaseException, clean: tuple[type[BaseException], ...], stopped: bool = False) -> bool:
