@@ -223,7 +223,7 @@ def test_a_stop_in_a_signal_handler_ends_a_join_of_the_same_thread() -> None:
         with hands("worker", "sender") as (worker, sender):
             worker.begin(coord.wait_for_stop)
             coord.register_thread(worker.thread)
-            coord.on_stop(lambda: worker.end_soon())
+            coord.on_stop(worker.end_soon)
             sender.begin(lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1))
             coord.join()
             assert coord.should_stop()
@@ -433,7 +433,7 @@ def test_with_stops_and_joins_at_the_end_of_the_block() -> None:
         coord.register_thread(worker.thread)
         worker.begin(coord.wait_for_stop)
         worker.begin(worker.thread.is_alive)
-        coord.on_stop(lambda: worker.end_soon())
+        coord.on_stop(worker.end_soon)
     assert coord.joined
     assert not worker.thread.is_alive()
 

@@ -318,6 +318,16 @@ def test_every_order_of_starting_and_stopping_has_a_defined_end(order: tuple[str
     assert queue.is_closed()
 
 
+def test_a_runner_that_comes_behind_the_stop_of_its_queue_ends_as_it_starts() -> None:
+    coord, queue, calls = Coordinator(), FIFOQueue(2), []
+    started(queue, [lambda: 1], coord)
+    coord.request_stop()
+    late = started(queue, [lambda: calls.append(1)] * 3, coord)
+    coord.join()
+    assert late.has_ended()
+    assert calls == []
+
+
 def test_a_runner_whose_queue_a_stop_closed_needs_a_new_queue_to_run_again() -> None:
     coord, queue = Coordinator(), FIFOQueue(2)
     runner = started(queue, [lambda: 1], coord)
