@@ -60,7 +60,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import `penstock.image`, `penstock.queues` and `penstock.Feed` when first used: programs that only describe data start 40 ms sooner."""
+    """Import `image`, `queues` and `Feed` of this package when first used: programs that only describe data start 40 ms sooner."""
     import importlib
 
     if name in ("image", "queues"):
