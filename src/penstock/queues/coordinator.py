@@ -19,7 +19,7 @@ from penstock.queues.stopping import ExcInfo, Run, exception_types, is_clean, pa
 __all__ = ["Coordinator"]
 
 _SIGNALS_S = 0.5
-_SHORTEST_S = 0.1
+_SHORTEST_S = 0.1  # a grace period below this may last as long when the stop comes during the join
 _LONGEST_S = 3600.0
 
 
@@ -196,8 +196,12 @@ class Coordinator:
             self._told = {thread for thread in (*self._told, *before.threads) if not _has_ended(thread)}
             self._run = Run()
             errors = before.take()
-        if errors:
-            raise attach_others(errors[0], errors)
+        _note(errors, "")
+        try:
+            if errors:
+                raise errors[0]
+        finally:
+            del errors  # or the error, its traceback and this frame would be a cycle
 
     def raise_requested_exception(self) -> None:
         """Raise the first error of this run, each time; do nothing when there is none. `join` raises it all the same."""
