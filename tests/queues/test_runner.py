@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import random
 import sys
@@ -184,6 +185,19 @@ def test_without_a_coordinator_a_second_error_is_a_note_of_the_first() -> None:
         queue.dequeue()
     assert len(runner.exceptions_raised) == 2
     assert caught.value.__notes__[-1] == "penstock: also failed: OSError: disk"
+
+
+def test_without_a_coordinator_an_error_that_no_reader_took_is_told_when_the_queue_goes() -> None:
+    queue = FIFOQueue(10)
+    runner = started(queue, [failing()])
+    assert ended(runner.threads())
+    runner.exceptions_raised[0].__traceback__ = None  # it holds the frames of the thread
+    with pytest.warns(RuntimeWarning) as caught:  # noqa: PT031
+        del queue, runner
+        gc.collect()
+    assert "FIFOQueue 'FIFOQueue' was dropped with an error that nobody has raised: OSError: disk; read it to its end" in str(
+        caught[0].message
+    )
 
 
 @pytest.mark.parametrize("end", [StopIteration(), SystemExit(0), KeyboardInterrupt(), GeneratorExit()])

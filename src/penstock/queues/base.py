@@ -14,6 +14,7 @@ from penstock._contracts.event import BatchDelivered, BatchEnqueued, Event, List
 from penstock.errors import PlanError, QueueError
 from penstock.queues.components import Components
 from penstock.queues.exchange import ENDED, SERVED, WAITING, Attempt, Exchange, Reading, Writing
+from penstock.queues.failing import Unraised, tell_when_dropped
 from penstock.queues.limits import limit_of, positive
 from penstock.queues.parking import ParkingLot
 from penstock.queues.refusing import refusal, starved, waits_long
@@ -81,6 +82,7 @@ class Queue:
         self._listeners = list(listeners)
         self._writing, self._reading = Users(), Users()
         self._failures: list[BaseException] = []
+        self._unraised: Unraised | None = None
 
     # -- what it is ---------------------------------------------------------------------------------------------------------------
 
@@ -211,7 +213,9 @@ class Queue:
 
     def fail(self, error: BaseException) -> None:
         """Close because a producer failed: one reader, behind what is left, gets `error` in place of the end of the data."""
-        self._failures.append(error)
+        with self._mutex:
+            self._failures.append(error)
+            self._unraised = tell_when_dropped(self, self._label, error, "read it to its end, or give its runner a coordinator")
         self.close()
 
     def __enter__(self) -> Self:
@@ -292,6 +296,8 @@ class Queue:
         """Raise the error that a producer left, once."""
         with self._mutex:
             failures, self._failures = self._failures, []
+            if self._unraised is not None:
+                self._unraised.detach()
         try:
             if failures:
                 raise failures[0]

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import sys
+import warnings
+import weakref
 from contextlib import suppress
+from typing import TypeAlias
 
-__all__ = ["add_note", "attach_others", "words_of", "would_end"]
+__all__ = ["Unraised", "add_note", "attach_others", "tell_when_dropped", "words_of", "would_end"]
+
+Unraised: TypeAlias = "weakref.finalize[[str], object]"
 
 _WOULD_END = (StopIteration, StopAsyncIteration, GeneratorExit, SystemExit, KeyboardInterrupt)
 
@@ -35,3 +40,16 @@ def attach_others(first: BaseException, others: list[BaseException]) -> BaseExce
         if other is not first and other is not first.__cause__:
             add_note(first, f"penstock: also failed: {words_of(other)}")
     return first
+
+
+def tell_when_dropped(owner: object, name: str, error: BaseException, fix: str) -> Unraised:
+    """Have a warning tell of an error that its owner kept and nobody raised: when the owner is dropped, or the program exits.
+
+    Whoever raises it calls `detach` of what this returns.
+    """
+    words = f"{name} was dropped with an error that nobody has raised: {words_of(error)}; {fix}"  # not the error: it may hold the owner
+    return weakref.finalize(owner, _warn, words)
+
+
+def _warn(words: str) -> None:
+    warnings.warn(words, RuntimeWarning, stacklevel=3)

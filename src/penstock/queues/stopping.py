@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
-import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -12,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from penstock.errors import PlanError, QueueClosed, StopRaised
-from penstock.queues.failing import words_of, would_end
+from penstock.queues.failing import Unraised, tell_when_dropped, words_of, would_end
 from penstock.queues.parking import ParkingLot
 
 __all__ = ["CLEAN", "ExcInfo", "Run", "exception_types", "is_clean", "passes_on", "reported", "told_as_error"]
@@ -33,7 +31,7 @@ class Run:
         self.stopped_s: float | None = None
         self.joined = False
         self.first: BaseException | None = None
-        self.unraised: Any = None
+        self.unraised: Unraised | None = None
         self.errors: list[BaseException] = []
         self.callbacks: deque[Callable[[], object]] = deque()
         self.threads: dict[threading.Thread, None] = {}
@@ -44,7 +42,7 @@ class Run:
         if self.first is None:
             self.first = error
         if not self.errors:
-            self.unraised = weakref.finalize(self, _warn, words_of(error))  # not the error itself: it would keep this run
+            self.unraised = tell_when_dropped(self, "a coordinator", error, "call join() before the coordinator goes")
         self.errors.append(error)
 
     def take(self) -> list[BaseException]:
@@ -67,14 +65,6 @@ class Run:
             except BaseException:
                 self.callbacks.appendleft(callback)
                 raise
-
-
-def _warn(words: str) -> None:
-    warnings.warn(
-        f"a coordinator was dropped with an error that nobody has raised: {words}; call join() before the coordinator goes",
-        RuntimeWarning,
-        stacklevel=2,
-    )
 
 
 def is_clean(error: BaseException, clean: tuple[type[BaseException], ...], stopped: bool = False) -> bool:
