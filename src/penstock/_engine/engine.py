@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -20,7 +19,7 @@ from penstock._engine.program import Program
 from penstock._engine.rescue import Rescue
 from penstock._engine.segment import Segment
 from penstock._engine.slots import SlotPool
-from penstock._engine.stall import Kind, report
+from penstock._engine.stalling import Stalls
 from penstock._engine.tune import awaited_ns
 from penstock._engine.unit import Failure, Task, Token, Unit
 from penstock._engine.watch import Watch
@@ -29,7 +28,6 @@ from penstock._ops.block import Block, ElementFailed
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
 from penstock._order.runs import Recording
-from penstock.errors import FeedStalled
 from penstock.queues import ParkingLot
 
 __all__ = ["Engine"]
@@ -85,6 +83,7 @@ class Engine:
         pause = partial(self._waits.park, lambda: not self.stopping)
         self._rescue = Rescue(policies=program.policies, pause=pause, retrying=self._announce_retry)
         self._telling = threading.Lock()
+        self._stalls = Stalls(self._flow, self.watch, self.announce, self.broke)
 
     @property
     def awaited(self) -> dict[str, AwaitedOp]:
@@ -254,7 +253,7 @@ class Engine:
             while not self._consumers.park(self._nothing_ready, self.watch.slice_s):
                 kind = self.watch.look(self._flow.reader.num_read if self._flow.reader is not None else 0)
                 if kind is not None and self._nothing_ready():
-                    self._stalled(kind)
+                    self._stalls.act(kind)
         finally:
             self._flow.waiting -= 1
 
@@ -287,19 +286,6 @@ class Engine:
         self._inner_slots.close()
         if self._flow.reader is not None:
             self._flow.reader.close()
-
-    def _stalled(self, kind: Kind) -> None:
-        """Act on a stall by policy: the error takes the place of the next hand-over, or a warning is given and the wait goes on.
-
-        Slow progress is only warned about: a job must not die of a cold disk, or of a resume that reads a generator forward.
-        """
-        what, where, fix = report(self.watch.situation(kind, self._flow))
-        error = FeedStalled(what, where=where, fix=fix)
-        self.announce(Notice(time.perf_counter_ns(), "stall", error.what))
-        if kind != "slow" and self.watch.on_stall == "raise":
-            self.broke(error)
-        else:
-            warnings.warn(str(error), RuntimeWarning, stacklevel=6)  # the line of the loop that asked for the next element
 
     # -- elements that fail -------------------------------------------------------------------------------------------------------
 

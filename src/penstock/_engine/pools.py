@@ -8,9 +8,10 @@ from penstock._engine.program import Program
 from penstock._engine.segment import Segment
 from penstock._ops.awaited import AwaitedOp
 
-__all__ = ["READER", "SHARED", "awaited_in", "pool_of", "pools_of"]
+__all__ = ["LOOP", "READER", "SHARED", "awaited_in", "pool_of", "pools_of"]
 
-SHARED, READER = "workers", "reader"
+SHARED, READER, LOOP = "workers", "reader", "event-loop"
+"""The last is no pool of the flow: the thread in which async functions run."""
 
 
 def pool_of(segment: Segment, stage: int) -> str:

@@ -13,6 +13,7 @@ from penstock._engine.awaiting import begun
 from penstock._engine.engine import Engine
 from penstock._engine.hearing import hear
 from penstock._engine.lanes import Lanes
+from penstock._engine.posts import Post
 from penstock._engine.unit import Task
 from penstock._ops.awaited import AwaitedOp, Outcome
 from penstock._ops.block import Block
@@ -36,6 +37,7 @@ class EventLoop:
         """Prepare; `serve` and `claim` are the bodies of threads, which the executor starts."""
         self._engine = engine
         self._worker = WorkerContext(0)
+        self._post: Post | None = None
         self._pools = {pool: _Pool(engine, op) for pool, op in engine.awaited.items()}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Event | None = None
@@ -87,6 +89,7 @@ class EventLoop:
         import asyncio
 
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        self._post = self._engine.watch.enlist_loop(self._worker, [pool.lanes for pool in self._pools.values()], self._call)
         self._opened.set()
         if not self._stopped:  # `stop` sets it before it looks for the loop: one of the two sees the other
             await self._end.wait()
@@ -111,10 +114,14 @@ class EventLoop:
         if block is None or not len(block):
             self._engine.book_awaited(task, block, (), 0, self._worker)
             return
-        pool.lanes.add(block, partial(self._book, task, block))
+        pool.lanes.add(block, partial(self._book, task, block), task)
 
     def _book(self, task: Task, block: Block, outcomes: list[Outcome], busy_ns: int) -> None:
+        post = self._post
+        assert post is not None
+        post.begin(task)  # elements that failed are run again here
         self._engine.book_awaited(task, block, outcomes, busy_ns, self._worker)
+        post.end()
 
 
 class _Pool:
@@ -127,7 +134,7 @@ class _Pool:
         self._name = op.name
         self._most_ahead = op.concurrency
         self._cpu_ns = 0
-        self.lanes = Lanes(op, engine.broke, on_begin=self._begun, on_end=self._ended)
+        self.lanes = Lanes(op, engine.broke, on_begin=self._begun, on_end=self._ended, clock=engine.watch.clock)
         self.lot = ParkingLot()
         self.num_claimed = 0  # by the claiming thread; `lanes.num_started` by the loop's: no counter has two writers
 
