@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock._engine.flow import Flow
@@ -11,6 +12,7 @@ from penstock._engine.pools import LOOP
 from penstock._engine.posts import Post
 from penstock._engine.stacks import awaits_of, waits_of
 from penstock._engine.stall import WorkerFacts
+from penstock._engine.unit import Unit
 from penstock._engine.whereabouts import call_of
 from penstock._ops.worker import WorkerContext
 
@@ -49,8 +51,8 @@ class LoopWatch:
 
     @property
     def busy(self) -> bool:
-        """Tell whether calls are in flight."""
-        return any(len(lanes) for lanes in self._lanes)
+        """Tell whether calls are in flight that somebody waits for."""
+        return bool(self._flying())
 
     @property
     def queued_ns(self) -> int:
@@ -91,6 +93,16 @@ class LoopWatch:
             self._silence_due_ns = 2 * self._post.age_ns
         return calls or silent
 
+    def stuck(self, flow: Flow, ran_ns: int, timeout_ns: int) -> list[tuple[WorkerFacts, asyncio.Task[Any], Call]]:
+        """List the calls that have lasted too long, with what is known of each."""
+        late = [one for one in self._flying() if one[2].age_ns >= timeout_ns]
+        return [(self._flown(flow, lanes, task, call, ran_ns, stuck=True), task, call) for lanes, task, call in late]
+
+    def drop(self, unit: Unit) -> None:
+        """Let the loop give up all calls of a unit."""
+        for lanes in self._lanes:
+            self._ask(partial(lanes.drop, unit))
+
     def facts(self, flow: Flow, ran_ns: int, timeout_ns: int) -> tuple[list[WorkerFacts], int, int]:
         """Return what is known of the calls that have lasted longest, how many more there are, and how many of these too long as well.
 
@@ -107,7 +119,7 @@ class LoopWatch:
             flying = [one for one in flying if one[2] is not blocking[1]]
         for lanes, task, call in flying[:_MOST_FACTS]:
             stuck = blocking is None and call.age_ns >= timeout_ns
-            facts.append(self._fact(flow, lanes, call, (ran_ns - call.ran_ns) / 1e9, stack=awaits_of(task), stuck=stuck))
+            facts.append(self._flown(flow, lanes, task, call, ran_ns, stuck=stuck))
         rest = flying[_MOST_FACTS:]
         return facts, len(rest), sum(call.age_ns >= timeout_ns for _, _, call in rest)
 
@@ -129,6 +141,9 @@ class LoopWatch:
         )  # fmt: skip
         return facts, None
 
+    def _flown(self, flow: Flow, lanes: Lanes, task: asyncio.Task[Any], call: Call, ran_ns: int, *, stuck: bool) -> WorkerFacts:
+        return self._fact(flow, lanes, call, (ran_ns - call.ran_ns) / 1e9, stack=awaits_of(task), stuck=stuck)
+
     def _fact(self, flow: Flow, lanes: Lanes, call: Call, lasted_s: float, **more: Any) -> WorkerFacts:
         return WorkerFacts(
             index=call.lane,
@@ -142,7 +157,7 @@ class LoopWatch:
         )
 
     def _flying(self) -> list[Flying]:
-        return [(lanes, task, call) for lanes in self._lanes for task, call in lanes.in_flight()]
+        return [(lanes, task, call) for lanes in self._lanes for task, call in lanes.in_flight() if not call.dropped]
 
     def _answer(self) -> None:
         self._answers = self._asked

@@ -83,7 +83,7 @@ class Engine:
         pause = partial(self._waits.park, lambda: not self.stopping)
         self._rescue = Rescue(policies=program.policies, pause=pause, retrying=self._announce_retry)
         self._telling = threading.Lock()
-        self._stalls = Stalls(self._flow, self.watch, self.announce, self.broke)
+        self._stalls = Stalls(self._flow, self.watch, self._mutex, self.announce, self.broke, self._ring_workers)
 
     @property
     def awaited(self) -> dict[str, AwaitedOp]:
@@ -198,6 +198,10 @@ class Engine:
         with self._mutex:
             notice = self._flow.active.notice
             complete = self._flow.complete(segment, task, block, end, failure, wall_ns, 0 if event is None else event.cpu_ns)
+        if unit.dead:  # somebody was stuck in it: all of it is done by others
+            worker.take_packed()
+            self._ring_workers()
+            return
         if self._flow.active.notice != notice:
             self._bench.ring_all()
             self.announce(Notice(time.perf_counter_ns(), "workers", self._flow.active.notice))
@@ -245,7 +249,10 @@ class Engine:
         return ready
 
     def wait(self) -> None:
-        """Block until there may be something to take; look at the workers from time to time, and report what stalls."""
+        """Block until there may be something to take; look at the workers from time to time, and report what stalls.
+
+        Returns earlier when workers are to be replaced.
+        """
         self._flow.waiting += 1
         self._ring_workers()
         self.watch.begin(self._delivered)
@@ -254,8 +261,15 @@ class Engine:
                 kind = self.watch.look(self._flow.reader.num_read if self._flow.reader is not None else 0)
                 if kind is not None and self._nothing_ready():
                     self._stalls.act(kind)
+                    if self._stalls.vacant:
+                        return
         finally:
             self._flow.waiting -= 1
+
+    def vacancies(self) -> list[tuple[str, int]]:
+        """Return (pool, number) of the workers to start in the place of those that were given up since the last call, after `wait`."""
+        vacant = self._stalls.vacant
+        return [vacant.pop() for _ in range(len(vacant))]
 
     def take_log(self) -> list[tuple[int, int, int]]:
         """Return (pass, begin, end) of the runs that went on in completion order since the last call."""
@@ -354,14 +368,15 @@ class Engine:
 
     def _open_rows(self, segment: Segment, unit: Unit) -> None:
         with self._mutex:
-            if unit.rows is not None or unit.finishing:
+            if unit.rows is not None or unit.finishing or unit.dead:
                 return
             assert unit.sizes is not None and segment.plan.batch is not None  # noqa: PT018 - for mypy
             is_last = segment is self._flow.segments[-1]
 
             def allocate(leaves: Any) -> Any:
-                unit.leased = is_last
-                return (self._slots if is_last else self._inner_slots).lease(leaves).arrays(leaves)
+                with self._mutex:  # of a unit that is given up, nobody counts the buffer
+                    unit.leased = is_last and not unit.dead
+                return (self._slots if unit.leased else self._inner_slots).lease(leaves).arrays(leaves)
 
             unit.rows = Rows(
                 unit.sizes, segment.guess, allocate, partial(segment.name_of, unit), segment.plan.batch.collation, threading.Lock()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from penstock._engine.joining import concatenated, join, joined
 from penstock._engine.program import SegmentPlan
+from penstock._engine.renewing import as_failed
 from penstock._engine.rescue import GONE, MOST_REPLACEMENTS, RAISING, Case, Rescue, in_pieces, mended
 from penstock._engine.sifting import Without, sift
-from penstock._engine.unit import Failure, Levels, Result, Task, Unit
+from penstock._engine.unit import TOP, Failure, Levels, Result, Task, Unit
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.leaves import BatchLeaf
 from penstock._ops.operator import ChainOp, WritesRows, climb
@@ -37,7 +39,7 @@ def run_task(plan: SegmentPlan, task: Task, worker: WorkerContext, rescue: Rescu
     unit = task.unit
     assert unit is not None
     rows, given = unit.rows, unit.given  # before looking at `finishing`: who finishes the unit takes them away
-    if unit.finishing:
+    if unit.finishing or unit.dead:
         return None, task.begin, None  # a row before these failed, and the unit was finished without them
     job = _Job(plan, task, given, rows, worker, rescue)
     try:
@@ -45,6 +47,7 @@ def run_task(plan: SegmentPlan, task: Task, worker: WorkerContext, rescue: Rescu
     except BaseException:
         _forget(unit, task)
         raise
+    worker.piece = None
     if task.stage == len(plan.stages) - 1 or end == task.begin:
         return None, end, failure
     return joined(task, [(begin, block) for begin, block in blocks if block is not None]), end, failure
@@ -69,22 +72,27 @@ class _Job(NamedTuple):
 
     def run(self, begin: int, end: int, without: Without = ()) -> Block | None:
         """Run rows through the stage."""
+        self.worker.begin(begin, end)
         piece = self.task._replace(begin=begin, end=end)
         block = _input(self.plan, self.task, self.given, begin, end, self.worker)
         return _run_rows(self.plan, piece, block, self.rows, self.worker, without)
 
     def known_rows(self) -> Collection[int]:
-        """Return the rows that are known to have failed in this stage before the state was saved."""
+        """Return the rows that are known to have failed in this stage before the state was saved, or to stall in it."""
         unit, stage = self.task.unit, self.task.stage
         assert unit is not None
+        stalled = [row for at, row in unit.stalled if at == stage and self.task.begin <= row < self.task.end]
         if not unit.known or self.rows is not None:
-            return ()
-        return [row for row, some in unit.known.items() if any((one.inner[0] if one.inner else 0) == stage for one in some)]
+            return stalled
+        return stalled + [row for row, some in unit.known.items() if any((one.inner[0] if one.inner else 0) == stage for one in some)]
 
     def treat(self, row: int, failed: ElementFailed | None) -> Any:
-        """Say what stands for a row that failed, or is known to have failed before the state was saved."""
+        """Say what stands for a row that failed, or is known to have failed before the state was saved, or to stall."""
         unit, stage = self.task.unit, self.task.stage
         assert unit is not None
+        stalls = unit.stalled.get((stage, row))
+        if stalls:
+            return self.rescue.treat(self._case(unit, row, ()), as_failed(stalls[0]), self.worker.index, unit.mishaps)
         known = [one for one in unit.known.get(row, ()) if (one.inner[0] if one.inner else 0) == stage] if self.rows is None else []
         whole = next((one for one in known if not one.inner), None)
         if whole is not None and failed is None:
@@ -108,6 +116,7 @@ class _Job(NamedTuple):
         key, where, place = _identity(self.plan, unit, row)
         item = unit.item_of(row)
         saved = [(int(e[row]), int(p[row])) for e, p in unit.levels]
+        hung = {stall.stand_in for stall in unit.stalled.get((self.task.stage, row), ())}
 
         def restore() -> None:
             for (epochs, positions), (epoch, position) in zip(unit.levels, saved, strict=True):
@@ -115,9 +124,11 @@ class _Job(NamedTuple):
 
         def others() -> Iterator[tuple[int, Callable[[], Any]]]:
             for distance in range(1, _num_others(self.plan) + 1):
+                if distance in hung:
+                    continue
                 restore()
                 _move(self.plan, unit, row, distance)
-                yield distance, lambda: self._alone(row)
+                yield distance, partial(self._alone, row, stand_in=distance)
 
         return Case(
             item,
@@ -133,8 +144,9 @@ class _Job(NamedTuple):
             self.task.stage,
         )
 
-    def _alone(self, row: int, without: Without = ()) -> Block | None:
+    def _alone(self, row: int, without: Without = (), stand_in: int = 0) -> Block | None:
         """Run one row through all stages up to this one."""
+        self.worker.begin(row, row + 1, stand_in)
         block: Block | None = None
         for stage in range(self.task.stage + 1):
             piece = self.task._replace(stage=stage, begin=row, end=row + 1, block=block)
@@ -247,6 +259,8 @@ def finish_unit(plan: SegmentPlan, unit: Unit, worker: WorkerContext, rescue: Re
     Returns:
         (the items before the first failure, that failure with the number of its item or None).
     """
+    worker.rest()
+    worker.finishing = True
     failure = unit.failure
     count = unit.good_items()
     if failure is not None:
@@ -273,6 +287,9 @@ def _run_top(
         return _top(plan, unit, batches, begin, end, worker, without)
 
     def treat(item: int, failed: ElementFailed | None) -> Any:
+        stalls = unit.stalled.get((TOP, item))
+        if stalls:
+            return rescue.treat(_top_case(unit, item, lambda: None), as_failed(stalls[0]), worker.index, unit.mishaps)
         known = unit.known.get(item, []) if failed is None else []
         if known and not known[0].inner:
             unit.mishaps.append(_top_case(unit, item, lambda: None).known_as(known[0]))
@@ -287,7 +304,9 @@ def _run_top(
             unit.mishaps,
         )
 
-    parts, end, failed = in_pieces(0, len(batches), unit.known, run, treat)
+    known_items = [*unit.known, *(item for stage, item in unit.stalled if stage == TOP)]
+    parts, end, failed = in_pieces(0, len(batches), known_items, run, treat, single=unit.single)
+    worker.piece = None
     if failed is not None:
         failure = failed._replace(at=end)
     block = concatenated([part for _, (part, _) in parts])
@@ -315,8 +334,8 @@ def _top_case(unit: Unit, item: int, again: Callable[[], Any]) -> Case:
 def _top(
     plan: SegmentPlan, unit: Unit, batches: list[Any], begin: int, end: int, worker: WorkerContext, without: Without
 ) -> tuple[Block, Ints]:
+    worker.begin(begin, end)
     block = _keyed(unit, batches, begin, end)
-    worker.origins, worker.finishing = None, True
     operators = [step for step in plan.top if not hasattr(step, "sift")]
     sifts: Sequence[Any] = ()
     if len(operators) < len(plan.top):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._engine.hearing import hear
 from penstock._engine.stall import RunClock
-from penstock._engine.unit import Task
+from penstock._engine.unit import Task, Unit
 from penstock._ops.awaited import AwaitedOp, Outcome
 from penstock._ops.block import Block
 
@@ -52,14 +52,16 @@ class Call:
         begin_ns: `time.perf_counter_ns` at its begin.
         ran_ns: the time of the watch then.
         age_ns: the counted time up to the last look; the watching consumer's.
+        dropped: whether it was given up: nobody waits for it any more.
     """
 
-    __slots__ = ("_run", "age_ns", "begin_ns", "lane", "offset", "ran_ns")
+    __slots__ = ("_run", "age_ns", "begin_ns", "dropped", "lane", "offset", "ran_ns")
 
     def __init__(self, run: _Run, offset: int, lane: int, begin_ns: int, ran_ns: int) -> None:
         self._run, self.offset, self.lane = run, offset, lane
         self.begin_ns, self.ran_ns = begin_ns, ran_ns
         self.age_ns = 0
+        self.dropped = False
 
     @property
     def block(self) -> Block:
@@ -135,6 +137,25 @@ class Lanes:
         self._waiting.extend((run, offset) for offset in range(len(block)))
         self._start()
 
+    def pass_over(self, count: int) -> None:
+        """Count elements as begun that need not be."""
+        self.num_started += count
+        if self._on_begin is not None:
+            self._on_begin()
+
+    def drop(self, unit: Unit) -> None:
+        """Give up all calls of a unit: they are cancelled and not waited for, and no `done` is called. Their lanes are free at once."""
+        for task, call in self.in_flight():
+            if call.task is not None and call.task.unit is unit and not call.dropped:
+                call.dropped = True
+                self._free.append(call.lane)
+                task.cancel()
+        kept = [(run, offset) for run, offset in self._waiting if run.task is None or run.task.unit is not unit]
+        passed = len(self._waiting) - len(kept)
+        self._waiting = deque(kept)
+        self._start()
+        self.pass_over(passed)
+
     async def cancel(self) -> None:
         """Cancel all that is in flight and wait for it, so that `finally` blocks have run. No `done` is called any more."""
         import asyncio
@@ -173,6 +194,8 @@ class Lanes:
 
         run, offset, lane = call._run, call.offset, call.lane
         del self._calls[task]
+        if call.dropped:
+            return
         self._free.append(lane)
         del run.tasks[offset]
         if self._closed:

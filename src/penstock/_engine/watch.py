@@ -9,11 +9,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Literal
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 from penstock._engine.calls import LoopWatch
 from penstock._engine.flow import Flow
-from penstock._engine.lanes import Lanes
+from penstock._engine.lanes import Call, Lanes
 from penstock._engine.pools import LOOP
 from penstock._engine.posts import Post
 from penstock._engine.stacks import stacks_of
@@ -22,9 +23,27 @@ from penstock._engine.unit import Task
 from penstock._engine.whereabouts import element_of, pool_words, stage_of
 from penstock._ops.worker import WorkerContext
 
-__all__ = ["OnStall", "Watch"]
+__all__ = ["OnStall", "Stuck", "Watch"]
 
-OnStall = Literal["raise", "warn"]
+OnStall = Literal["raise", "warn", "skip"]
+
+
+class Stuck(NamedTuple):
+    """A worker, or a call, that has been with one element for too long.
+
+    Attributes:
+        facts: what is known of it.
+        task: what it runs.
+        gone_on: tells whether it is somewhere else now.
+        post: of the worker, None of a call.
+        call: None of a worker.
+    """
+
+    facts: WorkerFacts
+    task: Task
+    gone_on: Callable[[], bool]
+    post: Post | None = None
+    call: Call | None = None
 
 
 class Watch:
@@ -50,7 +69,7 @@ class Watch:
         self._looked_ns = self._process_ns = 0
         self._delivered = -1
         self._num_begun = 0
-        self._restart()
+        self.restart()
 
     def enlist(self, pool: str, worker: WorkerContext) -> Post:
         """Make a post for the calling thread."""
@@ -70,9 +89,30 @@ class Watch:
         self.clock.tick(time.perf_counter_ns())
         if delivered != self._delivered:
             self._delivered = delivered
-            self._restart()
+            self.restart()
 
-    def _restart(self) -> None:
+    def leave(self, post: Post) -> None:
+        """Look at a worker no more: it is left to itself."""
+        post.replaced = True
+        self.posts.remove(post)
+
+    def stuck(self, flow: Flow) -> list[Stuck]:
+        """List who is stuck."""
+        out = []
+        for post in list(self.posts):
+            task, marker = post.task, (post.serial, post.worker.place())
+            if task is None or not self._is_stuck(post):
+                continue
+            stack = stacks_of({post.ident}).get(post.ident, ())
+            out.append(Stuck(self._facts(flow, post, task, stack), task, partial(_gone_on, post, marker), post))
+        for loop in self.loops:
+            for facts, awaiting, call in loop.stuck(flow, self._looked_ns, self._timeout_ns):
+                if call.task is not None:
+                    out.append(Stuck(facts, call.task, awaiting.done, call=call))
+        return out
+
+    def restart(self) -> None:
+        """Begin the wait anew: what held it up was seen to."""
         self._waited_ns = self._idle_ns = self._still_ns = 0
         self._slow_due_ns = self._idle_due_ns = self._timeout_ns
 
@@ -158,3 +198,7 @@ class Watch:
 
     def _is_stuck(self, post: Post) -> bool:
         return post.task is not None and post.age_ns >= self._timeout_ns
+
+
+def _gone_on(post: Post, marker: Any) -> bool:
+    return post.task is None or (post.serial, post.worker.place()) != marker

@@ -52,17 +52,11 @@ def _name(segment: Segment, task: Task, row: int) -> str:
 
 
 def _row(worker: WorkerContext, task: Task) -> int | None:
-    """Return the row of the unit that a worker is with; None inside a branch or a whole column, where rows are others or all at once."""
-    block, origins, unit = worker.block, worker.origins, task.unit
-    begun = None if block is None else block.begun
-    if block is None or begun is None or unit is None:
-        return task.begin if task.end - task.begin == 1 else None
-    offset = begun if origins is None else int(origins[begun]) if begun < len(origins) else None
-    if offset is None:
-        return None
-    if worker.finishing:
-        return sum(unit.sizes[:offset]) if unit.sizes is not None else offset
-    return task.begin + offset if origins is not None or len(block) == task.end - task.begin else None
+    """Return the row of the unit that a worker is with, of a batch its first."""
+    row, unit = worker.row(), task.unit
+    if row is None or unit is None:
+        return task.begin if task.end - task.begin == 1 and not worker.finishing else None
+    return sum(unit.sizes[:row]) if worker.finishing and unit.sizes is not None else row
 
 
 def pool_words(flow: Flow, pool: str) -> str:

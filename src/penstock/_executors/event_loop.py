@@ -111,6 +111,14 @@ class EventLoop:
             return  # the loop has ended
 
     def _begin(self, pool: _Pool, task: Task, block: Block | None) -> None:
+        unit = task.unit
+        assert unit is not None
+        stalls = unit.stalled.get((task.stage, task.begin)) if unit.single else None
+        if block is not None and (unit.dead or stalls):
+            pool.lanes.pass_over(len(block))
+            if stalls:  # it is not called again
+                self._book(task, block, [Outcome(None, stalls[0].error, stalls[0].worker)], 0)
+            return
         if block is None or not len(block):
             self._engine.book_awaited(task, block, (), 0, self._worker)
             return

@@ -43,6 +43,7 @@ class ElementFailed(Exception):
         self.whole = whole  # the block failed as one: which element it was is not known
         self.inner: tuple[int, int] | None = None  # step, and number among the elements that its input gave
         self.key: tuple[int, int, int] | None = None
+        self.stalled = False  # it did not fail, it did not end
 
     def moved(self, offset: int) -> ElementFailed:
         """Return the same failure at another offset, as the block of a parent counts."""

@@ -1,0 +1,56 @@
+"""A unit that is begun anew because an element of it does not end. Pure.
+
+A worker that is stuck in a user's function cannot be taken out of it. It is left behind with its unit, whose buffers are its own as long as
+it holds them; everything of the unit is computed again in another one, around the element.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock._engine.unit import Levels, Stall, Unit
+from penstock._ops.block import ElementFailed
+
+__all__ = ["as_failed", "living", "renewed"]
+
+
+def as_failed(stall: Stall) -> ElementFailed:
+    """Return the failure that a stall counts as."""
+    out = ElementFailed(0, stall.stage, stall.error, stall.policy)
+    out.stalled = True
+    return out
+
+
+def living(unit: Unit) -> Unit:
+    """Return the unit that stands in the place of one now, perhaps itself."""
+    while unit.heir is not None:
+        unit = unit.heir
+    return unit
+
+
+def renewed(unit: Unit, levels: Levels) -> Unit:
+    """Give a unit up; return one with the same rows, of which nothing is done. One row is a task: the next stall then names its row."""
+    given = unit.given
+    heir = replace(
+        unit,
+        levels=levels,
+        given=None if given is None else given.select(slice(0, len(given))),
+        rows=None,
+        parts={},
+        claimed=0,
+        done=[],
+        num_done=0,
+        limit=-1,
+        failure=None,
+        cost_ns=0,
+        finishing=False,
+        result=None,
+        leased=False,
+        mishaps=[],
+        single=True,
+        stalled={place: list(stalls) for place, stalls in unit.stalled.items()},
+    )
+    unit.dead, unit.heir = True, heir
+    if unit.failure is not None:  # it has been told of
+        heir.fail(unit.failure)
+    return heir
