@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock._engine.joining import concatenated, join, joined
 from penstock._engine.program import SegmentPlan
-from penstock._engine.renewing import as_failed
+from penstock._engine.renewing import stalls_at
 from penstock._engine.rescue import GONE, MOST_REPLACEMENTS, RAISING, Case, Rescue, in_pieces, mended
 from penstock._engine.sifting import Without, sift
 from penstock._engine.unit import TOP, Failure, Levels, Result, Task, Unit
@@ -72,7 +72,7 @@ class _Job(NamedTuple):
 
     def run(self, begin: int, end: int, without: Without = ()) -> Block | None:
         """Run rows through the stage."""
-        self.worker.begin(begin, end)
+        self.worker.begin((begin, end), without)
         piece = self.task._replace(begin=begin, end=end)
         block = _input(self.plan, self.task, self.given, begin, end, self.worker)
         return _run_rows(self.plan, piece, block, self.rows, self.worker, without)
@@ -90,26 +90,23 @@ class _Job(NamedTuple):
         """Say what stands for a row that failed, or is known to have failed before the state was saved, or to stall."""
         unit, stage = self.task.unit, self.task.stage
         assert unit is not None
-        stalls = unit.stalled.get((stage, row))
-        if stalls:
-            return self.rescue.treat(self._case(unit, row, ()), as_failed(stalls[0]), self.worker.index, unit.mishaps)
         known = [one for one in unit.known.get(row, ()) if (one.inner[0] if one.inner else 0) == stage] if self.rows is None else []
         whole = next((one for one in known if not one.inner), None)
+        ends = self.worker.index, unit.mishaps, stalls_at(unit, stage, row)
         if whole is not None and failed is None:
             if not whole.how:
                 unit.mishaps.append(self._case(unit, row, ()).known_as(whole))
                 return GONE
             case = self._case(unit, row, ())
             _move(self.plan, unit, row, whole.how)
-            return mended(self.rescue, lambda _: case, lambda out: self._alone(row, out), None, known, self.worker.index, unit.mishaps)
+            return mended(self.rescue, lambda _: case, lambda out: self._alone(row, out), None, known, *ends)
         return mended(
             self.rescue,
             lambda out: self._case(unit, row, out),
             lambda out: self.run(row, row + 1, out),
             failed,
             known if failed is None else (),
-            self.worker.index,
-            unit.mishaps,
+            *ends,
         )
 
     def _case(self, unit: Unit, row: int, without: Without) -> Case:
@@ -146,7 +143,7 @@ class _Job(NamedTuple):
 
     def _alone(self, row: int, without: Without = (), stand_in: int = 0) -> Block | None:
         """Run one row through all stages up to this one."""
-        self.worker.begin(row, row + 1, stand_in)
+        self.worker.begin((row, row + 1), without, stand_in)
         block: Block | None = None
         for stage in range(self.task.stage + 1):
             piece = self.task._replace(stage=stage, begin=row, end=row + 1, block=block)
@@ -287,9 +284,6 @@ def _run_top(
         return _top(plan, unit, batches, begin, end, worker, without)
 
     def treat(item: int, failed: ElementFailed | None) -> Any:
-        stalls = unit.stalled.get((TOP, item))
-        if stalls:
-            return rescue.treat(_top_case(unit, item, lambda: None), as_failed(stalls[0]), worker.index, unit.mishaps)
         known = unit.known.get(item, []) if failed is None else []
         if known and not known[0].inner:
             unit.mishaps.append(_top_case(unit, item, lambda: None).known_as(known[0]))
@@ -302,6 +296,7 @@ def _run_top(
             known,
             worker.index,
             unit.mishaps,
+            stalls_at(unit, TOP, item),
         )
 
     known_items = [*unit.known, *(item for stage, item in unit.stalled if stage == TOP)]
@@ -334,7 +329,7 @@ def _top_case(unit: Unit, item: int, again: Callable[[], Any]) -> Case:
 def _top(
     plan: SegmentPlan, unit: Unit, batches: list[Any], begin: int, end: int, worker: WorkerContext, without: Without
 ) -> tuple[Block, Ints]:
-    worker.begin(begin, end)
+    worker.begin((begin, end), without)
     block = _keyed(unit, batches, begin, end)
     operators = [step for step in plan.top if not hasattr(step, "sift")]
     sifts: Sequence[Any] = ()

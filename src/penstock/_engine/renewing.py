@@ -6,19 +6,28 @@ it holds them; everything of the unit is computed again in another one, around t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from penstock._engine.unit import Levels, Stall, Unit
+from penstock._engine.unit import Levels, Unit
 from penstock._ops.block import ElementFailed
 
-__all__ = ["as_failed", "living", "renewed"]
+__all__ = ["living", "renewed", "stalls_at"]
 
 
-def as_failed(stall: Stall) -> ElementFailed:
-    """Return the failure that a stall counts as."""
-    out = ElementFailed(0, stall.stage, stall.error, stall.policy)
-    out.stalled = True
-    return out
+def stalls_at(unit: Unit, stage: int, row: int) -> Callable[[Sequence[tuple[int, ...]]], ElementFailed | None]:
+    """Return what says whether a row, without some of the elements that it gives, is known not to end: as the failure that it counts as."""
+    stalls = {stall.without: stall for stall in reversed(unit.stalled.get((stage, row), ())) if not stall.stand_in}
+
+    def failed(without: Sequence[tuple[int, ...]]) -> ElementFailed | None:
+        stall = stalls.get(tuple(without))
+        if stall is None:
+            return None
+        out = ElementFailed(0, stall.stage, stall.error, stall.policy)
+        out.inner, out.key, out.stalled = stall.inner, stall.key, True
+        return out
+
+    return failed
 
 
 def living(unit: Unit) -> Unit:

@@ -160,6 +160,7 @@ def mended(
     known: Iterable[Known],
     worker: int,
     mishaps: list[Mishap],
+    stalled: Callable[[list[tuple[int, ...]]], ElementFailed | None] = lambda without: None,
 ) -> Any:
     """Return what stands for an input that failed, without those of the elements that it gave which are left out.
 
@@ -171,15 +172,19 @@ def mended(
         known: what was left out of it then, at this stage.
         worker: the number of the worker.
         mishaps: gets what was left out.
+        stalled: returns the failure of an input that is known not to end without some elements: it is not run.
     """
     without = [one.inner[1:] for one in known if one.inner]
     mishaps.extend(case_of(without).known_as(one) for one in known)
     while True:
+        failed = failed or stalled(without)
         if failed is not None:
             result = rescue.treat(case_of(without), failed, worker, mishaps)
             if result is not GONE or not mishaps[-1].inner:
                 return result
             without.append(mishaps[-1].inner[1:])
+            failed = None
+            continue
         try:
             return run(without)
         except ElementFailed as found:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from penstock._contracts.event import Notice
 from penstock._contracts.policy import Replace, Skip, decide
 from penstock._engine.flow import Flow
@@ -134,7 +136,7 @@ class Stalls:
         """Let go of workers and units, and put others in their places; return the units that are given up."""
         stalls: dict[int, tuple[Unit, int, list[tuple[tuple[int, int], Stall]]]] = {}
         for stuck, failed, error in found:
-            stage, row, stand_in = _place(stuck)
+            (stage, row), stall = _stall(stuck, failed, error)
             unit = stuck.task.unit
             assert unit is not None
             over = unit.finishing and stage != TOP  # a row before it failed, and the unit was finished without it
@@ -146,7 +148,7 @@ class Stalls:
                 continue
             some = stalls.setdefault(id(now), (now, stuck.task.segment, []))[2]
             if row is not None:
-                some.append(((stage, row), Stall(error, failed.stage, failed.policy, stuck.facts.index, stand_in)))
+                some.append(((stage, row), stall))
         for unit, segment, some in stalls.values():
             heir = self._flow.renew(self._flow.segments[segment], unit)
             for at, stall in some:
@@ -154,15 +156,21 @@ class Stalls:
         return [unit for unit, _, _ in stalls.values()]
 
 
-def _place(stuck: Stuck) -> tuple[int, int | None, int]:
-    """Return stage and row of what is stuck, and which replacement it is."""
+def _stall(stuck: Stuck, failed: ElementFailed, error: FeedStalled) -> tuple[tuple[int, int | None], Stall]:
+    """Return the stage and row of what is stuck, and what is kept of it."""
+    stall = Stall(error, failed.stage, failed.policy, stuck.facts.index)
     if stuck.post is not None:
         worker = stuck.post.worker
-        return TOP if worker.finishing else stuck.task.stage, worker.row(), worker.stand_in
+        inner, key = worker.inner() or (None, None)
+        stall = stall._replace(stand_in=worker.stand_in, without=worker.without, inner=inner, key=key)
+        return (TOP if worker.finishing else stuck.task.stage, worker.row()), stall
     assert stuck.call is not None
     block, offset = stuck.call.block, stuck.call.offset
-    row = offset if block.origins is None else int(block.origins[offset])
-    return stuck.task.stage, stuck.task.begin + row, 0
+    if block.origins is None:
+        return (stuck.task.stage, stuck.task.begin + offset), stall
+    row = int(block.origins[offset])
+    inner = 0, offset - int(np.searchsorted(block.origins, row))
+    return (stuck.task.stage, stuck.task.begin + row), stall._replace(inner=inner, key=block.key_of(offset))
 
 
 def _about(situation: Situation, facts: WorkerFacts) -> Situation:

@@ -144,14 +144,18 @@ class Stall(NamedTuple):
         error: with the report.
         stage, policy: of the operator.
         worker: the number of the worker.
-        stand_in: as that of a WorkerContext.
+        stand_in, without: as those of a WorkerContext.
+        inner, key: of one of several elements that an input gave, as those of an ElementFailed.
     """
 
     error: BaseException
     stage: str
     policy: Policy | None
     worker: int
-    stand_in: int
+    stand_in: int = 0
+    without: tuple[tuple[int, ...], ...] = ()
+    inner: tuple[int, int] | None = None
+    key: tuple[int, int, int] | None = None
 
 
 TOP = -1

@@ -136,6 +136,10 @@ class Block:
         self._progress = left = iter(self.rows())
         return left
 
+    def key_of(self, offset: int) -> tuple[int, int, int]:
+        """Return the key of one element."""
+        return int(self.epochs[offset]), int(self.indices[offset]), int(self.lanes[offset])
+
     @property
     def begun(self) -> int | None:
         """The offset of the element that is being read, or was taken from `each` last; None when that is not known. From any thread."""
