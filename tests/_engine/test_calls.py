@@ -62,7 +62,7 @@ class Loop:
         self.thread.join(LIMIT_S)
         assert not self.thread.is_alive()
 
-    def look(self, elapsed_ns: int = 20 * MS, *, serving: bool = False) -> bool:
+    def look(self, elapsed_ns: int = 20 * MS) -> bool:
         """Look once, as if so much time had gone by; a loop that is not blocked has answered the look before."""
         if self.answers:
             answered = threading.Event()
@@ -70,7 +70,7 @@ class Loop:
             assert answered.wait(LIMIT_S)
         self.ran_ns = max(self.ran_ns, self.clock.tick(time.perf_counter_ns())) + elapsed_ns
         assert self.watch.queued_ns >= 0
-        return self.watch.observe(self.ran_ns, elapsed_ns, 0, serving=serving)
+        return self.watch.observe(self.ran_ns, elapsed_ns, 0)
 
     def facts(self, timeout_ns: int) -> Any:
         flow = Flow(lower(ps.from_source(range(9))._root), 1, 1 << 20, Token((0, 0)))
@@ -118,14 +118,11 @@ def test_a_call_that_blocks_the_loop_is_told_from_those_that_wait() -> None:
             loop.look()
         assert loop.watch.overdue(50 * MS)
         facts, more, late = loop.facts(50 * MS)
-        loop.look(serving=True)
-        served, _, _ = loop.facts(50 * MS)
         go.set()
     assert [(fact.index, fact.blocks, fact.stuck) for fact in facts] == [(1, True, True), (0, False, False), (2, False, False)]
     assert facts[0].stack[0].function.endswith("<locals>.block")
     assert facts[0].stack[0].text == "go.wait()"
     assert (more, late) == (0, 0)
-    assert not any(fact.blocks for fact in served)  # the thread runs something of the engine: that is named instead
 
 
 def test_something_else_that_blocks_the_loop_is_named_as_none_of_the_calls() -> None:

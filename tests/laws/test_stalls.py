@@ -146,7 +146,7 @@ def test_who_is_stuck_in_c_is_left_there(tmp_path: Path, read: bool) -> None:
         def __getitem__(self, index: int) -> int:
             return opened(index)
 
-    ds = ps.from_source(Files()).map(abs) if read else numbers(20).map(opened)
+    ds = ps.from_source(Files()).map(abs) if read else numbers(20).map(opened, name="opened")
     policy: dict[str, Any] = {"on_read_error" if read else "on_error": ps.Skip()}
     try:
         with ds.batch(4).feed(**SKIPPING, **policy, num_workers=2) as feed:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._engine.flow import Flow
 from penstock._engine.lanes import Call, Lanes
-from penstock._engine.pools import LOOP
+from penstock._engine.pools import SHARED
 from penstock._engine.posts import Post
 from penstock._engine.stacks import awaits_of, waits_of
 from penstock._engine.stall import WorkerFacts
@@ -43,7 +43,7 @@ class LoopWatch:
             ask: lets the loop call a function, from any thread.
         """
         self._lanes, self._ask = lanes, ask
-        self._post = Post(LOOP, WorkerContext(0))
+        self._post = Post(SHARED, WorkerContext(0))
         self._post.read_clocks()
         self._asked = self._answers = 0
         self._due_ns = self._silence_due_ns = 0
@@ -55,24 +55,24 @@ class LoopWatch:
         return bool(self._flying())
 
     @property
+    def oldest_ns(self) -> int:
+        """The counted time of the oldest call."""
+        return max((call.age_ns for _, _, call in self._flying()), default=0)
+
+    @property
     def queued_ns(self) -> int:
         """Read the clocks of the loop's thread; return how long it has waited for a CPU since the last look."""
         return self._post.read_clocks()
 
-    def observe(self, ran_ns: int, elapsed_ns: int, wanted_ns: int, *, serving: bool = False) -> bool:
-        """Look at all calls, after `queued_ns`; return whether one has begun or ended since the last look.
-
-        While the loop's thread is `serving` the engine, running an element again, no call can go on: the time counts against that.
-        """
+    def observe(self, ran_ns: int, elapsed_ns: int, wanted_ns: int) -> bool:
+        """Look at all calls, after `queued_ns`; return whether one has begun or ended since the last look."""
         if self._answers == self._asked:
             self._asked += 1
             self._ask(self._answer)
             self._post.restart()
-        elif serving:
-            self._post.restart()
         else:
             self._post.grow(elapsed_ns, wanted_ns)
-        counted_ns = 0 if serving else self._post.counted_ns(elapsed_ns, wanted_ns)
+        counted_ns = self._post.counted_ns(elapsed_ns, wanted_ns)
         for _, _, call in self._flying():
             span_ns = min(elapsed_ns, ran_ns - call.ran_ns)
             call.age_ns += counted_ns * span_ns // max(1, elapsed_ns)
@@ -81,7 +81,7 @@ class LoopWatch:
 
     def overdue(self, timeout_ns: int) -> bool:
         """Tell whether a call, or the silence of the loop, has lasted too long; again when it has lasted twice as long."""
-        oldest_ns = max((call.age_ns for _, _, call in self._flying()), default=0)
+        oldest_ns = self.oldest_ns
         if oldest_ns < timeout_ns:
             self._due_ns = 0
         if self._post.age_ns < timeout_ns:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from penstock._contracts.event import BlockDone, ElementRetried, Event, Listener, Notice, RowsPacked
-from penstock._engine.awaiting import ended
+from penstock._engine.awaiting import ended, failed_call
 from penstock._engine.execute import finish_unit, run_task
 from penstock._engine.failing import is_interrupt, prepare
 from penstock._engine.flow import Flow, Ready
@@ -38,7 +38,7 @@ Mark = tuple[int, int, int, int]
 class Engine:
     """Runs a program. Starts no thread: an executor calls `claim` and `run`, in as many threads as it likes.
 
-    Thread-safe. `poll` and `wait` are for consumers, `stop` for anybody.
+    Thread-safe. `poll` and `wait` are for consumers, `stop` for anybody. `rescue` says what policies do about elements that fail.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Engine:
         self._inner_slots = SlotPool(allocate)
         self._waits = ParkingLot()  # for those who wait before they try an element again
         pause = partial(self._waits.park, lambda: not self.stopping)
-        self._rescue = Rescue(policies=program.policies, pause=pause, retrying=self._announce_retry)
+        self.rescue = Rescue(policies=program.policies, pause=pause, retrying=self._announce_retry)
         self._telling = threading.Lock()
         self._stalls = Stalls(self._flow, self.watch, self._mutex, self.announce, self.broke, self._ring_workers)
 
@@ -156,7 +156,7 @@ class Engine:
         assert unit is not None
         if unit.rows is None and segment.plan.batch is not None and task.stage == len(segment.plan.stages) - 1:
             self._open_rows(segment, unit)
-        outcome = run_task(segment.plan, task, worker, self._rescue)
+        outcome = run_task(segment.plan, task, worker, self.rescue)
         end_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns() - begin_cpu
         stage = segment.plan.stages[task.stage].name or "batch"
         event = BlockDone(stage, worker.index, begin_ns, end_ns, cpu_ns, task.end - task.begin)
@@ -175,8 +175,9 @@ class Engine:
         op, segment = self.awaited_by(task), self._flow.segments[task.segment]
         assert op is not None
         outcome = (None, task.begin, None) if block is None else ended(task, block, outcomes, op.name)
-        if outcome[2] is not None and self._rescue.cares(ElementFailed(0, op.name, outcome[2].error, op.policy)):
-            outcome = run_task(segment.plan, task, worker, self._rescue)  # one element after the other fails or not
+        failed = failed_call(op, outcomes)
+        if failed is not None and self.rescue.cares(failed):
+            outcome = run_task(segment.plan, task, worker, self.rescue)  # one element after the other fails or not
         if outcome[2] is not None and is_interrupt(outcome[2].error):
             raise outcome[2].error
         cost_ns = awaited_ns(busy_ns, task.end - task.begin, op.concurrency, batched=segment.plan.batch is not None)
@@ -340,7 +341,7 @@ class Engine:
         if unit.rows is not None:
             segment.guess = unit.rows.spec
         begin_ns = time.perf_counter_ns()
-        unit.result, tail = finish_unit(segment.plan, unit, worker, self._rescue)
+        unit.result, tail = finish_unit(segment.plan, unit, worker, self.rescue)
         unit.cost_ns += time.perf_counter_ns() - begin_ns
         if tail is not None and unit.failure is None:
             row = sum(unit.sizes[: tail.at]) if unit.sizes is not None else tail.at

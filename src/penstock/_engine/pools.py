@@ -8,10 +8,10 @@ from penstock._engine.program import Program
 from penstock._engine.segment import Segment
 from penstock._ops.awaited import AwaitedOp
 
-__all__ = ["LOOP", "READER", "SHARED", "awaited_in", "pool_of", "pools_of"]
+__all__ = ["MENDER", "READER", "SHARED", "awaited_in", "pool_of", "pools_of"]
 
-SHARED, READER, LOOP = "workers", "reader", "event-loop"
-"""The last is no pool of the flow: the thread in which async functions run."""
+SHARED, READER, MENDER = "workers", "reader", "mender"
+"""The last is no pool of the flow: it runs async functions again that failed."""
 
 
 def pool_of(segment: Segment, stage: int) -> str:

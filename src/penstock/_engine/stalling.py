@@ -14,7 +14,6 @@ import numpy as np
 from penstock._contracts.event import Notice
 from penstock._contracts.policy import Replace, Skip, decide
 from penstock._engine.flow import Flow
-from penstock._engine.pools import LOOP
 from penstock._engine.renewing import living
 from penstock._engine.stall import Kind, Situation, WorkerFacts, report
 from penstock._engine.unit import TOP, Stall, Unit
@@ -112,8 +111,6 @@ class Stalls:
         post = stuck.post
         if stuck.task.read:
             return "what a generator gives next is not known before it has given this"
-        if post is not None and post.pool == LOOP:
-            return "an async function is tried again, and the event loop waits for it"
         if post is not None and post.worker.piece is None:
             return "it belongs to no element in particular"
         policy, site = self._flow.program.policies.of(failed)

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from penstock._engine.calls import LoopWatch
 from penstock._engine.flow import Flow
 from penstock._engine.lanes import Call, Lanes
-from penstock._engine.pools import LOOP
+from penstock._engine.pools import MENDER
 from penstock._engine.posts import Post
 from penstock._engine.stacks import stacks_of
 from penstock._engine.stall import Frame, Kind, RunClock, Situation, WorkerFacts, slice_of
@@ -77,10 +77,9 @@ class Watch:
         self.posts.append(post)
         return post
 
-    def enlist_loop(self, worker: WorkerContext, lanes: Sequence[Lanes], ask: Callable[[Callable[[], None]], None]) -> Post:
-        """Look at the event loop of the calling thread too, as `LoopWatch` does; make a post for the tasks that its thread itself runs."""
+    def enlist_loop(self, lanes: Sequence[Lanes], ask: Callable[[Callable[[], None]], None]) -> None:
+        """Look at the event loop of the calling thread too, as `LoopWatch` does."""
         self.loops.append(LoopWatch(lanes, ask))
-        return self.enlist(LOOP, worker)
 
     def begin(self, delivered: int) -> None:
         """Begin a wait; `delivered` tells whether it is still the wait for the same hand-over."""
@@ -130,8 +129,7 @@ class Watch:
         before, self._num_begun = self._num_begun, sum(post.serial for post in self.posts)
         wanted_ns = used_ns + sum(post.sample() for post in self.posts) + sum(loop.queued_ns for loop in self.loops)
         moved = [post.observe(ran_ns, elapsed_ns, wanted_ns, num_read) for post in self.posts]
-        serving = any(post.pool == LOOP and post.task is not None for post in self.posts)
-        moved += [loop.observe(ran_ns, elapsed_ns, wanted_ns, serving=serving) for loop in self.loops]
+        moved += [loop.observe(ran_ns, elapsed_ns, wanted_ns) for loop in self.loops]
         moves = any(moved) or self._num_begun != before
         self._waited_ns += waited_ns
         self._still_ns = 0 if moves else self._still_ns + waited_ns
@@ -150,7 +148,8 @@ class Watch:
             self._idle_due_ns = 2 * self._idle_ns
             return "idle"
         # Who has not moved for half the time may be stuck: that is said when it is certain.
-        if self._waited_ns >= self._slow_due_ns and 2 * self._still_ns < self._timeout_ns:
+        ages_ns = [post.age_ns for post in self.posts if post.task is not None] + [loop.oldest_ns for loop in self.loops]
+        if self._waited_ns >= self._slow_due_ns and 2 * max(self._still_ns, *ages_ns) < self._timeout_ns:
             self._slow_due_ns = 2 * self._waited_ns
             return "slow"
         return None
@@ -158,8 +157,8 @@ class Watch:
     def situation(self, kind: Kind, flow: Flow) -> Situation:
         """Gather the facts of a stall. Without the engine's mutex: a source may be asked to describe an element."""
         seen = [(post, post.task) for post in self.posts]
-        workers = Counter(pool_words(flow, post.pool) for post, _ in seen if post.pool != LOOP)
-        idle = Counter(pool_words(flow, post.pool) for post, task in seen if task is None and post.pool != LOOP)
+        workers = Counter(pool_words(flow, post.pool) for post, _ in seen if post.pool != MENDER)
+        idle = Counter(pool_words(flow, post.pool) for post, task in seen if task is None and post.pool != MENDER)
         stacks = stacks_of({post.ident for post, task in seen if task is not None})
         calls, more, more_stuck = self._calls(flow)
         return Situation(
