@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from penstock._contracts.event import BlockDone, ElementRetried, Event, Listener, Notice, RowsPacked
+from penstock._contracts.event import BlockDone, Event, Listener, Notice, RowsPacked
 from penstock._engine.awaiting import ended, failed_call
 from penstock._engine.execute import finish_unit, run_task
 from penstock._engine.failing import is_interrupt, prepare
 from penstock._engine.flow import Flow, Ready
+from penstock._engine.losses import Losses, tell_retry
 from penstock._engine.mishaps import Tally
 from penstock._engine.pools import SHARED, awaited_in, pool_of
 from penstock._engine.program import Program
@@ -24,7 +25,7 @@ from penstock._engine.tune import awaited_ns
 from penstock._engine.unit import Failure, Task, Token, Unit
 from penstock._engine.watch import Watch
 from penstock._ops.awaited import AwaitedOp, Outcome
-from penstock._ops.block import Block, ElementFailed
+from penstock._ops.block import Block
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
 from penstock._order.runs import Recording
@@ -71,7 +72,6 @@ class Engine:
         self.watch = watch or Watch(None)
         self._mutex = threading.Lock()
         self._delivered = 0
-        self._broken: BaseException | None = None
         self._consumers = ParkingLot()
         self._lots = {pool: ParkingLot() for pool in self._flow.pools}
         self._bench = ParkingLot()  # for shared workers that are not wanted at the moment
@@ -81,8 +81,8 @@ class Engine:
         self._inner_slots = SlotPool(allocate)
         self._waits = ParkingLot()  # for those who wait before they try an element again
         pause = partial(self._waits.park, lambda: not self.stopping)
-        self.rescue = Rescue(policies=program.policies, pause=pause, retrying=self._announce_retry)
-        self._telling = threading.Lock()
+        self.rescue = Rescue(policies=program.policies, pause=pause, retrying=partial(tell_retry, self.announce))
+        self._lost = Losses(self._flow.lost, self.announce, self.broke)
         self._stalls = Stalls(self._flow, self.watch, self._mutex, self.announce, self.broke, self._ring_workers)
 
     @property
@@ -244,9 +244,9 @@ class Engine:
             return None
         self._delivered += 1
         self._ring_workers()
-        self._tell_lost()  # before it is delivered: who saves a state behind it finds everything written
-        if self._broken is not None:  # in the place of what was next, which may be the end
-            return Ready([], [], False, Failure(0, self._broken, "engine", 0))
+        self._lost.tell()  # before it is delivered: who saves a state behind it finds everything written
+        if self._lost.broken is not None:  # in the place of what was next, which may be the end
+            return Ready([], [], False, Failure(0, self._lost.broken, "engine", 0))
         return ready
 
     def wait(self) -> None:
@@ -302,27 +302,6 @@ class Engine:
         if self._flow.reader is not None:
             self._flow.reader.close()
 
-    # -- elements that fail -------------------------------------------------------------------------------------------------------
-
-    def _announce_retry(self, failed: ElementFailed, key: tuple[int, int, int], worker: int, retry: int, wait_s: float) -> None:
-        self.announce(ElementRetried(time.perf_counter_ns(), failed.stage, worker, key, retry, wait_s, failed.error))
-
-    def _tell_lost(self) -> None:
-        """Announce what was skipped and replaced, in order; who finds somebody else at it waits."""
-        lost = self._flow.lost
-        if not lost:
-            return
-        try:
-            with self._telling:
-                while lost:
-                    try:
-                        self.announce(lost[0].event(time.perf_counter_ns()))
-                    finally:
-                        lost.popleft()  # only now: who finds nothing here may rely on everything being told
-        except OSError as error:  # of a file that cannot be written: nothing may be lost unseen
-            self._broken = error
-            self.broke(error)
-
     # -- inside -------------------------------------------------------------------------------------------------------------------
 
     def _next_task(self, pool: str, worker: int) -> Task | None:
@@ -349,7 +328,7 @@ class Engine:
         with self._mutex:
             self._flow.finish(segment, unit, tail)
             self._ring_consumer()
-        self._tell_lost()
+        self._lost.tell()
 
     def _read(self, task: Task, begin_ns: int, begin_cpu: int) -> None:
         reader = self._flow.reader
