@@ -21,7 +21,7 @@ from penstock._engine.failing import add_note, attach_others, words_of
 from penstock._engine.hand import HandOver
 from penstock._engine.lower import check_completion, lower
 from penstock._engine.moving import Form, Part, check_positions
-from penstock._engine.policies import check_policies, policies_of
+from penstock._engine.policies import check_policies, check_stalls, policies_of
 from penstock._engine.recorded import Recorder, read_recording
 from penstock._engine.resume import restored, saved
 from penstock._engine.slots import anonymous_memory
@@ -71,6 +71,7 @@ class Feed:
         completion = not options.ordered or options.replay is not None
         self._folded = completion or self._policies.skips
         check_policies(root, self._policies, folded=self._folded)
+        check_stalls(root, options)
         if completion:
             check_completion(root, recorded=options.record is not None or options.replay is not None)
         self._recorder: Recorder | None = None

@@ -183,3 +183,47 @@ def test_a_worker_is_counted_with_the_time_that_it_could_use(
     elapsed: int, cpu: int | None, queued: int, wanted: int, counted: int, why: str
 ) -> None:
     assert counted_ns(elapsed * MS, None if cpu is None else cpu * MS, queued * MS, wanted * MS) // MS == counted, why
+
+
+def call(text: str = "await fut", **changed: Any) -> WorkerFacts:
+    facts: dict[str, Any] = {"call": True, "thread": "penstock-event-loop", "stage": "fetch", "cpu_share": None, "index": 7}
+    return worker(text, **{**facts, **changed})
+
+
+def test_the_report_of_calls_that_are_awaited_too_long() -> None:
+    found = report(situation(call(), call(index=8), more_calls=5, more_stuck=4))
+    assert found.what == (
+        "a call of stage 'fetch' has been awaited for 60.0 s, and 5 more like it; likely cause: something awaited that never comes, in "
+        "train.py:33 in decode"
+    )
+    assert found.where.replace("\n         ", "\n").splitlines() == [
+        "stage 'fetch', call 7 (penstock-event-loop), element epoch 0 index 412 (a.jpg)",
+        "what it awaits, innermost last:",
+        "  train.py:33 in decode: await fut",
+        "the consumer has waited 61.0 s in next() (stall_timeout_s=60)",
+        "meanwhile:",
+        f"  call 8 (penstock-event-loop): stage 'fetch' for 60.0 s, {call().element}, at train.py:33 in decode: await fut",
+        "  5 more calls in flight, 4 of them too long as well",
+        "  3 of 4 shared workers: nothing to do",
+    ]
+    assert "  5 more calls in flight\n" in report(situation(call(), more_calls=5)).where
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause"),
+    [
+        (call("await fut", stack=(frame("async with lock:"), frame("await fut", "asyncio/locks.py"))), "a lock or event that nobody"),
+        (call("await getter", stack=(frame("await q.get()"), frame("await getter", "asyncio/queues.py"))), "an empty source: it waits for"),
+        (call("await self._waiter", stack=(frame("await self._waiter", "asyncio/streams.py"),)), "a blocked read (file, FIFO, network"),
+        (call(stack=(frame("await asyncio.sleep(9)"), frame("return await future", "asyncio/tasks.py"))), "a sleep in "),
+        (call("time.sleep(9)", blocks=True, cpu_share=0.0), "a blocking call inside an async function, in train.py:33"),
+        (call("while True:", blocks=True, cpu_share=0.9), "a computation inside an async function, in train.py:33"),
+        (call("x()", blocks=True, stage=""), "a blocking call inside an async function, in train.py:33"),
+    ],
+)
+def test_the_likely_cause_of_a_call(facts: WorkerFacts, cause: str) -> None:
+    found = report(situation(facts))
+    assert f"likely cause: {cause}" in found.what
+    if facts.blocks:
+        who = "a call of stage 'fetch'" if facts.stage else "something"
+        assert found.what.startswith(f"{who} has held up the event loop of all async functions for 60.0 s; ")

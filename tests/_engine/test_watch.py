@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import penstock as ps
-from penstock._contracts.event import Notice
 from penstock._engine.engine import Engine
 from penstock._engine.flow import Flow
 from penstock._engine.lower import lower
 from penstock._engine.pools import READER, SHARED
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.unit import Task, Token
-from penstock._engine.watch import Watch, stack_of
+from penstock._engine.watch import Watch
 from penstock._engine.worker import work
 from penstock._ops.worker import WorkerContext
-from penstock.errors import FeedStalled
 
 LIMIT_S = 30.0
 
@@ -176,27 +172,6 @@ def test_nobody_with_anything_to_do_is_idle() -> None:
     assert facts.state.startswith("state: 0 ready, segments [{'opened': 0, 'committed': 0")
 
 
-def test_an_engine_without_workers_ends_its_consumers_wait_with_a_fault_of_ours() -> None:
-    events: list[Any] = []
-    running = Running(ps.from_source(range(9)), Watch(0.01), [events.append])
-    running.engine.wait()
-    ready = running.engine.poll()
-    assert ready is not None
-    assert ready.error is not None
-    assert isinstance(ready.error.error, FeedStalled)
-    assert "no worker has anything to do; likely cause: a fault of penstock" in str(ready.error.error)
-    assert [event.text for event in events if isinstance(event, Notice) and event.kind == "stall"] == [ready.error.error.what]
-
-
-def test_an_engine_that_is_told_to_warn_goes_on() -> None:
-    engine = Running(ps.from_source(range(9)), Watch(0.01, "warn")).engine
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", RuntimeWarning)
-        with pytest.raises(RuntimeWarning, match="no worker has anything to do"):
-            engine.wait()
-    assert engine.poll() is None
-
-
 @pytest.mark.parametrize("never", [None, float("inf")])
 def test_without_a_limit_nobody_looks(never: float | None) -> None:
     watch = Watch(never)
@@ -219,23 +194,6 @@ def test_every_pool_has_words(stuck: Stuck) -> None:
         }
     running.end()
     assert {post.pool for post in watch.posts} == {SHARED, READER, "0.0"}
-
-
-def test_the_stack_of_a_thread_without_functions_of_the_user_is_its_innermost_calls() -> None:
-    calls = stack_of(sys._getframe())
-    assert calls[-1].function == "test_the_stack_of_a_thread_without_functions_of_the_user_is_its_innermost_calls"
-    assert calls[-1].text == "calls = stack_of(sys._getframe())"
-    assert stack_of(None) == ()
-
-
-def test_an_ended_thread_has_no_cpu_time_and_is_no_danger() -> None:
-    watch = Watch(0.01)
-    thread = threading.Thread(target=lambda: watch.enlist(SHARED, WorkerContext(0)))
-    thread.start()
-    thread.join()
-    for _ in range(1000):  # the kernel may need a moment to forget it
-        assert (watch.posts[0]._cpu_now() or 0) >= 0
-        assert watch.posts[0]._queued_now() >= 0
 
 
 def test_an_element_that_ran_before_the_wait_is_old_at_the_first_look(stuck: Stuck) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,9 +70,72 @@ def test_packed_rows_are_counted_until_somebody_takes_the_count() -> None:
     assert worker.take_packed() == (0, 0)
 
 
+def block_of(count: int) -> Block:
+    return Block(np.zeros(count, np.int64), np.arange(count), np.zeros(count, np.uint64), rows=list(range(count)))
+
+
+def at(worker: WorkerContext, block: Block, offset: int, origins: list[int] | None = None) -> None:
+    """Let a worker be with one element of a block."""
+    worker.block, worker.origins = block, None if origins is None else np.array(origins)
+    rows = block.each()
+    for _ in range(offset + 1):
+        next(rows)
+
+
+def test_a_worker_knows_its_row_or_knows_that_it_does_not() -> None:
+    worker = WorkerContext(0)
+    assert worker.row() is None
+    worker.begin((7, 8))
+    assert worker.row() == 7  # whatever it does with it
+    worker.begin((10, 14), [(0, 1)], 3)
+    assert (worker.row(), worker.without, worker.stand_in) == (None, ((0, 1),), 3)
+    at(worker, block_of(4), 2)
+    assert worker.row() == 12
+    at(worker, block_of(3), 2)  # a branch: its rows are others
+    assert worker.row() is None
+    at(worker, block_of(3), 2, [0, 3, 3])
+    assert worker.row() == 13
+    at(worker, block_of(3), 2, [0, 3])
+    assert worker.row() is None
+    worker.block = block_of(4)  # nobody iterates over it
+    assert worker.row() is None
+    worker.rest()
+    assert worker.piece is None
+
+
+def test_where_a_read_may_be_of_all_at_once_the_row_is_known_only_when_one_was_read() -> None:
+    from penstock.sources.arrays import ArraySource
+
+    worker = WorkerContext(0)
+    worker.begin((4, 8))
+    seen: list[int | None] = []
+
+    class Looking(ArraySource):
+        def gather(self, indices: Any, rows: list[Any]) -> None:
+            for index in indices:
+                seen.append(worker.row())
+                rows.append(index)
+
+    numbers = np.arange(4)
+    worker.block = Block(numbers, numbers, numbers.astype(np.uint64), source=Looking(np.arange(4)))
+    assert worker.block.rows() == [0, 1, 2, 3]
+    assert seen == [None, 5, 6, 7]
+
+
+def test_of_several_elements_of_an_input_a_worker_knows_which_it_is_with() -> None:
+    worker = WorkerContext(0)
+    worker.begin((4, 8))
+    at(worker, block_of(5), 3, [0, 2, 2, 2, 3])
+    assert worker.inner() is None  # an input gives one
+    worker.step = 1
+    assert worker.inner() == ((1, 2), (0, 3, 0))
+    worker.begin((5, 6))
+    assert worker.inner() is None
+
+
 def test_a_worker_has_a_place_and_forgets_it_at_rest() -> None:
     worker = WorkerContext(3)
-    assert worker.place() == (id(None), id(None), None, False)
+    assert worker.place() == (id(None), id(None), None, False, None)
     worker.block = Block(np.zeros(2, np.int64), np.arange(2), np.zeros(2, np.uint64), rows=["a", "b"])
     rows = worker.block.each()
     next(rows)

@@ -21,7 +21,7 @@ def _in(file: str, *names: str) -> tuple[str, ...]:
 
 
 _WORKERS, _LOOPS, _PROCESSES = "faults/test_workers.py", "faults/test_loops.py", "faults/test_processes.py"
-_STALLS = "faults/test_stalls.py"
+_STALLS, _ASYNC_STALLS = "faults/test_stalls.py", "faults/test_async_stalls.py"
 _DATA, _RESUME, _KILLS, _SOAK = "faults/test_data.py", "faults/test_resume.py", "faults/test_kills.py", "faults/test_soak.py"
 _DECODING, _HEADER, _READING = "image/test_decoding.py", "image/test_header.py", "sources/test_reading.py"
 _POLICIES = "laws/test_policies.py"
@@ -83,6 +83,17 @@ _ROWS = (
             "a_lock_that_the_training_loop_itself_holds_is_reported",
             "a_warning_is_given_for_the_loops_own_line_once_per_doubled_time_and_the_feed_goes_on",
             "without_a_timeout_nobody_looks",
+        )
+        + _in(
+            _ASYNC_STALLS,
+            "a_call_that_awaits_for_ever_is_an_error_with_stage_key_and_what_it_awaits",
+            "of_many_calls_that_hang_some_are_listed_and_all_are_counted",
+            "a_blocking_call_in_an_async_function_is_named_as_what_holds_up_the_loop",
+            "a_computation_in_an_async_function_is_named_as_one",
+            "a_task_of_the_users_own_that_blocks_the_loop_is_none_of_the_calls",
+            "an_element_that_hangs_only_when_it_is_tried_again_is_named",
+            "a_sleep_and_a_future_have_causes_of_their_own",
+            "calls_that_begin_and_end_are_no_stall_however_long_the_next_element_takes_to_come",
         ),
     ),
     Fault(
@@ -94,7 +105,8 @@ _ROWS = (
             "a_read_from_a_fifo_that_nobody_writes_is_a_blocked_read",
             "a_generator_that_waits_for_an_empty_queue_is_an_empty_source",
             "a_generator_stuck_in_a_call_of_its_own_is_dead",
-        ),
+        )
+        + _in(_ASYNC_STALLS, "a_queue_that_nobody_fills_is_an_empty_source", "a_socket_that_never_answers_is_a_blocked_read"),
     ),
     Fault(
         "A14",

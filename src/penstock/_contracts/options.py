@@ -11,7 +11,7 @@ from penstock.errors import PlanError
 
 __all__ = ["Options"]
 
-_ON_STALL = ("raise", "warn")
+_ON_STALL = ("raise", "warn", "skip")
 _EXECUTORS = ("auto", "inline", "threads")
 
 
@@ -35,7 +35,9 @@ class Options:
         grace_period_s: how long `close()` waits for running user functions before it raises StillRunning.
         stall_timeout_s: how long one element may run, or nothing may happen, while the consumer waits, before FeedStalled is raised;
             None never looks. Time in which the process is suspended does not count. The inline executor cannot look.
-        on_stall: "raise", or "warn": a RuntimeWarning with the same text, again after twice the time, and the wait goes on.
+        on_stall: "raise"; or "warn": a RuntimeWarning with the same text, again after twice the time, and the wait goes on; or "skip": an
+            element that stalls counts as one that failed with FeedStalled, and the failure policy skips or replaces it. Who is stuck
+            in it is left to itself, and replaced.
     """
 
     num_workers: int | Literal["auto"] = "auto"
@@ -49,7 +51,7 @@ class Options:
     record: str | os.PathLike[str] | None = None
     replay: str | os.PathLike[str] | None = None
     stall_timeout_s: float | None = 60.0
-    on_stall: Literal["raise", "warn"] = "raise"
+    on_stall: Literal["raise", "warn", "skip"] = "raise"
 
     def __post_init__(self) -> None:
         if self.num_workers != "auto" and (not _is_int(self.num_workers) or self.num_workers < 0):

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from penstock._engine.unit import Failure, Task
-from penstock._ops.awaited import Outcome
-from penstock._ops.block import Block
+from penstock._ops.awaited import AwaitedOp, Outcome
+from penstock._ops.block import Block, ElementFailed
 
-__all__ = ["begun", "ended"]
+__all__ = ["begun", "ended", "failed_call"]
 
 
 def begun(task: Task) -> Block | None:
@@ -18,12 +18,18 @@ def begun(task: Task) -> Block | None:
     unit = task.unit
     assert unit is not None
     given = unit.given  # before looking at `finishing`: who finishes the unit takes it away
-    if unit.finishing or task.begin >= unit.limit:
+    if unit.finishing or unit.dead or task.begin >= unit.limit:
         return None
     if task.block is not None:
         return task.block
     assert given is not None
     return given.select(slice(task.begin, task.end))
+
+
+def failed_call(op: AwaitedOp, outcomes: Sequence[Outcome]) -> ElementFailed | None:
+    """Return the failure that ended a block, or None."""
+    error = outcomes[-1].error if outcomes else None
+    return None if error is None else ElementFailed(0, op.name, error, op.policy)
 
 
 def ended(task: Task, block: Block, outcomes: Sequence[Outcome], stage: str) -> tuple[Block | None, int, Failure | None]:

@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import threading
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from penstock._contracts.event import BlockDone, ElementRetried, Event, Listener, Notice, RowsPacked
-from penstock._engine.awaiting import ended
+from penstock._contracts.event import BlockDone, Event, Listener, Notice, RowsPacked
+from penstock._engine.awaiting import ended, failed_call
 from penstock._engine.execute import finish_unit, run_task
 from penstock._engine.failing import is_interrupt, prepare
 from penstock._engine.flow import Flow, Ready
+from penstock._engine.losses import Losses, tell_retry
 from penstock._engine.mishaps import Tally
 from penstock._engine.pools import SHARED, awaited_in, pool_of
 from penstock._engine.program import Program
 from penstock._engine.rescue import Rescue
 from penstock._engine.segment import Segment
 from penstock._engine.slots import SlotPool
-from penstock._engine.stall import Kind, report
+from penstock._engine.stalling import Stalls
 from penstock._engine.tune import awaited_ns
 from penstock._engine.unit import Failure, Task, Token, Unit
 from penstock._engine.watch import Watch
 from penstock._ops.awaited import AwaitedOp, Outcome
-from penstock._ops.block import Block, ElementFailed
+from penstock._ops.block import Block
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
 from penstock._order.runs import Recording
-from penstock.errors import FeedStalled
 from penstock.queues import ParkingLot
 
 __all__ = ["Engine"]
@@ -40,7 +39,7 @@ Mark = tuple[int, int, int, int]
 class Engine:
     """Runs a program. Starts no thread: an executor calls `claim` and `run`, in as many threads as it likes.
 
-    Thread-safe. `poll` and `wait` are for consumers, `stop` for anybody.
+    Thread-safe. `poll` and `wait` are for consumers, `stop` for anybody. `rescue` says what policies do about elements that fail.
     """
 
     def __init__(
@@ -73,7 +72,6 @@ class Engine:
         self.watch = watch or Watch(None)
         self._mutex = threading.Lock()
         self._delivered = 0
-        self._broken: BaseException | None = None
         self._consumers = ParkingLot()
         self._lots = {pool: ParkingLot() for pool in self._flow.pools}
         self._bench = ParkingLot()  # for shared workers that are not wanted at the moment
@@ -83,8 +81,9 @@ class Engine:
         self._inner_slots = SlotPool(allocate)
         self._waits = ParkingLot()  # for those who wait before they try an element again
         pause = partial(self._waits.park, lambda: not self.stopping)
-        self._rescue = Rescue(policies=program.policies, pause=pause, retrying=self._announce_retry)
-        self._telling = threading.Lock()
+        self.rescue = Rescue(policies=program.policies, pause=pause, retrying=partial(tell_retry, self.announce))
+        self._lost = Losses(self._flow.lost, self.announce, self.broke)
+        self._stalls = Stalls(self._flow, self.watch, self._mutex, self.announce, self.broke, self._ring_workers)
 
     @property
     def awaited(self) -> dict[str, AwaitedOp]:
@@ -157,7 +156,7 @@ class Engine:
         assert unit is not None
         if unit.rows is None and segment.plan.batch is not None and task.stage == len(segment.plan.stages) - 1:
             self._open_rows(segment, unit)
-        outcome = run_task(segment.plan, task, worker, self._rescue)
+        outcome = run_task(segment.plan, task, worker, self.rescue)
         end_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns() - begin_cpu
         stage = segment.plan.stages[task.stage].name or "batch"
         event = BlockDone(stage, worker.index, begin_ns, end_ns, cpu_ns, task.end - task.begin)
@@ -176,8 +175,9 @@ class Engine:
         op, segment = self.awaited_by(task), self._flow.segments[task.segment]
         assert op is not None
         outcome = (None, task.begin, None) if block is None else ended(task, block, outcomes, op.name)
-        if outcome[2] is not None and self._rescue.cares(ElementFailed(0, op.name, outcome[2].error, op.policy)):
-            outcome = run_task(segment.plan, task, worker, self._rescue)  # one element after the other fails or not
+        failed = failed_call(op, outcomes)
+        if failed is not None and self.rescue.cares(failed):
+            outcome = run_task(segment.plan, task, worker, self.rescue)  # one element after the other fails or not
         if outcome[2] is not None and is_interrupt(outcome[2].error):
             raise outcome[2].error
         cost_ns = awaited_ns(busy_ns, task.end - task.begin, op.concurrency, batched=segment.plan.batch is not None)
@@ -199,6 +199,10 @@ class Engine:
         with self._mutex:
             notice = self._flow.active.notice
             complete = self._flow.complete(segment, task, block, end, failure, wall_ns, 0 if event is None else event.cpu_ns)
+        if unit.dead:  # somebody was stuck in it: all of it is done by others
+            worker.take_packed()
+            self._ring_workers()
+            return
         if self._flow.active.notice != notice:
             self._bench.ring_all()
             self.announce(Notice(time.perf_counter_ns(), "workers", self._flow.active.notice))
@@ -240,13 +244,16 @@ class Engine:
             return None
         self._delivered += 1
         self._ring_workers()
-        self._tell_lost()  # before it is delivered: who saves a state behind it finds everything written
-        if self._broken is not None:  # in the place of what was next, which may be the end
-            return Ready([], [], False, Failure(0, self._broken, "engine", 0))
+        self._lost.tell()  # before it is delivered: who saves a state behind it finds everything written
+        if self._lost.broken is not None:  # in the place of what was next, which may be the end
+            return Ready([], [], False, Failure(0, self._lost.broken, "engine", 0))
         return ready
 
     def wait(self) -> None:
-        """Block until there may be something to take; look at the workers from time to time, and report what stalls."""
+        """Block until there may be something to take; look at the workers from time to time, and report what stalls.
+
+        Returns earlier when workers are to be replaced.
+        """
         self._flow.waiting += 1
         self._ring_workers()
         self.watch.begin(self._delivered)
@@ -254,9 +261,16 @@ class Engine:
             while not self._consumers.park(self._nothing_ready, self.watch.slice_s):
                 kind = self.watch.look(self._flow.reader.num_read if self._flow.reader is not None else 0)
                 if kind is not None and self._nothing_ready():
-                    self._stalled(kind)
+                    self._stalls.act(kind)
+                    if self._stalls.vacant:
+                        return
         finally:
             self._flow.waiting -= 1
+
+    def vacancies(self) -> list[tuple[str, int]]:
+        """Return (pool, number) of the workers to start in the place of those that were given up since the last call, after `wait`."""
+        vacant = self._stalls.vacant
+        return [vacant.pop() for _ in range(len(vacant))]
 
     def take_log(self) -> list[tuple[int, int, int]]:
         """Return (pass, begin, end) of the runs that went on in completion order since the last call."""
@@ -288,40 +302,6 @@ class Engine:
         if self._flow.reader is not None:
             self._flow.reader.close()
 
-    def _stalled(self, kind: Kind) -> None:
-        """Act on a stall by policy: the error takes the place of the next hand-over, or a warning is given and the wait goes on.
-
-        Slow progress is only warned about: a job must not die of a cold disk, or of a resume that reads a generator forward.
-        """
-        what, where, fix = report(self.watch.situation(kind, self._flow))
-        error = FeedStalled(what, where=where, fix=fix)
-        self.announce(Notice(time.perf_counter_ns(), "stall", error.what))
-        if kind != "slow" and self.watch.on_stall == "raise":
-            self.broke(error)
-        else:
-            warnings.warn(str(error), RuntimeWarning, stacklevel=6)  # the line of the loop that asked for the next element
-
-    # -- elements that fail -------------------------------------------------------------------------------------------------------
-
-    def _announce_retry(self, failed: ElementFailed, key: tuple[int, int, int], worker: int, retry: int, wait_s: float) -> None:
-        self.announce(ElementRetried(time.perf_counter_ns(), failed.stage, worker, key, retry, wait_s, failed.error))
-
-    def _tell_lost(self) -> None:
-        """Announce what was skipped and replaced, in order; who finds somebody else at it waits."""
-        lost = self._flow.lost
-        if not lost:
-            return
-        try:
-            with self._telling:
-                while lost:
-                    try:
-                        self.announce(lost[0].event(time.perf_counter_ns()))
-                    finally:
-                        lost.popleft()  # only now: who finds nothing here may rely on everything being told
-        except OSError as error:  # of a file that cannot be written: nothing may be lost unseen
-            self._broken = error
-            self.broke(error)
-
     # -- inside -------------------------------------------------------------------------------------------------------------------
 
     def _next_task(self, pool: str, worker: int) -> Task | None:
@@ -340,7 +320,7 @@ class Engine:
         if unit.rows is not None:
             segment.guess = unit.rows.spec
         begin_ns = time.perf_counter_ns()
-        unit.result, tail = finish_unit(segment.plan, unit, worker, self._rescue)
+        unit.result, tail = finish_unit(segment.plan, unit, worker, self.rescue)
         unit.cost_ns += time.perf_counter_ns() - begin_ns
         if tail is not None and unit.failure is None:
             row = sum(unit.sizes[: tail.at]) if unit.sizes is not None else tail.at
@@ -348,7 +328,7 @@ class Engine:
         with self._mutex:
             self._flow.finish(segment, unit, tail)
             self._ring_consumer()
-        self._tell_lost()
+        self._lost.tell()
 
     def _read(self, task: Task, begin_ns: int, begin_cpu: int) -> None:
         reader = self._flow.reader
@@ -368,14 +348,15 @@ class Engine:
 
     def _open_rows(self, segment: Segment, unit: Unit) -> None:
         with self._mutex:
-            if unit.rows is not None or unit.finishing:
+            if unit.rows is not None or unit.finishing or unit.dead:
                 return
             assert unit.sizes is not None and segment.plan.batch is not None  # noqa: PT018 - for mypy
             is_last = segment is self._flow.segments[-1]
 
             def allocate(leaves: Any) -> Any:
-                unit.leased = is_last
-                return (self._slots if is_last else self._inner_slots).lease(leaves).arrays(leaves)
+                with self._mutex:  # of a unit that is given up, nobody counts the buffer
+                    unit.leased = is_last and not unit.dead
+                return (self._slots if unit.leased else self._inner_slots).lease(leaves).arrays(leaves)
 
             unit.rows = Rows(
                 unit.sizes, segment.guess, allocate, partial(segment.name_of, unit), segment.plan.batch.collation, threading.Lock()

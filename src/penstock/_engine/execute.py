@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from penstock._engine.joining import concatenated, join, joined
 from penstock._engine.program import SegmentPlan
+from penstock._engine.renewing import stalls_at
 from penstock._engine.rescue import GONE, MOST_REPLACEMENTS, RAISING, Case, Rescue, in_pieces, mended
 from penstock._engine.sifting import Without, sift
-from penstock._engine.unit import Failure, Levels, Result, Task, Unit
+from penstock._engine.unit import TOP, Failure, Levels, Result, Task, Unit
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.leaves import BatchLeaf
 from penstock._ops.operator import ChainOp, WritesRows, climb
@@ -36,7 +39,7 @@ def run_task(plan: SegmentPlan, task: Task, worker: WorkerContext, rescue: Rescu
     unit = task.unit
     assert unit is not None
     rows, given = unit.rows, unit.given  # before looking at `finishing`: who finishes the unit takes them away
-    if unit.finishing:
+    if unit.finishing or unit.dead:
         return None, task.begin, None  # a row before these failed, and the unit was finished without them
     job = _Job(plan, task, given, rows, worker, rescue)
     try:
@@ -44,9 +47,10 @@ def run_task(plan: SegmentPlan, task: Task, worker: WorkerContext, rescue: Rescu
     except BaseException:
         _forget(unit, task)
         raise
+    worker.piece = None
     if task.stage == len(plan.stages) - 1 or end == task.begin:
         return None, end, failure
-    return _joined(task, [(begin, block) for begin, block in blocks if block is not None]), end, failure
+    return joined(task, [(begin, block) for begin, block in blocks if block is not None]), end, failure
 
 
 def _forget(unit: Unit, task: Task) -> None:
@@ -54,22 +58,6 @@ def _forget(unit: Unit, task: Task) -> None:
     for begin in [begin for begin in unit.parts if task.begin <= begin < task.end]:
         del unit.parts[begin]
     unit.mishaps[:] = [mishap for mishap in unit.mishaps if not task.begin <= mishap.row < task.end]
-
-
-def _joined(task: Task, blocks: list[tuple[int, Block]]) -> Block:
-    """Put the pieces of a task together for the next stage; rows that were left out show in the origins."""
-    if not blocks:
-        none = np.empty(0, np.int64)
-        out = Block(none, none, none.astype(np.uint64), rows=[])
-        out.origins = none
-        return out
-    if len(blocks) == 1 and blocks[0][0] == task.begin:
-        return blocks[0][1]
-    joined = _concatenated([block for _, block in blocks])
-    assert joined is not None
-    origins = [np.arange(len(block), dtype=np.int64) if block.origins is None else block.origins for _, block in blocks]
-    joined.origins = np.concatenate([part + (begin - task.begin) for part, (begin, _) in zip(origins, blocks, strict=True)])
-    return joined
 
 
 class _Job(NamedTuple):
@@ -84,45 +72,48 @@ class _Job(NamedTuple):
 
     def run(self, begin: int, end: int, without: Without = ()) -> Block | None:
         """Run rows through the stage."""
+        self.worker.begin((begin, end), without)
         piece = self.task._replace(begin=begin, end=end)
         block = _input(self.plan, self.task, self.given, begin, end, self.worker)
         return _run_rows(self.plan, piece, block, self.rows, self.worker, without)
 
     def known_rows(self) -> Collection[int]:
-        """Return the rows that are known to have failed in this stage before the state was saved."""
+        """Return the rows that are known to have failed in this stage before the state was saved, or to stall in it."""
         unit, stage = self.task.unit, self.task.stage
         assert unit is not None
+        stalled = [row for at, row in unit.stalled if at == stage and self.task.begin <= row < self.task.end]
         if not unit.known or self.rows is not None:
-            return ()
-        return [row for row, some in unit.known.items() if any((one.inner[0] if one.inner else 0) == stage for one in some)]
+            return stalled
+        return stalled + [row for row, some in unit.known.items() if any((one.inner[0] if one.inner else 0) == stage for one in some)]
 
     def treat(self, row: int, failed: ElementFailed | None) -> Any:
-        """Say what stands for a row that failed, or is known to have failed before the state was saved."""
+        """Say what stands for a row that failed, or is known to have failed before the state was saved, or to stall."""
         unit, stage = self.task.unit, self.task.stage
         assert unit is not None
         known = [one for one in unit.known.get(row, ()) if (one.inner[0] if one.inner else 0) == stage] if self.rows is None else []
         whole = next((one for one in known if not one.inner), None)
+        ends = self.worker.index, unit.mishaps, stalls_at(unit, stage, row)
         if whole is not None and failed is None:
             if not whole.how:
                 unit.mishaps.append(self._case(unit, row, ()).known_as(whole))
                 return GONE
             case = self._case(unit, row, ())
             _move(self.plan, unit, row, whole.how)
-            return mended(self.rescue, lambda _: case, lambda out: self._alone(row, out), None, known, self.worker.index, unit.mishaps)
+            return mended(self.rescue, lambda _: case, lambda out: self._alone(row, out), None, known, *ends)
         return mended(
             self.rescue,
             lambda out: self._case(unit, row, out),
             lambda out: self.run(row, row + 1, out),
             failed,
             known if failed is None else (),
-            self.worker.index,
-            unit.mishaps,
+            *ends,
         )
 
     def _case(self, unit: Unit, row: int, without: Without) -> Case:
         key, where, place = _identity(self.plan, unit, row)
         item = unit.item_of(row)
         saved = [(int(e[row]), int(p[row])) for e, p in unit.levels]
+        hung = {stall.stand_in for stall in unit.stalled.get((self.task.stage, row), ())}
 
         def restore() -> None:
             for (epochs, positions), (epoch, position) in zip(unit.levels, saved, strict=True):
@@ -130,9 +121,11 @@ class _Job(NamedTuple):
 
         def others() -> Iterator[tuple[int, Callable[[], Any]]]:
             for distance in range(1, _num_others(self.plan) + 1):
+                if distance in hung:
+                    continue
                 restore()
                 _move(self.plan, unit, row, distance)
-                yield distance, lambda: self._alone(row)
+                yield distance, partial(self._alone, row, stand_in=distance)
 
         return Case(
             item,
@@ -148,8 +141,9 @@ class _Job(NamedTuple):
             self.task.stage,
         )
 
-    def _alone(self, row: int, without: Without = ()) -> Block | None:
+    def _alone(self, row: int, without: Without = (), stand_in: int = 0) -> Block | None:
         """Run one row through all stages up to this one."""
+        self.worker.begin((row, row + 1), without, stand_in)
         block: Block | None = None
         for stage in range(self.task.stage + 1):
             piece = self.task._replace(stage=stage, begin=row, end=row + 1, block=block)
@@ -262,12 +256,14 @@ def finish_unit(plan: SegmentPlan, unit: Unit, worker: WorkerContext, rescue: Re
     Returns:
         (the items before the first failure, that failure with the number of its item or None).
     """
+    worker.rest()
+    worker.finishing = True
     failure = unit.failure
     count = unit.good_items()
     if failure is not None:
         failure = failure._replace(at=unit.item_of(failure.at))
     if unit.rows is None:
-        return _join(unit, count), failure
+        return join(unit, count), failure
     try:
         batches = unit.rows.finish(count)
     except ElementFailed as failed:
@@ -300,12 +296,15 @@ def _run_top(
             known,
             worker.index,
             unit.mishaps,
+            stalls_at(unit, TOP, item),
         )
 
-    parts, end, failed = in_pieces(0, len(batches), unit.known, run, treat)
+    known_items = [*unit.known, *(item for stage, item in unit.stalled if stage == TOP)]
+    parts, end, failed = in_pieces(0, len(batches), known_items, run, treat, single=unit.single)
+    worker.piece = None
     if failed is not None:
         failure = failed._replace(at=end)
-    block = _concatenated([part for _, (part, _) in parts])
+    block = concatenated([part for _, (part, _) in parts])
     origins = [origin + begin for begin, (_, part) in parts for origin in part.tolist()]
     items = block.rows() if block is not None else []
     return Result(items, None if origins == list(range(end)) else origins, block), failure
@@ -330,8 +329,8 @@ def _top_case(unit: Unit, item: int, again: Callable[[], Any]) -> Case:
 def _top(
     plan: SegmentPlan, unit: Unit, batches: list[Any], begin: int, end: int, worker: WorkerContext, without: Without
 ) -> tuple[Block, Ints]:
+    worker.begin((begin, end), without)
     block = _keyed(unit, batches, begin, end)
-    worker.origins, worker.finishing = None, True
     operators = [step for step in plan.top if not hasattr(step, "sift")]
     sifts: Sequence[Any] = ()
     if len(operators) < len(plan.top):
@@ -358,37 +357,3 @@ def _keyed(unit: Unit, batches: list[Any], begin: int, end: int) -> Block:
     first = np.concatenate([[0], np.cumsum(unit.sizes)[:-1]])[here].astype(np.int64)
     given = unit.given
     return Block(given.epochs[first], given.indices[first], given.lanes[first], rows=batches[here])
-
-
-def _join(unit: Unit, count: int) -> Result:
-    """Put the parts of a unit without a batch in order, and leave out what lies behind a failure."""
-    items: list[Any] = []
-    origins: list[int] = []
-    blocks: list[Block] = []
-    for begin in sorted(unit.parts):
-        block, part = unit.parts[begin]
-        if begin >= count:
-            break
-        if len(part) and int(part[-1]) >= count:
-            keep = int(np.searchsorted(part, count))
-            block, part = block.select(slice(0, keep)), part[:keep]
-        items.extend(block.rows())
-        origins.extend(part.tolist())
-        blocks.append(block)
-    unit.parts = {}
-    one_to_one = len(items) == count and origins == list(range(count))
-    return Result(items, None if one_to_one else origins, _concatenated(blocks))
-
-
-def _concatenated(blocks: list[Block]) -> Block | None:
-    if len(blocks) == 1:
-        return blocks[0]
-    if not blocks:
-        return None
-    rows = [row for block in blocks for row in block.rows()]
-    return Block(
-        np.concatenate([block.epochs for block in blocks]),
-        np.concatenate([block.indices for block in blocks]),
-        np.concatenate([block.lanes for block in blocks]),
-        rows=rows,
-    )

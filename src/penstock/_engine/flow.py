@@ -196,6 +196,8 @@ class Flow:
         self.version += 1
         unit = task.unit
         assert unit is not None
+        if unit.dead:
+            return False
         if end > task.begin:
             segment.blocks[task.stage].observe(end - task.begin, wall_ns)
             if pool_of(segment, task.stage) == SHARED:
@@ -216,8 +218,18 @@ class Flow:
         return True
 
     @whole
+    def renew(self, segment: Segment, unit: Unit) -> Unit:
+        """Give a unit up that stalls, and return the one that is computed in its place."""
+        self.version += 1
+        if unit.leased and segment is self.segments[-1]:
+            self._live += 1  # its buffer comes back as well
+        return segment.renew(unit)
+
+    @whole
     def finish(self, segment: Segment, unit: Unit, tail: Failure | None) -> None:
         """Book a unit whose items are made, up to the failure `tail`, and commit what can be committed."""
+        if unit.dead:
+            return
         if tail is not None:
             if unit.failure is None:
                 self.failures.append(tail)

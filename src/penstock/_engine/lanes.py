@@ -9,23 +9,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock._engine.hearing import hear
+from penstock._engine.stall import RunClock
+from penstock._engine.unit import Task, Unit
 from penstock._ops.awaited import AwaitedOp, Outcome
 from penstock._ops.block import Block
 
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Lanes"]
+__all__ = ["Call", "Lanes"]
 
 
 class _Run:
     """One block: what became of its elements, and how many are missing."""
 
-    __slots__ = ("block", "busy_ns", "done", "missing", "outcomes", "tasks", "wanted")
+    __slots__ = ("block", "busy_ns", "done", "missing", "outcomes", "task", "tasks", "wanted")
 
-    def __init__(self, block: Block, done: Callable[[list[Outcome], int], None]) -> None:
+    def __init__(self, block: Block, done: Callable[[list[Outcome], int], None], task: Task | None) -> None:
         self.block = block
         self.done = done
+        self.task = task
         self.wanted = self.missing = len(block)
         self.outcomes: list[Outcome | None] = [None] * self.missing
         self.tasks: dict[int, asyncio.Task[Outcome]] = {}
@@ -37,6 +40,36 @@ class _Run:
         for other, task in self.tasks.items():
             if other > offset:
                 task.cancel()
+
+
+class Call:
+    """One call in flight.
+
+    Attributes:
+        block, offset: its element.
+        task: what the engine claimed, if it did.
+        lane: its place among those in flight.
+        begin_ns: `time.perf_counter_ns` at its begin.
+        ran_ns: the time of the watch then.
+        age_ns: the counted time up to the last look; the watching consumer's.
+        dropped: whether it was given up: nobody waits for it any more.
+    """
+
+    __slots__ = ("_run", "age_ns", "begin_ns", "dropped", "lane", "offset", "ran_ns")
+
+    def __init__(self, run: _Run, offset: int, lane: int, begin_ns: int, ran_ns: int) -> None:
+        self._run, self.offset, self.lane = run, offset, lane
+        self.begin_ns, self.ran_ns = begin_ns, ran_ns
+        self.age_ns = 0
+        self.dropped = False
+
+    @property
+    def block(self) -> Block:
+        return self._run.block
+
+    @property
+    def task(self) -> Task | None:
+        return self._run.task
 
 
 class Lanes:
@@ -56,6 +89,7 @@ class Lanes:
         *,
         on_begin: Callable[[], None] | None = None,
         on_end: Callable[[int, int, int], None] | None = None,
+        clock: RunClock | None = None,
     ) -> None:
         """Prepare.
 
@@ -64,37 +98,63 @@ class Lanes:
             on_error: hears what the other functions here raise: in a callback of the loop nobody else would.
             on_begin: called after calls were begun.
             on_end: called with (lane, begin_ns, end_ns) of every call that ended.
+            clock: of the watch, for the begin of each call.
         """
         self._op = op
         self._on_error = on_error
         self._task_name = f"penstock {op.name}"
         self._on_begin = on_begin
         self._on_end = on_end
+        self._clock = clock
         self._free = list(range(op.concurrency - 1, -1, -1))
         self._waiting: deque[tuple[_Run, int]] = deque()
-        self._tasks: set[asyncio.Task[Outcome]] = set()
+        self._calls: dict[asyncio.Task[Outcome], Call] = {}
         self._closed = False
         self.num_started = 0
 
     def __len__(self) -> int:
         """Return how many coroutines are in flight."""
-        return len(self._tasks)
+        return len(self._calls)
+
+    def in_flight(self) -> list[tuple[asyncio.Task[Outcome], Call]]:
+        """List the calls that have begun and not ended, with their tasks of asyncio. From any thread."""
+        return list(self._calls.copy().items())
 
     @property
     def name(self) -> str:
         """The stage."""
         return self._op.name
 
-    def add(self, block: Block, done: Callable[[list[Outcome], int], None]) -> None:
+    def add(self, block: Block, done: Callable[[list[Outcome], int], None], task: Task | None = None) -> None:
         """Compute the elements of a block behind those that wait already.
 
         Args:
             block: at least one element; none is begun after `cancel`.
             done: called with the outcomes in order, up to the first failure, and the nanoseconds of all calls together.
+            task: what the engine claimed, for who looks at the calls.
         """
-        run = _Run(block, done)
+        run = _Run(block, done, task)
         self._waiting.extend((run, offset) for offset in range(len(block)))
         self._start()
+
+    def pass_over(self, count: int) -> None:
+        """Count elements as begun that need not be."""
+        self.num_started += count
+        if self._on_begin is not None:
+            self._on_begin()
+
+    def drop(self, unit: Unit) -> None:
+        """Give up all calls of a unit: they are cancelled and not waited for, and no `done` is called. Their lanes are free at once."""
+        for task, call in self.in_flight():
+            if call.task is not None and call.task.unit is unit and not call.dropped:
+                call.dropped = True
+                self._free.append(call.lane)
+                task.cancel()
+        kept = [(run, offset) for run, offset in self._waiting if run.task is None or run.task.unit is not unit]
+        passed = len(self._waiting) - len(kept)
+        self._waiting = deque(kept)
+        self._start()
+        self.pass_over(passed)
 
     async def cancel(self) -> None:
         """Cancel all that is in flight and wait for it, so that `finally` blocks have run. No `done` is called any more."""
@@ -102,10 +162,10 @@ class Lanes:
 
         self._closed = True
         self._waiting.clear()
-        for task in self._tasks:
+        for task in self._calls:
             task.cancel()
-        while self._tasks:
-            await asyncio.wait(list(self._tasks))
+        while self._calls:
+            await asyncio.wait(list(self._calls))
 
     def _start(self) -> None:
         import asyncio
@@ -118,28 +178,32 @@ class Lanes:
                 continue
             lane = self._free.pop()
             begin_ns = time.perf_counter_ns()
+            call = Call(run, offset, lane, begin_ns, 0 if self._clock is None else self._clock.tick(begin_ns))
             task = asyncio.get_running_loop().create_task(self._op.outcome(run.block, offset, lane), name=self._task_name)
             run.tasks[offset] = task
-            self._tasks.add(task)
-            task.add_done_callback(partial(self._ended, run, offset, lane, begin_ns))
+            self._calls[task] = call
+            task.add_done_callback(partial(self._ended, call))
         if self._on_begin is not None:
             self._on_begin()
 
-    def _ended(self, run: _Run, offset: int, lane: int, begin_ns: int, task: asyncio.Task[Outcome]) -> None:
-        hear(self._on_error, self._take, run, offset, lane, begin_ns, task)
+    def _ended(self, call: Call, task: asyncio.Task[Outcome]) -> None:
+        hear(self._on_error, self._take, call, task)
 
-    def _take(self, run: _Run, offset: int, lane: int, begin_ns: int, task: asyncio.Task[Outcome]) -> None:
+    def _take(self, call: Call, task: asyncio.Task[Outcome]) -> None:
         import asyncio
 
-        self._tasks.discard(task)
+        run, offset, lane = call._run, call.offset, call.lane
+        del self._calls[task]
+        if call.dropped:
+            return
         self._free.append(lane)
         del run.tasks[offset]
         if self._closed:
             return
         end_ns = time.perf_counter_ns()
-        run.busy_ns += end_ns - begin_ns
+        run.busy_ns += end_ns - call.begin_ns
         if self._on_end is not None:
-            self._on_end(lane, begin_ns, end_ns)
+            self._on_end(lane, call.begin_ns, end_ns)
         if offset < run.wanted:  # one that was cancelled before its first step, by the user's own code, has no result
             outcome = run.outcomes[offset] = Outcome(None, asyncio.CancelledError(), lane) if task.cancelled() else task.result()
             if outcome.error is not None:

@@ -13,9 +13,9 @@ from penstock._engine.program import SegmentPlan
 from penstock._engine.rescue import Policies
 from penstock._plan.length import STREAMS, walk
 from penstock._plan.node import Filter, FlatMap, Map, Node, Shard
-from penstock.errors import PlanError
+from penstock.errors import FeedStalled, PlanError
 
-__all__ = ["check_policies", "policies_in", "policies_of"]
+__all__ = ["check_policies", "check_stalls", "policies_in", "policies_of"]
 
 _NOTICE = "Skip replaces here: with shard() in the plan, every shard must make equal numbers of steps"
 
@@ -65,6 +65,22 @@ def check_policies(root: Node, policies: Policies, *, folded: bool) -> None:
                     where=f"on_error= of stage {stage!r}",
                     fix="put the operator below the batch or fold",
                 )
+
+
+def check_stalls(root: Node, options: Options) -> None:
+    """Refuse on_stall="skip" where no policy says what becomes of an element that stalls.
+
+    Raises:
+        PlanError: each policy would raise.
+    """
+    policies = [options.on_error, options.on_read_error, *policies_in(root)]
+    lasts = [final(policy) for policy in policies if policy is not None]
+    if options.on_stall == "skip" and not any(isinstance(last, (Skip, Replace)) and issubclass(FeedStalled, last.errors) for last in lasts):
+        raise PlanError(
+            'on_stall="skip" treats an element that stalls as one that failed, and no policy here skips or replaces a FeedStalled',
+            where="feed options",
+            fix="give on_error=ps.Skip() or ps.Replace(), to the feed or to the operator; errors= must include TimeoutError",
+        )
 
 
 def _without_positions(segment: SegmentPlan, number: int) -> Iterator[tuple[str, Policy]]:

@@ -8,9 +8,10 @@ from penstock._engine.program import Program
 from penstock._engine.segment import Segment
 from penstock._ops.awaited import AwaitedOp
 
-__all__ = ["READER", "SHARED", "awaited_in", "pool_of", "pools_of"]
+__all__ = ["MENDER", "READER", "SHARED", "awaited_in", "pool_of", "pools_of"]
 
-SHARED, READER = "workers", "reader"
+SHARED, READER, MENDER = "workers", "reader", "mender"
+"""The last is no pool of the flow: it runs async functions again that failed."""
 
 
 def pool_of(segment: Segment, stage: int) -> str:

@@ -129,7 +129,7 @@ class Rescue:
         tries: dict[str, int] = {}
         while True:
             policy, site = self.policies.of(failed)
-            policy = decide(policy, failed.error, tries.get(site, 0))
+            policy = decide(policy, failed.error, _ALL if failed.stalled else tries.get(site, 0))
             if not isinstance(policy, Retry):
                 return policy, site, failed, sum(tries.values()), None
             number = tries[site] = tries.get(site, 0) + 1
@@ -143,6 +143,8 @@ class Rescue:
                 _let_interrupt_through(again)
                 failed = again
 
+
+_ALL = 1 << 62  # retries: what did not end is not tried again
 
 _FAILED_ONLY_NOW = (
     "penstock: this element is read again because the saved state needs it, and it did not fail before; left out now, it would shift all "
@@ -158,6 +160,7 @@ def mended(
     known: Iterable[Known],
     worker: int,
     mishaps: list[Mishap],
+    stalled: Callable[[list[tuple[int, ...]]], ElementFailed | None] = lambda without: None,
 ) -> Any:
     """Return what stands for an input that failed, without those of the elements that it gave which are left out.
 
@@ -169,15 +172,19 @@ def mended(
         known: what was left out of it then, at this stage.
         worker: the number of the worker.
         mishaps: gets what was left out.
+        stalled: returns the failure of an input that is known not to end without some elements: it is not run.
     """
     without = [one.inner[1:] for one in known if one.inner]
     mishaps.extend(case_of(without).known_as(one) for one in known)
     while True:
+        failed = failed or stalled(without)
         if failed is not None:
             result = rescue.treat(case_of(without), failed, worker, mishaps)
             if result is not GONE or not mishaps[-1].inner:
                 return result
             without.append(mishaps[-1].inner[1:])
+            failed = None
+            continue
         try:
             return run(without)
         except ElementFailed as found:
@@ -217,6 +224,8 @@ def in_pieces(
     known: Collection[int],
     run: Callable[[int, int], T],
     treat: Callable[[int, ElementFailed | None], Any],
+    *,
+    single: bool = False,
 ) -> tuple[list[tuple[int, T]], int, Failure | None]:
     """Run the rows begin..end, around those that fail or are known to.
 
@@ -226,6 +235,7 @@ def in_pieces(
         known: rows that `treat` is to be asked for at once.
         run: computes rows (begin, end); an ElementFailed counts from its begin.
         treat: returns what stands for a row that failed: a result, GONE or a Failure. None stands for a row that is known.
+        single: runs the rows one by one from the start.
 
     Returns:
         (the results, each with its first row; the first row that is not done; the failure or None).
@@ -233,7 +243,7 @@ def in_pieces(
     done: list[tuple[int, T]] = []
     failed: ElementFailed | None = None
     bad = end
-    alone = begin  # up to here rows are run one by one: they failed as one block
+    alone = end if single else begin  # up to here rows are run one by one: they failed as one block
     while begin < end:
         stop = min([bad, *(row for row in known if begin <= row)])
         if begin < alone:

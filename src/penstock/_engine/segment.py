@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock._engine.program import SegmentPlan
+from penstock._engine.renewing import renewed
 from penstock._engine.tune import BlockSize, UnitSize, largest_block
 from penstock._engine.unit import NOTHING_DONE, Known, Levels, Record, Task, Token, Unit
 from penstock._ops.block import Block
@@ -53,6 +54,7 @@ class Segment:
         "_opened_in",
         "_pass_number",
         "_positions",
+        "_renewed",
         "_replay",
         "alone",
         "blocks",
@@ -115,6 +117,7 @@ class Segment:
         self._opened_in = start.source[0], 0
         self._num_rows = 0
         self._current: Unit | None = None
+        self._renewed: deque[Unit] = deque()  # units that stalled, begun anew; claimed before any other
         self._positions = ChainOp(plan.leaf, tuple(op for stage in plan.stages for op in stage.operators)) if plan.leaf else None
 
     def read_again(self, record: Record | None) -> None:
@@ -252,21 +255,39 @@ class Segment:
 
     def next_rows(self, num_workers: int) -> Task | None:
         """Claim the next rows of the open unit for the first stage."""
-        unit = self._current
-        if unit is None or unit.claimed >= unit.limit or (self.failed_seq is not None and unit.seq > self.failed_seq):
+        unit = self._unclaimed()
+        if unit is None:
             return None
         begin = unit.claimed
         split = num_workers if self.plan.batch is not None and unit.seq == 0 else 1
-        end = begin + min(block.rows(unit.limit - begin, split) for block in self.blocks)  # what later stages take as it comes
-        unit.claimed = end
-        if end >= unit.limit:
+        rows = min(block.rows(unit.limit - begin, split) for block in self.blocks)  # what later stages take as it comes
+        end = unit.claimed = begin + (1 if unit.single else rows)
+        if unit is self._current and end >= unit.limit:
             self._current = None
         return Task(self.number, 0, unit, begin, end, None)
 
     def has_rows(self) -> bool:
         """Tell whether `next_rows` would give a task."""
-        unit = self._current
-        return unit is not None and unit.claimed < unit.limit and (self.failed_seq is None or unit.seq <= self.failed_seq)
+        return self._unclaimed() is not None
+
+    def _unclaimed(self) -> Unit | None:
+        """Return the unit to claim rows of next."""
+        while self._renewed and (self._renewed[0].dead or not self._has_wanted_rows(self._renewed[0])):
+            self._renewed.popleft()
+        unit = self._renewed[0] if self._renewed else self._current
+        return unit if unit is not None and self._has_wanted_rows(unit) else None
+
+    def _has_wanted_rows(self, unit: Unit) -> bool:
+        return unit.claimed < unit.limit and (self.failed_seq is None or unit.seq <= self.failed_seq)
+
+    def renew(self, unit: Unit) -> Unit:
+        """Give a unit up and return one in its place, of the same rows, of which nothing is done yet."""
+        levels = [] if self.plan.leaf is None else self._leaf_unit(unit.pass_number, unit.first, unit.num_items, unit.ends_pass).levels
+        heir = renewed(unit, levels)  # positions anew: replacements have moved them
+        if self._current is unit:
+            self._current = None
+        self._renewed.append(heir)
+        return heir
 
     def next_block(self, stage: int) -> Task | None:
         """Claim the next block that waits for a later stage; blocks behind a failure are dropped."""
@@ -274,7 +295,7 @@ class Segment:
         while queue:
             task = queue.popleft()
             assert task.unit is not None
-            if task.begin < task.unit.limit and (self.failed_seq is None or task.unit.seq <= self.failed_seq):
+            if task.begin < task.unit.limit and not task.unit.dead and (self.failed_seq is None or task.unit.seq <= self.failed_seq):
                 return task
         return None
 

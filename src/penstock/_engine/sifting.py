@@ -34,6 +34,7 @@ def sift(
                 keep = np.delete(np.arange(len(block)), element)
                 block, origins = block.select(keep), origins[keep]
         worker.block, worker.operator, worker.origins = block, step, origins
+        worker.step = number if several else None
         try:
             if hasattr(step, "sift"):
                 after, after_origins = cast(Sift, step).sift(block, origins)
@@ -53,5 +54,5 @@ def _located(failed: ElementFailed, step: int | None, block: Block, origins: Int
     out = failed.moved(int(origins[at]))
     if step is not None:
         out.inner = step, at - int(np.searchsorted(origins, origins[at]))
-        out.key = int(block.epochs[at]), int(block.indices[at]), int(block.lanes[at])
+        out.key = block.key_of(at)
     return out

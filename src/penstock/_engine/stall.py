@@ -94,6 +94,8 @@ class WorkerFacts:
         stack: its Python stack, innermost call last.
         stuck: whether it has been there longer than the timeout.
         reader: whether it runs a generator.
+        call: whether it is a call of an async function: `index` is then its place among those in flight.
+        blocks: whether this call holds up the event loop, by something that it does not await.
     """
 
     index: int
@@ -105,6 +107,8 @@ class WorkerFacts:
     stack: tuple[Frame, ...]
     stuck: bool
     reader: bool = False
+    call: bool = False
+    blocks: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +124,8 @@ class Situation:
         kept: batches whose buffers the consumer holds.
         limit: batches that may be in flight.
         state: the engine's own figures, for a report to us.
+        more_calls: async calls in flight that are not among `busy`.
+        more_stuck: so many of them have lasted longer than the timeout.
     """
 
     kind: Kind
@@ -130,6 +136,8 @@ class Situation:
     kept: int
     limit: int
     state: str
+    more_calls: int = 0
+    more_stuck: int = 0
 
 
 class Report(NamedTuple):
@@ -155,7 +163,13 @@ def report(situation: Situation) -> Report:
 def _headline(situation: Situation, stuck: list[WorkerFacts]) -> str:
     if stuck:
         first = stuck[0]
-        more = f", and {len(stuck) - 1} more like it" if len(stuck) > 1 else ""
+        others = len(stuck) - 1 + situation.more_stuck
+        more = f", and {others} more like it" if others else ""
+        if first.blocks:
+            who = f"a call of stage {first.stage!r}" if first.stage else "something"
+            return f"{who} has held up the event loop of all async functions for {first.lasted_s:.1f} s"
+        if first.call:
+            return f"a call of stage {first.stage!r} has been awaited for {first.lasted_s:.1f} s{more}"
         if first.reader:
             return f"the generator has given no element for {first.lasted_s:.1f} s{more}"
         return f"worker {first.index} has been with one element of stage {first.stage!r} for {first.lasted_s:.1f} s{more}"
@@ -167,7 +181,8 @@ def _headline(situation: Situation, stuck: list[WorkerFacts]) -> str:
 def _where(situation: Situation, stuck: list[WorkerFacts]) -> str:
     lines = []
     for worker in stuck[:1]:
-        lines += [f"stage {worker.stage!r}, worker {worker.index} ({worker.thread}), {worker.element}", _effort(worker)]
+        stage = f"stage {worker.stage!r}, " if worker.stage else ""
+        lines += [f"{stage}{_noun(worker)} {worker.index} ({worker.thread}), {worker.element}", _effort(worker)]
         lines += _stack(worker)
     lines.append(f"the consumer has waited {situation.waited_s:.1f} s in next() (stall_timeout_s={situation.timeout_s:g})")
     others = [worker for worker in situation.busy if worker not in stuck[:1]]
@@ -175,9 +190,11 @@ def _where(situation: Situation, stuck: list[WorkerFacts]) -> str:
         lines.append("meanwhile:")
     for worker in others:
         spot = f", at {worker.stack[-1]}" if worker.stack else ""
-        lines.append(
-            f"  worker {worker.index} ({worker.thread}): stage {worker.stage!r} for {worker.lasted_s:.1f} s, {worker.element}{spot}"
-        )
+        who = f"{_noun(worker)} {worker.index} ({worker.thread})"
+        lines.append(f"  {who}: stage {worker.stage!r} for {worker.lasted_s:.1f} s, {worker.element}{spot}")
+    if situation.more_calls:
+        late = f", {situation.more_stuck} of them too long as well" if situation.more_stuck else ""
+        lines.append(f"  {situation.more_calls} more calls in flight{late}")
     lines += [f"  {words}" for words in situation.idle]
     if situation.kept:
         lines.append(f"  batches that the consumer keeps: {situation.kept} (so many may be in flight: {situation.limit})")
@@ -186,7 +203,13 @@ def _where(situation: Situation, stuck: list[WorkerFacts]) -> str:
     return "\n         ".join(lines)
 
 
+def _noun(worker: WorkerFacts) -> str:
+    return "call" if worker.call else "worker"
+
+
 def _effort(worker: WorkerFacts) -> str:
+    if worker.call and not worker.blocks:
+        return "what it awaits, innermost last:"
     if worker.cpu_share is None:
         return "its stack, innermost call last:"
     doing = "it computes" if worker.cpu_share >= _COMPUTES else "it waits" if worker.cpu_share < 0.1 else "it computes now and then"
@@ -206,7 +229,11 @@ _QUEUE = re.compile(r"\.get\(|\.dequeue\w*\(|\bqueue\b")
 _READ = re.compile(
     r"\bopen\(|\bread\w*\(|\.recv\w*\(|\.accept\(|\.connect\(|\burlopen\(|\.getresponse\(|\.(get|fetch)\w*\(.*http|\bselect\("
 )
-_READ_FILES = ("socket.py", "ssl.py", "selectors.py", "subprocess.py", "client.py", "connectionpool.py")
+_READ_FILES = (
+    "socket.py", "ssl.py", "selectors.py", "subprocess.py", "client.py", "connectionpool.py",
+    "streams.py", "selector_events.py", "sslproto.py",
+)  # fmt: skip
+_BOUND_AWAIT = "bound what is awaited above with `asyncio.timeout(...)`; a longer stall_timeout_s if it may take so long"
 _BOUND_IT = "mend or bound the call shown above (give it a timeout); a longer stall_timeout_s if it may take so long"
 
 
@@ -214,16 +241,20 @@ def _cause(situation: Situation, stuck: list[WorkerFacts]) -> _Cause:
     if not stuck:
         return _cause_without_element(situation)
     first = stuck[0]
+    if first.blocks:
+        return _blocking(first)
     if first.cpu_share is not None and first.cpu_share >= _COMPUTES:
         return _Cause(
             f"a loop without end, or a very expensive element, in {_spot(first)}",
             "look at the line shown above; if it is only expensive, give a longer stall_timeout_s",
         )
-    if _matches(first, _QUEUE, ("queue.py",)):
+    if _matches(first, _QUEUE, ("queue.py", "queues.py")):
         return _Cause(
             "an empty source: it waits for a queue into which nobody puts anything, perhaps because the producer is dead",
             "check who fills the queue; let the producer put an end mark or close it",
         )
+    if first.call and _matches(first, _LOCK, ("locks.py",)):
+        return _locked([first])  # many calls may wait for one lock: that is no knot
     if _matches(first, _LOCK, ("threading.py",)):
         # Who came a little later to the other lock is not overdue yet.
         late = [worker for worker in situation.busy if worker is not first and 2 * worker.lasted_s >= situation.timeout_s]
@@ -232,9 +263,24 @@ def _cause(situation: Situation, stuck: list[WorkerFacts]) -> _Cause:
         return _Cause(f"a dead generator or a blocked read in {_spot(first)}", _BOUND_IT)
     if _matches(first, _READ, _READ_FILES) or first.stage == "read":
         return _Cause(f"a blocked read (file, FIFO, network disk or socket) in {_spot(first)}", _BOUND_IT)
-    if first.stack and "sleep(" in first.stack[-1].text:
+    if any("sleep(" in call.text for call in first.stack[-2 if first.call else -1 :]):
         return _Cause(f"a sleep in {_spot(first)}", _BOUND_IT)
+    if first.call:
+        return _Cause(f"something awaited that never comes, in {_spot(first)}", _BOUND_AWAIT)
     return _Cause(f"a call that does not return: {_spot(first)}", _BOUND_IT)
+
+
+def _blocking(first: WorkerFacts) -> _Cause:
+    """Say why the loop does not go round."""
+    if first.cpu_share is not None and first.cpu_share >= _COMPUTES:
+        return _Cause(
+            f"a computation inside an async function, in {_spot(first)}",
+            "while it runs no other call goes on: make it a map of its own with a plain function, or use `await asyncio.to_thread(...)`",
+        )
+    return _Cause(
+        f"a blocking call inside an async function, in {_spot(first)}",
+        "while it runs no other call goes on: use an async library, or `await asyncio.to_thread(...)`, or make the function a plain one",
+    )
 
 
 def _locked(locked: list[WorkerFacts]) -> _Cause:

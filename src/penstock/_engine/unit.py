@@ -8,13 +8,29 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from penstock._contracts.policy import Policy
 from penstock._engine.mishaps import Mishap, Tally
 from penstock._ops.block import Block, Ints
 from penstock._ops.rows import Rows
 from penstock._order.runs import Run
 from penstock.errors import StateUnavailable
 
-__all__ = ["NOTHING_DONE", "Done", "Failure", "Known", "Levels", "Note", "Piece", "Record", "Result", "Task", "Token", "Unit"]
+__all__ = [
+    "NOTHING_DONE",
+    "TOP",
+    "Done",
+    "Failure",
+    "Known",
+    "Levels",
+    "Note",
+    "Piece",
+    "Record",
+    "Result",
+    "Stall",
+    "Task",
+    "Token",
+    "Unit",
+]
 
 Levels = list[tuple[Ints, Ints]]
 
@@ -122,12 +138,40 @@ class Result(NamedTuple):
     block: Block | None
 
 
+class Stall(NamedTuple):
+    """An element that did not end: it counts as failed where it stalled, and is not run there again.
+
+    Attributes:
+        error: with the report.
+        stage, policy: of the operator.
+        worker: the number of the worker.
+        stand_in, without: as those of a WorkerContext.
+        inner, key: of one of several elements that an input gave, as those of an ElementFailed.
+    """
+
+    error: BaseException
+    stage: str
+    policy: Policy | None
+    worker: int
+    stand_in: int = 0
+    without: tuple[tuple[int, ...], ...] = ()
+    inner: tuple[int, int] | None = None
+    key: tuple[int, int, int] | None = None
+
+
+TOP = -1
+"""The stage of what stands above the batch: its rows are the items of the unit."""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Unit:
     """One batch, or several tiny ones, or a run of elements, on their way through a segment.
 
     Attributes of what is read again after a resume: `known`, the items that were skipped or replaced before, and
     `num_replayed`, the number of items that were read before: the others among them may not fail.
+
+    Attributes of one that stalled: `dead`, given up: what comes back for it is dropped; `heir`, the one that stands in its place: this has
+    `single`, computes one row per task, and `stalled`, what is known not to end, by stage and row.
     """
 
     seq: int
@@ -160,6 +204,10 @@ class Unit:
     mishaps: list[Mishap] = field(default_factory=list)
     known: dict[int, list[Known]] = field(default_factory=dict)
     num_replayed: int = 0
+    dead: bool = False
+    heir: Unit | None = None
+    single: bool = False
+    stalled: dict[tuple[int, int], list[Stall]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.limit = self.num_rows

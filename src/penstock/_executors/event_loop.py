@@ -1,4 +1,4 @@
-"""One event loop in one thread, for all async functions of a feed; and a thread for each of them that claims its tasks."""
+"""One event loop in one thread, for all async functions of a feed; a thread for each of them that claims its tasks; one that mends."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from penstock._contracts.event import BlockDone
-from penstock._engine.awaiting import begun
+from penstock._contracts.policy import Raise
+from penstock._engine.awaiting import begun, failed_call
 from penstock._engine.engine import Engine
 from penstock._engine.hearing import hear
 from penstock._engine.lanes import Lanes
+from penstock._engine.pools import MENDER
 from penstock._engine.unit import Task
 from penstock._ops.awaited import AwaitedOp, Outcome
 from penstock._ops.block import Block
@@ -29,18 +32,26 @@ class EventLoop:
     """Runs the tasks of all async pools of an engine.
 
     The loop's thread may not block, so a thread of each pool waits in `engine.claim` and hands tasks over. It claims ahead of what can
-    be begun, so that each call that ends is followed by the next at once.
+    be begun, so that each call that ends is followed by the next at once. What policies do about an element that failed is done in a
+    thread of its own, which may wait, and be given up if it is stuck.
     """
 
     def __init__(self, engine: Engine) -> None:
-        """Prepare; `serve` and `claim` are the bodies of threads, which the executor starts."""
+        """Prepare; `serve`, `claim` and `mend` are the bodies of threads, which the executor starts."""
         self._engine = engine
         self._worker = WorkerContext(0)
+        self._broken: SimpleQueue[tuple[Task, Block, list[Outcome], int] | None] = SimpleQueue()
         self._pools = {pool: _Pool(engine, op) for pool, op in engine.awaited.items()}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Event | None = None
         self._opened = threading.Event()
         self._stopped = False
+
+    @property
+    def mends(self) -> bool:
+        """Tell whether a policy may do something about a call that fails."""
+        rescue = self._engine.rescue
+        return any(not isinstance(op.policy or rescue.policies.on_error, Raise) for op in self._engine.awaited.values())
 
     def serve(self) -> None:
         """Run the loop until `stop`; then cancel what is in flight and wait until it has ended."""
@@ -53,9 +64,14 @@ class EventLoop:
         self._opened.wait()
         hear(self._engine.broke, self._claim, pool)
 
+    def mend(self) -> None:
+        """Do what the policies say about elements that failed, until the engine stops or this thread is given up."""
+        hear(self._engine.broke, self._mend)
+
     def stop(self) -> None:
-        """Let `serve` and `claim` end. From any thread; a second call does nothing."""
+        """Let `serve`, `claim` and `mend` end. From any thread; a second call does nothing."""
         self._stopped = True
+        self._broken.put(None)
         for pool in self._pools.values():
             pool.lot.ring_all()
         if self._end is not None:
@@ -87,6 +103,7 @@ class EventLoop:
         import asyncio
 
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        self._engine.watch.enlist_loop([pool.lanes for pool in self._pools.values()], self._call)
         self._opened.set()
         if not self._stopped:  # `stop` sets it before it looks for the loop: one of the two sees the other
             await self._end.wait()
@@ -108,13 +125,41 @@ class EventLoop:
             return  # the loop has ended
 
     def _begin(self, pool: _Pool, task: Task, block: Block | None) -> None:
+        unit = task.unit
+        assert unit is not None
+        stalls = unit.stalled.get((task.stage, task.begin)) if unit.single else None
+        if block is not None and (unit.dead or stalls):
+            pool.lanes.pass_over(len(block))
+            if stalls:  # it is not called again
+                self._book(task, block, [Outcome(None, stalls[0].error, stalls[0].worker)], 0)
+            return
         if block is None or not len(block):
             self._engine.book_awaited(task, block, (), 0, self._worker)
             return
-        pool.lanes.add(block, partial(self._book, task, block))
+        pool.lanes.add(block, partial(self._book, task, block), task)
 
     def _book(self, task: Task, block: Block, outcomes: list[Outcome], busy_ns: int) -> None:
-        self._engine.book_awaited(task, block, outcomes, busy_ns, self._worker)
+        op = self._engine.awaited_by(task)
+        failed = None if op is None else failed_call(op, outcomes)
+        if failed is not None and self._engine.rescue.cares(failed):  # elements are run again, or others, and waited for
+            self._broken.put((task, block, outcomes, busy_ns))
+        else:
+            self._engine.book_awaited(task, block, outcomes, busy_ns, self._worker)
+
+    def _mend(self) -> None:
+        worker = WorkerContext(0)
+        post = self._engine.watch.enlist(MENDER, worker)
+        while not post.replaced:
+            job = self._broken.get()
+            if job is None:
+                self._broken.put(None)  # for the next one of those that were given up
+                return
+            if not self._stopped:
+                post.begin(job[0])
+                self._engine.book_awaited(*job, worker)
+            if not post.replaced:
+                post.end()
+            del job
 
 
 class _Pool:
@@ -127,7 +172,7 @@ class _Pool:
         self._name = op.name
         self._most_ahead = op.concurrency
         self._cpu_ns = 0
-        self.lanes = Lanes(op, engine.broke, on_begin=self._begun, on_end=self._ended)
+        self.lanes = Lanes(op, engine.broke, on_begin=self._begun, on_end=self._ended, clock=engine.watch.clock)
         self.lot = ParkingLot()
         self.num_claimed = 0  # by the claiming thread; `lanes.num_started` by the loop's: no counter has two writers
 

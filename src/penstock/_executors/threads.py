@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from penstock._engine.engine import Engine
+from penstock._engine.pools import MENDER
 from penstock._engine.worker import work
 from penstock._executors.event_loop import EventLoop
 
 __all__ = ["ThreadsExecutor"]
 
-_EVENT_LOOP = "penstock-event-loop"
+_EVENT_LOOP, _MENDER = "penstock-event-loop", f"penstock-{MENDER}-0"
 
 
 class ThreadsExecutor:
@@ -48,6 +49,8 @@ class ThreadsExecutor:
         engine, loop = self._engine, self._loop
         if loop is not None:
             yield _EVENT_LOOP, loop.serve
+            if loop.mends:
+                yield _MENDER, loop.mend
         for pool, size in engine.pools.items():
             if loop is not None and pool in engine.awaited:
                 yield f"penstock-{pool}-claim", partial(loop.claim, pool)
@@ -56,8 +59,19 @@ class ThreadsExecutor:
                 yield f"penstock-{pool}-{index}", partial(work, engine, pool, index)
 
     def wait(self) -> None:
-        """Block until there may be something to take."""
+        """Block until there may be something to take; start workers in the place of those that are stuck.
+
+        Raises:
+            RuntimeError: the system refuses more threads.
+        """
         self._engine.wait()
+        for pool, index in self._engine.vacancies():
+            name = f"penstock-{pool}-{index}"
+            number = sum(thread.name.partition("+")[0] == name for thread in self._threads)
+            body = self._loop.mend if self._loop is not None and pool == MENDER else partial(work, self._engine, pool, index)
+            thread = threading.Thread(target=body, name=f"{name}+{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def join(self, grace_period_s: float) -> list[str]:
         """Wait for the workers to end, all of them together at most `grace_period_s`; return the names of those still alive."""

@@ -43,6 +43,7 @@ class ElementFailed(Exception):
         self.whole = whole  # the block failed as one: which element it was is not known
         self.inner: tuple[int, int] | None = None  # step, and number among the elements that its input gave
         self.key: tuple[int, int, int] | None = None
+        self.stalled = False  # it did not fail, it did not end
 
     def moved(self, offset: int) -> ElementFailed:
         """Return the same failure at another offset, as the block of a parent counts."""
@@ -134,6 +135,10 @@ class Block:
         """Iterate over the elements so that `begun` tells how far it is. Free of cost per element: a list's iterator knows what is left."""
         self._progress = left = iter(self.rows())
         return left
+
+    def key_of(self, offset: int) -> tuple[int, int, int]:
+        """Return the key of one element."""
+        return int(self.epochs[offset]), int(self.indices[offset]), int(self.lanes[offset])
 
     @property
     def begun(self) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -96,9 +97,16 @@ class WorkerContext:
         origins: behind a filter or flat_map, the input offset of each element of the block.
         finishing: whether the block holds batches of the unit, not rows of the task.
         began: (time run, CPU time of the thread) at the begin of the task, in ns; None before it.
+        piece: the rows (begin, end) of the unit that are being computed; with `finishing` its items.
+        stand_in: computing a replacement, how many places further on it stands.
+        without: what is left out of what the piece gives.
+        step: behind a flat_map, the number of the filter, flat_map or map of a run of them; else None.
     """
 
-    __slots__ = ("_generators", "_packed", "_scratch", "began", "block", "finishing", "index", "operator", "origins")
+    __slots__ = (
+        "_generators", "_packed", "_scratch", "began", "block", "finishing", "index", "operator", "origins", "piece", "stand_in", "step",
+        "without",
+    )  # fmt: skip
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -114,11 +122,49 @@ class WorkerContext:
         self.operator: Any = None
         self.origins: Ints | None = None
         self.finishing = False
+        self.piece: tuple[int, int] | None = None
+        self.without: tuple[tuple[int, ...], ...] = ()
+        self.stand_in = 0
+        self.step: int | None = None
 
-    def place(self) -> tuple[int, int, int | None, bool]:
+    def begin(self, piece: tuple[int, int] | None, without: Sequence[tuple[int, ...]] = (), stand_in: int = 0) -> None:
+        """Note the rows, or items, of the unit that are computed next."""
+        self.block = self.operator = self.origins = None
+        self.piece, self.without, self.stand_in, self.step = piece, tuple(without), stand_in, None
+
+    def place(self) -> tuple[int, int, int | None, bool, tuple[int, int] | None]:
         """Return where the worker is: another value means that it has moved on. From any thread."""
         block = self.block
-        return id(block), id(self.operator), None if block is None else block.begun, self.finishing
+        return id(block), id(self.operator), None if block is None else block.begun, self.finishing, self.piece
+
+    def inner(self) -> tuple[tuple[int, int], tuple[int, int, int]] | None:
+        """Return (step, number among those that its input gave) and the key of the element that the worker is with.
+
+        None where an input gives one element, or when it is not known. From any thread.
+        """
+        block, origins, step = self.block, self.origins, self.step
+        begun = None if block is None else block.begun
+        if block is None or origins is None or step is None or begun is None or begun >= len(origins):
+            return None
+        return (step, begun - int(np.searchsorted(origins, origins[begun]))), block.key_of(begun)
+
+    def row(self) -> int | None:
+        """Return the row, or item, of the unit that the worker is with; None when that is not known. From any thread.
+
+        It is not known inside a whole column, or a branch, where rows are others or all at once.
+        """
+        piece, block, origins = self.piece, self.block, self.origins
+        if piece is None:
+            return None
+        begin, end = piece
+        if end - begin == 1:
+            return begin
+        begun = None if block is None else block.begun
+        if block is None or begun is None or (begun == 0 and block.reading):  # the source may read all of them at once
+            return None
+        if origins is not None:
+            return begin + int(origins[begun]) if begun < len(origins) else None
+        return begin + begun if len(block) == end - begin else None
 
     def scratch(self, owner: int, step: int) -> Scratch:
         """Return the scratch memory of one step of one operator."""

@@ -1,0 +1,65 @@
+"""A unit that is begun anew because an element of it does not end. Pure.
+
+A worker that is stuck in a user's function cannot be taken out of it. It is left behind with its unit, whose buffers are its own as long as
+it holds them; everything of the unit is computed again in another one, around the element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from penstock._engine.unit import Levels, Unit
+from penstock._ops.block import ElementFailed
+
+__all__ = ["living", "renewed", "stalls_at"]
+
+
+def stalls_at(unit: Unit, stage: int, row: int) -> Callable[[Sequence[tuple[int, ...]]], ElementFailed | None]:
+    """Return what says whether a row, without some of the elements that it gives, is known not to end: as the failure that it counts as."""
+    stalls = {stall.without: stall for stall in reversed(unit.stalled.get((stage, row), ())) if not stall.stand_in}
+
+    def failed(without: Sequence[tuple[int, ...]]) -> ElementFailed | None:
+        stall = stalls.get(tuple(without))
+        if stall is None:
+            return None
+        out = ElementFailed(0, stall.stage, stall.error, stall.policy)
+        out.inner, out.key, out.stalled = stall.inner, stall.key, True
+        return out
+
+    return failed
+
+
+def living(unit: Unit) -> Unit:
+    """Return the unit that stands in the place of one now, perhaps itself."""
+    while unit.heir is not None:
+        unit = unit.heir
+    return unit
+
+
+def renewed(unit: Unit, levels: Levels) -> Unit:
+    """Give a unit up; return one with the same rows, of which nothing is done. One row is a task: the next stall then names its row."""
+    given = unit.given
+    heir = replace(
+        unit,
+        levels=levels,
+        given=None if given is None else given.select(slice(0, len(given))),
+        rows=None,
+        parts={},
+        claimed=0,
+        done=[],
+        num_done=0,
+        limit=-1,
+        failure=None,
+        cost_ns=0,
+        finishing=False,
+        result=None,
+        leased=False,
+        mishaps=[],
+        single=True,
+        stalled={place: list(stalls) for place, stalls in unit.stalled.items()},
+    )
+    unit.dead, unit.heir = True, heir
+    if unit.failure is not None:  # it has been told of
+        heir.fail(unit.failure)
+    return heir

@@ -1,0 +1,153 @@
+"""The watch looks at the calls of a real event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import penstock as ps
+from penstock._engine.calls import LoopWatch
+from penstock._engine.flow import Flow
+from penstock._engine.lanes import Lanes
+from penstock._engine.lower import lower
+from penstock._engine.private_loop import gather_alone
+from penstock._engine.stall import RunClock
+from penstock._engine.unit import Token
+from penstock._ops.awaited import AwaitedOp
+from penstock._ops.block import Block
+
+MS = 1_000_000
+LIMIT_S = 30.0
+
+
+class Loop:
+    """An event loop in a thread, with calls of `fn` in flight, looked at by hand."""
+
+    def __init__(self, fn: Any, count: int) -> None:
+        self.fn, self.count, self.answers, self.deaf = fn, count, True, False
+        self.clock = RunClock(10**18)
+        self.there = threading.Event()
+        self.thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        self.ran_ns = 0
+
+    async def _serve(self) -> None:
+        def wrong(error: BaseException) -> None:
+            raise AssertionError from error
+
+        self.loop, self.end = asyncio.get_running_loop(), asyncio.Event()
+        self.lanes = Lanes(AwaitedOp(self.fn, "fetch", 0, 0, False, self.count, gather_alone), wrong, clock=self.clock)
+        self.watch = LoopWatch([self.lanes], self._ask)
+        numbers = np.arange(self.count)
+        self.lanes.add(Block(0 * numbers, numbers, numbers.astype(np.uint64), rows=numbers.tolist()), lambda *_: None)
+        self.there.set()
+        await self.end.wait()
+        await self.lanes.cancel()
+
+    def _ask(self, function: Callable[[], None]) -> None:
+        if not self.deaf:
+            self.loop.call_soon_threadsafe(function)
+
+    def __enter__(self) -> Loop:
+        self.thread.start()
+        assert self.there.wait(LIMIT_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.loop.call_soon_threadsafe(self.end.set)
+        self.thread.join(LIMIT_S)
+        assert not self.thread.is_alive()
+
+    def look(self, elapsed_ns: int = 20 * MS) -> bool:
+        """Look once, as if so much time had gone by; a loop that is not blocked has answered the look before."""
+        if self.answers:
+            answered = threading.Event()
+            self._ask(answered.set)
+            assert answered.wait(LIMIT_S)
+        self.ran_ns = max(self.ran_ns, self.clock.tick(time.perf_counter_ns())) + elapsed_ns
+        assert self.watch.queued_ns >= 0
+        return self.watch.observe(self.ran_ns, elapsed_ns, 0)
+
+    def facts(self, timeout_ns: int) -> Any:
+        flow = Flow(lower(ps.from_source(range(9))._root), 1, 1 << 20, Token((0, 0)))
+        return self.watch.facts(flow, self.ran_ns, timeout_ns)
+
+
+async def for_ever(_: int) -> None:
+    await asyncio.Event().wait()
+
+
+def test_calls_grow_old_while_the_loop_goes_round() -> None:
+    with Loop(for_ever, 6) as loop:
+        assert loop.look()  # they began
+        assert not loop.look()
+        assert loop.watch.busy
+        assert loop.watch.overdue(30 * MS)
+        assert not loop.watch.overdue(30 * MS)  # said once
+        while not loop.watch.overdue(30 * MS):
+            assert not loop.look()
+        facts, more, late = loop.facts(30 * MS)
+    assert [(fact.index, fact.stage, fact.call, fact.stuck, fact.blocks) for fact in facts] == [
+        (lane, "fetch", True, True, False) for lane in range(4)
+    ]
+    assert facts[0].element == "an element"  # the engine has claimed none here
+    assert facts[0].stack[0].function == "for_ever"
+    assert facts[0].stack[-1].function == "Event.wait"
+    assert facts[0].lasted_s >= 0.06
+    assert (more, late) == (2, 2)
+    assert not loop.watch.busy
+
+
+def test_a_call_that_blocks_the_loop_is_told_from_those_that_wait() -> None:
+    there, go = threading.Event(), threading.Event()
+
+    async def block(number: int) -> None:
+        if number == 1:
+            there.set()
+            go.wait()
+        await asyncio.Event().wait()
+
+    with Loop(block, 3) as loop:
+        assert there.wait(LIMIT_S)
+        loop.answers = False
+        for _ in range(4):
+            loop.look()
+        assert loop.watch.overdue(50 * MS)
+        facts, more, late = loop.facts(50 * MS)
+        go.set()
+    assert [(fact.index, fact.blocks, fact.stuck) for fact in facts] == [(1, True, True), (0, False, False), (2, False, False)]
+    assert facts[0].stack[0].function.endswith("<locals>.block")
+    assert facts[0].stack[0].text == "go.wait()"
+    assert (more, late) == (0, 0)
+
+
+def test_something_else_that_blocks_the_loop_is_named_as_none_of_the_calls() -> None:
+    there, go = threading.Event(), threading.Event()
+
+    def block() -> None:
+        there.set()
+        go.wait()
+
+    with Loop(for_ever, 1) as loop:
+        loop.loop.call_soon_threadsafe(block)
+        assert there.wait(LIMIT_S)
+        loop.answers = False
+        for _ in range(4):
+            loop.look()
+        (first, second), _, _ = loop.facts(50 * MS)
+        go.set()
+    assert (first.stage, first.element, first.blocks, first.stack[0].text) == ("", "none of the calls of the feed", True, "go.wait()")
+    assert (second.stage, second.stuck) == ("fetch", False)
+
+
+def test_a_loop_that_answers_late_because_it_got_no_cpu_is_not_held_up() -> None:
+    with Loop(for_ever, 1) as loop:
+        loop.answers, loop.deaf = False, True  # nothing reaches it
+        for _ in range(4):
+            loop.look()
+        facts, _, _ = loop.facts(50 * MS)
+    assert [(fact.blocks, fact.stuck) for fact in facts] == [(False, True)]

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import numpy as np
+
+import penstock as ps
+from penstock._engine.flow import Flow
+from penstock._engine.lower import lower
+from penstock._engine.pools import READER, SHARED
+from penstock._engine.posts import Post
+from penstock._engine.unit import Task, Token
+from penstock._engine.whereabouts import call_of, element_of, pool_words, stage_of
+from penstock._ops.block import Block
+from penstock._ops.worker import WorkerContext
+
+
+def block_of(count: int) -> Block:
+    numbers = np.arange(count)
+    return Block(0 * numbers, numbers, numbers.astype(np.uint64), rows=numbers.tolist())
+
+
+def claimed() -> tuple[Flow, Task]:
+    flow = Flow(lower(ps.from_source(range(9)).map(abs, name="m").batch(9)._root), 1, 1 << 20, Token((0, 0)))
+    task = flow.next_task(SHARED, 0)
+    assert task is not None
+    return flow, task
+
+
+def test_a_worker_is_with_an_element_or_among_several() -> None:
+    flow, task = claimed()
+    task = task._replace(begin=0, end=1)
+    assert task.unit is not None
+    post = Post(SHARED, WorkerContext(0))
+    assert stage_of(flow, post, task) == "read+m"
+    assert element_of(flow, post, task) == "element epoch 0 index 0 (element 0 of range)"
+    assert element_of(flow, post, task._replace(end=5)) == "one of 5 elements from epoch 0 index 0 (element 0 of range) on"
+    task.unit.levels = []
+    assert element_of(flow, post, task) == "element an element that is not wanted any more"
+
+
+def test_the_element_of_a_call_is_that_of_its_input() -> None:
+    flow, task = claimed()
+    block = block_of(4)
+    assert call_of(flow, task, block, 3) == "element epoch 0 index 3 (element 3 of range)"
+    block.origins = np.array([0, 2, 2, 5])
+    assert call_of(flow, task, block, 2) == "element epoch 0 index 2 (element 2 of range)"
+    assert call_of(flow, None, block, 2) == "an element"
+
+
+def test_pools_have_words() -> None:
+    flow = Flow(lower(ps.from_generator(lambda: iter("ab")).map(abs, name="own", concurrency=2)._root), 1, 1 << 20, Token((0, 0)))
+    words = [pool_words(flow, pool) for pool in (SHARED, READER, "0.1" if "0.1" in flow.pools else "0.0")]
+    assert words == ["shared workers", "readers of the generator", "workers of stage 'own'"]
