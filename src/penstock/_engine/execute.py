@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from penstock._engine.ahead import all_written, taken_out
+from penstock._engine.joining import concatenated, join, joined
 from penstock._engine.program import SegmentPlan
 from penstock._engine.rescue import GONE, MOST_REPLACEMENTS, RAISING, Case, Rescue, in_pieces, mended
 from penstock._engine.sifting import Without, sift
@@ -36,6 +38,8 @@ def run_task(plan: SegmentPlan, task: Task, worker: WorkerContext, rescue: Rescu
     unit = task.unit
     assert unit is not None
     rows, given = unit.rows, unit.given  # before looking at `finishing`: who finishes the unit takes them away
+    if unit.whole:
+        return None, task.end, None  # its rows are written already
     if unit.finishing:
         return None, task.begin, None  # a row before these failed, and the unit was finished without them
     job = _Job(plan, task, given, rows, worker, rescue)
@@ -46,7 +50,7 @@ def run_task(plan: SegmentPlan, task: Task, worker: WorkerContext, rescue: Rescu
         raise
     if task.stage == len(plan.stages) - 1 or end == task.begin:
         return None, end, failure
-    return _joined(task, [(begin, block) for begin, block in blocks if block is not None]), end, failure
+    return joined(task, [(begin, block) for begin, block in blocks if block is not None]), end, failure
 
 
 def _forget(unit: Unit, task: Task) -> None:
@@ -54,22 +58,6 @@ def _forget(unit: Unit, task: Task) -> None:
     for begin in [begin for begin in unit.parts if task.begin <= begin < task.end]:
         del unit.parts[begin]
     unit.mishaps[:] = [mishap for mishap in unit.mishaps if not task.begin <= mishap.row < task.end]
-
-
-def _joined(task: Task, blocks: list[tuple[int, Block]]) -> Block:
-    """Put the pieces of a task together for the next stage; rows that were left out show in the origins."""
-    if not blocks:
-        none = np.empty(0, np.int64)
-        out = Block(none, none, none.astype(np.uint64), rows=[])
-        out.origins = none
-        return out
-    if len(blocks) == 1 and blocks[0][0] == task.begin:
-        return blocks[0][1]
-    joined = _concatenated([block for _, block in blocks])
-    assert joined is not None
-    origins = [np.arange(len(block), dtype=np.int64) if block.origins is None else block.origins for _, block in blocks]
-    joined.origins = np.concatenate([part + (begin - task.begin) for part, (begin, _) in zip(origins, blocks, strict=True)])
-    return joined
 
 
 class _Job(NamedTuple):
@@ -92,7 +80,7 @@ class _Job(NamedTuple):
         """Return the rows that are known to have failed in this stage before the state was saved."""
         unit, stage = self.task.unit, self.task.stage
         assert unit is not None
-        if not unit.known or self.rows is not None:
+        if not unit.known or (self.rows is not None and not unit.ahead):
             return ()
         return [row for row, some in unit.known.items() if any((one.inner[0] if one.inner else 0) == stage for one in some)]
 
@@ -100,7 +88,8 @@ class _Job(NamedTuple):
         """Say what stands for a row that failed, or is known to have failed before the state was saved."""
         unit, stage = self.task.unit, self.task.stage
         assert unit is not None
-        known = [one for one in unit.known.get(row, ()) if (one.inner[0] if one.inner else 0) == stage] if self.rows is None else []
+        known = [one for one in unit.known.get(row, ()) if (one.inner[0] if one.inner else 0) == stage]
+        known = known if self.rows is None or unit.ahead else []
         whole = next((one for one in known if not one.inner), None)
         if whole is not None and failed is None:
             if not whole.how:
@@ -200,13 +189,16 @@ def _run_rows(plan: SegmentPlan, task: Task, block: Block, rows: Rows | None, wo
     levels = _levels(plan, task, block) if operators else []
     last = task.stage == len(plan.stages) - 1
     worker.block, worker.operator, worker.origins = block, None, block.origins
-    if last and rows is not None:
+    if last and rows is not None and block.origins is None:
+        keys, count = block, len(block)
         if operators and hasattr(operators[-1], "up_into"):
             block = climb(operators[:-1], block, levels[:-1], worker)
             worker.block, worker.operator = block, operators[-1]
             cast(WritesRows, operators[-1]).up_into(block, worker, rows, task.begin)
         else:
             rows.put_block(task.begin, climb(operators, block, levels, worker))
+        if unit.ahead:
+            unit.parts[task.begin] = Block(keys.epochs, keys.indices, keys.lanes), np.arange(task.begin, task.begin + count)
         return None
     origins = block.origins
     try:
@@ -219,7 +211,11 @@ def _run_rows(plan: SegmentPlan, task: Task, block: Block, rows: Rows | None, wo
     block.origins = origins
     if not last:
         return block
-    unit.parts[task.begin] = (block, (np.arange(len(block), dtype=np.int64) if origins is None else origins) + task.begin)
+    places = (np.arange(len(block), dtype=np.int64) if origins is None else origins) + task.begin
+    if rows is not None:
+        for row, element in zip(places.tolist(), block.rows(), strict=True):
+            rows.put(row, element)
+    unit.parts[task.begin] = block, places
     return None
 
 
@@ -266,8 +262,13 @@ def finish_unit(plan: SegmentPlan, unit: Unit, worker: WorkerContext, rescue: Re
     count = unit.good_items()
     if failure is not None:
         failure = failure._replace(at=unit.item_of(failure.at))
+    if unit.ahead and unit.rows is not None:
+        result = all_written(unit)
+        if result is not None:
+            return result, None
+        unit.parts = taken_out(unit)
     if unit.rows is None:
-        return _join(unit, count), failure
+        return join(unit, count), failure
     try:
         batches = unit.rows.finish(count)
     except ElementFailed as failed:
@@ -305,7 +306,7 @@ def _run_top(
     parts, end, failed = in_pieces(0, len(batches), unit.known, run, treat)
     if failed is not None:
         failure = failed._replace(at=end)
-    block = _concatenated([part for _, (part, _) in parts])
+    block = concatenated([part for _, (part, _) in parts])
     origins = [origin + begin for begin, (_, part) in parts for origin in part.tolist()]
     items = block.rows() if block is not None else []
     return Result(items, None if origins == list(range(end)) else origins, block), failure
@@ -358,37 +359,3 @@ def _keyed(unit: Unit, batches: list[Any], begin: int, end: int) -> Block:
     first = np.concatenate([[0], np.cumsum(unit.sizes)[:-1]])[here].astype(np.int64)
     given = unit.given
     return Block(given.epochs[first], given.indices[first], given.lanes[first], rows=batches[here])
-
-
-def _join(unit: Unit, count: int) -> Result:
-    """Put the parts of a unit without a batch in order, and leave out what lies behind a failure."""
-    items: list[Any] = []
-    origins: list[int] = []
-    blocks: list[Block] = []
-    for begin in sorted(unit.parts):
-        block, part = unit.parts[begin]
-        if begin >= count:
-            break
-        if len(part) and int(part[-1]) >= count:
-            keep = int(np.searchsorted(part, count))
-            block, part = block.select(slice(0, keep)), part[:keep]
-        items.extend(block.rows())
-        origins.extend(part.tolist())
-        blocks.append(block)
-    unit.parts = {}
-    one_to_one = len(items) == count and origins == list(range(count))
-    return Result(items, None if one_to_one else origins, _concatenated(blocks))
-
-
-def _concatenated(blocks: list[Block]) -> Block | None:
-    if len(blocks) == 1:
-        return blocks[0]
-    if not blocks:
-        return None
-    rows = [row for block in blocks for row in block.rows()]
-    return Block(
-        np.concatenate([block.epochs for block in blocks]),
-        np.concatenate([block.indices for block in blocks]),
-        np.concatenate([block.lanes for block in blocks]),
-        rows=rows,
-    )

@@ -9,6 +9,7 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from penstock._contracts.element import bytes_of
+from penstock._engine.ahead import passed_on, writing_ahead
 from penstock._engine.booking import ReadCount, booked_in_place, records_of, sequencers_of
 from penstock._engine.completion import Completion
 from penstock._engine.mishaps import Books, Mishap, Tally, merged
@@ -17,9 +18,7 @@ from penstock._engine.reader import Reader
 from penstock._engine.segment import Segment, given_unit
 from penstock._engine.sequencer import Sequenced, Sequencer
 from penstock._engine.tune import ActiveWorkers, UnitSize
-from penstock._engine.unit import Failure, Task, Token, Unit
-from penstock._order.arithmetic import INFINITE
-from penstock._order.folds import Passes, Taking
+from penstock._engine.unit import Counted, Failure, Task, Token, Unit
 from penstock._order.runs import Recording
 from penstock.errors import SourceError
 
@@ -37,8 +36,8 @@ class Ready(NamedTuple):
     """What the consumer takes: items in reverse order, with the token after each; or the end; or an error."""
 
     items: list[Any]
-    tokens: list[Token] | tuple[Token, int]
-    """One token per item, in the order of delivery; or the token before the first item, where positions count on by one."""
+    tokens: list[Token] | Counted
+    """The place behind each item, in the order of delivery."""
     end: bool
     error: Failure | None
 
@@ -57,7 +56,7 @@ class Flow:
 
     def __init__(self, program: Program, num_workers: int, memory_bytes: int, start: Token, *, ordered: bool | Recording = True) -> None:
         """Begin at the state `start`. Not `ordered`, elements go on as they are finished, or as they did in a recorded run."""
-        self.program = program
+        self.program = program = writing_ahead(program) if ordered is True else program
         self.num_workers = num_workers
         self.version = 0
         self.ready: deque[Ready] = deque()
@@ -66,11 +65,11 @@ class Flow:
         self.failures: list[Failure] = []
         self.active = ActiveWorkers(num_workers)
         self.pools = _pools(program)
-        passes = _num_passes(program)
+        passes = program.num_passes
         self.segments = [Segment(number, plan, passes, start) for number, plan in enumerate(program.segments)]
         for segment in self.segments:
             segment.units = UnitSize(memory_bytes // self._wanted_units())
-            segment.keeps_going = _may_cut(program)
+            segment.keeps_going = program.may_cut
         self.segments[0].loose = ordered is False
         if isinstance(ordered, Recording):
             self.segments[0].follow(ordered)
@@ -142,16 +141,25 @@ class Flow:
         """Tell whether the engine may hold one more unit of this segment."""
         if segment.opened - segment.lowest >= _WINDOW_UNITS:
             return False
-        if segment is not self.segments[-1]:
-            return self._room_within(segment)
-        in_flight = segment.opened - self._delivered_units()
+        last, pending = self.segments[-1], 0
+        if segment is not last:
+            if not self.leases(segment):
+                return self._room_within(segment)
+            pending = segment.opened - segment.committed + len(last.inbox)
+        elif segment.inbox and segment.inbox[0].whole:
+            return True  # its memory is in use already
+        in_flight = last.opened - self._delivered_units() + pending
         most = self._most_units()
         if in_flight >= most:
             return False
-        if self._live < most:
+        if self._live + pending < most:
             return True
         # The consumer keeps batches. They are its own; it still gets the next ones, in fresh buffers.
         return bool(self.waiting) and not self.ready and in_flight < most - 1
+
+    def leases(self, segment: Segment) -> bool:
+        """Tell whether a segment writes into the buffers that are delivered."""
+        return segment is self.segments[-1] or (segment.plan.ahead is not None and len(self.segments) == 2)
 
     def _room_within(self, segment: Segment) -> bool:
         """Bound the units of an inner segment, and how far they may run ahead of a slow one."""
@@ -179,9 +187,10 @@ class Flow:
 
     def _most_units(self) -> int:
         """Units of the last segment that may exist: finished, in work, or held by the consumer."""
+        leasing = [segment for segment in self.segments if self.leases(segment)]
         if self._unit_bytes == 0:
-            return max(_FEWEST_UNITS, self.segments[-1].wanted_units(1))  # of unknown size, but what is in flight was asked for
-        wanted = max(self._wanted_units(), self.segments[-1].wanted_units())
+            return max(_FEWEST_UNITS, *(one.wanted_units(1) for one in leasing))  # of unknown size, but what is in flight was asked for
+        wanted = max(self._wanted_units(), *(one.wanted_units() for one in leasing))
         return max(_FEWEST_UNITS, min(wanted, self._memory_bytes // self._unit_bytes))
 
     def _wanted_units(self) -> int:
@@ -192,7 +201,7 @@ class Flow:
         self.version += 1
         unit = task.unit
         assert unit is not None
-        if end > task.begin:
+        if end > task.begin and not unit.whole:
             segment.blocks[task.stage].observe(end - task.begin, wall_ns)
             if pool_of(segment, task.stage) == SHARED:
                 self.active.observe(end - task.begin, wall_ns, cpu_ns)
@@ -219,9 +228,9 @@ class Flow:
             unit.tail = tail
             segment.fail(unit)
         last = segment is self.segments[-1]
-        if segment.plan.batch is not None and unit.num_items:
+        if (segment.plan.batch is not None or unit.ahead) and unit.num_items:
             num_bytes = segment.guess.row_bytes * unit.num_rows if segment.guess is not None else 0
-            segment.units.observe(unit.num_items, unit.cost_ns, num_bytes)
+            segment.units.observe(unit.num_items // (unit.ahead or 1), unit.cost_ns, num_bytes)
             if last:
                 self._unit_bytes = max(1, num_bytes)
         elif unit.result is not None and unit.result.items:
@@ -281,6 +290,8 @@ class Flow:
         if self.log is not None and segment is self.segments[0] and unit.num_items:
             self.log.append((unit.pass_number, unit.first, unit.first + unit.good_count()))
         out = sequencer.take(unit)
+        if unit.leased and not last and not out.whole:
+            self._live += 1  # its buffer comes back when the next segment has copied what was in it
         if out.excess is not None:
             self.failures.append(out.excess)
             segment.fail(unit)
@@ -290,7 +301,7 @@ class Flow:
         if out.empty_pass and tail is None:
             tail = Failure(0, _empty_pass(), segment.plan.name, 0)
         if last:
-            values = [item.value for item in out.items]
+            values = out.items if out.whole else [item.value for item in out.items]
             if values or out.ends_pass or tail is not None:
                 self._deliver(Ready(values[::-1], out.tokens, out.ends_pass and tail is None, tail))
             return
@@ -301,8 +312,12 @@ class Flow:
             return
         following = self.segments[segment.number + 1]
         batched = following.plan.batch is not None
-        groups = out.items if batched else [[piece] for piece in out.items]
-        given = given_unit(groups, batched, out.tokens, unit.pass_number, 0)
+        groups = out.items if batched or out.whole else [[piece] for piece in out.items]
+        tokens = out.tokens
+        if out.whole or isinstance(tokens, Counted):
+            given = passed_on(unit, tokens)
+        else:
+            given = given_unit(groups, batched, tokens, unit.pass_number, 0)
         given.ends_pass = out.ends_pass
         given.pass_token = sequencer.start_of_next_pass(unit) if out.ends_pass else None
         if tail is not None:
@@ -371,21 +386,6 @@ def _pools(program: Program) -> dict[str, int]:
     if program.segments[0].stream is not None:
         pools[READER] = 1
     return pools
-
-
-def _may_cut(program: Program) -> bool:
-    """Tell whether a full `take` may end a pass early and ask for the next: an error behind it is then nobody's."""
-    return any(isinstance(fold, Taking) and fold.repeated for segment in program.segments for fold in segment.folds or ())
-
-
-def _num_passes(program: Program) -> float:
-    """Multiply the repeats that stand behind folds: so many passes of the source may be needed."""
-    passes: float = 1
-    for segment in program.segments:
-        for fold in segment.folds or ():
-            if isinstance(fold, Passes):
-                passes *= INFINITE if fold.count is None else fold.count
-    return passes
 
 
 def _empty_pass() -> SourceError:

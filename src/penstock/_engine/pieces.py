@@ -15,6 +15,8 @@ __all__ = ["bare", "helds_in", "pieces_by_input", "unwrapped", "weight_of"]
 
 def pieces_by_input(unit: Unit) -> list[list[Piece]]:
     """Return the pieces that each good item of the unit gave."""
+    if unit.whole and unit.ahead:
+        _take_out(unit)
     result = unit.result
     assert isinstance(result, Result)
     pieces = _pieces(result)
@@ -24,6 +26,13 @@ def pieces_by_input(unit: Unit) -> list[list[Piece]]:
     for origin, piece in zip(result.origins, pieces, strict=True):
         out[origin].append(piece)
     return out
+
+
+def _take_out(unit: Unit) -> None:
+    """Take all elements out of the batches that they were written into: the folds have others in mind."""
+    assert unit.rows is not None
+    assert isinstance(unit.result, Result)
+    unit.result, unit.rows, unit.whole = Result(unit.rows.elements(), None, unit.result.block), None, False
 
 
 def _pieces(result: Result) -> list[Piece]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock._engine.ahead import rows_ahead
 from penstock._engine.program import SegmentPlan
 from penstock._engine.tune import BlockSize, UnitSize, largest_block
 from penstock._engine.unit import NOTHING_DONE, Known, Levels, Record, Task, Token, Unit
@@ -50,6 +51,7 @@ class Segment:
         "_num_rows",
         "_opened_in",
         "_pass_number",
+        "_phase",
         "_positions",
         "_replay",
         "blocks",
@@ -109,6 +111,7 @@ class Segment:
         self._replay = 0, 0
         self._opened_in = start.source[0], 0
         self._num_rows = 0
+        self._phase = 0  # so many rows of an unfinished batch the folds will have when all open units have passed, if none loses more
         self._current: Unit | None = None
         self._positions = ChainOp(plan.leaf, tuple(op for stage in plan.stages for op in stage.operators)) if plan.leaf else None
 
@@ -140,6 +143,8 @@ class Segment:
             self._ends.append(unit.seq)
         if unit.num_rows:
             self._current = unit
+        if self.plan.ahead is not None:
+            self._phase = 0 if unit.ends_pass else (self._phase + unit.num_rows) % self.plan.ahead.batch_size
         self._num_rows += unit.num_rows
         return unit
 
@@ -173,8 +178,10 @@ class Segment:
     def _open_leaf(self) -> Unit:
         length = self.plan.length
         assert length is not None
-        wanted = self.units.items if self.plan.batch else min(self.blocks[0].rows(1 << 40, 1), self.most_rows)
-        border = self._next_run(length)
+        border, ahead = self._next_run(length), 0
+        wanted: float = self.units.items if self.plan.batch else min(self.blocks[0].rows(1 << 40, 1), self.most_rows)
+        if self.plan.ahead is not None:
+            wanted, ahead = rows_ahead(self.plan, self._phase, self.units.items, border - self._next_item)
         count = 0 if self.cut_pass >= self._pass_number else int(min(wanted, border - self._next_item))
         first, pass_number, beyond = self._next_item, self._pass_number, self._done
         self._next_item += count
@@ -188,7 +195,7 @@ class Segment:
             self._pass_number, self._next_item, self._done = pass_number + 1, 0, NOTHING_DONE
             self.exhausted = self._pass_number >= self._num_passes
         unit = self._leaf_unit(pass_number, first, count, ends)
-        unit.beyond = beyond
+        unit.beyond, unit.ahead = beyond, ahead if count else 0
         self.opened += 1
         return unit
 
@@ -248,8 +255,9 @@ class Segment:
         if unit is None or unit.claimed >= unit.limit or (self.failed_seq is not None and unit.seq > self.failed_seq):
             return None
         begin = unit.claimed
-        split = num_workers if self.plan.batch is not None and unit.seq == 0 else 1
+        split = num_workers if (self.plan.batch is not None or unit.ahead) and unit.seq == 0 else 1
         end = begin + min(block.rows(unit.limit - begin, split) for block in self.blocks)  # what later stages take as it comes
+        end = unit.limit if unit.whole else end
         unit.claimed = end
         if end >= unit.limit:
             self._current = None
@@ -303,6 +311,8 @@ class Segment:
         del self.finished[unit.seq]
         self.committed += 1
         self.rows_open -= unit.num_rows
+        if self.plan.ahead is not None and not unit.whole and unit.result is not None and unit.pass_number == self._pass_number:
+            self._phase = (self._phase - (unit.num_items - len(unit.result.items))) % self.plan.ahead.batch_size
         if unit.ends_pass:
             self._ends.remove(unit.seq)
         self._gone.add(unit.seq)

@@ -13,7 +13,7 @@ from penstock._ops.rows import Rows
 from penstock._order.runs import Run
 from penstock.errors import StateUnavailable
 
-__all__ = ["NOTHING_DONE", "Done", "Failure", "Known", "Levels", "Note", "Piece", "Record", "Result", "Task", "Token", "Unit"]
+__all__ = ["NOTHING_DONE", "Counted", "Done", "Failure", "Known", "Levels", "Note", "Piece", "Record", "Result", "Task", "Token", "Unit"]
 
 Levels = list[tuple[Ints, Ints]]
 
@@ -97,6 +97,19 @@ class Token(NamedTuple):
     """What was skipped and replaced before."""
 
 
+class Counted(NamedTuple):
+    """The places behind the items of a unit, each `stride` positions of the source further than the one before."""
+
+    first: Token
+    """The place before the first item."""
+    stride: int = 1
+
+    def behind(self, count: int) -> Token:
+        """Return the place behind so many items."""
+        pass_number, position = self.first.source
+        return self.first._replace(source=(pass_number, position + count * self.stride))
+
+
 class Piece(NamedTuple):
     """An element behind a fold, with its key."""
 
@@ -127,6 +140,9 @@ class Unit:
 
     Attributes of what is read again after a resume: `known`, the items that were skipped or replaced before, and
     `num_replayed`, the number of items that were read before: the others among them may not fail.
+
+    Of rows that are written before the folds behind them have counted them: `ahead`, the rows of each batch (0 where that is not so), and
+    `whole`, whether all of them are there.
     """
 
     seq: int
@@ -138,7 +154,7 @@ class Unit:
     levels: Levels = field(default_factory=list)
     top_levels: Levels = field(default_factory=list)
     given: Block | None = None
-    tokens: list[Token] | None = None
+    tokens: list[Token] | Counted | None = None
     ends_pass: bool = False
     pass_token: Token | None = None
     tail: Failure | None = None
@@ -159,6 +175,8 @@ class Unit:
     mishaps: list[Mishap] = field(default_factory=list)
     known: dict[int, list[Known]] = field(default_factory=dict)
     num_replayed: int = 0
+    ahead: int = 0
+    whole: bool = False
 
     def __post_init__(self) -> None:
         self.limit = self.num_rows
@@ -200,7 +218,9 @@ class Unit:
 
     def token_after(self, item: int) -> Token:
         """Return the state that resumes right behind an item."""
-        return Token((self.pass_number, self.first + item + 1), (), self.beyond) if self.tokens is None else self.tokens[item]
+        if self.tokens is None:
+            return Token((self.pass_number, self.first + item + 1), (), self.beyond)
+        return self.tokens.behind(item + 1) if isinstance(self.tokens, Counted) else self.tokens[item]
 
 
 class Task(NamedTuple):

@@ -14,7 +14,7 @@ from penstock._contracts.policy import Policy
 from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
 from penstock._contracts.transform import Scratch
 
-__all__ = ["Block", "ElementFailed", "Ints", "Keys", "zeros"]
+__all__ = ["Block", "ElementFailed", "Ints", "Keys", "split", "zeros"]
 
 Ints = NDArray[np.int64]
 Keys = tuple[Ints, Ints, NDArray[np.uint64]]
@@ -125,7 +125,7 @@ class Block:
         """
         if self._rows is None:
             if self._columns is not None:
-                self._rows = _split(self._structure, self._columns)
+                self._rows = split(self._structure, self._columns)
             else:
                 self._rows = self._gather()
         return self._rows
@@ -169,7 +169,7 @@ class Block:
     def first(self) -> Any:
         """Return the first element of a columnar block, without the others."""
         if self._columns is not None:
-            return _split(self._structure, [column[:1] for column in self._columns])[0]
+            return split(self._structure, [column[:1] for column in self._columns])[0]
         return Block(self.epochs[:1], self.indices[:1], self.lanes[:1], source=self._source).rows()[0]
 
     @property
@@ -213,7 +213,8 @@ class Block:
         return rows
 
 
-def _split(structure: Structure, columns: Sequence[NDArray[Any]]) -> list[Any]:
+def split(structure: Structure, columns: Sequence[NDArray[Any]]) -> list[Any]:
+    """Return the elements that lie in arrays, one leaf each."""
     if structure is LEAF:
         return list(columns[0])
     if structure[0] == "dict" and all(child is LEAF for child in structure[2]):

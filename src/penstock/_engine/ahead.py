@@ -1,0 +1,92 @@
+"""Rows written into batches before the fold that counts them has seen them: nearly always none is missing, and then it was right. Pure.
+
+The folds behind a segment say which elements stand in which batch. Where elements come one to one and may only be left out, the guess is
+that none will be. If the guess fails, the rows of the unit go to the folds one by one, and later units are cut where batches begin again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from penstock._engine.program import Program, SegmentPlan
+from penstock._engine.unit import Counted, Result, Token, Unit
+from penstock._ops.block import Block, Ints
+from penstock._order.folds import Batching
+
+__all__ = ["all_written", "passed_on", "rows_ahead", "taken_out", "writing_ahead"]
+
+
+def writing_ahead(program: Program) -> Program:
+    """Let the first segment write rows into the batches of the second, if the fold between them makes batches of what is read in order."""
+    first, *rest = program.segments
+    if first.leaf is None or first.batch is not None or not first.folds or not isinstance(first.folds[0], Batching):
+        return program
+    if any(stage.sifts for stage in first.stages) or not rest:
+        return program
+    return replace(program, segments=(replace(first, ahead=rest[0].batch), *rest))
+
+
+def rows_ahead(plan: SegmentPlan, phase: int, num_batches: int, most: float) -> tuple[float, int]:
+    """Return how many of the next `most` rows make a unit, and its `ahead`.
+
+    Args:
+        plan: of the segment.
+        phase: so many rows of an unfinished batch will have been counted before them.
+        num_batches: how many batches a unit should have.
+        most: rows up to the end of the pass, or to what was delivered before.
+    """
+    assert plan.ahead is not None
+    size = plan.ahead.batch_size
+    if phase:
+        return min(size - phase, most), 0
+    whole = int(min(num_batches * size, most)) // size
+    return (whole * size, size) if whole else (most, 0)
+
+
+def all_written(unit: Unit) -> Result | None:
+    """Return the result of a unit that wrote ahead, all of whose wanted rows are done; None, and nothing is done, if one is missing."""
+    if unit.failure is not None or sum(len(rows) for _, rows in unit.parts.values()) != unit.num_rows:
+        return None
+    blocks = [unit.parts[begin][0] for begin in sorted(unit.parts)]
+    unit.parts = {}
+    unit.whole = True
+    return Result([], None, blocks[0] if len(blocks) == 1 else _keys_of(blocks))
+
+
+def taken_out(unit: Unit) -> dict[int, tuple[Block, Ints]]:
+    """Return the parts of a unit that wrote ahead with their elements, taken out of the batches again."""
+    assert unit.rows is not None
+    elements, unit.rows = unit.rows.elements(), None
+    return {begin: (block.with_rows([elements[row] for row in rows.tolist()]), rows) for begin, (block, rows) in unit.parts.items()}
+
+
+def passed_on(unit: Unit, tokens: list[Token] | Counted) -> Unit:
+    """Make the unit of the next segment of one that goes through the folds unchanged: its batches, or its elements."""
+    assert isinstance(unit.result, Result)
+    block = unit.result.block
+    assert block is not None
+    given = Block(block.epochs, block.indices, block.lanes, rows=None if unit.ahead else block.rows())
+    count = unit.num_rows // unit.ahead if unit.ahead else len(block)
+    return Unit(
+        seq=-1,
+        pass_number=unit.pass_number,
+        first=0,
+        sizes=[unit.ahead] * count if unit.ahead else None,
+        num_items=count,
+        num_rows=len(block),
+        given=given,
+        tokens=tokens,
+        rows=unit.rows,
+        whole=unit.ahead > 0,
+        leased=unit.leased and unit.ahead > 0,
+    )
+
+
+def _keys_of(blocks: list[Block]) -> Block:
+    return Block(
+        np.concatenate([block.epochs for block in blocks]),
+        np.concatenate([block.indices for block in blocks]),
+        np.concatenate([block.lanes for block in blocks]),
+    )
