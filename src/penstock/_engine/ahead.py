@@ -63,12 +63,13 @@ def taken_out(unit: Unit) -> dict[int, tuple[Block, Ints]]:
 
 
 def passed_on(unit: Unit, tokens: list[Token] | Counted) -> Unit:
-    """Make the unit of the next segment of one that goes through the folds unchanged: its batches, or its elements."""
+    """Make the unit of the next segment of one that goes through the folds unchanged: its batches, or its elements. It loses its rows."""
     assert isinstance(unit.result, Result)
     block = unit.result.block
     assert block is not None
     given = Block(block.epochs, block.indices, block.lanes, rows=None if unit.ahead else block.rows())
     count = unit.num_rows // unit.ahead if unit.ahead else len(block)
+    rows, unit.rows = unit.rows, None  # they know the unit by name: the one that made them must not hold them
     return Unit(
         seq=-1,
         pass_number=unit.pass_number,
@@ -78,7 +79,7 @@ def passed_on(unit: Unit, tokens: list[Token] | Counted) -> Unit:
         num_rows=len(block),
         given=given,
         tokens=tokens,
-        rows=unit.rows,
+        rows=rows,
         whole=unit.ahead > 0,
         leased=unit.leased and unit.ahead > 0,
     )
