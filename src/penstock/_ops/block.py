@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import length_hint
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import LEAF, Structure, unflatten
 from penstock._contracts.policy import Policy
-from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
+from penstock._contracts.source import ColumnSource, TransientSource
 from penstock._contracts.transform import Scratch
 
-__all__ = ["Block", "ElementFailed", "Ints", "Keys", "split", "zeros"]
+__all__ = ["Block", "ElementFailed", "Gathers", "Ints", "Keys", "split", "zeros"]
 
 Ints = NDArray[np.int64]
 Keys = tuple[Ints, Ints, NDArray[np.uint64]]
@@ -54,6 +54,13 @@ def zeros(count: int) -> NDArray[np.uint64]:
     return np.zeros(count, np.uint64)
 
 
+class Gathers(Protocol):
+    """What rows can be read from."""
+
+    def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
+        """Append one element per index; when one cannot be read, `len(rows)` tells which."""
+
+
 class Block:
     """Elements with their keys, as rows or as columns, or still to be gathered from an array source.
 
@@ -81,7 +88,7 @@ class Block:
         lanes: NDArray[np.uint64],
         *,
         rows: list[Any] | None = None,
-        source: IndexedSource | None = None,
+        source: Gathers | None = None,
         column_source: ColumnSource | None = None,
         transient: TransientSource | None = None,
         columns: tuple[Structure, list[NDArray[Any]]] | None = None,
