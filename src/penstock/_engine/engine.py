@@ -155,7 +155,7 @@ class Engine:
             return
         segment, unit = self._flow.segments[task.segment], task.unit
         assert unit is not None
-        if unit.rows is None and (unit.ahead or segment.plan.batch is not None) and task.stage == len(segment.plan.stages) - 1:
+        if unit.rows is None and task.stage == len(segment.plan.stages) - 1:
             self._open_rows(segment, unit)
         outcome = run_task(segment.plan, task, worker, self._rescue)
         end_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns() - begin_cpu
@@ -371,15 +371,15 @@ class Engine:
         with self._mutex:
             if unit.rows is not None or unit.finishing:
                 return
-            batch, is_last = segment.plan.ahead or segment.plan.batch, self._flow.leases(segment)
-            sizes = [unit.ahead] * (unit.num_rows // unit.ahead) if unit.ahead else unit.sizes
-            assert sizes is not None and batch is not None  # noqa: PT018 - for mypy
+            batches, is_last = segment.batches_of(unit), self._flow.leases(segment)
+            if batches is None:
+                return
 
             def allocate(leaves: Any) -> Any:
                 unit.leased = is_last
                 return (self._slots if is_last else self._inner_slots).lease(leaves).arrays(leaves)
 
-            unit.rows = Rows(sizes, segment.guess, allocate, partial(segment.name_of, unit), batch.collation, threading.Lock())
+            unit.rows = Rows(batches[0], segment.guess, allocate, partial(segment.name_of, unit), batches[1], threading.Lock())
 
     def _unchanged(self, seen: Mark) -> bool:
         return not self.stopping and self._mark() == seen

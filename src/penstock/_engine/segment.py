@@ -13,6 +13,7 @@ from penstock._engine.tune import BlockSize, UnitSize, largest_block
 from penstock._engine.unit import NOTHING_DONE, Known, Levels, Record, Task, Token, Unit
 from penstock._ops.block import Block
 from penstock._ops.branches import BranchesLeaf
+from penstock._ops.collation import Collation
 from penstock._ops.operator import ChainOp
 from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import batch_rows
@@ -319,6 +320,15 @@ class Segment:
         while self.lowest in self._gone:
             self._gone.remove(self.lowest)
             self.lowest += 1
+
+    def batches_of(self, unit: Unit) -> tuple[list[int], Collation] | None:
+        """Return the sizes and the collation of the batches that the last stage writes the unit's rows into; None when it keeps them."""
+        if unit.ahead and self.plan.ahead is not None:
+            return [unit.ahead] * (unit.num_rows // unit.ahead), self.plan.ahead.collation
+        if self.plan.batch is None:
+            return None
+        assert unit.sizes is not None
+        return unit.sizes, self.plan.batch.collation
 
     def where(self, unit: Unit, row: int) -> tuple[str, tuple[int, int]]:
         """Return where a row comes from, in words, and its key (epoch, index)."""
