@@ -23,3 +23,12 @@ def test_positions_that_count_on_by_one_need_one_token() -> None:
     hand.items.pop()
     hand.items.pop()
     assert hand.now() == (2, Token((2, 7)))
+
+
+def test_places_of_batches_count_on_by_their_elements() -> None:
+    hand = HandOver(["b", "a"], Counted(Token((2, 5)), 4), 2, 7, Token((2, 5)), FORM)
+    assert hand.now() == (7, Token((2, 5)))
+    hand.items.pop()
+    assert hand.now() == (8, Token((2, 9)))
+    hand.items.pop()
+    assert hand.now() == (9, Token((2, 13)))
