@@ -146,6 +146,8 @@ def test_only_batches_of_elements_that_are_read_in_order_are_written_ahead() -> 
     assert ahead(numbers().map(abs).batch(4))
     assert ahead(numbers().shuffle(seed=1).batch(4).map(len), skips=False)
     assert not ahead(numbers().map(abs))
+    assert not writing_ahead(lower(numbers().batch(4).map(len)._root, folded=True)).segments[0].direct
+    assert not writing_ahead(lower(numbers().batch(4).map(len, concurrency=2)._root, folded=True)).segments[0].direct
     assert not ahead(numbers().filter(bool).batch(4))
     assert not ahead(ps.from_generator(lambda: iter(range(9))).batch(4))
     assert not ahead(numbers().map(rows).bucket_by_length(len, [2], [4, 4]))
@@ -166,6 +168,9 @@ def test_a_unit_is_some_whole_batches_or_what_is_missing_of_one() -> None:
     assert rows_ahead(plan(), 1, 3, 2) == (2, 0)
 
 
+COUNTED = replace(plan(), direct=False)
+
+
 def written(missing: int | None = None) -> Unit:
     """Return a unit of two batches of two, written in two parts; a row may be missing."""
     unit = Unit(seq=0, pass_number=1, first=6, sizes=None, num_items=4, num_rows=4, ahead=2)
@@ -174,14 +179,14 @@ def written(missing: int | None = None) -> Unit:
         here = np.array([row for row in range(begin, end) if row != missing], np.int64)
         for row in here.tolist():
             unit.rows.put(row, 10 * row)
-        unit.parts[begin] = Block(np.full(len(here), 1), here + 6, np.zeros(len(here), np.uint64)), here
+        unit.keys[begin] = Block(np.full(len(here), 1), here + 6, np.zeros(len(here), np.uint64)), here
     return unit
 
 
 def test_a_unit_all_of_whose_rows_are_there_goes_on_with_its_batches() -> None:
     unit = written()
     rows = unit.rows
-    unit.result = all_written(unit)
+    unit.result = all_written(COUNTED, unit)
     assert unit.whole
     given = passed_on(unit, Counted(Token((1, 6)), 2))
     assert given.rows is rows
@@ -196,14 +201,29 @@ def test_a_unit_all_of_whose_rows_are_there_goes_on_with_its_batches() -> None:
 
 def test_a_unit_without_one_of_its_rows_gives_its_elements_back() -> None:
     unit = written(missing=1)
-    assert all_written(unit) is None
+    assert all_written(COUNTED, unit) is None
     assert not unit.whole
     parts = taken_out(unit)
     assert unit.rows is None
     assert [(block.rows(), rows.tolist()) for block, rows in parts.values()] == [([0, 20], [0, 2]), ([30], [3])]
     failed = written()
     failed.fail(Failure(2, ValueError(), "map", 0))
-    assert all_written(failed) is None
+    assert all_written(COUNTED, failed) is None
+
+
+def test_a_unit_goes_on_finished_where_its_batches_are_all_that_is_wanted() -> None:
+    assert plan().direct
+    unit = written()
+    unit.result = all_written(plan(), unit)
+    given = passed_on(unit, Counted(Token((1, 6)), 2))
+    assert given.result is not None
+    assert [batch.tolist() for batch in given.result.items] == [[0, 10], [20, 30]]
+    assert given.rows is unit.rows is None
+    uneven = written()
+    assert uneven.rows is not None
+    uneven.rows.put(3, "no number")
+    assert all_written(plan(), uneven) is None
+    assert [block.rows() for block, _ in taken_out(uneven).values()] == [[0, 10, 20], ["no number"]]
 
 
 def test_single_elements_go_on_as_they_are() -> None:

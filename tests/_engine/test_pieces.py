@@ -63,7 +63,8 @@ def test_a_batch_of_what_a_fold_held_is_unwrapped_part_by_part() -> None:
 
 
 def test_elements_that_were_written_ahead_are_taken_out_of_their_batches_for_folds_that_want_them_one_by_one() -> None:
-    unit = unit_with(Result([], None, block(2)))
+    unit = unit_with(Result([], None, None))
+    unit.keys[0] = block(2), range(2)
     unit.rows = Rows([2], None, lambda leaves: [np.empty(shape, dtype) for shape, dtype in leaves], str, Stack())
     unit.ahead, unit.whole = 2, True
     for row, element in enumerate("ab"):

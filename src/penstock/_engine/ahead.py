@@ -7,12 +7,13 @@ that none will be. If the guess fails, the rows of the unit go to the folds one 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from penstock._engine.program import Program, SegmentPlan
 from penstock._engine.unit import Counted, Result, Token, Unit
-from penstock._ops.block import Block, Ints
+from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._order.folds import Batching
 
 __all__ = ["all_written", "passed_on", "rows_ahead", "taken_out", "writing_ahead"]
@@ -25,7 +26,8 @@ def writing_ahead(program: Program) -> Program:
         return program
     if any(stage.sifts for stage in first.stages) or not rest:
         return program
-    return replace(program, segments=(replace(first, ahead=rest[0].batch), *rest))
+    direct = len(rest) == 1 and not rest[0].top
+    return replace(program, segments=(replace(first, ahead=rest[0].batch, direct=direct), *rest))
 
 
 def rows_ahead(plan: SegmentPlan, phase: int, num_batches: int, most: float) -> tuple[float, int]:
@@ -45,30 +47,48 @@ def rows_ahead(plan: SegmentPlan, phase: int, num_batches: int, most: float) -> 
     return (whole * size, size) if whole else (most, 0)
 
 
-def all_written(unit: Unit) -> Result | None:
-    """Return the result of a unit that wrote ahead, all of whose wanted rows are done; None, and nothing is done, if one is missing."""
-    if unit.failure is not None or sum(len(rows) for _, rows in unit.parts.values()) != unit.num_rows:
+def all_written(plan: SegmentPlan, unit: Unit) -> Result | None:
+    """Return the result of a unit that wrote ahead, all of whose wanted rows are done: its batches, where nothing else is to be done.
+
+    None, and nothing is done, if a row is missing, or if some do not fit each other: that is judged where they are counted.
+    """
+    if unit.failure is not None or sum(len(rows) for _, rows in unit.keys.values()) != unit.num_rows:
         return None
-    blocks = [unit.parts[begin][0] for begin in sorted(unit.parts)]
-    unit.parts = {}
+    batches: list[Any] = []
+    if plan.direct:
+        assert unit.rows is not None
+        try:
+            batches = unit.rows.finish(unit.num_rows // unit.ahead)
+        except ElementFailed:
+            return None
     unit.whole = True
-    return Result([], None, blocks[0] if len(blocks) == 1 else _keys_of(blocks))
+    return Result(batches, None, None)
 
 
 def taken_out(unit: Unit) -> dict[int, tuple[Block, Ints]]:
     """Return the parts of a unit that wrote ahead with their elements, taken out of the batches again."""
     assert unit.rows is not None
-    elements, unit.rows = unit.rows.elements(), None
-    return {begin: (block.with_rows([elements[row] for row in rows.tolist()]), rows) for begin, (block, rows) in unit.parts.items()}
+    elements, unit.rows, unit.whole = unit.rows.elements(), None, False
+    return {
+        begin: (block.with_rows([elements[row] for row in rows]), np.asarray(rows, np.int64)) for begin, (block, rows) in unit.keys.items()
+    }
 
 
 def passed_on(unit: Unit, tokens: list[Token] | Counted) -> Unit:
-    """Make the unit of the next segment of one that goes through the folds unchanged: its batches, or its elements. It loses its rows."""
+    """Make the unit of the next segment of one that goes through the folds unchanged: its batches, or its elements. It loses its rows.
+
+    Where nothing is to be done there, it is finished already.
+    """
     assert isinstance(unit.result, Result)
-    block = unit.result.block
-    assert block is not None
-    given = Block(block.epochs, block.indices, block.lanes, rows=None if unit.ahead else block.rows())
-    count = unit.num_rows // unit.ahead if unit.ahead else len(block)
+    block, done = unit.result.block, unit.ahead and unit.result.items
+    given: Block | None = None
+    if not unit.ahead:
+        assert block is not None
+        given = Block(block.epochs, block.indices, block.lanes, rows=block.rows())
+    elif not done:
+        given = _keys_of([unit.keys[begin][0] for begin in sorted(unit.keys)])
+    num_rows = unit.num_rows if unit.ahead else len(unit.result.items)
+    count = num_rows // (unit.ahead or 1)
     rows, unit.rows = unit.rows, None  # they know the unit by name: the one that made them must not hold them
     return Unit(
         seq=-1,
@@ -76,10 +96,11 @@ def passed_on(unit: Unit, tokens: list[Token] | Counted) -> Unit:
         first=0,
         sizes=[unit.ahead] * count if unit.ahead else None,
         num_items=count,
-        num_rows=len(block),
+        num_rows=num_rows,
         given=given,
         tokens=tokens,
-        rows=rows,
+        rows=None if done else rows,
+        result=unit.result if done else None,
         whole=unit.ahead > 0,
         leased=unit.leased and unit.ahead > 0,
     )

@@ -55,8 +55,9 @@ def run_task(plan: SegmentPlan, task: Task, worker: WorkerContext, rescue: Rescu
 
 def _forget(unit: Unit, task: Task) -> None:
     """Take back what an interrupted run left with the unit: it will be run again, perhaps in other pieces."""
-    for begin in [begin for begin in unit.parts if task.begin <= begin < task.end]:
-        del unit.parts[begin]
+    for parts in (unit.parts, unit.keys):
+        for begin in [begin for begin in parts if task.begin <= begin < task.end]:
+            del parts[begin]
     unit.mishaps[:] = [mishap for mishap in unit.mishaps if not task.begin <= mishap.row < task.end]
 
 
@@ -198,7 +199,7 @@ def _run_rows(plan: SegmentPlan, task: Task, block: Block, rows: Rows | None, wo
         else:
             rows.put_block(task.begin, climb(operators, block, levels, worker))
         if unit.ahead:
-            unit.parts[task.begin] = Block(keys.epochs, keys.indices, keys.lanes), np.arange(task.begin, task.begin + count)
+            unit.keys[task.begin] = Block(keys.epochs, keys.indices, keys.lanes), range(task.begin, task.begin + count)
         return None
     origins = block.origins
     try:
@@ -215,6 +216,8 @@ def _run_rows(plan: SegmentPlan, task: Task, block: Block, rows: Rows | None, wo
     if rows is not None:
         for row, element in zip(places.tolist(), block.rows(), strict=True):
             rows.put(row, element)
+        unit.keys[task.begin] = Block(block.epochs, block.indices, block.lanes), places
+        return None
     unit.parts[task.begin] = block, places
     return None
 
@@ -263,7 +266,7 @@ def finish_unit(plan: SegmentPlan, unit: Unit, worker: WorkerContext, rescue: Re
     if failure is not None:
         failure = failure._replace(at=unit.item_of(failure.at))
     if unit.ahead and unit.rows is not None:
-        result = all_written(unit)
+        result = all_written(plan, unit)
         if result is not None:
             return result, None
         unit.parts = taken_out(unit)

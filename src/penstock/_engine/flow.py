@@ -124,13 +124,19 @@ class Flow:
         if pool_of(segment, 0) != pool or self._blocked_by_next_stage(segment):
             return None
         while not segment.has_rows() and segment.can_open() and self._room(segment):
-            unit = segment.open()
-            if segment is self.segments[-1]:
-                self._live += 1
-            if unit.num_rows == 0:
-                self._close_unit(segment, unit)
+            if self._open(segment):
                 self._pump()
         return segment.next_rows(self.size_of(pool) if pool != SHARED else self.active.limit)
+
+    def _open(self, segment: Segment) -> bool:
+        """Open the next unit; if nothing is to be done in it, close it again and return True."""
+        unit = segment.open()
+        if segment is self.segments[-1]:
+            self._live += 1
+        if unit.num_rows and unit.result is None:
+            return False
+        self._close_unit(segment, unit)
+        return True
 
     def _blocked_by_next_stage(self, segment: Segment) -> bool:
         """Back-pressure between the stages of a segment: a bounded number of blocks waits for the second one."""
@@ -231,7 +237,7 @@ class Flow:
         if (segment.plan.batch is not None or unit.ahead) and unit.num_items:
             num_bytes = segment.guess.row_bytes * unit.num_rows if segment.guess is not None else 0
             segment.units.observe(unit.num_items // (unit.ahead or 1), unit.cost_ns, num_bytes)
-            if last:
+            if last or (segment.plan.direct and unit.ahead):
                 self._unit_bytes = max(1, num_bytes)
         elif unit.result is not None and unit.result.items:
             # Elements that are delivered one by one: the first of a unit stands for the others.
@@ -323,6 +329,8 @@ class Flow:
         if tail is not None:
             given.inherited = tail._replace(at=len(groups))
         following.inbox.append(given)
+        while following.can_open() and following.inbox[0].result is not None:
+            self._open(following)  # the next claim need not do it
 
     def _deliver(self, ready: Ready) -> None:
         if ready.end or ready.error is not None:

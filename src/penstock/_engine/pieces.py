@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from penstock._engine.ahead import taken_out
+from penstock._engine.joining import join
 from penstock._engine.unit import Piece, Result, Unit
 from penstock._ops.weigh import Gathered, Weighed
 from penstock._order.chain import Held
@@ -30,9 +32,8 @@ def pieces_by_input(unit: Unit) -> list[list[Piece]]:
 
 def _take_out(unit: Unit) -> None:
     """Take all elements out of the batches that they were written into: the folds have others in mind."""
-    assert unit.rows is not None
-    assert isinstance(unit.result, Result)
-    unit.result, unit.rows, unit.whole = Result(unit.rows.elements(), None, unit.result.block), None, False
+    unit.parts = taken_out(unit)
+    unit.result = join(unit, unit.num_items)
 
 
 def _pieces(result: Result) -> list[Piece]:

@@ -74,6 +74,7 @@ class SegmentPlan:
         top: operators above the batch; sifts only at their end.
         folds: the sequencer at the end, or None to deliver.
         ahead: the batch of the next segment, when rows are written into it before the folds have counted them.
+        direct: whether the next segment is the last one and does nothing but make these batches.
         concurrency: of the whole segment; None means the shared workers.
     """
 
@@ -85,6 +86,7 @@ class SegmentPlan:
     top: tuple[Operator | Sift, ...] = ()
     folds: tuple[Fold, ...] | None = None
     ahead: BatchPlan | None = None
+    direct: bool = False
 
     @property
     def one_to_one(self) -> bool:

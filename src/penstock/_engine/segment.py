@@ -142,7 +142,7 @@ class Segment:
             self._note_replayed(unit)
         if unit.ends_pass:
             self._ends.append(unit.seq)
-        if unit.num_rows:
+        if unit.num_rows and unit.result is None:
             self._current = unit
         if self.plan.ahead is not None:
             self._phase = 0 if unit.ends_pass else (self._phase + unit.num_rows) % self.plan.ahead.batch_size

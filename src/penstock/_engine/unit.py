@@ -142,7 +142,7 @@ class Unit:
     `num_replayed`, the number of items that were read before: the others among them may not fail.
 
     Of rows that are written before the folds behind them have counted them: `ahead`, the rows of each batch (0 where that is not so), and
-    `whole`, whether all of them are there.
+    `whole`, whether all of them are there, and `keys` of those that were written, from each first row on, without elements.
     """
 
     seq: int
@@ -177,6 +177,7 @@ class Unit:
     num_replayed: int = 0
     ahead: int = 0
     whole: bool = False
+    keys: dict[int, tuple[Block, Ints | range]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.limit = self.num_rows
