@@ -11,9 +11,9 @@ from penstock._engine.program import Program, SegmentPlan
 from penstock._engine.sequencer import OPEN, Sequencer
 from penstock._engine.unit import Counted, Failure, Record, Token, Unit
 from penstock._order.chain import Chain
-from penstock.errors import LengthMismatch
+from penstock.errors import LengthMismatch, SourceError
 
-__all__ = ["ReadCount", "booked_in_place", "records_of", "sequencers_of"]
+__all__ = ["ReadCount", "booked_in_place", "empty_pass", "records_of", "sequencers_of"]
 
 
 def booked_in_place(unit: Unit, books: Books) -> tuple[list[Any], list[Token] | Counted, Failure | None]:
@@ -59,6 +59,15 @@ def sequencers_of(program: Program, start: Token, books: Sequence[Books], *, ord
             record = record or Record(0, OPEN, tuple(Chain(segment.folds).snapshot()))
             below = below._replace(sequencers=(*below.sequencers, record))
     return out
+
+
+def empty_pass() -> SourceError:
+    """Return the error of a pass without elements that would be repeated for ever."""
+    return SourceError(
+        "a whole pass of an endless repeat() gave no element",
+        where="repeat() above a filter, take or generator",
+        fix="check the filter and the source: repeating nothing would never end",
+    )
 
 
 class ReadCount:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from penstock._contracts.element import bytes_of
 from penstock._engine.ahead import passed_on, writing_ahead
-from penstock._engine.booking import ReadCount, booked_in_place, records_of, sequencers_of
+from penstock._engine.booking import ReadCount, booked_in_place, empty_pass, records_of, sequencers_of
 from penstock._engine.completion import Completion
 from penstock._engine.mishaps import Books, Mishap, Tally, merged
 from penstock._engine.program import Program
@@ -20,7 +20,6 @@ from penstock._engine.sequencer import Sequenced, Sequencer
 from penstock._engine.tune import ActiveWorkers, UnitSize
 from penstock._engine.unit import Counted, Failure, Task, Token, Unit
 from penstock._order.runs import Recording
-from penstock.errors import SourceError
 
 __all__ = ["READER", "SHARED", "Flow", "Ready", "pool_of"]
 
@@ -305,7 +304,7 @@ class Flow:
             self._cut(unit.pass_number)
         tail = out.tail
         if out.empty_pass and tail is None:
-            tail = Failure(0, _empty_pass(), segment.plan.name, 0)
+            tail = Failure(0, empty_pass(), segment.plan.name, 0)
         if last:
             values = out.items if out.whole else [item.value for item in out.items]
             if values or out.ends_pass or tail is not None:
@@ -394,11 +393,3 @@ def _pools(program: Program) -> dict[str, int]:
     if program.segments[0].stream is not None:
         pools[READER] = 1
     return pools
-
-
-def _empty_pass() -> SourceError:
-    return SourceError(
-        "a whole pass of an endless repeat() gave no element",
-        where="repeat() above a filter, take or generator",
-        fix="check the filter and the source: repeating nothing would never end",
-    )
