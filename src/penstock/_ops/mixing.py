@@ -29,12 +29,12 @@ class InTurn:
 
     Attributes:
         sources: of the branches.
-        objects: what each looks into.
+        objects: what each looks into. A list: `__getitem__` of a tuple costs twice as much.
         plain: whether the branches are nothing but these sources: no shuffle, shard or repeat.
     """
 
     sources: tuple[SubscriptedSource, ...]
-    objects: tuple[Any, ...]
+    objects: list[Any]
     plain: bool
 
 
@@ -47,7 +47,7 @@ def in_turn(branches: Sequence[ChainOp]) -> InTurn | None:
             return None
         sources.append(source)
     plain = not any(branch.operators for branch in branches)
-    return InTurn(tuple(sources), tuple(source.subscripted() for source in sources), plain)
+    return InTurn(tuple(sources), [source.subscripted() for source in sources], plain)
 
 
 @dataclass(frozen=True, slots=True)
