@@ -19,6 +19,7 @@ SCRIPTS = (
     ("pack.py",),
     ("engine_cost.py",),
     ("mix.py",),
+    ("policies.py",),
     ("state.py",),
     ("shuffle_memory.py",),
     ("async_map.py",),

@@ -95,10 +95,18 @@ def dataloader(run: Run, batch_size: int, as_uint8: bool) -> Epoch:
 
 def penstock(run: Run, batch_size: int, as_uint8: bool, forever: bool = False) -> Epoch:
     """Make batches with Penstock, as its README shows."""
+    whole = dataset(run, batch_size, as_uint8)
+    if forever:
+        whole = whole.repeat()
+    return lambda: whole
+
+
+def dataset(run: Run, batch_size: int, as_uint8: bool) -> Any:
+    """Return one epoch of batches as a dataset of Penstock."""
     import penstock as ps
 
     path = listing(run)
-    dataset = (
+    out = (
         ps.read_list(path, root=path.parent)
         .shuffle(seed=7)
         .map(ps.image.decode("data"))
@@ -106,11 +114,8 @@ def penstock(run: Run, batch_size: int, as_uint8: bool, forever: bool = False) -
         .map(ps.image.random_flip("data"), seed=2)
     )
     if not as_uint8:
-        dataset = dataset.map(ps.image.normalize("data", MEAN, STD, layout="CHW"))
-    dataset = dataset.batch(batch_size, drop_remainder=True)
-    if forever:
-        dataset = dataset.repeat()
-    return lambda: dataset
+        out = out.map(ps.image.normalize("data", MEAN, STD, layout="CHW"))
+    return out.batch(batch_size, drop_remainder=True)
 
 
 def limit_work(worker: int, num_workers: int, pairs: list[tuple[str, int]], batch_size: int, as_uint8: bool) -> Work:

@@ -74,6 +74,8 @@ LINES = (
         "mix", "one_threads_batches_of_256", "mix_threads_batches_of_256", "", "",
     ),
     Line("Mix of 35 sources, threads, single elements, elements/s", "mix", "one_threads_elements", "mix_threads_elements", "", ""),
+    Line("`Skip()` while nothing fails, no-op map, batches of 256, extra time", "policies", "", "skip_noop_threads", "", "", "extra"),
+    Line("`Skip()` while nothing fails, W1, extra time", "policies", "", "skip_w1_threads", "", "", "extra"),
     Line("`state_dict()`, shuffle, 99th percentile, ms", "state", "", "shuffle", "", "", "p99_ms"),
     Line("`state_dict()`, filter, 99th percentile, ms", "state", "", "filter", "", "", "p99_ms"),
     Line("Async reads of 20 ms, 64 in flight, elements/s", "async_map", "limit", "penstock", "", ""),

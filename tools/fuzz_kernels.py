@@ -225,7 +225,41 @@ def gather_windows(library: Any, rng: np.random.Generator) -> None:
     same(ours, other, (dtype, size, length, starts))
 
 
-CASES: list[Callable[[Any, np.random.Generator], None]] = [permute, philox_uniform, normalize, copy_images, crop_images, gather_windows]
+def deal(library: Any, rng: np.random.Generator) -> None:
+    """Compare positions that go down a random tree, some of whose nodes lead nowhere."""
+    from penstock.kernels import twin
+
+    num_nodes, num_children, length = int(rng.integers(0, 40)), int(rng.integers(1, 40)), int(rng.integers(0, 200))
+    shares = rng.integers(0, 2**63, num_nodes, dtype=np.uint64)
+    sides = ~rng.integers(0, num_children, (num_nodes, 2))
+    for node in range(1, num_nodes):
+        sides[rng.integers(0, node), rng.integers(0, 2)] = node
+    if num_nodes and rng.random() < 0.2:
+        sides[-1, 0] = rng.choice([0, num_nodes, ~num_children, 2**63 - 1, -(2**63)])
+    positions = rng.integers(0, 2**62) + (np.arange(length) if rng.random() < 0.5 else rng.integers(0, 2**62, length))
+    if length and rng.random() < 0.1:
+        positions[-1] = -1
+    results = []
+    for version in (library, twin):
+        out, starts = np.zeros((4, length), np.int64), np.zeros(num_children + 1, np.int64)
+        results.append((version.deal(positions, shares, sides, out, starts), out, starts))
+    (ours, out, starts), (other, *same_arrays) = results
+    if ours != other:
+        raise AssertionError(f"C and NumPy name different rows or nodes: {ours}, {other}, {sides.tolist()}")
+    if ours == -1:
+        same(out, same_arrays[0], (positions, shares, sides))
+        same(starts, same_arrays[1], (positions, shares, sides))
+
+
+CASES: list[Callable[[Any, np.random.Generator], None]] = [
+    permute,
+    philox_uniform,
+    normalize,
+    copy_images,
+    crop_images,
+    gather_windows,
+    deal,
+]
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

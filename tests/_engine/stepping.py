@@ -15,8 +15,9 @@ from penstock._engine.execute import finish_unit, run_task
 from penstock._engine.flow import Flow, Ready
 from penstock._engine.lower import lower
 from penstock._engine.pools import READER
+from penstock._engine.rescue import RAISING, Policies, Rescue
 from penstock._engine.segment import Segment
-from penstock._engine.unit import Failure, Task, Token, Unit
+from penstock._engine.unit import Counted, Failure, Task, Token, Unit
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
 from penstock._order.runs import Recording
@@ -44,8 +45,11 @@ class Stepper:
         start: Token = START,
         keep: int = 0,
         ordered: bool | Recording = True,
+        policies: Policies = RAISING.policies,
     ) -> None:
-        self.flow = Flow(lower(dataset._root, folded=ordered is not True), num_workers, memory_bytes, start, ordered=ordered)
+        program = lower(dataset._root, folded=ordered is not True or policies.skips, skips=policies.skips)
+        self.flow = Flow(program, num_workers, memory_bytes, start, ordered=ordered)
+        self.rescue = Rescue(policies=policies, pause=RAISING.pause, retrying=RAISING.retrying)
         self.items: list[Any] = []
         self.tokens: list[Token] = []
         self.error: Failure | None = None
@@ -126,9 +130,9 @@ class Stepper:
             return True
         segment, unit = self.flow.segments[task.segment], task.unit
         assert unit is not None
-        if not unit.finishing and unit.rows is None and segment.plan.batch is not None and task.stage == len(segment.plan.stages) - 1:
+        if not unit.finishing and unit.rows is None and task.stage == len(segment.plan.stages) - 1:
             self._open_rows(segment, unit)
-        outcome = run_task(segment.plan, task, self._workers[pool, worker])
+        outcome = run_task(segment.plan, task, self._workers[pool, worker], self.rescue)
         self._computed.append((pool, worker, task, outcome))
         return True
 
@@ -154,7 +158,7 @@ class Stepper:
         pool, worker, segment, unit = self._pick(self._to_finish)
         if unit.rows is not None:
             segment.guess = unit.rows.spec
-        unit.result, tail = finish_unit(segment.plan, unit, self._workers[pool, worker])
+        unit.result, tail = finish_unit(segment.plan, unit, self._workers[pool, worker], self.rescue)
         self.flow.finish(segment, unit, tail)
         self._free[pool].append(worker)
         return True
@@ -167,9 +171,8 @@ class Stepper:
     def _take(self) -> bool:
         ready: Ready = self.flow.ready.popleft()
         self.items.extend(reversed(ready.items))
-        if isinstance(ready.tokens, tuple):
-            pass_number, position = ready.tokens[0].source
-            self.tokens.extend(Token((pass_number, position + number + 1)) for number in range(len(ready.items)))
+        if isinstance(ready.tokens, Counted):
+            self.tokens.extend(ready.tokens.behind(number + 1) for number in range(len(ready.items)))
         else:
             self.tokens.extend(ready.tokens[: len(ready.items)])
         self._held.append(self._taken)
@@ -188,9 +191,9 @@ class Stepper:
                 self._leased[unit.seq] = 1
             return [np.empty(shape, dtype) for shape, dtype in leaves]
 
-        assert unit.sizes is not None
-        assert segment.plan.batch is not None
-        unit.rows = Rows(unit.sizes, segment.guess, allocate, str, segment.plan.batch.collation)
+        batches = segment.batches_of(unit)
+        if batches is not None:
+            unit.rows = Rows(batches[0], segment.guess, allocate, str, batches[1])
 
     def _pick(self, things: list[Any]) -> Any:
         return things.pop(self._chance.randrange(len(things)))

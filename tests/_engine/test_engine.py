@@ -226,3 +226,22 @@ def test_a_ring_that_wakes_a_worker_that_may_not_work_is_passed_on() -> None:
         engine.stop()
         joined(threads[0])
         assert claims[1] is None
+
+
+@pytest.mark.parametrize("skips", [False, True])
+def test_the_buffers_of_batches_that_nobody_keeps_are_used_again(skips: bool) -> None:
+    allocated: list[int] = []
+
+    def allocate(num_bytes: int) -> Any:
+        allocated.append(num_bytes)
+        return anonymous_memory(num_bytes)
+
+    dataset = ps.from_source(list(range(60))).map(lambda value: np.full(1 << 17, value, np.uint8)).batch(2)
+    program = lower(dataset._root, folded=skips, skips=skips)
+    engine = Engine(program, num_workers=1, memory_bytes=1, start=Token((0, 0)), allocate=allocate, listeners=[])
+    gc.disable()
+    try:
+        assert [batch[0][0] for batch in drain(engine)] == list(range(0, 60, 2))
+    finally:
+        gc.enable()
+    assert len(allocated) <= 4

@@ -3,7 +3,7 @@ from __future__ import annotations
 import penstock as ps
 from penstock._engine.hand import HandOver
 from penstock._engine.moving import Form
-from penstock._engine.unit import Token
+from penstock._engine.unit import Counted, Token
 
 FORM = Form(ps.from_source([1])._root, False, False)
 
@@ -19,7 +19,16 @@ def test_the_place_behind_each_item_is_that_of_its_token() -> None:
 
 
 def test_positions_that_count_on_by_one_need_one_token() -> None:
-    hand = HandOver(["c", "b", "a"], (Token((2, 5)), 1), 3, 0, Token((2, 5)), FORM)
+    hand = HandOver(["c", "b", "a"], Counted(Token((2, 5))), 3, 0, Token((2, 5)), FORM)
     hand.items.pop()
     hand.items.pop()
     assert hand.now() == (2, Token((2, 7)))
+
+
+def test_places_of_batches_count_on_by_their_elements() -> None:
+    hand = HandOver(["b", "a"], Counted(Token((2, 5)), 4), 2, 7, Token((2, 5)), FORM)
+    assert hand.now() == (7, Token((2, 5)))
+    hand.items.pop()
+    assert hand.now() == (8, Token((2, 9)))
+    hand.items.pop()
+    assert hand.now() == (9, Token((2, 13)))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from penstock._engine.joining import concatenated, join, joined
@@ -7,44 +9,51 @@ from penstock._engine.unit import Task, Unit
 from penstock._ops.block import Block
 
 
-def block_of(*numbers: int) -> Block:
-    indices = np.array(numbers, np.int64)
-    return Block(0 * indices, indices, indices.astype(np.uint64), rows=list(numbers))
+def block(first: int, count: int, origins: list[int] | None = None) -> Block:
+    """Return elements "first", "first + 1", ... under their numbers as keys."""
+    rows: list[Any] = [str(first + number) for number in range(count)]
+    out = Block(np.full(count, 2), np.arange(first, first + count), np.zeros(count, np.uint64), rows=rows)
+    out.origins = None if origins is None else np.array(origins, np.int64)
+    return out
 
 
-def unit_of(count: int) -> Unit:
-    return Unit(seq=0, pass_number=0, first=0, sizes=None, num_items=count, num_rows=count)
+def task(begin: int, end: int) -> Task:
+    return Task(0, 0, None, begin, end, None)
 
 
-def test_blocks_stand_one_behind_the_other() -> None:
+def test_blocks_one_behind_the_other_are_one_block() -> None:
+    one = block(3, 2)
     assert concatenated([]) is None
-    one = block_of(1, 2)
     assert concatenated([one]) is one
-    both = concatenated([one, block_of(7)])
+    both = concatenated([one, block(9, 1)])
     assert both is not None
-    assert both.rows() == [1, 2, 7]
-    assert both.indices.tolist() == [1, 2, 7]
+    assert both.rows() == ["3", "4", "9"]
+    assert both.indices.tolist() == [3, 4, 9]
 
 
-def test_the_pieces_of_a_task_say_which_rows_they_are() -> None:
-    task = Task(0, 0, unit_of(9), 3, 8, None)
-    whole = block_of(3, 4, 5, 6, 7)
-    assert joined(task, [(3, whole)]) is whole
-    out = joined(task, [(3, block_of(3, 4)), (6, block_of(6, 7))])
-    assert out.rows() == [3, 4, 6, 7]
+def test_the_pieces_of_a_task_show_in_their_origins_what_was_left_out() -> None:
+    assert len(joined(task(4, 8), [])) == 0
+    whole = block(4, 4)
+    assert joined(task(4, 8), [(4, whole)]) is whole
+    out = joined(task(4, 8), [(4, block(4, 1)), (6, block(6, 2, [0, 0]))])
+    assert out.rows() == ["4", "6", "7"]
     assert out.origins is not None
-    assert out.origins.tolist() == [0, 1, 3, 4]
-    none = joined(task, [])
-    assert len(none) == 0
-    assert none.origins is not None
+    assert out.origins.tolist() == [0, 2, 2]
 
 
-def test_the_parts_of_a_unit_are_joined_in_order_up_to_a_count() -> None:
-    unit = unit_of(6)
-    unit.parts = {4: (block_of(4, 5), np.array([4, 5])), 0: (block_of(0, 1, 3), np.array([0, 1, 3]))}
-    result = join(unit, 5)
-    assert result.items == [0, 1, 3, 4]
-    assert result.origins == [0, 1, 3, 4]
-    assert unit.parts == {}
-    unit.parts = {0: (block_of(0, 1), np.array([0, 1]))}
-    assert join(unit, 2).origins is None
+def unit(parts: dict[int, tuple[Block, list[int]]], rows: int) -> Unit:
+    out = Unit(seq=0, pass_number=0, first=0, sizes=None, num_items=rows, num_rows=rows)
+    out.parts = {begin: (part, np.array(origins, np.int64)) for begin, (part, origins) in parts.items()}
+    return out
+
+
+def test_parts_are_put_in_order_and_what_lies_behind_a_failure_is_left_out() -> None:
+    parts = {2: (block(2, 2), [2, 3]), 0: (block(0, 2), [0, 1])}
+    whole = join(unit(parts, 4), 4)
+    assert (whole.items, whole.origins) == (["0", "1", "2", "3"], None)
+    assert whole.block is not None
+    assert whole.block.indices.tolist() == [0, 1, 2, 3]
+    cut = join(unit(parts, 4), 3)
+    assert (cut.items, cut.origins) == (["0", "1", "2"], None)
+    missing = join(unit({0: (block(0, 1), [1]), 2: (block(2, 2), [2, 2])}, 3), 3)
+    assert (missing.items, missing.origins) == (["0", "2", "3"], [1, 2, 2])

@@ -5,6 +5,8 @@ import numpy as np
 from penstock._engine.pieces import bare, helds_in, pieces_by_input, unwrapped, weight_of
 from penstock._engine.unit import Piece, Result, Unit
 from penstock._ops.block import Block
+from penstock._ops.collation import Stack
+from penstock._ops.rows import Rows
 from penstock._ops.weigh import Gathered, Weighed
 from penstock._order.chain import Held
 from penstock._order.holding import Group
@@ -58,3 +60,15 @@ def test_the_items_in_what_comes_out_are_found_in_batches_and_batches_of_batches
 
 def test_a_batch_of_what_a_fold_held_is_unwrapped_part_by_part() -> None:
     assert unwrapped([[held("a", 1)], [held("b", 2)]]) == [[Piece("a", (0, 1, 0))], [Piece("b", (0, 2, 0))]]
+
+
+def test_elements_that_were_written_ahead_are_taken_out_of_their_batches_for_folds_that_want_them_one_by_one() -> None:
+    unit = unit_with(Result([], None, None))
+    unit.keys[0] = block(2), range(2)
+    unit.rows = Rows([2], None, lambda leaves: [np.empty(shape, dtype) for shape, dtype in leaves], str, Stack())
+    unit.ahead, unit.whole = 2, True
+    for row, element in enumerate("ab"):
+        unit.rows.put(row, element)
+    assert pieces_by_input(unit) == [[Piece("a", (4, 10, 0))], [Piece("b", (4, 11, 1))]]
+    assert unit.rows is None
+    assert not unit.whole

@@ -4,13 +4,13 @@ import math
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
 from penstock._engine.lower import lower
-from penstock._engine.segment import Segment, given_unit
+from penstock._engine.passing import given_unit
+from penstock._engine.segment import Segment
 from penstock._engine.unit import NOTHING_DONE, Done, Failure, Piece, Task, Token, Unit
 from penstock._order.runs import Recording, Runs
 
@@ -146,21 +146,6 @@ def test_where_names_the_element_of_a_row_with_its_key() -> None:
     words, key = work.where(unit, 2)
     assert key == (0, index)
     assert str(index) in words
-
-
-@pytest.mark.parametrize("batched", [True, False])
-def test_a_given_unit_keeps_values_keys_and_tokens(batched: bool) -> None:
-    pieces = [[Piece(f"v{number}", (1, number, 2**63 + number)) for number in group] for group in ([0, 1], [2])]
-    if not batched:
-        pieces = [[piece] for group in pieces for piece in group]
-    tokens = [Token((1, number)) for number in range(len(pieces))]
-    unit = given_unit(pieces, batched, tokens, 1, 0)
-    assert unit.given is not None
-    assert unit.given.rows() == ["v0", "v1", "v2"]
-    assert unit.given.lanes.tolist() == [2**63, 2**63 + 1, 2**63 + 2]
-    assert unit.given.indices.tolist() == [0, 1, 2]
-    assert (unit.sizes, unit.num_items, unit.num_rows) == (([2, 1], 2, 3) if batched else (None, 3, 3))
-    assert unit.token_after(1) == tokens[1]
 
 
 def test_given_units_are_numbered_when_they_are_opened() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._engine.unit import Failure, Task, Token, Unit
+from penstock._engine.unit import Counted, Failure, Task, Token, Unit
 
 
 def unit(sizes: list[int] | None = None, rows: int = 10, **fields: Any) -> Unit:
@@ -92,3 +92,11 @@ def test_units_are_compared_by_identity_and_tasks_are_values() -> None:
     one, other = unit(), unit()
     assert one != other
     assert Task(0, 0, one, 0, 5, None) == Task(0, 0, one, 0, 5, None)
+
+
+def test_the_place_behind_an_item_counts_on_or_is_listed_or_is_that_of_the_source() -> None:
+    assert unit().token_after(3) == Token((2, 34))
+    listed = [Token((2, place)) for place in (7, 9)]
+    assert unit([5, 5], tokens=listed).token_after(1) == listed[1]
+    assert unit([5, 5], tokens=Counted(Token((2, 30)), 5)).token_after(1) == Token((2, 40))
+    assert Counted(Token((2, 30))).behind(2) == Token((2, 32))

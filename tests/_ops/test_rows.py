@@ -223,3 +223,15 @@ def test_an_element_that_cannot_stand_in_a_batch_is_judged_when_the_batch_is_com
         assert any("stage 'batch'" in note for note in caught.value.__notes__)
         with pytest.raises(FeedClosed):
             next(feed)
+
+
+def test_elements_can_be_taken_out_again_whether_they_were_written_or_kept_aside() -> None:
+    elements = [{"a": np.arange(3), "b": 1}, {"a": np.arange(4), "b": 2}, {"a": np.arange(3) + 1, "b": 3}]
+    rows = filled(elements, [2, 0, 1])
+    for again, element in zip(rows.elements(), elements, strict=True):
+        assert list(again) == ["a", "b"]
+        assert again["a"].tolist() == element["a"].tolist()
+        assert again["b"] == element["b"]
+    aside = rows_of([2], collation=Pad(None, 0))
+    aside.put(1, np.arange(2))
+    assert [None if one is None else one.tolist() for one in aside.elements()] == [None, [0, 1]]

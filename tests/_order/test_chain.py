@@ -279,3 +279,39 @@ def test_what_waits_is_what_is_held_and_what_stands_in_an_unfinished_batch() -> 
     alone, batch = chain.waiting()
     assert alone.item == 30
     assert plain([batch]) == [[1, 2]]
+
+
+@given(
+    st.lists(st.one_of(st.just(Passes(None)), st.builds(Taking, st.integers(0, 9)), st.builds(Skipping, st.integers(0, 3))), max_size=3),
+    st.integers(0, 7),
+    st.integers(1, 5),
+    st.sampled_from([0, 1, 3]),
+)
+def test_what_is_let_through_is_what_comes_out_as_it_was_pushed(folds: list[Fold], before: int, count: int, group: int) -> None:
+    folds = [Batching(group, False), *folds] if group else folds
+    ahead, plain = Chain(folds), Chain(folds)
+    for item in range(before):
+        ahead.push(item)
+        plain.push(item)
+    if not ahead.lets_through(count, group):
+        return
+    items = list(range(count * (group or 1)))
+    pushed = [[items[start : start + group] for start in range(0, len(items), group)] if group else items][0]
+    for _ in range(count):
+        ahead.count_one()
+    assert [out for item in items for out in plain.push(item)] == pushed
+    assert plain.close_early() == ((), "open")
+    assert ahead.snapshot() == plain.snapshot()
+    assert ahead.counts == any(isinstance(fold, Taking) for fold in folds)
+
+
+def test_items_that_are_counted_or_held_or_that_end_a_pass_are_not_let_through() -> None:
+    assert Chain([Passes(2), Taking(4)]).lets_through(3, 0)
+    for folds in ([Taking(3)], [Skipping(1)], [Sharding(2, 0)], [Numbering(0)], [Batching(3, False)], [Bucketing((), (3,), False, len)]):
+        assert not Chain(folds).lets_through(3, 0)
+    assert Chain([Batching(4, True)]).lets_through(2, 4)
+    for folds in ([Batching(3, True)], [Passes(2)], [Passes(2), Batching(4, True)], []):
+        assert not Chain(folds).lets_through(2, 4)
+    begun = Chain([Batching(4, True)])
+    begun.push(1)
+    assert not begun.lets_through(1, 4)

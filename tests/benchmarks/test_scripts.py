@@ -24,6 +24,7 @@ CLAIMS = {
     "pack": ["pack.py"],
     "engine_cost": ["engine_cost.py"],
     "mix": ["mix.py"],
+    "policies": ["policies.py"],
     "state": ["state.py"],
     "shuffle_memory": ["shuffle_memory.py"],
     "async_map": ["async_map.py"],

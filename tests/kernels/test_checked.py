@@ -13,6 +13,7 @@ from penstock.errors import SpecError
 IMAGES = np.zeros((2, 4, 5, 3), np.uint8)
 COLOURS = np.ones(3, np.float32)
 PAIR = np.zeros(2, np.int64)
+HALF, SIDES = np.array([2**62], np.uint64), np.array([[~0, ~1]])
 FLIPS = np.zeros(2, np.uint8)
 
 
@@ -36,6 +37,25 @@ def test_permute_takes_strided_read_only_and_unaligned_positions() -> None:
     for positions in (np.arange(20)[::2], read_only, unaligned):
         assert kernels.permute(positions, 1000, 1).tolist() == expected
     assert kernels.permute(straight[::-1], 1000, 1).tolist() == expected[::-1]
+
+
+def test_deal_sends_positions_to_children_in_their_order() -> None:
+    dealt, starts = kernels.deal(np.arange(5), HALF, SIDES, 2)
+    assert dealt.tolist() == [[0, 2, 4, 1, 3], [0, 1, 2, 0, 1], [0, 1, 0, 1, 0], [0, 0, 1, 1, 2]]
+    assert starts.tolist() == [0, 3, 5]
+    one, starts = kernels.deal(np.arange(9)[::-2], HALF[:0], SIDES[:0], 1)
+    assert one.tolist() == [[0, 1, 2, 3, 4], [8, 6, 4, 2, 0], [0, 0, 0, 0, 0], [8, 6, 4, 2, 0]]
+    assert starts.tolist() == [0, 5]
+    assert kernels.deal(PAIR[:0], HALF, SIDES, 2)[1].tolist() == [0, 0, 0]
+
+
+def test_a_negative_position_and_a_side_that_is_none_are_errors_that_name_them() -> None:
+    with pytest.raises(SpecError, match="position -1 is negative") as caught:
+        kernels.deal(PAIR - 1, HALF, SIDES, 2)
+    assert "deal, positions[0]" in caught.value.where
+    with pytest.raises(SpecError, match="node 0 has share 4611686018427387904 and sides \\[-1, -2\\]") as caught:
+        kernels.deal(PAIR, HALF, SIDES, 1)
+    assert "deal, sides[0]" in caught.value.where
 
 
 @pytest.mark.parametrize("num_elements", [3, 1000])
@@ -90,6 +110,8 @@ WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
     "no elements": (lambda: kernels.permute(PAIR, 0, 1), "num_elements=0 is outside 1..", "permute"),
     "too many elements": (lambda: kernels.permute(PAIR, 2**63 + 1, 1), "num_elements=9223372036854775809", "permute"),
     "a negative key": (lambda: kernels.permute(PAIR, 9, -1), "key=-1 is outside 0..18446744073709551615", "permute"),
+    "no children": (lambda: kernels.deal(PAIR, HALF, SIDES, 0), "num_children=0 is outside 1..", "deal"),
+    "one side only": (lambda: kernels.deal(PAIR, HALF, SIDES[:, :1], 2), "sides has shape (1, 1), not (1, 2)", "deal"),
     "indices too short": (
         lambda: kernels.philox_uniform(0, 0, PAIR, PAIR[:1], PAIR.view(np.uint64), 1),
         "indices has shape (1,), not (2,)",

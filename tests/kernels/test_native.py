@@ -187,3 +187,44 @@ def test_gather_windows_equals_its_twin(dtype: str, size: int, length: int, data
     assert library().gather_windows(values, starts, ours) == twin.gather_windows(values, starts, other)
     assert ours.tobytes() == other.tobytes()
     assert untouched(memory)
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> tuple[NDArray[np.uint64], NDArray[np.int64], int]:
+    """Draw the nodes of a tree: each side is a later node or any child, the same one at several places too."""
+    num_nodes, num_children = draw(st.integers(0, 40)), draw(st.sampled_from([1, 2, 35, 70_000]))
+    shares = draw(
+        st.lists(st.one_of(st.integers(0, 2**63 - 1), st.sampled_from([0, 1, 2**62, 2**63 - 1])), min_size=num_nodes, max_size=num_nodes)
+    )
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    sides = ~rng.integers(0, num_children, (num_nodes, 2))
+    for node in range(1, num_nodes):
+        sides[rng.integers(0, node), rng.integers(0, 2)] = node
+    return np.array(shares, np.uint64), sides, num_children
+
+
+@needs_library
+@given(
+    trees(),
+    st.one_of(st.integers(0, 2**63 - 500), st.integers(0, 99)),
+    st.sampled_from([0, 1, 2, 63, 300]),
+    st.booleans(),
+    st.integers(-9, 9),
+)
+def test_deal_equals_its_twin(tree: Any, first: int, length: int, running: bool, bad: int) -> None:
+    shares, sides, num_children = tree
+    rng = np.random.default_rng(length)
+    positions = first + (np.arange(length) if running else rng.integers(0, 500, length))
+    if bad < 0 and length:
+        positions[rng.integers(0, length)] = bad
+    if bad > 6 and len(shares):
+        sides[rng.integers(0, len(shares)), bad % 2] = rng.choice([0, len(shares), ~num_children, -(2**63)])
+    guards, results = [], []
+    for version in (library(), twin):
+        memory, out = guarded((4, length), np.int64)
+        other_memory, starts = guarded((num_children + 1,), np.int64)
+        found = version.deal(positions, shares, sides, out, starts)
+        results.append((found, *((out.tobytes(), starts.tobytes()) if found == -1 else ())))
+        guards += [memory, other_memory]
+    assert results[0] == results[1]
+    assert all(map(untouched, guards))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -84,3 +86,34 @@ def test_long_runs_of_positions_are_the_same_as_short_ones() -> None:
 def test_both_versions_offer_the_same_functions() -> None:
     public = {entry for entry in vars(native.Native) if not entry.startswith("_")}
     assert public == set(twin.__all__)
+
+
+@pytest.mark.parametrize("positions", [range(200), range(10**6, 10**6 + 200), [5, 5, 0, 10**9, 3]])
+def test_positions_go_down_a_tree_as_plain_python_sends_them(positions: Sequence[int]) -> None:
+    shares = [2**62, 2**63 // 3]
+    sides = [[1, ~0], [~1, ~2]]
+    children, places = [], []
+    for position in positions:
+        node = 0
+        while node >= 0:
+            before, after = ((count * shares[node] + 2**62) >> 63 for count in (position, position + 1))
+            position, node = (before, sides[node][0]) if after > before else (position - before, sides[node][1])
+        children.append(~node)
+        places.append(position)
+    out, starts = np.empty((4, len(positions)), np.int64), np.empty(4, np.int64)
+    assert twin.deal(np.array(positions), np.array(shares, np.uint64), np.array(sides), out, starts) == -1
+    assert out[2].tolist() == children
+    assert out[3].tolist() == places
+    rows = sorted(range(len(children)), key=children.__getitem__)
+    assert out[0].tolist() == rows
+    assert out[1].tolist() == [places[row] for row in rows]
+    assert starts.tolist() == [sum(child < border for child in children) for border in range(4)]
+
+
+def test_the_first_node_that_is_none_and_the_first_negative_position_are_returned() -> None:
+    out, starts = np.empty((4, 3), np.int64), np.empty(3, np.int64)
+    half = np.array([2**62, 2**62], np.uint64)
+    for sides in ([[1, ~0], [1, ~1]], [[1, ~0], [0, ~1]], [[1, ~0], [2, ~1]], [[1, ~0], [~0, ~2]]):
+        assert twin.deal(np.arange(3), half, np.array(sides), out, starts) == -3
+    assert twin.deal(np.arange(3), half * np.uint64(2), np.array([[1, ~0], [~1, ~0]]), out, starts) == -2
+    assert twin.deal(np.array([4, -1, -1]), half, np.array([[1, ~0], [~1, ~0]]), out, starts) == 1

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from penstock._contracts.transform import Scratch
 
-__all__ = ["ColumnSource", "IndexedSource", "StatefulStream", "StreamSource", "TransientSource"]
+__all__ = ["ColumnSource", "IndexedSource", "StatefulStream", "StreamSource", "SubscriptedSource", "TransientSource"]
 
 
 @runtime_checkable
@@ -37,6 +37,17 @@ class IndexedSource(Protocol):
 
     def label(self) -> str:
         """Say in one line what this is, for `print(ds)`, such as "read_list('train.txt', 4000 elements)"."""
+
+
+@runtime_checkable
+class SubscriptedSource(IndexedSource, Protocol):
+    """An indexed source that looks into an object: elements of many such sources can be read in turn, without a call for each source."""
+
+    def subscripted(self) -> Any | None:
+        """Return the object whose `obj[index]` is element `index`; None when several are better asked for at once."""
+
+    def explained(self, index: int, error: Exception) -> Exception:
+        """Return what is to be raised for an exception of `obj[index]`."""
 
 
 @runtime_checkable

@@ -9,14 +9,14 @@ from penstock._engine.completion import Completion
 from penstock._engine.mishaps import Books, merged
 from penstock._engine.program import Program, SegmentPlan
 from penstock._engine.sequencer import OPEN, Sequencer
-from penstock._engine.unit import Failure, Record, Token, Unit
+from penstock._engine.unit import Counted, Failure, Record, Token, Unit
 from penstock._order.chain import Chain
-from penstock.errors import LengthMismatch
+from penstock.errors import LengthMismatch, SourceError
 
-__all__ = ["ReadCount", "booked_in_place", "records_of", "sequencers_of"]
+__all__ = ["ReadCount", "booked_in_place", "empty_pass", "records_of", "sequencers_of"]
 
 
-def booked_in_place(unit: Unit, books: Books) -> tuple[list[Any], Sequence[Token] | tuple[Token, int], Failure | None]:
+def booked_in_place(unit: Unit, books: Books) -> tuple[list[Any], Sequence[Token] | Counted, Failure | None]:
     """Return the items of a unit, the state behind each, and the failure behind them.
 
     The state is counted on from the first, unless there is something else to say behind some of them.
@@ -24,7 +24,7 @@ def booked_in_place(unit: Unit, books: Books) -> tuple[list[Any], Sequence[Token
     items, tail = unit.result.items if unit.result is not None else [], unit.tail
     lost = unit.mishaps_by_item() if unit.mishaps else {}
     if not lost and (unit.tokens is None or not books.tally):
-        return items, unit.tokens if unit.tokens is not None else (Token((unit.pass_number, unit.first), tally=books.tally), 1), tail
+        return items, unit.tokens if unit.tokens is not None else Counted(Token((unit.pass_number, unit.first), tally=books.tally)), tail
     tokens: list[Token] = []
     for number in range(len(items)):
         after = unit.token_after(number)
@@ -61,6 +61,15 @@ def sequencers_of(program: Program, start: Token, books: Sequence[Books], *, ord
     return out
 
 
+def empty_pass() -> SourceError:
+    """Return the error of a pass without elements that would be repeated for ever."""
+    return SourceError(
+        "a whole pass of an endless repeat() gave no element",
+        where="repeat() above a filter, take or generator",
+        fix="check the filter and the source: repeating nothing would never end",
+    )
+
+
 class ReadCount:
     """Checks at the end of a pass that what was read and what was skipped add up to what the source declares."""
 
@@ -74,8 +83,8 @@ class ReadCount:
     def add(self, unit: Unit, plan: SegmentPlan, *, cut: bool) -> LengthMismatch | None:
         """Count a unit of the first segment; return the error of a pass that does not add up. One that was cut need not."""
         skipped = sum(mishap.how == 0 for mishap in unit.mishaps)
-        whole = unit.result is not None and plan.one_to_one
-        self._num_read += len(unit.result.items) if whole and unit.result is not None else unit.num_items - skipped
+        exact = unit.result is not None and plan.one_to_one and not unit.whole
+        self._num_read += len(unit.result.items) if exact and unit.result is not None else unit.num_items - skipped
         self._num_skipped += skipped
         if not unit.ends_pass:
             return None

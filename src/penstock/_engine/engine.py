@@ -67,7 +67,8 @@ class Engine:
             watch: looks at the workers while a consumer waits; by default nobody does.
         """
         self.stopping = False
-        self._flow = Flow(program, max(1, num_workers), memory_bytes, start, ordered=ordered)
+        renewing = watch is not None and watch.on_stall == "skip"
+        self._flow = Flow(program, max(1, num_workers), memory_bytes, start, ordered=ordered, renewing=renewing)
         self._listeners = listeners
         self.watch = watch or Watch(None)
         self._mutex = threading.Lock()
@@ -154,7 +155,7 @@ class Engine:
             return
         segment, unit = self._flow.segments[task.segment], task.unit
         assert unit is not None
-        if unit.rows is None and segment.plan.batch is not None and task.stage == len(segment.plan.stages) - 1:
+        if unit.rows is None and task.stage == len(segment.plan.stages) - 1:
             self._open_rows(segment, unit)
         outcome = run_task(segment.plan, task, worker, self.rescue)
         end_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns() - begin_cpu
@@ -350,17 +351,16 @@ class Engine:
         with self._mutex:
             if unit.rows is not None or unit.finishing or unit.dead:
                 return
-            assert unit.sizes is not None and segment.plan.batch is not None  # noqa: PT018 - for mypy
-            is_last = segment is self._flow.segments[-1]
+            batches, is_last = segment.batches_of(unit), self._flow.leases(segment)
+            if batches is None:
+                return
 
             def allocate(leaves: Any) -> Any:
                 with self._mutex:  # of a unit that is given up, nobody counts the buffer
                     unit.leased = is_last and not unit.dead
                 return (self._slots if unit.leased else self._inner_slots).lease(leaves).arrays(leaves)
 
-            unit.rows = Rows(
-                unit.sizes, segment.guess, allocate, partial(segment.name_of, unit), segment.plan.batch.collation, threading.Lock()
-            )
+            unit.rows = Rows(batches[0], segment.guess, allocate, partial(segment.name_of, unit), batches[1], threading.Lock())
 
     def _unchanged(self, seen: Mark) -> bool:
         return not self.stopping and self._mark() == seen

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from penstock._engine.ahead import all_written, taken_out
 from penstock._engine.joining import concatenated, join, joined
 from penstock._engine.program import SegmentPlan
 from penstock._engine.renewing import stalls_at
@@ -39,6 +40,8 @@ def run_task(plan: SegmentPlan, task: Task, worker: WorkerContext, rescue: Rescu
     unit = task.unit
     assert unit is not None
     rows, given = unit.rows, unit.given  # before looking at `finishing`: who finishes the unit takes them away
+    if unit.whole:
+        return None, task.end, None  # its rows are written already
     if unit.finishing or unit.dead:
         return None, task.begin, None  # a row before these failed, and the unit was finished without them
     job = _Job(plan, task, given, rows, worker, rescue)
@@ -55,8 +58,9 @@ def run_task(plan: SegmentPlan, task: Task, worker: WorkerContext, rescue: Rescu
 
 def _forget(unit: Unit, task: Task) -> None:
     """Take back what an interrupted run left with the unit: it will be run again, perhaps in other pieces."""
-    for begin in [begin for begin in unit.parts if task.begin <= begin < task.end]:
-        del unit.parts[begin]
+    for parts in (unit.parts, unit.keys):
+        for begin in [begin for begin in parts if task.begin <= begin < task.end]:
+            del parts[begin]
     unit.mishaps[:] = [mishap for mishap in unit.mishaps if not task.begin <= mishap.row < task.end]
 
 
@@ -82,7 +86,7 @@ class _Job(NamedTuple):
         unit, stage = self.task.unit, self.task.stage
         assert unit is not None
         stalled = [row for at, row in unit.stalled if at == stage and self.task.begin <= row < self.task.end]
-        if not unit.known or self.rows is not None:
+        if not unit.known or (self.rows is not None and not unit.ahead):
             return stalled
         return stalled + [row for row, some in unit.known.items() if any((one.inner[0] if one.inner else 0) == stage for one in some)]
 
@@ -90,7 +94,8 @@ class _Job(NamedTuple):
         """Say what stands for a row that failed, or is known to have failed before the state was saved, or to stall."""
         unit, stage = self.task.unit, self.task.stage
         assert unit is not None
-        known = [one for one in unit.known.get(row, ()) if (one.inner[0] if one.inner else 0) == stage] if self.rows is None else []
+        known = [one for one in unit.known.get(row, ()) if (one.inner[0] if one.inner else 0) == stage]
+        known = known if self.rows is None or unit.ahead else []
         whole = next((one for one in known if not one.inner), None)
         ends = self.worker.index, unit.mishaps, stalls_at(unit, stage, row)
         if whole is not None and failed is None:
@@ -194,13 +199,16 @@ def _run_rows(plan: SegmentPlan, task: Task, block: Block, rows: Rows | None, wo
     levels = _levels(plan, task, block) if operators else []
     last = task.stage == len(plan.stages) - 1
     worker.block, worker.operator, worker.origins = block, None, block.origins
-    if last and rows is not None:
+    if last and rows is not None and block.origins is None:
+        keys, count = block, len(block)
         if operators and hasattr(operators[-1], "up_into"):
             block = climb(operators[:-1], block, levels[:-1], worker)
             worker.block, worker.operator = block, operators[-1]
             cast(WritesRows, operators[-1]).up_into(block, worker, rows, task.begin)
         else:
             rows.put_block(task.begin, climb(operators, block, levels, worker))
+        if unit.ahead:
+            unit.keys[task.begin] = Block(keys.epochs, keys.indices, keys.lanes), range(task.begin, task.begin + count)
         return None
     origins = block.origins
     try:
@@ -213,7 +221,13 @@ def _run_rows(plan: SegmentPlan, task: Task, block: Block, rows: Rows | None, wo
     block.origins = origins
     if not last:
         return block
-    unit.parts[task.begin] = (block, (np.arange(len(block), dtype=np.int64) if origins is None else origins) + task.begin)
+    places = (np.arange(len(block), dtype=np.int64) if origins is None else origins) + task.begin
+    if rows is not None:
+        for row, element in zip(places.tolist(), block.rows(), strict=True):
+            rows.put(row, element)
+        unit.keys[task.begin] = Block(block.epochs, block.indices, block.lanes), places
+        return None
+    unit.parts[task.begin] = block, places
     return None
 
 
@@ -262,6 +276,11 @@ def finish_unit(plan: SegmentPlan, unit: Unit, worker: WorkerContext, rescue: Re
     count = unit.good_items()
     if failure is not None:
         failure = failure._replace(at=unit.item_of(failure.at))
+    if unit.ahead and unit.rows is not None:
+        result = all_written(plan, unit)
+        if result is not None:
+            return result, None
+        unit.parts = taken_out(unit)
     if unit.rows is None:
         return join(unit, count), failure
     try:

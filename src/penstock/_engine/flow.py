@@ -10,21 +10,20 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from penstock._contracts.element import bytes_of
-from penstock._engine.booking import ReadCount, booked_in_place, records_of, sequencers_of
+from penstock._engine.ahead import writing_ahead
+from penstock._engine.booking import ReadCount, booked_in_place, empty_pass, records_of, sequencers_of
 from penstock._engine.completion import Completion
 from penstock._engine.mishaps import Books, Mishap, Tally, merged
+from penstock._engine.passing import units_of
 from penstock._engine.pools import READER, SHARED, pool_of, pools_of
 from penstock._engine.program import Program
 from penstock._engine.reader import Reader
-from penstock._engine.segment import Segment, given_unit
+from penstock._engine.segment import Segment
 from penstock._engine.sequencer import Sequenced, Sequencer
 from penstock._engine.torn import whole
 from penstock._engine.tune import ActiveWorkers, UnitSize
-from penstock._engine.unit import Failure, Task, Token, Unit
-from penstock._order.arithmetic import INFINITE
-from penstock._order.folds import Passes, Taking
+from penstock._engine.unit import Counted, Failure, Task, Token, Unit
 from penstock._order.runs import Recording
-from penstock.errors import SourceError
 
 __all__ = ["Flow", "Ready"]
 
@@ -39,8 +38,8 @@ class Ready(NamedTuple):
     """What the consumer takes: items in reverse order, with the token after each; or the end; or an error."""
 
     items: list[Any]
-    tokens: Sequence[Token] | tuple[Token, int]
-    """One token per item, in the order of delivery; or the token before the first item, where positions count on by one."""
+    tokens: Sequence[Token] | Counted
+    """The place behind each item, in the order of delivery."""
     end: bool
     error: Failure | None
 
@@ -57,9 +56,18 @@ class Flow:
         lost: what was skipped and replaced, and not announced yet.
     """
 
-    def __init__(self, program: Program, num_workers: int, memory_bytes: int, start: Token, *, ordered: bool | Recording = True) -> None:
-        """Begin at the state `start`. Not `ordered`, elements go on as they are finished, or as they did in a recorded run."""
-        self.program = program
+    def __init__(
+        self,
+        program: Program,
+        num_workers: int,
+        memory_bytes: int,
+        start: Token,
+        *,
+        ordered: bool | Recording = True,
+        renewing: bool = False,
+    ) -> None:
+        """Begin at the state `start`. Where units may be begun anew (`renewing`), none writes into the batches of another segment."""
+        self.program = program = writing_ahead(program) if ordered is True and not renewing else program
         self.num_workers = num_workers
         self.version = 0
         self.ready: deque[Ready] = deque()
@@ -68,11 +76,11 @@ class Flow:
         self.failures: list[Failure] = []
         self.active = ActiveWorkers(num_workers)
         self.pools = pools_of(program)
-        passes = _num_passes(program)
+        passes = program.num_passes
         self.segments = [Segment(number, plan, passes, start) for number, plan in enumerate(program.segments)]
         for segment in self.segments:
             segment.units = UnitSize(memory_bytes // self._wanted_units())
-            segment.keeps_going = _may_cut(program)
+            segment.keeps_going = program.may_cut
         self.segments[0].loose = ordered is False
         if isinstance(ordered, Recording):
             self.segments[0].follow(ordered)
@@ -128,13 +136,19 @@ class Flow:
         if pool_of(segment, 0) != pool or self._blocked_by_next_stage(segment):
             return None
         while not segment.has_rows() and segment.can_open() and self._room(segment):
-            unit = segment.open()
-            if segment is self.segments[-1]:
-                self._live += 1
-            if unit.num_rows == 0:
-                self._close_unit(segment, unit)
+            if self._open(segment):
                 self._pump()
         return segment.next_rows(self.size_of(pool) if pool != SHARED else self.active.limit)
+
+    def _open(self, segment: Segment) -> bool:
+        """Open the next unit; if nothing is to be done in it, close it again and return True."""
+        unit = segment.open()
+        if segment is self.segments[-1]:
+            self._live += 1
+        if unit.num_rows and unit.result is None:
+            return False
+        self._close_unit(segment, unit)
+        return True
 
     def _blocked_by_next_stage(self, segment: Segment) -> bool:
         """Back-pressure between the stages of a segment: a bounded number of blocks waits for the second one."""
@@ -145,16 +159,25 @@ class Flow:
         """Tell whether the engine may hold one more unit of this segment."""
         if segment.opened - segment.lowest >= _WINDOW_UNITS:
             return False
-        if segment is not self.segments[-1]:
-            return self._room_within(segment)
-        in_flight = segment.opened - self._delivered_units()
+        last, pending = self.segments[-1], 0
+        if segment is not last:
+            if not self.leases(segment):
+                return self._room_within(segment)
+            pending = segment.opened - segment.committed + len(last.inbox)
+        elif segment.inbox and segment.inbox[0].whole:
+            return True  # its memory is in use already
+        in_flight = last.opened - self._delivered_units() + pending
         most = self._most_units()
         if in_flight >= most:
             return False
-        if self._live < most:
+        if self._live + pending < most:
             return True
         # The consumer keeps batches. They are its own; it still gets the next ones, in fresh buffers.
         return bool(self.waiting) and not self.ready and in_flight < most - 1
+
+    def leases(self, segment: Segment) -> bool:
+        """Tell whether a segment writes into the buffers that are delivered."""
+        return segment is self.segments[-1] or (segment.plan.ahead is not None and len(self.segments) == 2)
 
     def _room_within(self, segment: Segment) -> bool:
         """Bound the units of an inner segment, and how far they may run ahead of a slow one."""
@@ -182,9 +205,10 @@ class Flow:
 
     def _most_units(self) -> int:
         """Units of the last segment that may exist: finished, in work, or held by the consumer."""
+        leasing = [segment for segment in self.segments if self.leases(segment)]
         if self._unit_bytes == 0:
-            return max(_FEWEST_UNITS, self.segments[-1].wanted_units(1))  # of unknown size, but what is in flight was asked for
-        wanted = max(self._wanted_units(), self.segments[-1].wanted_units())
+            return max(_FEWEST_UNITS, *(one.wanted_units(1) for one in leasing))  # of unknown size, but what is in flight was asked for
+        wanted = max(self._wanted_units(), *(one.wanted_units() for one in leasing))
         return max(_FEWEST_UNITS, min(wanted, self._memory_bytes // self._unit_bytes))
 
     def _wanted_units(self) -> int:
@@ -198,7 +222,7 @@ class Flow:
         assert unit is not None
         if unit.dead:
             return False
-        if end > task.begin:
+        if end > task.begin and not unit.whole:
             segment.blocks[task.stage].observe(end - task.begin, wall_ns)
             if pool_of(segment, task.stage) == SHARED:
                 self.active.observe(end - task.begin, wall_ns, cpu_ns)
@@ -236,10 +260,10 @@ class Flow:
             unit.tail = tail
             segment.fail(unit)
         last = segment is self.segments[-1]
-        if segment.plan.batch is not None and unit.num_items:
+        if (segment.plan.batch is not None or unit.ahead) and unit.num_items:
             num_bytes = segment.guess.row_bytes * unit.num_rows if segment.guess is not None else 0
-            segment.units.observe(unit.num_items, unit.cost_ns, num_bytes)
-            if last:
+            segment.units.observe(unit.num_items // (unit.ahead or 1), unit.cost_ns, num_bytes)
+            if last or (segment.plan.direct and unit.ahead):
                 self._unit_bytes = max(1, num_bytes)
         elif unit.result is not None and unit.result.items:
             # Elements that are delivered one by one: the first of a unit stands for the others.
@@ -298,6 +322,8 @@ class Flow:
         if self.log is not None and segment is self.segments[0] and unit.num_items:
             self.log.append((unit.pass_number, unit.first, unit.first + unit.good_count()))
         out = sequencer.take(unit)
+        if unit.leased and not last and not out.whole:
+            self._live += 1  # its buffer comes back when the next segment has copied what was in it
         if out.excess is not None:
             self.failures.append(out.excess)
             segment.fail(unit)
@@ -305,9 +331,9 @@ class Flow:
             self._cut(unit.pass_number)
         tail = out.tail
         if out.empty_pass and tail is None:
-            tail = Failure(0, _empty_pass(), segment.plan.name, 0)
+            tail = Failure(0, empty_pass(), segment.plan.name, 0)
         if last:
-            values = [item.value for item in out.items]
+            values = out.items if out.whole else [item.value for item in out.items]
             if values or out.ends_pass or tail is not None:
                 self._deliver(Ready(values[::-1], out.tokens, out.ends_pass and tail is None, tail))
             return
@@ -317,19 +343,15 @@ class Flow:
         if not out.items and not out.ends_pass and tail is None:
             return
         following = self.segments[segment.number + 1]
-        batched = following.plan.batch is not None
-        groups = out.items if batched else [[piece] for piece in out.items]
-        size = 1 if following.alone else max(1, len(groups))
-        units = [
-            given_unit(groups[first : first + size], batched, out.tokens[first : first + size], unit.pass_number, 0)
-            for first in range(0, max(1, len(groups)), size)
-        ]
+        units = units_of(unit, out, batched=following.plan.batch is not None, alone=following.alone)
         last = units[-1]
         last.ends_pass = out.ends_pass
         last.pass_token = sequencer.start_of_next_pass(unit) if out.ends_pass else None
         if tail is not None:
             last.inherited = tail._replace(at=last.num_items)
         following.inbox.extend(units)
+        while following.can_open() and following.inbox[0].result is not None:
+            self._open(following)  # the next claim need not do it
 
     def _deliver(self, ready: Ready) -> None:
         if ready.end or ready.error is not None:
@@ -376,26 +398,3 @@ class Flow:
             return False
         self.segments[task.segment].put_back(task)
         return True
-
-
-def _may_cut(program: Program) -> bool:
-    """Tell whether a full `take` may end a pass early and ask for the next: an error behind it is then nobody's."""
-    return any(isinstance(fold, Taking) and fold.repeated for segment in program.segments for fold in segment.folds or ())
-
-
-def _num_passes(program: Program) -> float:
-    """Multiply the repeats that stand behind folds: so many passes of the source may be needed."""
-    passes: float = 1
-    for segment in program.segments:
-        for fold in segment.folds or ():
-            if isinstance(fold, Passes):
-                passes *= INFINITE if fold.count is None else fold.count
-    return passes
-
-
-def _empty_pass() -> SourceError:
-    return SourceError(
-        "a whole pass of an endless repeat() gave no element",
-        where="repeat() above a filter, take or generator",
-        fix="check the filter and the source: repeating nothing would never end",
-    )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from penstock._engine.moving import Form
-from penstock._engine.unit import Token
+from penstock._engine.unit import Counted, Token
 
 __all__ = ["HandOver"]
 
@@ -14,7 +15,7 @@ class HandOver(NamedTuple):
     """What the feed has in hand. `items` shrinks as they are delivered; the rest stays, so any thread can read a consistent state."""
 
     items: list[Any]
-    tokens: Any
+    tokens: Sequence[Token] | Counted
     total: int
     step: int
     before: Token
@@ -25,7 +26,6 @@ class HandOver(NamedTuple):
         taken = self.total - len(self.items)
         if taken == 0:
             return self.step, self.before
-        if isinstance(self.tokens, tuple):
-            pass_number, position = self.tokens[0].source
-            return self.step + taken, self.tokens[0]._replace(source=(pass_number, position + taken))
+        if isinstance(self.tokens, Counted):
+            return self.step + taken, self.tokens.behind(taken)
         return self.step + taken, self.tokens[taken - 1]

@@ -15,7 +15,7 @@ from penstock._ops.cached import CacheLeaf
 from penstock._ops.collation import Collation, Pad, Ragged, Stack
 from penstock._ops.leaves import BatchLeaf, ConcatenateLeaf, ReadLeaf, ZipLeaf
 from penstock._ops.map import MapOp
-from penstock._ops.mixing import InterleaveLeaf, MixLeaf
+from penstock._ops.mixing import InterleaveLeaf, MixLeaf, in_turn
 from penstock._ops.operator import ChainOp, Leaf, Operator
 from penstock._ops.positions import EnumerateOp, PickOp, RepeatOp, ShardOp, ShuffleOp, SkipOp
 from penstock._ops.transforms import Step, TransformsOp
@@ -100,7 +100,8 @@ def _leaf(node: plan.Node, counter: Counter) -> Leaf:
         case plan.Zip():
             return ZipLeaf(tuple(_branch(child, counter) for child in node.children))
         case plan.Mix():
-            return MixLeaf(tuple(_branch(child, counter) for child in node.children), mixing_of(node))
+            mixed = tuple(_branch(child, counter) for child in node.children)
+            return MixLeaf(mixed, mixing_of(node), in_turn(mixed))
         case plan.Interleave():
             sizes = [int(length_of(child) or 0) for child in node.children]
             table = interleaving(sizes, node.cycle_length, node.block_length)

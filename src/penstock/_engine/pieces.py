@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from penstock._engine.ahead import taken_out
+from penstock._engine.joining import join
 from penstock._engine.unit import Piece, Result, Unit
 from penstock._ops.weigh import Gathered, Weighed
 from penstock._order.chain import Held
@@ -15,6 +17,8 @@ __all__ = ["bare", "helds_in", "pieces_by_input", "pieces_of", "unwrapped", "wei
 
 def pieces_by_input(unit: Unit) -> list[list[Piece]]:
     """Return the pieces that each good item of the unit gave."""
+    if unit.whole and unit.ahead:
+        _take_out(unit)
     result = unit.result
     assert isinstance(result, Result)
     pieces = pieces_of(result)
@@ -24,6 +28,12 @@ def pieces_by_input(unit: Unit) -> list[list[Piece]]:
     for origin, piece in zip(result.origins, pieces, strict=True):
         out[origin].append(piece)
     return out
+
+
+def _take_out(unit: Unit) -> None:
+    """Take all elements out of the batches that they were written into: the folds have others in mind."""
+    unit.parts = taken_out(unit)
+    unit.result = join(unit, unit.num_items)
 
 
 def pieces_of(result: Result) -> list[Piece]:

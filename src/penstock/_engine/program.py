@@ -11,8 +11,8 @@ from penstock._ops.awaited import AwaitedOp
 from penstock._ops.block import Block, Ints
 from penstock._ops.collation import Collation
 from penstock._ops.operator import Leaf, Operator
-from penstock._order.arithmetic import Length
-from penstock._order.folds import Fold
+from penstock._order.arithmetic import INFINITE, Length
+from penstock._order.folds import Fold, Passes, Taking
 
 __all__ = ["BatchPlan", "Program", "SegmentPlan", "Sift", "StagePlan"]
 
@@ -73,6 +73,8 @@ class SegmentPlan:
         batch: None when the rows are delivered as they are.
         top: operators above the batch; sifts only at their end.
         folds: the sequencer at the end, or None to deliver.
+        ahead: the batch of the next segment, when rows are written into it before the folds have counted them.
+        direct: whether the next segment is the last one and does nothing but make these batches.
         concurrency: of the whole segment; None means the shared workers.
     """
 
@@ -83,6 +85,8 @@ class SegmentPlan:
     batch: BatchPlan | None = None
     top: tuple[Operator | Sift, ...] = ()
     folds: tuple[Fold, ...] | None = None
+    ahead: BatchPlan | None = None
+    direct: bool = False
 
     @property
     def one_to_one(self) -> bool:
@@ -107,3 +111,18 @@ class Program:
     segments: tuple[SegmentPlan, ...]
     prefetch: int
     policies: Policies = Policies()  # noqa: RUF009 - a frozen value
+
+    @property
+    def num_passes(self) -> float:
+        """How many passes of the source may be needed: the product of the repeats that stand behind folds."""
+        passes: float = 1
+        for segment in self.segments:
+            for fold in segment.folds or ():
+                if isinstance(fold, Passes):
+                    passes *= INFINITE if fold.count is None else fold.count
+        return passes
+
+    @property
+    def may_cut(self) -> bool:
+        """Tell whether a full `take` may end a pass early and ask for the next: an error behind it is then nobody's."""
+        return any(isinstance(fold, Taking) and fold.repeated for segment in self.segments for fold in segment.folds or ())

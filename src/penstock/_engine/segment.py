@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from penstock._engine.ahead import rows_ahead
 from penstock._engine.program import SegmentPlan
 from penstock._engine.renewing import renewed
 from penstock._engine.tune import BlockSize, UnitSize, largest_block
 from penstock._engine.unit import NOTHING_DONE, Known, Levels, Record, Task, Token, Unit
-from penstock._ops.block import Block
 from penstock._ops.branches import BranchesLeaf
+from penstock._ops.collation import Collation
 from penstock._ops.operator import ChainOp
 from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import batch_rows
 from penstock._order.runs import Recording
 
-__all__ = ["Segment", "given_unit"]
+__all__ = ["Segment"]
 
 _UNKNOWN = 1 << 40
 
@@ -53,6 +53,7 @@ class Segment:
         "_num_rows",
         "_opened_in",
         "_pass_number",
+        "_phase",
         "_positions",
         "_renewed",
         "_replay",
@@ -116,6 +117,7 @@ class Segment:
         self._replay = 0, 0
         self._opened_in = start.source[0], 0
         self._num_rows = 0
+        self._phase = 0  # so many rows of an unfinished batch the folds will have when all open units have passed, if none loses more
         self._current: Unit | None = None
         self._renewed: deque[Unit] = deque()  # units that stalled, begun anew; claimed before any other
         self._positions = ChainOp(plan.leaf, tuple(op for stage in plan.stages for op in stage.operators)) if plan.leaf else None
@@ -146,8 +148,10 @@ class Segment:
             self._note_replayed(unit)
         if unit.ends_pass:
             self._ends.append(unit.seq)
-        if unit.num_rows:
+        if unit.num_rows and unit.result is None:
             self._current = unit
+        if self.plan.ahead is not None:
+            self._phase = 0 if unit.ends_pass else (self._phase + unit.num_rows) % self.plan.ahead.batch_size
         self._num_rows += unit.num_rows
         return unit
 
@@ -181,11 +185,13 @@ class Segment:
     def _open_leaf(self) -> Unit:
         length = self.plan.length
         assert length is not None
-        if self.plan.batch:
-            wanted = 1 if self.alone else self.units.items
-        else:
+        border, ahead = self._next_run(length), 0
+        num_batches = 1 if self.alone else self.units.items
+        wanted: float = num_batches
+        if self.plan.ahead is not None:
+            wanted, ahead = rows_ahead(self.plan, self._phase, num_batches, border - self._next_item)
+        elif not self.plan.batch:
             wanted = min(self.most_rows, *(block.rows(1 << 40, 1) for block in (self.blocks if self.alone else self.blocks[:1])))
-        border = self._next_run(length)
         count = 0 if self.cut_pass >= self._pass_number else int(min(wanted, border - self._next_item))
         first, pass_number, beyond = self._next_item, self._pass_number, self._done
         self._next_item += count
@@ -199,7 +205,7 @@ class Segment:
             self._pass_number, self._next_item, self._done = pass_number + 1, 0, NOTHING_DONE
             self.exhausted = self._pass_number >= self._num_passes
         unit = self._leaf_unit(pass_number, first, count, ends)
-        unit.beyond = beyond
+        unit.beyond, unit.ahead = beyond, ahead if count else 0
         self.opened += 1
         return unit
 
@@ -259,9 +265,9 @@ class Segment:
         if unit is None:
             return None
         begin = unit.claimed
-        split = num_workers if self.plan.batch is not None and unit.seq == 0 else 1
+        split = num_workers if (self.plan.batch is not None or unit.ahead) and unit.seq == 0 else 1
         rows = min(block.rows(unit.limit - begin, split) for block in self.blocks)  # what later stages take as it comes
-        end = unit.claimed = begin + (1 if unit.single else rows)
+        end = unit.claimed = unit.limit if unit.whole else begin + (1 if unit.single else rows)
         if unit is self._current and end >= unit.limit:
             self._current = None
         return Task(self.number, 0, unit, begin, end, None)
@@ -332,12 +338,23 @@ class Segment:
         del self.finished[unit.seq]
         self.committed += 1
         self.rows_open -= unit.num_rows
+        if self.plan.ahead is not None and not unit.whole and unit.result is not None and unit.pass_number == self._pass_number:
+            self._phase = (self._phase - (unit.num_items - len(unit.result.items))) % self.plan.ahead.batch_size
         if unit.ends_pass:
             self._ends.remove(unit.seq)
         self._gone.add(unit.seq)
         while self.lowest in self._gone:
             self._gone.remove(self.lowest)
             self.lowest += 1
+
+    def batches_of(self, unit: Unit) -> tuple[list[int], Collation] | None:
+        """Return the sizes and the collation of the batches that the last stage writes the unit's rows into; None when it keeps them."""
+        if unit.ahead and self.plan.ahead is not None:
+            return [unit.ahead] * (unit.num_rows // unit.ahead), self.plan.ahead.collation
+        if self.plan.batch is None:
+            return None
+        assert unit.sizes is not None
+        return unit.sizes, self.plan.batch.collation
 
     def where(self, unit: Unit, row: int) -> tuple[str, tuple[int, int]]:
         """Return where a row comes from, in words, and its key (epoch, index)."""
@@ -358,25 +375,3 @@ class Segment:
     def position(self) -> dict[str, Any]:
         """Say how far the segment is, for tests and reports."""
         return {"opened": self.opened, "committed": self.committed, "waiting": sum(map(len, self.queues))}
-
-
-def given_unit(pieces: list[list[Any]], batched: bool, tokens: Sequence[Token], pass_number: int, first: int) -> Unit:
-    """Make a unit for the next segment of what a sequencer emitted: groups of pieces, or single ones."""
-    flat = [piece for group in pieces for piece in group]
-    keys = [piece.key for piece in flat]
-    block = Block(
-        np.array([key[0] for key in keys], np.int64),
-        np.array([key[1] for key in keys], np.int64),
-        np.array([key[2] for key in keys], np.uint64),
-        rows=[piece.value for piece in flat],
-    )
-    return Unit(
-        seq=-1,
-        pass_number=pass_number,
-        first=first,
-        sizes=[len(group) for group in pieces] if batched else None,
-        num_items=len(pieces),
-        num_rows=len(flat),
-        given=block,
-        tokens=tokens,
-    )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from penstock._engine.mishaps import Books, Mishap, merged
 from penstock._engine.pieces import pieces_by_input, unwrapped
-from penstock._engine.unit import Failure, Known, Piece, Record, Token, Unit
+from penstock._engine.unit import Counted, Failure, Known, Piece, Record, Token, Unit
 from penstock._order.chain import Chain
 from penstock._order.folds import Fold, Passes
 from penstock.errors import StateMismatch
@@ -24,13 +24,15 @@ class Sequenced(NamedTuple):
     """What came out of one unit: items (a Piece each, or a list of pieces behind a batch), a token each, and the marks that go on."""
 
     items: list[Any]
-    tokens: Sequence[Token]
+    tokens: Sequence[Token] | Counted
     ends_pass: bool
     tail: Failure | None
     cut: bool
     empty_pass: bool
     excess: Failure | None = None
     """The tail, if it is that of a limit: the segment does not know of it yet."""
+    whole: bool = False
+    """Whether the unit goes on as it is: `items` are only as many as there are."""
 
 
 class Sequencer:
@@ -114,7 +116,8 @@ class Sequencer:
                 ends, cut = self._close(items, tokens, self._before, 0)
             cut = cut or self._mode != OPEN
         excess = None
-        if unit.result is not None:
+        counted = None if items else self._take_whole(unit, items)
+        if unit.result is not None and counted is None:
             lost = unit.mishaps_by_item() if unit.mishaps else {}
             for number, results in enumerate(pieces_by_input(unit)):
                 if self._mode != OPEN:
@@ -144,7 +147,42 @@ class Sequencer:
             raise _not_again(f"{self._drop} results were delivered behind the last checkpoint, and {self._num_outs} came again")
         if self._holds and (ends or (unit.ends_pass and tail is None)):
             self._save(self._before, 0)
-        return Sequenced(items, tokens, ends, tail, cut, empty, excess)
+        return Sequenced(items, tokens if counted is None else counted, ends, tail, cut, empty, excess, counted is not None)
+
+    def _take_whole(self, unit: Unit, items: list[Any]) -> Sequence[Token] | Counted | None:
+        """Take all of a unit at once if it comes out as it went in, which changes no state but counts; return its tokens.
+
+        None, and nothing is done, where the inputs must be looked at one by one.
+        """
+        result, size = unit.result, unit.ahead if unit.whole and unit.ahead else 1
+        if result is None or result.origins is not None or unit.mishaps or unit.tail is not None or not unit.num_items:
+            return None
+        partial = unit.pass_number == self._partial[0] and self._partial[1]
+        count = unit.num_items // size
+        if self._mode != OPEN or self._holds or self._skip or partial or not self._chain.lets_through(count, unit.ahead and size):
+            return None
+        tokens = self._tokens_of_whole(unit, count, size)
+        pass_number, number = self._input
+        self._input = unit.pass_number, unit.num_items + (number if pass_number == unit.pass_number else -1)
+        self._before = self._after(unit, unit.num_items - 1)
+        items.extend(result.items or [None] * count)
+        return tokens
+
+    def _tokens_of_whole(self, unit: Unit, count: int, size: int) -> Sequence[Token] | Counted:
+        if unit.tokens is None and not self._chain.counts:
+            first = Token((unit.pass_number, unit.first), (), unit.beyond, tally=self._books.tally)
+            return Counted(first if self._transparent else self._with_states(first), size)
+        if unit.tokens is not None and self._transparent and not self._books.tally:
+            return unit.tokens
+        tokens = []
+        for number in range(size - 1, count * size, size):
+            self._chain.count_one()
+            after = self._after(unit, number)
+            tokens.append(after if self._transparent else self._with_states(after))
+        return tokens
+
+    def _with_states(self, before: Token) -> Token:
+        return _with(before, Record(0, OPEN, tuple(self._chain.snapshot())))
 
     def _count(self, pass_number: int) -> None:
         self._input = (pass_number, self._input[1] + 1 if pass_number == self._input[0] else 0)

@@ -18,6 +18,7 @@ from penstock.errors import StateUnavailable
 __all__ = [
     "NOTHING_DONE",
     "TOP",
+    "Counted",
     "Done",
     "Failure",
     "Known",
@@ -114,6 +115,19 @@ class Token(NamedTuple):
     """What was skipped and replaced before."""
 
 
+class Counted(NamedTuple):
+    """The places behind the items of a unit, each `stride` positions of the source further than the one before."""
+
+    first: Token
+    """The place before the first item."""
+    stride: int = 1
+
+    def behind(self, count: int) -> Token:
+        """Return the place behind so many items."""
+        pass_number, position = self.first.source
+        return self.first._replace(source=(pass_number, position + count * self.stride))
+
+
 class Piece(NamedTuple):
     """An element behind a fold, with its key."""
 
@@ -172,6 +186,9 @@ class Unit:
 
     Attributes of one that stalled: `dead`, given up: what comes back for it is dropped; `heir`, the one that stands in its place: this has
     `single`, computes one row per task, and `stalled`, what is known not to end, by stage and row.
+
+    Of rows that are written before the folds behind them have counted them: `ahead`, the rows of each batch (0 where that is not so), and
+    `whole`, whether all of them are there, and `keys` of those that were written, from each first row on, without elements.
     """
 
     seq: int
@@ -183,7 +200,7 @@ class Unit:
     levels: Levels = field(default_factory=list)
     top_levels: Levels = field(default_factory=list)
     given: Block | None = None
-    tokens: Sequence[Token] | None = None
+    tokens: Sequence[Token] | Counted | None = None
     ends_pass: bool = False
     pass_token: Token | None = None
     tail: Failure | None = None
@@ -208,6 +225,9 @@ class Unit:
     heir: Unit | None = None
     single: bool = False
     stalled: dict[tuple[int, int], list[Stall]] = field(default_factory=dict)
+    ahead: int = 0
+    whole: bool = False
+    keys: dict[int, tuple[Block, Ints | range]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.limit = self.num_rows
@@ -249,7 +269,9 @@ class Unit:
 
     def token_after(self, item: int) -> Token:
         """Return the state that resumes right behind an item."""
-        return Token((self.pass_number, self.first + item + 1), (), self.beyond) if self.tokens is None else self.tokens[item]
+        if self.tokens is None:
+            return Token((self.pass_number, self.first + item + 1), (), self.beyond)
+        return self.tokens.behind(item + 1) if isinstance(self.tokens, Counted) else self.tokens[item]
 
 
 class Task(NamedTuple):

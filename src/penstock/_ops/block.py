@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import length_hint
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import LEAF, Structure, unflatten
 from penstock._contracts.policy import Policy
-from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
+from penstock._contracts.source import ColumnSource, TransientSource
 from penstock._contracts.transform import Scratch
 
-__all__ = ["Block", "ElementFailed", "Ints", "Keys", "zeros"]
+__all__ = ["Block", "ElementFailed", "Gathers", "Ints", "Keys", "split", "zeros"]
 
 Ints = NDArray[np.int64]
 Keys = tuple[Ints, Ints, NDArray[np.uint64]]
@@ -55,6 +55,13 @@ def zeros(count: int) -> NDArray[np.uint64]:
     return np.zeros(count, np.uint64)
 
 
+class Gathers(Protocol):
+    """What rows can be read from."""
+
+    def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
+        """Append one element per index; when one cannot be read, `len(rows)` tells which."""
+
+
 class Block:
     """Elements with their keys, as rows or as columns, or still to be gathered from an array source.
 
@@ -82,7 +89,7 @@ class Block:
         lanes: NDArray[np.uint64],
         *,
         rows: list[Any] | None = None,
-        source: IndexedSource | None = None,
+        source: Gathers | None = None,
         column_source: ColumnSource | None = None,
         transient: TransientSource | None = None,
         columns: tuple[Structure, list[NDArray[Any]]] | None = None,
@@ -126,7 +133,7 @@ class Block:
         """
         if self._rows is None:
             if self._columns is not None:
-                self._rows = _split(self._structure, self._columns)
+                self._rows = split(self._structure, self._columns)
             else:
                 self._rows = self._gather()
         return self._rows
@@ -174,7 +181,7 @@ class Block:
     def first(self) -> Any:
         """Return the first element of a columnar block, without the others."""
         if self._columns is not None:
-            return _split(self._structure, [column[:1] for column in self._columns])[0]
+            return split(self._structure, [column[:1] for column in self._columns])[0]
         return Block(self.epochs[:1], self.indices[:1], self.lanes[:1], source=self._source).rows()[0]
 
     @property
@@ -218,7 +225,8 @@ class Block:
         return rows
 
 
-def _split(structure: Structure, columns: Sequence[NDArray[Any]]) -> list[Any]:
+def split(structure: Structure, columns: Sequence[NDArray[Any]]) -> list[Any]:
+    """Return the elements that lie in arrays, one leaf each."""
     if structure is LEAF:
         return list(columns[0])
     if structure[0] == "dict" and all(child is LEAF for child in structure[2]):

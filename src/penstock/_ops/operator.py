@@ -93,6 +93,8 @@ class ChainOp:
 
     def run(self, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         """Compute the elements at `positions`."""
+        if not self.operators:
+            return self.leaf.run(epochs, positions, worker)
         levels = self.levels(epochs, positions)
         return climb(self.operators, self.leaf.run(*levels[0], worker), levels[1:], worker)
 

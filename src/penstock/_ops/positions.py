@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock._ops.block import Block, Ints
@@ -9,7 +10,7 @@ from penstock._ops.worker import WorkerContext
 from penstock._order import arithmetic
 from penstock._order.permutation import shuffled, window_shuffled
 
-__all__ = ["EnumerateOp", "PickOp", "RepeatOp", "ShardOp", "ShuffleOp", "SkipOp"]
+__all__ = ["EnumerateOp", "PickOp", "RepeatOp", "ShardOp", "ShuffleOp", "SkipOp", "moves_only"]
 
 
 class _Moves:
@@ -23,6 +24,11 @@ class _Moves:
 
     def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         return block
+
+
+def moves_only(operators: Iterable[object]) -> bool:
+    """Tell whether operators leave all elements as they are."""
+    return all(isinstance(operator, _Moves) for operator in operators)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import Structure, unflatten
-from penstock._ops.block import Block, ElementFailed
+from penstock._ops.block import Block, ElementFailed, split
 from penstock._ops.collation import Collation
 from penstock._ops.stack import BatchSpec
 from penstock.errors import SpecError
@@ -134,6 +134,15 @@ class Rows:
             except Exception as error:
                 raise ElementFailed(number, "batch", error) from error
             start += size
+        return out
+
+    def elements(self) -> list[Any]:
+        """Return the elements of all rows again: of what was written into arrays, views. A row that was never put has any element."""
+        if self._arrays is None or self._guess is None:
+            return [self._loose.get(row) for row in range(self._num_rows)]
+        out = split(self._guess.structure, self._arrays)
+        for row, element in self._loose.items():
+            out[row] = element
         return out
 
     def _batch(self, start: int, size: int) -> Any:

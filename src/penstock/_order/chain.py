@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast
 
-from penstock._order.folds import Fold, Item, Passes, Taking
+from penstock._order.folds import Batching, Fold, Item, Passes, Skipping, Taking
 from penstock.errors import StateMismatch
 
 __all__ = ["Chain", "Held", "HoldingFold"]
@@ -122,6 +122,34 @@ class Chain:
     def num_entered(self) -> int:
         """Count the items that entered the holding fold."""
         return self._count
+
+    def lets_through(self, count: int, group: int) -> bool:
+        """Tell whether `count` items, or with `group` that many lists of so many items each, would come out as they are pushed.
+
+        False also where that is not known; True as long as the pass is open behind them.
+        """
+        folds = self._folds
+        if group:
+            if not folds or not isinstance(folds[0], Batching) or folds[0].batch_size != group or self._states[0]:
+                return False
+            folds = folds[1:]
+        return all(
+            isinstance(fold, Passes)
+            or (isinstance(fold, Taking) and state + count < fold.count)
+            or (isinstance(fold, Skipping) and state >= fold.count)
+            for fold, state in zip(folds, self._states[len(self._folds) - len(folds) :], strict=True)
+        )
+
+    @property
+    def counts(self) -> bool:
+        """Tell whether a fold counts what it lets through."""
+        return any(isinstance(fold, Taking) for fold in self._folds)
+
+    def count_one(self) -> None:
+        """Count an item, or a list, that was let through."""
+        for level, fold in enumerate(self._folds):
+            if isinstance(fold, Taking):
+                self._states[level] += 1
 
     def push(self, item: Item, mark: Any = None) -> Sequence[Item]:
         """Take one item from below and return what comes out at the top."""

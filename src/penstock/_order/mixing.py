@@ -8,25 +8,25 @@ never further from weight * t than 3/4 of h: each level rounds by 1/2 and, up to
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock import kernels
 from penstock._order.arithmetic import INFINITE, Length
 
-__all__ = ["History", "Mixing", "Tree", "lasting", "mixed_parts", "mixing", "tree_of"]
+__all__ = ["History", "Mixing", "Tree", "lasting", "mixed_parts", "mixed_turns", "mixing", "tree_of"]
 
 Ints = NDArray[np.int64]
-Words = NDArray[np.uint64]
 Part = tuple[int, Ints, Ints, Ints]
 History = tuple[tuple[int, tuple[float, ...]], ...]
 """(first position, weights from there on), beginning with position 0."""
 
 _ONE, _HALF = 2**63, 2**62
-_LOW32 = np.uint64(2**32 - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +34,14 @@ class Tree:
     """Proportions of a balanced binary tree over `num_children` leaves.
 
     Attributes:
-        nodes: (p, left, right), the root first; a side is the number of a node, or ~child.
+        shares: p of each node, uint64, the root first.
+        sides: the left and the right one of each node, int64 [nodes, 2]: the number of a later node, or ~child.
         paths: of each child, from the root: (p, whether it lies left).
     """
 
     num_children: int
-    nodes: tuple[tuple[int, int, int], ...]
+    shares: NDArray[np.uint64] = field(compare=False)
+    sides: Ints = field(compare=False)
     paths: tuple[tuple[tuple[int, bool], ...], ...]
 
     @property
@@ -59,30 +61,15 @@ class Tree:
 
     def parts(self, positions: Ints) -> Iterator[tuple[int, Ints, Ints]]:
         """Yield (child, offsets into `positions`, places in the child) for each child that gives some of them, in ascending order."""
-        steps = np.arange(len(positions), dtype=np.int64)
-        first = int(positions[0]) if len(positions) else 0
-        running = bool((positions == steps + first).all())
-        numbers = steps.view(np.uint64)
-        stack: list[tuple[int, Ints, int, Words]] = [(0 if self.nodes else ~0, steps, first if running else 0, positions.view(np.uint64))]
-        while stack:
-            node, offsets, start, places = stack.pop()
-            count = len(offsets)
-            if count == 0:
-                continue
-            if node < 0:
-                yield ~node, offsets, (steps[:count] + start if running else places.view(np.int64))
-                continue
-            p, left, right = self.nodes[node]
-            goes_left = _goes_left(numbers[:count] if running else places, p, start)
-            lefts, rights = goes_left.nonzero()[0], (~goes_left).nonzero()[0]  # `take` of these needs half the time of a boolean index
-            if running:  # one element after the other: so are those of either side, and their first place says it all
-                before = _before(start, p)
-                stack.append((right, offsets.take(rights), start - before, places))
-                stack.append((left, offsets.take(lefts), before, places))
-            else:
-                below = _all_before(places, p)
-                stack.append((right, offsets.take(rights), 0, (places - below).take(rights)))
-                stack.append((left, offsets.take(lefts), 0, below.take(lefts)))
+        (offsets, places, _, _), starts = kernels.deal(positions, self.shares, self.sides, self.num_children)
+        for child, (begin, end) in enumerate(pairwise(starts.tolist())):
+            if begin < end:
+                yield child, offsets[begin:end], places[begin:end]
+
+    def turns(self, positions: Ints) -> tuple[Ints, Ints]:
+        """Return the child of each position, and its place there."""
+        (_, _, children, places), _ = kernels.deal(positions, self.shares, self.sides, self.num_children)
+        return children, places
 
 
 @lru_cache(maxsize=64)
@@ -106,7 +93,9 @@ def tree_of(weights: tuple[float, ...]) -> Tree:
         return number
 
     split(0, len(exact), ())
-    return Tree(num_children=len(exact), nodes=tuple(nodes), paths=tuple(paths))
+    shares = np.array([p for p, _, _ in nodes], np.uint64)
+    sides = np.array([(left, right) for _, left, right in nodes], np.int64).reshape(-1, 2)
+    return Tree(num_children=len(exact), shares=shares, sides=sides, paths=tuple(paths))
 
 
 def _before(position: int, p: int) -> int:
@@ -117,31 +106,6 @@ def _along(path: tuple[tuple[int, bool], ...], position: int) -> int:
     for p, left in path:
         position = _before(position, p) if left else position - _before(position, p)
     return position
-
-
-def _goes_left(places: Words, p: int, start: int) -> NDArray[np.bool_]:
-    """Tell of each place start + places whether its element goes left: whether floor(x * p / 2**63 + 1/2) grows behind it.
-
-    That depends on what lies below the point alone: in 2**64ths, products may wrap.
-    """
-    remainder = places * np.uint64(2 * p)
-    remainder += np.uint64(2 * (start * p + _HALF) % 2**64)
-    found: NDArray[np.bool_] = remainder >= np.uint64(2**64 - 2 * p)
-    return found
-
-
-def _all_before(places: Words, p: int) -> Words:
-    """Return floor(places * p / 2**63 + 1/2): 128-bit products from 32-bit halves."""
-    high, low = places >> np.uint64(32), places & _LOW32
-    p_high, p_low = np.uint64(p >> 32), np.uint64(p & 0xFFFFFFFF)
-    inner = high * p_low + (low * p_low >> np.uint64(32))
-    cross = low * p_high + (inner & _LOW32)
-    above = high * p_high + (inner >> np.uint64(32)) + (cross >> np.uint64(32))
-    below = places * np.uint64(p)
-    rounded = below + np.uint64(_HALF)
-    above += rounded < below
-    before: Words = (above << np.uint64(1)) | (rounded >> np.uint64(63))
-    return before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +185,17 @@ def mixed_parts(mixing: Mixing, epochs: Ints, positions: Ints) -> list[Part]:
                 below, numbers = below * mixing.passes[child] + number, numbers - number * int(length)
             out.append((child, spots, below, numbers))
     return out
+
+
+def mixed_turns(mixing: Mixing, positions: Ints) -> tuple[Ints, Ints]:
+    """Return the child of each position, and its place there counted over all passes of the child."""
+    children, places = np.empty_like(positions), np.empty_like(positions)
+    for offsets, stretch in _stretches(mixing, positions):
+        if offsets is None:
+            return mixing.trees[stretch].turns(positions)
+        found, there = mixing.trees[stretch].turns(positions[offsets] - mixing.starts[stretch])
+        children[offsets], places[offsets] = found, there + np.array(mixing.bases[stretch], np.int64)[found]
+    return children, places
 
 
 def _stretches(mixing: Mixing, positions: Ints) -> list[tuple[Ints | None, int]]:

@@ -9,6 +9,7 @@ from penstock.kernels.backends import backend
 from penstock.kernels.checked import (
     copy_images,
     crop_images,
+    deal,
     gather_windows,
     normalize,
     normalize_image,
@@ -22,6 +23,7 @@ __all__ = [
     "backend",
     "copy_images",
     "crop_images",
+    "deal",
     "gather_windows",
     "mix",
     "normalize",

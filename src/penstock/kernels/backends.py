@@ -79,6 +79,17 @@ class Backend(Protocol):
     def gather_windows(self, values: NDArray[Any], starts: NDArray[np.int64], out: NDArray[np.int64], /) -> int:
         """Cut windows out of a sequence."""
 
+    def deal(
+        self,
+        positions: NDArray[np.int64],
+        shares: NDArray[np.uint64],
+        sides: NDArray[np.int64],
+        out: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        /,
+    ) -> int:
+        """Send positions down a tree of shares."""
+
 
 @cache
 def chosen() -> Backend:

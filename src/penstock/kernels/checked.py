@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from penstock.errors import SpecError
 from penstock.kernels.backends import chosen
-from penstock.kernels.checks import block, integer, place, require, require_integers, require_out
+from penstock.kernels.checks import block, integer, place, require, require_integers, require_out, require_shape
 
-__all__ = ["copy_images", "crop_images", "gather_windows", "normalize", "normalize_image", "permute", "philox_uniform", "read_file"]
+__all__ = ["copy_images", "crop_images", "deal", "gather_windows", "normalize", "normalize_image", "permute", "philox_uniform", "read_file"]
 
 _UINT8, _INT64, _UINT64 = np.dtype(np.uint8), np.dtype(np.int64), np.dtype(np.uint64)
 _FLOAT32 = np.dtype(np.float32)
@@ -228,3 +228,45 @@ def gather_windows(values: NDArray[Any], starts: NDArray[np.int64], out: NDArray
             where=f"penstock.kernels.gather_windows, starts[{row}]",
             fix=f"pass starts in 0..{last} (number of values - length)" if last >= 0 else f"pass at least {out.shape[1]} values",
         )
+
+
+def deal(
+    positions: NDArray[np.int64], shares: NDArray[np.uint64], sides: NDArray[np.int64], num_children: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Say which child of a binary tree gives the element at each position.
+
+    Of the first x elements that pass a node, floor(x * share / 2**63 + 1/2) go left. From any thread.
+
+    Args:
+        positions: int64 [n], each 0 or more.
+        shares: uint64 [m], the share of each node's left side in 2**63rds, below 2**63. Node 0 is the root.
+        sides: int64 [m, 2], the left and the right side of each node, the number of a later node or ~child.
+        num_children: 1 or more.
+
+    Returns:
+        (int64 [4, n]: the rows of `positions` ordered by their child, and the place of each in it; the child of each position, and its
+        place there. int64 [num_children + 1]: where the rows of each child begin).
+
+    Raises:
+        SpecError: an array of another dtype, shape or layout, a side that is neither a later node nor a child, or a negative position.
+    """
+    positions = block("deal", "positions", positions, _INT64)
+    shares = block("deal", "shares", shares, _UINT64)
+    num_children = integer("deal", "num_children", num_children, 1, _LIMIT >> 1)
+    require("deal", "sides", sides, _INT64, 2)
+    require_shape("deal", "sides", sides, (shares.shape[0], 2))
+    sides = np.require(sides, requirements=("C", "A"))
+    out = np.empty((4, positions.shape[0]), np.int64)
+    starts = np.empty(num_children + 1, np.int64)
+    row = chosen().deal(positions, shares, sides, out, starts)
+    if row >= 0:
+        raise SpecError(
+            f"position {positions[row]} is negative", where=f"penstock.kernels.deal, positions[{row}]", fix="pass positions from 0 on"
+        )
+    if row < -1:
+        raise SpecError(
+            f"node {-2 - row} has share {shares[-2 - row]} and sides {sides[-2 - row].tolist()}",
+            where=f"penstock.kernels.deal, sides[{-2 - row}]",
+            fix=f"let each side be the number of a later node or ~child, of {num_children} children, and each share less than 2**63",
+        )
+    return out, starts

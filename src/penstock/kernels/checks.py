@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import SpecError
 
-__all__ = ["block", "integer", "place", "require", "require_integers", "require_out"]
+__all__ = ["block", "integer", "place", "require", "require_integers", "require_out", "require_shape"]
 
 
 def place(function: str, argument: str) -> str:

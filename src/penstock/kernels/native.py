@@ -20,7 +20,7 @@ __all__ = ["LIBRARY", "Native", "load"]
 
 LIBRARY: Final = os.path.join(os.path.dirname(__file__), "_penstock.so")  # pathlib would cost 5 ms of import time
 # Raised with every change of an argument list, so that an old library beside new Python code is not called.
-_INTERFACE: Final = 2
+_INTERFACE: Final = 3
 
 _POINTER, _INT64, _UINT64, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64, ctypes.c_int
 _SIGNATURES: Final = {
@@ -31,6 +31,7 @@ _SIGNATURES: Final = {
     "penstock_crop_images": (None, [_POINTER, *[_INT64] * 4, _POINTER, _POINTER, _POINTER, _INT, _INT64, _INT64, _POINTER]),
     "penstock_read_file": (_INT64, [ctypes.c_char_p, _POINTER, _INT64]),
     "penstock_gather_windows": (_INT64, [_POINTER, _INT64, _INT, _POINTER, _INT64, _INT64, _POINTER]),
+    "penstock_deal": (_INT64, [_POINTER, _INT64, _POINTER, _POINTER, _INT64, _INT64, _POINTER, _POINTER]),
 }
 # Sharing the array's buffer costs 0.2 us and `array.ctypes.data` 0.9 us; a block of 256 permuted positions costs 2.
 _shared: Callable[[Any], Any] = (ctypes.c_char * 0).from_buffer
@@ -78,6 +79,7 @@ class Native:
         self._crop_images = library.penstock_crop_images
         self._gather_windows = library.penstock_gather_windows
         self._read_file = library.penstock_read_file
+        self._deal = library.penstock_deal
 
     def permute(self, positions: NDArray[np.int64], num_elements: int, key: int, out: NDArray[np.int64]) -> int:
         """Write the permuted positions to `out`; return -1, or the first row whose position is out of range."""
@@ -152,3 +154,16 @@ class Native:
         kind = values.dtype.itemsize if values.dtype.kind == "u" else -values.dtype.itemsize
         row: int = self._gather_windows(_address(values), values.size, kind, _address(starts), *out.shape, _shared(out))
         return row
+
+    def deal(
+        self,
+        positions: NDArray[np.int64],
+        shares: NDArray[np.uint64],
+        sides: NDArray[np.int64],
+        out: NDArray[np.int64],
+        starts: NDArray[np.int64],
+    ) -> int:
+        """Say which child of a tree gives the element at each position; return -1, the first negative row, or -2 - the first bad node."""
+        tree = (_address(shares), _address(sides), shares.size, starts.size - 1)
+        found: int = self._deal(_address(positions), positions.size, *tree, _shared(out), _shared(starts))
+        return found

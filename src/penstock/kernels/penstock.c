@@ -40,7 +40,7 @@
 #endif
 
 /* Raised with every change of an argument list; native.py refuses another number. */
-API int penstock_interface(void) { return 2; }
+API int penstock_interface(void) { return 3; }
 
 #if WITH_X86
 static int has_avx2(void) { return __builtin_cpu_supports("avx2"); }
@@ -500,6 +500,58 @@ API int64_t penstock_gather_windows(const void *values, int64_t size, int kind, 
     }
 #endif
     widen_rows(values, kind, starts, num, length, out);
+    return -1;
+}
+
+/* ---- which child of a mix an element comes from ------------------------------------------------------------------------ */
+
+/* Sends each position down a tree of shares (of 2^63): of the first x elements that pass a node, floor(x * share / 2^63 + 1/2) go left.
+ *
+ * sides[2 * node] is the left side of a node, sides[2 * node + 1] the right one: the number of a later node, or ~child. Node 0 is the root.
+ * out holds 4 * num numbers: the rows in the order of their children, and the places that they have there; the child of each row, and
+ * its place.
+ * starts (num_children + 1 numbers) says where each child's rows begin in them.
+ * Returns -1; the first row whose position is negative; or -2 - node for the first node that is none. Nothing is of use then. */
+API int64_t penstock_deal(const int64_t *positions, int64_t num, const uint64_t *shares, const int64_t *sides, int64_t num_nodes,
+                          int64_t num_children, int64_t *out, int64_t *starts) {
+    const uint64_t half = UINT64_C(1) << 62, below = (UINT64_C(1) << 63) - 1;
+    int64_t *rows = out, *places = out + num, *owners = out + 2 * num, *own = out + 3 * num;
+    for (int64_t node = 0; node < num_nodes; node++) {
+        int good = shares[node] <= below;
+        for (int64_t side = 2 * node; side < 2 * node + 2; side++) {
+            /* Later nodes only: every way down ends. */
+            if (sides[side] >= 0) good &= sides[side] > node && sides[side] < num_nodes;
+            else good &= ~sides[side] < num_children;
+        }
+        if (!good) return -2 - node;
+    }
+    memset(starts, 0, (size_t)(num_children + 1) * sizeof(int64_t));
+    for (int64_t row = 0; row < num; row++) {
+        if (positions[row] < 0) return row;
+        uint64_t place = (uint64_t)positions[row];
+        int64_t node = num_nodes > 0 ? 0 : -1;
+        while (node >= 0) {
+            const uint64_t share = shares[node];
+            uint64_t high;
+            const uint64_t low = multiply(place, share, &high), rounded = low + half;
+            high += rounded < low;
+            const uint64_t before = high << 1 | rounded >> 63;
+            const uint64_t left = ((rounded & below) + share) >> 63; /* `before` grows by one behind this element */
+            place = left ? before : place - before;
+            node = sides[2 * node + 1 - (int64_t)left];
+        }
+        owners[row] = ~node;
+        own[row] = (int64_t)place;
+        starts[~node + 1]++;
+    }
+    for (int64_t child = 0; child < num_children; child++) starts[child + 1] += starts[child];
+    for (int64_t row = 0; row < num; row++) {
+        const int64_t spot = starts[owners[row]]++;
+        rows[spot] = row;
+        places[spot] = own[row];
+    }
+    memmove(starts + 1, starts, (size_t)num_children * sizeof(int64_t)); /* each has moved on to where the next one begins */
+    starts[0] = 0;
     return -1;
 }
 

@@ -60,11 +60,21 @@ class IndexableSource:
             for index in indices:
                 append(obj[index])
         except IndexError as error:
-            raise LengthMismatch(
-                f"{self._name} declared {self._length} elements, but got no element {index}: IndexError: {error}",
-                where=f"{self.describe(index)}, __getitem__({index})",
-                fix="let __len__ return the true number of elements; if the IndexError is a fault inside __getitem__, see the cause above",
-            ) from error
+            raise self.explained(index, error) from error
+
+    def subscripted(self) -> Any | None:
+        """Return the object, unless it has `__getitems__`."""
+        return self._obj if self._many is None else None
+
+    def explained(self, index: int, error: Exception) -> Exception:
+        """Return LengthMismatch for an IndexError of `obj[index]`, and other errors as they are."""
+        if not isinstance(error, IndexError):
+            return error
+        return LengthMismatch(
+            f"{self._name} declared {self._length} elements, but got no element {index}: IndexError: {error}",
+            where=f"{self.describe(index)}, __getitem__({index})",
+            fix="let __len__ return the true number of elements; if the IndexError is a fault inside __getitem__, see the cause above",
+        )
 
     def _gather_block(self, indices: list[int], rows: list[Any]) -> None:
         asked = f"__getitems__ with {len(indices)} indices from {indices[0]} to {indices[-1]}" if indices else "__getitems__([])"
