@@ -61,6 +61,7 @@ class Storm:
     @contextmanager
     def blowing(self) -> Iterator[None]:
         before = signal.signal(signal.SIGUSR1, self._handle)
+        gc.disable()  # an exception in somebody's callback of the collector would be swallowed there
         thread = threading.Thread(target=self._send, daemon=True)
         thread.start()
         try:
@@ -69,6 +70,7 @@ class Storm:
             self.armed = False
             self._over.set()
             thread.join(LIMIT_S)
+            gc.enable()
             signal.signal(signal.SIGUSR1, before)
 
     def run(self, call: Callable[[], Any]) -> bool:

@@ -118,6 +118,20 @@ def test_the_bell_of_each_who_is_decided_rings_once_and_no_other() -> None:
     assert rung == [0, 1, 2]
 
 
+def test_of_many_whom_a_close_ends_some_are_woken_and_each_who_leaves_wakes_one_more() -> None:
+    lines, rung = exchange(1), []
+    for number in range(40):
+        read(lines, 1).bell = lambda _, number=number: rung.append(number)
+    lines.close(False)
+    woken = len(rung)
+    assert 0 < woken < 40
+    while lines.leaving:
+        lines.wake(1)
+        woken += 1
+        assert rung == list(range(woken))
+    assert woken == 40
+
+
 def test_an_attempt_that_never_stood_in_line_or_is_decided_leaves_without_a_trace() -> None:
     lines = exchange(2)
     lines.withdraw(Reading(1, True))
@@ -210,7 +224,8 @@ class Lines(RuleBasedStateMachine):
     @invariant()
     def lines_are_served_from_the_front(self) -> None:
         for line, attempts in (("read", self.readers), ("write", self.writers)):
-            places = [attempts.index(attempt) for kind, attempt in self.order if kind == line and attempt in attempts]  # type: ignore[arg-type]
+            served = [attempt for kind, attempt in self.order if kind == line and attempt.state == SERVED]
+            places = [attempts.index(attempt) for attempt in served]  # type: ignore[arg-type]
             assert places == sorted(places)
             waiting = [place for place, attempt in enumerate(attempts) if attempt.state == WAITING]
             assert not waiting or not places or places[-1] < waiting[0]

@@ -91,6 +91,20 @@ def test_threads_take_turns_at_a_generator_that_they_share() -> None:
         assert ended(runner.threads())
 
 
+def test_no_thread_enters_a_generator_while_another_is_in_it() -> None:
+    pause = threading.Event()
+
+    def slow() -> Any:
+        for number in range(50):
+            pause.wait(0.001)  # gives the others every chance to come in
+            yield number
+
+    queue, coord = FIFOQueue(50), Coordinator()
+    started(queue, [slow()] * 4, coord)
+    coord.join()
+    assert sorted(rest_of(queue)) == list(range(50))
+
+
 def test_iterators_of_different_lengths_all_come_to_their_end() -> None:
     queue = FIFOQueue(2)
     runner = started(queue, [rows(1), rows(50), iter([]), rows(7)])
@@ -209,6 +223,16 @@ def test_an_operation_that_raises_what_would_pass_for_an_end_is_an_error(end: Ba
     assert caught.value.__cause__ is end
 
 
+def test_without_a_coordinator_the_reader_gets_an_error_in_place_of_what_would_pass_for_an_end() -> None:
+    end, queue = SystemExit(0), FIFOQueue(10)
+    runner = started(queue, [Numbers(1, end)])
+    assert ended(runner.threads())
+    assert queue.dequeue() == 0
+    with pytest.raises(StopRaised) as caught:
+        queue.dequeue()
+    assert caught.value.__cause__ is end
+
+
 def test_a_type_that_is_named_as_the_end_is_one() -> None:
     for types in (StopIteration, [StopIteration, LookupError]):
         queue = FIFOQueue(10)
@@ -266,6 +290,16 @@ def test_consumers_that_are_blocked_at_a_stop_end_too() -> None:
             with pytest.raises(QueueClosed):
                 reader.result()
     held.set()
+    coord.join()
+
+
+def test_a_read_that_a_stop_cuts_short_is_no_error_of_the_runner() -> None:
+    first, second, coord = FIFOQueue(10), FIFOQueue(10), Coordinator(clean_stop_exception_types=[LookupError])
+    for number in range(3):
+        first.enqueue(number)
+    started(second, [lambda: first.dequeue_many(5)], coord)
+    coord.on_stop(first.close)
+    coord.request_stop()
     coord.join()
 
 

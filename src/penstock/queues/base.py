@@ -207,8 +207,9 @@ class Queue:
         try:
             with self._mutex:
                 self._exchange.close(cancel_pending_enqueues)
-        except BaseException:
-            self._settle()
+        except BaseException:  # it may not have come to the end
+            with self._mutex:
+                self._exchange.close(cancel_pending_enqueues)
             raise
 
     def fail(self, error: BaseException) -> None:
@@ -247,7 +248,9 @@ class Queue:
                 self._exchange.write(attempt)
                 if attempt.state == WAITING:
                     self._stay(attempt, limit_s)
-            self._complete_write(attempt, limit_s)
+            begin_ns = self._complete(attempt, limit_s)
+            if self._listeners and entries:
+                self._announce_enqueued(begin_ns, len(entries))
         except BaseException as error:
             self._settle(attempt)
             if len(entries) > 1 and not isinstance(error, QueueError):
@@ -261,7 +264,11 @@ class Queue:
                 self._exchange.read(attempt)
                 if attempt.state == WAITING:
                     self._stay(attempt, limit_s)
-            return self._complete_read(attempt, limit_s, finish)
+            begin_ns = self._complete(attempt, limit_s)
+            result = finish(attempt.entries)
+            if self._listeners:
+                self._announce_delivered(begin_ns, len(attempt.entries))
+            return result
         except BaseException:
             self._settle(attempt)
             raise
@@ -273,24 +280,6 @@ class Queue:
         else:
             attempt.lot = lot = ParkingLot()
             attempt.bell = lot.bell
-
-    def _complete_write(self, attempt: Writing, limit_s: float | None) -> None:
-        waited_ns = self._wait(attempt, limit_s) if attempt.state == WAITING else 0
-        if attempt.state != SERVED:
-            raise refusal(attempt, limit_s, self._label, self._state())
-        if self._listeners and attempt.entries:
-            self._announce_enqueued(waited_ns, len(attempt.entries))
-
-    def _complete_read(self, attempt: Reading, limit_s: float | None, finish: Any) -> Any:
-        waited_ns = self._wait(attempt, limit_s) if attempt.state == WAITING else 0
-        if attempt.state != SERVED:
-            if attempt.state == ENDED:
-                self._raise_failure()
-            raise refusal(attempt, limit_s, self._label, self._state())
-        result = finish(attempt.entries)
-        if self._listeners:
-            self._announce_delivered(waited_ns, len(attempt.entries))
-        return result
 
     def _raise_failure(self) -> None:
         """Raise the error that a producer left, once."""
@@ -304,14 +293,20 @@ class Queue:
         finally:
             del failures  # or the error, its traceback and this frame would be a cycle
 
-    def _wait(self, attempt: Attempt, limit_s: float | None) -> int:
-        """Wait until the attempt is decided, or give it up when the time is over; return how long that took, in ns."""
-        begin_ns = time.perf_counter_ns()
-        if limit_s is None or limit_s > _SOON_S:
-            attempt.lot.park(attempt.waits, _SOON_S)
+    def _complete(self, attempt: Attempt, limit_s: float | None) -> int:
+        """Wait until the attempt is served, or raise the error of one that cannot be; return when the wait began, 0 when there was none."""
+        begin_ns = 0
         if attempt.state == WAITING:
-            self._wait_on(attempt, begin_ns, limit_s)
-        return time.perf_counter_ns() - begin_ns
+            begin_ns = time.perf_counter_ns()
+            if limit_s is None or limit_s > _SOON_S:
+                attempt.lot.sit(_SOON_S)
+            if attempt.state == WAITING:
+                self._wait_on(attempt, begin_ns, limit_s)
+        if attempt.state != SERVED:
+            if attempt.state == ENDED and isinstance(attempt, Reading):
+                self._raise_failure()
+            raise refusal(attempt, limit_s, self._label, self._state())
+        return begin_ns
 
     def _wait_on(self, attempt: Attempt, begin_ns: int, limit_s: float | None) -> None:
         in_main = threading.current_thread() is threading.main_thread()
@@ -331,9 +326,9 @@ class Queue:
                     waits_long(attempt, waited_s, users, self._label, self._state()), RuntimeWarning, stacklevel=level_of_caller()
                 )
             slice_s = (warn_s if limit_s is None else min(limit_s, warn_s)) - waited_s
-            attempt.lot.park(attempt.waits, min(slice_s, _LOOK_S) if in_main else slice_s)
+            attempt.lot.sit(min(slice_s, _LOOK_S) if in_main else slice_s)
 
-    def _settle(self, attempt: Attempt | None = None) -> None:
+    def _settle(self, attempt: Attempt | None) -> None:
         """Make everything whole after an exception: the attempt leaves, what it had is put back, and the others are served."""
         with self._mutex:
             if attempt is not None:
@@ -341,17 +336,20 @@ class Queue:
                 if isinstance(attempt, Reading):
                     self._exchange.give_back(attempt)
             self._exchange.serve()
+            self._exchange.wake(1)
 
     def _state(self) -> str:
         return f"{len(self._store)} of {self._exchange.capacity} elements in it"
 
     # -- events -------------------------------------------------------------------------------------------------------------------
 
-    def _announce_enqueued(self, waited_ns: int, num: int) -> None:
-        self._announce(BatchEnqueued(time.perf_counter_ns(), waited_ns, len(self._store), num))
+    def _announce_enqueued(self, begin_ns: int, num: int) -> None:
+        now_ns = time.perf_counter_ns()
+        self._announce(BatchEnqueued(now_ns, now_ns - begin_ns if begin_ns else 0, len(self._store), num))
 
-    def _announce_delivered(self, waited_ns: int, num: int) -> None:
-        self._announce(BatchDelivered(time.perf_counter_ns(), waited_ns, len(self._store), num))
+    def _announce_delivered(self, begin_ns: int, num: int) -> None:
+        now_ns = time.perf_counter_ns()
+        self._announce(BatchDelivered(now_ns, now_ns - begin_ns if begin_ns else 0, len(self._store), num))
 
     def _announce(self, event: Event) -> None:
         for listener in self._listeners:

@@ -30,8 +30,7 @@ def add_queue_runner(qr: QueueRunner, collection: str = _COLLECTION) -> None:
     """
     if not isinstance(qr, QueueRunner):
         raise PlanError(f"{qr!r} is no runner", where="add_queue_runner(qr)", fix="give a QueueRunner")
-    others = tuple(runner for runner in _collected(collection) if runner is not qr)
-    _runners.set({**_runners.get({}), collection: (*others, qr)})
+    _runners.set({**_runners.get({}), collection: (*_collected(collection), qr)})
 
 
 def start_queue_runners(

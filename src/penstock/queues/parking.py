@@ -43,6 +43,18 @@ class ParkingLot:
         finally:
             self._parked.pop()
 
+    def sit(self, timeout_s: float) -> bool:
+        """Wait for a ring of `bell`, also one that came before. For a lot that one thread has for itself and nobody rings otherwise.
+
+        Returns:
+            False when the time ran out; a signal that came right before is served only then.
+        """
+        try:
+            self._bells.get(True, timeout_s)
+        except Empty:
+            return False
+        return True
+
     def ring(self) -> bool:
         """Wake one of the threads that are parked and not yet rung; return whether there was one."""
         if len(self._parked) <= self._bells.qsize():

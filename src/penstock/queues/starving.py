@@ -46,7 +46,7 @@ class Users:
             self.seen[ident] = threading.current_thread().name
 
     def words(self) -> str:
-        """Say of each but the calling thread where it is in its stack."""
+        """Say of each but the calling thread where it is in its stack, and then of all other threads: not all that come are seen."""
         alive = {thread.ident: thread for thread in threading.enumerate() if thread.ident is not None}
         frames = sys._current_frames()
         try:
@@ -71,7 +71,11 @@ class Users:
         for ident, name in list(self.seen.items()):
             if ident not in told:
                 found = alive.get(ident)
+                told.add(ident)
                 yield f"thread {name!r} has ended" if found is None else f"thread {found.name!r} is {_place(frames.get(ident))}"
+        for other, thread in alive.items():
+            if other not in told:
+                yield f"another thread, {thread.name!r}, is {_place(frames.get(other))}"
 
 
 def alone() -> bool:
