@@ -163,12 +163,14 @@ class QueueError(PenstockError):
 
     Attributes:
         num_done: elements that went in before an `enqueue_many` was cut short; go on with the rest. 0 for everything else.
+        num_left: elements that a closed queue still has, too few for this read. 0 for everything else.
     """
 
     num_done: int = 0
+    num_left: int = 0
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.what, self.where, self.fix), {"num_done": self.num_done})
+        return (_rebuild, (type(self), self.what, self.where, self.fix), {"num_done": self.num_done, "num_left": self.num_left})
 
 
 class QueueClosed(QueueError, RuntimeError):

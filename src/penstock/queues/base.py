@@ -6,13 +6,14 @@ import math
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
 from penstock._contracts.event import BatchDelivered, BatchEnqueued, Event, Listener
 from penstock.errors import EnqueueCancelled, PlanError, QueueClosed, QueueError, QueueStarved, QueueTimeout
 from penstock.queues.components import Components
-from penstock.queues.exchange import ENDED, LEFT, SERVED, WAITING, Attempt, Exchange, Reading, Writing
+from penstock.queues.exchange import ENDED, SERVED, WAITING, Attempt, Exchange, Reading, Writing
 from penstock.queues.parking import ParkingLot
 from penstock.queues.starving import PATIENCE_S, Producer, Users, alone
 from penstock.queues.stores import Store
@@ -39,6 +40,7 @@ class Queue:
         self._name = name
         self._listeners = list(listeners)
         self._writing, self._reading = Users(), Users()
+        self._failures: list[BaseException] = []
 
     # -- what it is ---------------------------------------------------------------------------------------------------------------
 
@@ -67,6 +69,10 @@ class Queue:
     def add_producer(self, producer: Producer) -> None:
         """Name somebody who fills this queue, for the words of a wait that lasts too long."""
         self._writing.registered.append(producer)
+
+    def producers(self) -> list[Producer]:
+        """Return those who were named."""
+        return list(self._writing.registered)
 
     # -- in -----------------------------------------------------------------------------------------------------------------------
 
@@ -103,6 +109,11 @@ class Queue:
         except BaseException:
             self._settle()
             raise
+
+    def fail(self, error: BaseException) -> None:
+        """Close because a producer failed: one reader, behind what is left, gets `error` in place of the end of the data."""
+        self._failures.append(error)
+        self.close()
 
     def __enter__(self) -> Self:
         return self
@@ -187,7 +198,7 @@ class Queue:
                     self._exchange.give_back(attempt)
             self._exchange.serve()
 
-    def _refusal(self, attempt: Attempt, limit_s: float | None) -> QueueError:
+    def _refusal(self, attempt: Attempt, limit_s: float | None) -> BaseException:
         """Return the error of an attempt that was not served."""
         closed = attempt.state == ENDED
         if isinstance(attempt, Writing):
@@ -197,11 +208,15 @@ class Queue:
         assert isinstance(attempt, Reading)
         what = "1 element" if attempt.want == 1 else f"{attempt.want} elements"
         if closed:
-            return QueueClosed(
+            with suppress(IndexError):
+                return self._failures.pop(0)
+            end = QueueClosed(
                 f"{self._name!r} is closed and has {attempt.num_left} left: {what} cannot come",
                 where=self._where(),
                 fix="this is the end of the data: leave the loop; dequeue_up_to(n) takes what is left",
             )
+            end.num_left = attempt.num_left
+            return end
         return QueueTimeout(
             f"{what} did not come within {limit_s:g} s",
             where=self._where(),

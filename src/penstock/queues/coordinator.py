@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
-from penstock.errors import CoordinationError, PlanError, QueueClosed, StillRunning
+from penstock.errors import CoordinationError, PlanError, StillRunning
 from penstock.queues.failing import add_note, attach_others
 from penstock.queues.standing import words_of_threads
-from penstock.queues.stopping import ExcInfo, Run, error_to_keep, exception_types, passes_on
+from penstock.queues.stopping import ExcInfo, Run, exception_types, is_clean, passes_on, reported, told_as_error
 
 __all__ = ["Coordinator"]
 
@@ -35,14 +35,14 @@ class Coordinator:
 
     Args:
         clean_stop_exception_types: exceptions that mean a normal end: reporting one asks for the stop and is no error. By default
-            `QueueClosed`.
+            `QueueClosed`, but not that of a read that found too few elements before any stop: those would be lost without a word.
 
     Raises:
         PlanError: something among the types is no exception type.
     """
 
     def __init__(self, clean_stop_exception_types: Iterable[type[BaseException]] | None = None) -> None:
-        self._clean = exception_types(clean_stop_exception_types, (QueueClosed,), where="Coordinator(clean_stop_exception_types)")
+        self._clean = exception_types(clean_stop_exception_types, where="Coordinator(clean_stop_exception_types)")
         # Reentrant: a signal handler that asks for the stop may interrupt any method in its own thread.
         self._mutex = threading.RLock()
         self._run = Run()
@@ -72,11 +72,15 @@ class Coordinator:
             PlanError: `ex` is neither.
             BaseException: `ex` itself, when `join` has ended already and nobody would get it.
         """
-        error = error_to_keep(ex, self._clean)
-        if error is None and self._is_told():
-            return
+        error = reported(ex)
+        is_told = self._is_told()
         with self._mutex:
             run = self._run
+            if error is not None:
+                clean = is_clean(error, self._clean, stopped=is_told or run.stopped_s is not None)
+                error = None if clean else told_as_error(error)
+            if error is None and is_told:
+                return
             if run.stopped_s is None:
                 run.stopped_s = time.monotonic()
             late = error is not None and run.joined
@@ -214,26 +218,25 @@ class Coordinator:
 
     def _enter(self, threads: Iterable[threading.Thread] | None) -> Run:
         given = _checked(() if threads is None else threads, "Coordinator.join(threads)")
+        current = threading.current_thread()
         with self._mutex:
             run = self._run
-            run.joined = False
-            run.threads.update(dict.fromkeys(given))
-            waited = list(run.threads)
-        current = threading.current_thread()
+            waited = {**run.threads, **dict.fromkeys(given)}
+            unstarted = [] if run.stopped_s is not None else [thread.name for thread in waited if thread.ident is None]
+            if current not in waited and not unstarted:
+                run.threads, run.joined = waited, False
+                return run
         if current in waited:
             raise CoordinationError(
                 f"thread {current.name!r} would wait for itself",
                 where="Coordinator.join()",
                 fix="join from a thread that is not registered, such as the main one; a registered one returns when should_stop() is true",
             )
-        unstarted = [thread.name for thread in waited if thread.ident is None]
-        if unstarted and run.stopped_s is None:
-            raise CoordinationError(
-                f"{len(unstarted)} thread(s) were never started: {', '.join(unstarted)}",
-                where="Coordinator.join()",
-                fix="start them first: create_threads(start=True), or thread.start() for each",
-            )
-        return run
+        raise CoordinationError(
+            f"{len(unstarted)} thread(s) were never started: {', '.join(unstarted)}",
+            where="Coordinator.join()",
+            fix="start them first: create_threads(start=True), or thread.start() for each",
+        )
 
     def _wait(self, run: Run, grace_s: float) -> None:
         """Wait for one thread after the other.

@@ -10,11 +10,14 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
-from penstock.errors import PlanError, StopRaised
+from penstock.errors import PlanError, QueueClosed, StopRaised
 from penstock.queues.failing import words_of, would_end
 from penstock.queues.parking import ParkingLot
 
-__all__ = ["ExcInfo", "Run", "error_to_keep", "exception_types", "passes_on"]
+__all__ = ["CLEAN", "ExcInfo", "Run", "exception_types", "is_clean", "passes_on", "reported", "told_as_error"]
+
+CLEAN: tuple[type[BaseException], ...] = (QueueClosed,)
+"""What ends threads normally when nothing else is named."""
 
 ExcInfo = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
 
@@ -54,12 +57,20 @@ class Run:
                 callback()
 
 
-def error_to_keep(ex: object, clean: tuple[type[BaseException], ...]) -> BaseException | None:
-    """Return the error that a request for a stop reports; None when it reports none, or a clean one.
+def is_clean(error: BaseException, clean: tuple[type[BaseException], ...], stopped: bool = False) -> bool:
+    """Tell whether an error means a normal end.
+
+    By default (`clean is CLEAN`) a read that found too few elements is none, unless a stop came before it: what is left would be lost, and
+    nobody told.
+    """
+    return isinstance(error, clean) and (stopped or clean is not CLEAN or not getattr(error, "num_left", 0))
+
+
+def reported(ex: object) -> BaseException | None:
+    """Return the error that a request for a stop reports; None for none.
 
     Args:
         ex: an exception, `sys.exc_info()` or None.
-        clean: the types that mean a normal end.
 
     Raises:
         PlanError: `ex` is nothing of these.
@@ -67,7 +78,7 @@ def error_to_keep(ex: object, clean: tuple[type[BaseException], ...]) -> BaseExc
     traceback = None
     if isinstance(ex, tuple) and len(ex) == 3:
         _, ex, traceback = ex
-    if ex is None or isinstance(ex, clean):
+    if ex is None:
         return None
     if not isinstance(ex, BaseException):
         raise PlanError(
@@ -77,14 +88,19 @@ def error_to_keep(ex: object, clean: tuple[type[BaseException], ...]) -> BaseExc
         )
     if ex.__traceback__ is None:
         ex = ex.with_traceback(traceback)
-    if not would_end(ex):
-        return ex
+    return ex
+
+
+def told_as_error(error: BaseException) -> BaseException:
+    """Return an error fit to be raised in another thread: one that would pass for an end there becomes a StopRaised."""
+    if not would_end(error):
+        return error
     stopped = StopRaised(
-        f"thread {threading.current_thread().name!r} reported {words_of(ex)}",
-        where="Coordinator.request_stop(ex)",
-        fix="raise another exception for an error, or list this type in clean_stop_exception_types for a normal end",
+        f"thread {threading.current_thread().name!r} raised {words_of(error)}",
+        where=f"thread {threading.current_thread().name!r}",
+        fix="raise another exception for an error; for a normal end give an iterator, or list the type among those that are clean",
     )
-    stopped.__cause__ = ex
+    stopped.__cause__ = error
     return stopped
 
 
@@ -98,14 +114,14 @@ def passes_on(error: BaseException) -> bool:
     return not isinstance(error, (KeyboardInterrupt, SystemExit)) or threading.current_thread() is threading.main_thread()
 
 
-def exception_types(given: Any, default: tuple[type[BaseException], ...], *, where: str) -> tuple[type[BaseException], ...]:
+def exception_types(given: Any, *, where: str) -> tuple[type[BaseException], ...]:
     """Return the exception types of an argument as a tuple: one type, several, or None for the default.
 
     Raises:
         PlanError: something else is among them.
     """
     if given is None:
-        return default
+        return CLEAN
     types = (given,) if isinstance(given, type) else tuple(given)
     wrong = [kind for kind in types if not (isinstance(kind, type) and issubclass(kind, BaseException))]
     if wrong:
