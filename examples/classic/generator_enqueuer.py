@@ -4,7 +4,7 @@
 
 Shows: the same calls as in Keras, `start`, `get`, `stop`. A generator that is shared by threads is guarded, so each batch comes once; in
 processes each worker makes a generator of its own from the function and takes its share of the batches. An error in the
-generator is raised by the loop that takes the batches, with its own traceback: in Keras it was printed by a thread and looked like the end of the data.
+generator is raised by the loop that takes the batches, with its own traceback: in Keras it was printed and looked like the end of the data.
 """
 
 import argparse

@@ -28,7 +28,7 @@ class NumpyNet:
         error = (1 / (1 + np.exp(-np.clip(logits, -30, 30))) - labels) / BATCH  # of the cross-entropy, by the logits
         slopes = [inputs.T @ (error @ self.weights[1].T * (hidden > 0)), hidden.T @ error]
         self.step += 1
-        for weight, slope, (mean, square) in zip(self.weights, slopes, self.moments):
+        for weight, slope, (mean, square) in zip(self.weights, slopes, self.moments, strict=True):
             mean += 0.1 * (slope - mean)
             square += 0.001 * (slope * slope - square)
             weight -= RATE * (mean / (1 - 0.9**self.step)) / (np.sqrt(square / (1 - 0.999**self.step)) + 1e-8)

@@ -29,13 +29,9 @@ def run(net, next_batch, steps):
 
 def through_a_queue(net, steps):
     queue = FIFOQueue(capacity=8, dtypes=["float32", "float32"], shapes=[(BATCH, WIDTH), (BATCH, 1)], name="batches")
-    numbers = iter(range(steps))
-
-    def produce():
-        queue.enqueue(make_batch(next(numbers)))  # StopIteration behind the last: the runner closes the queue
-
+    batches = (make_batch(step) for step in range(steps))  # at its end the runner closes the queue
     coord = Coordinator()
-    threads = QueueRunner(queue, [produce]).create_threads(coord=coord, start=True)
+    threads = QueueRunner(queue, [batches]).create_threads(coord=coord, start=True)
     with coord.stop_on_exception():
         result = run(net, lambda step: queue.dequeue(), steps)
     coord.request_stop()
