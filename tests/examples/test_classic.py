@@ -1,0 +1,114 @@
+"""The classic programs of TensorFlow's and Keras's input pipelines, run as a user would, with what they print."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import simplejpeg
+
+CLASSIC = Path(__file__).parents[2] / "examples" / "classic"
+EXPECTED = {
+    "fifo_by_hand.py",
+    "queue_runner.py",
+    "two_layer_net.py",
+    "nets.py",
+    "file_list_reader.py",
+    "generator_enqueuer.py",
+    "pool_split.py",
+}
+
+
+def run(example: str, *arguments: object) -> list[str]:
+    command = [sys.executable, "-W", "error", str(CLASSIC / example), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def test_every_program_is_run_here_says_what_it_shows_and_stays_short() -> None:
+    assert {path.name for path in CLASSIC.glob("*.py")} == EXPECTED
+    for name in EXPECTED:
+        lines = (CLASSIC / name).read_text().splitlines()
+        assert len(lines) < 80
+        assert lines[0].startswith('"""')
+        assert name == "nets.py" or "Shows: " in "\n".join(lines[:8])
+
+
+def test_a_queue_by_hand_ends_with_an_error_where_the_original_hung() -> None:
+    lines = run("fifo_by_hand.py")
+    assert lines[:6] == [
+        "3 of 3 elements are in the queue",
+        "took 0.1, put back 1.1",
+        "took 0.2, put back 1.2",
+        "took 0.3, put back 1.3",
+        "took 1.1, put back 2.1",
+        "in the end: 1.2, 1.3, 2.1",
+    ]
+    assert lines[6].startswith("the read of the empty queue: QueueStarved: this wait would never end")
+
+
+def test_the_producer_of_six_values_has_begun_three_times_by_the_tenth_read() -> None:
+    assert run("queue_runner.py") == [
+        "read: 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.1, 0.2, 0.3, 0.4",
+        "the producer ran 2 times to its end, and has begun to run 3 times",
+        "ended: 0 threads are alive, the queue is closed: True",
+    ]
+
+
+FRAMEWORKS = [
+    "numpy",
+    pytest.param(
+        "torch", marks=pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: only NumPy is tried")
+    ),
+]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_the_net_ends_the_same_in_line_and_through_a_queue(framework: str) -> None:
+    in_line, queued, end = run("two_layer_net.py", "--steps", 40, "--framework", framework)
+    pattern = r"(in line|through a queue) +\d+\.\d\d s, +\d+\.\d % of it waiting for batches, accuracy (0\.\d{4}|1\.0000)"
+    results = [re.fullmatch(pattern, line) for line in (in_line, queued)]
+    assert results[0] is not None
+    assert results[1] is not None
+    assert results[0][2] == results[1][2]
+    assert float(results[0][2]) > 0.7  # it learns: by chance it would be 0.5
+    assert end.endswith("same accuracy: True")
+
+
+def test_the_reader_of_a_list_gives_each_image_once_an_epoch(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for number in range(40):
+        pixels = np.full((24 + number % 3, 32, 3), (200, 100, 50), np.uint8) - rng.integers(0, 3, (1, 1, 3), dtype=np.uint8)
+        (tmp_path / f"{number}.jpg").write_bytes(simplejpeg.encode_jpeg(pixels))
+    (tmp_path / "train.txt").write_text("".join(f"{number}.jpg {number % 4}\n" for number in range(40)))
+    spec, *steps, end = run("file_list_reader.py", tmp_path / "train.txt", "--epochs", 2)
+    assert spec == "{'image': float32[16, 224, 224, 3], 'label': float32[16, 4]}"
+    assert [re.sub(r"mean -?\d+\.\d", "mean", line) for line in steps] == [
+        f"step {step}: images ({16 if step % 3 else 8}, 224, 224, 3), mean" for step in range(1, 7)
+    ]
+    means = [float(line.rsplit(" ", 1)[1]) for line in steps]
+    centre = np.mean([200, 100, 50]) - np.mean([123.68, 116.779, 103.938])
+    assert means == pytest.approx([centre - 1] * 6, abs=2)
+    assert end == "images per class: 0: 20, 1: 20, 2: 20, 3: 20"
+
+
+@pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])
+def test_an_error_of_a_generator_is_raised_behind_the_batches_before_it(processes: bool) -> None:
+    assert run("generator_enqueuer.py", *(["--processes"] if processes else [])) == [
+        "1152 samples came before: ValueError: sample 1157 cannot be read",
+        "running: False",
+    ]
+
+
+def test_a_list_of_jobs_is_done_once_and_in_order(tmp_path: Path) -> None:
+    counts, last, again = run("pool_split.py", tmp_path / "done.jsonl")
+    assert counts == "103 results, in order: True"
+    assert last.startswith("the last one: (102, ")
+    assert again == "read from the done-list: True"
