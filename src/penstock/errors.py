@@ -18,6 +18,8 @@
     |- FeedClosed (RuntimeError)         next() on a feed after close() or after its error
     |- FeedStalled (TimeoutError)        an element, or a wait of the consumer, that lasted longer than stall_timeout_s
     |- StillRunning (RuntimeError)       threads that did not stop inside the grace period
+    |- WorkerDied (RuntimeError)         a child process that ended before its work did
+    |- WorkerFailed (RuntimeError)       an error of a child process that cannot be sent as itself; type and traceback in the text
     |- LawBroken (AssertionError)        a class of yours that breaks a law of penstock.testing
     '- MissingExtra (ImportError)        an optional package that is not installed
 
@@ -48,6 +50,8 @@ __all__ = [
     "StillRunning",
     "StopRaised",
     "TooManySkipped",
+    "WorkerDied",
+    "WorkerFailed",
 ]
 
 
@@ -140,6 +144,14 @@ class FeedStalled(PenstockError, TimeoutError):
 
 class StillRunning(PenstockError, RuntimeError):
     """Threads did not stop inside the grace period; they are named."""
+
+
+class WorkerDied(PenstockError, RuntimeError):
+    """A child process ended before its work did; the signal or exit code is in the text."""
+
+
+class WorkerFailed(PenstockError, RuntimeError):
+    """An error of a child process whose exception cannot be pickled; its type, text and traceback are in the text."""
 
 
 class LawBroken(PenstockError, AssertionError):
