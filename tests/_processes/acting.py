@@ -65,6 +65,10 @@ def sit_idle(pipe: Pipe) -> None:
     threading.Event().wait()
 
 
+def wait(pipe: Pipe) -> None:
+    threading.Event().wait()
+
+
 def stay(pipe: Pipe) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     pipe.send(os.getpid())
