@@ -23,6 +23,8 @@ BROAD_HANDLERS = (
     "_ops/awaited.py",
     "_ops/transforms.py",
     "_processes/entry.py",
+    "enqueuer/in_processes.py",
+    "enqueuer/in_threads.py",
     "testing/runs.py",
 )
 """Where a broad handler may end without `raise`: the worker loop and its kin hand errors to the consumer, a child process sends them, the

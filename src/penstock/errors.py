@@ -162,6 +162,8 @@ class WorkerDied(PenstockError, RuntimeError):
 
 class WorkerFailed(PenstockError, RuntimeError):
     """An error of a child process whose exception cannot be pickled; its type, text and traceback are in the text."""
+
+
 class QueueError(PenstockError):
     """A queue could not do what was asked of it.
 

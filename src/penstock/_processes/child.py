@@ -28,7 +28,7 @@ from penstock._processes.failure import Failure
 from penstock._processes.pipe import FAILURE, READY, Pipe, PipeEnded, not_sendable
 from penstock.errors import PlanError, WorkerDied
 
-__all__ = ["Bell", "Child", "wait_any"]
+__all__ = ["Bell", "Child", "stop_all", "wait_any"]
 
 METHODS = ("forkserver", "spawn", "fork")
 _SIGNALS_MS = 500
@@ -145,6 +145,18 @@ class Child:
         except PipeEnded:
             raise self.died() from None
 
+    def offer(self, message: object) -> bool:
+        """Send an object to a child that may have ended; return False when it has. What it sent before can still be received.
+
+        Raises:
+            SpecError: it cannot be pickled.
+        """
+        try:
+            self._pipe.send(message, where=f"a message to {self.name}")
+        except PipeEnded:
+            return False
+        return True
+
     def receive(self) -> Any:
         """Wait for the next message of the child; what it sent before it died comes first.
 
@@ -176,6 +188,11 @@ class Child:
     def exit_code(self) -> int | None:
         """The exit status, minus the number of the signal that killed it, or None while it runs or nobody knows."""
         return self._exit_code
+
+    def ask(self) -> None:
+        """Ask the child to end, and return: its pipe ends. For `stop` of several, that they end side by side."""
+        if not self._gone:
+            self._pipe.shut()
 
     def stop(self, grace_s: float) -> None:
         """End the child: its pipe ends, and who does not go within `grace_s` is terminated, then killed. Returns when it is reaped."""
@@ -249,8 +266,16 @@ class Child:
         self._process = None
 
 
-def wait_any(children: Sequence[Child], bell: Bell | None = None, timeout_s: float | None = None) -> list[Child]:
+def wait_any(
+    children: Sequence[Child], bell: Bell | None = None, timeout_s: float | None = None, *, alive: Sequence[Child] = ()
+) -> list[Child]:
     """Wait until a message of some children can be received, or they have ended; return these. Without sleeping or polling.
+
+    Args:
+        children: those whose messages are waited for.
+        bell: wakes from another thread.
+        timeout_s: None waits without limit.
+        alive: others, whose messages do not matter now, but their death does.
 
     Returns:
         An empty list when the bell rang (the caller silences it) or the time ran out.
@@ -258,9 +283,11 @@ def wait_any(children: Sequence[Child], bell: Bell | None = None, timeout_s: flo
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
         ready = [child for child in children if child._arrived or child._take_in(wait=False)]
+        ready += [child for child in alive if child._pidfd is not None and _poll([child._pidfd], 0)]
         if ready:
             return ready
         descriptors = [number for child in children for number in (child._pipe.fileno(), *child._descriptor())]
+        descriptors += [number for child in alive for number in child._descriptor()]
         if bell is not None and _poll([bell.fileno()], 0):
             return []
         if bell is not None:
@@ -269,6 +296,15 @@ def wait_any(children: Sequence[Child], bell: Bell | None = None, timeout_s: flo
             _poll_forever(descriptors)
         elif not _poll(descriptors, 1000 * max(0.0, deadline - time.monotonic())):
             return []
+
+
+def stop_all(children: Sequence[Child], grace_s: float) -> None:
+    """End children side by side: all of them are asked, and have `grace_s` together."""
+    deadline = time.monotonic() + grace_s
+    for child in children:
+        child.ask()
+    for child in children:
+        child.stop(max(0.0, deadline - time.monotonic()))
 
 
 def _poll(descriptors: Sequence[int], timeout_ms: float) -> list[int]:

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from penstock.errors import SpecError
@@ -163,15 +164,19 @@ def not_sendable(message: object, error: Exception, where: str) -> SpecError:
 
 
 def _culprit(value: object, path: str) -> tuple[str, object]:
-    """Find the first part of plain containers that does not pickle by itself."""
-    parts: list[tuple[object, object]] = []
+    """Find the innermost part of containers and plain objects that does not pickle by itself."""
+    parts: list[tuple[str, object]] = []
     if isinstance(value, dict):
-        parts = list(value.items())
+        parts = [(f"[{key!r}]", part) for key, part in value.items()]
     elif isinstance(value, (tuple, list)):
-        parts = list(enumerate(value))
-    for key, part in parts:
+        parts = [(f"[{index}]", part) for index, part in enumerate(value)]
+    elif is_dataclass(value) and not isinstance(value, type):
+        parts = [(f".{field.name}", getattr(value, field.name)) for field in fields(value)]
+    elif isinstance(getattr(value, "__dict__", None), dict) and not callable(value):
+        parts = [(f".{name}", part) for name, part in vars(value).items()]
+    for step, part in parts:
         if not _pickles(part):
-            return _culprit(part, f"{path}[{key!r}]")
+            return _culprit(part, path + step)
     return path, value
 
 
