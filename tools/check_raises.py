@@ -23,6 +23,7 @@ BROAD_HANDLERS = (
     "_ops/awaited.py",
     "_ops/transforms.py",
     "_processes/entry.py",
+    "enqueuer/batches.py",
     "enqueuer/in_processes.py",
     "enqueuer/in_threads.py",
     "testing/runs.py",

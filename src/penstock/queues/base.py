@@ -12,7 +12,7 @@ from typing import Any, Self
 from penstock._contracts.event import BatchDelivered, BatchEnqueued, Event, Listener
 from penstock.errors import EnqueueCancelled, PlanError, QueueClosed, QueueError, QueueStarved, QueueTimeout
 from penstock.queues.components import Components
-from penstock.queues.exchange import ENDED, SERVED, WAITING, Attempt, Exchange, Reading, Writing
+from penstock.queues.exchange import ENDED, LEFT, SERVED, WAITING, Attempt, Exchange, Reading, Writing
 from penstock.queues.parking import ParkingLot
 from penstock.queues.starving import PATIENCE_S, Producer, Users, alone
 from penstock.queues.stores import Store
