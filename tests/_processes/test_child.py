@@ -208,6 +208,7 @@ def test_a_bell_ends_a_wait_and_a_ring_before_it_counts() -> None:
     bell.close()
 
 
+@pytest.mark.slow
 def test_two_hundred_children_that_are_killed_leave_no_zombie() -> None:
     # The audit around every test looks for zombies. Forked: 3 ms each.
     for _ in range(50):

@@ -29,14 +29,15 @@ class GeneratorEnqueuer:
     any thread; several threads may each take a `get()`, and every item goes to one of them.
 
     Args:
-        generator: a generator or another iterator; or a callable without arguments that returns one, or an iterable: of these each process
-            (or all threads together) makes one of its own. A callable with parameters `worker` and `num_workers` gets both. A process gets a
-            generator object by fork only; a callable or iterable is pickled instead, so it stands at the top of a module.
+        generator: a generator or another iterator; or a callable without arguments that returns one, or an iterable: of these each
+            process (or all threads together) makes one of its own. A callable with parameters `worker` and `num_workers` gets both. A
+            process gets a generator object by fork only; a callable or iterable is pickled instead, so it stands at the top of a module.
         use_multiprocessing: processes instead of threads.
         wait_time: accepted and not used: nothing polls.
         random_seed: process i seeds `np.random` and `random` with `random_seed + i`. None: each with a seed of the system, never the same.
-        share: with processes: process i gives items i, i + n, i + 2n, ... of its generator, so that together they give each item once and in
-            order, instead of one full copy each. A callable with `worker` and `num_workers` makes that share itself and saves the rest.
+        share: with processes: process i gives items i, i + n, i + 2n, ... of its generator, so that together they give each item once
+            and in order, instead of one full copy each. A callable with `worker` and `num_workers` makes that share itself and saves
+            the rest.
         thread_safe: `next()` of the iterator may be called by several threads at once: they then work side by side, and without an order.
         start_method: "forkserver", "spawn" or "fork"; None takes "fork" for a generator object and "forkserver" for all else.
 
@@ -63,7 +64,6 @@ class GeneratorEnqueuer:
         self._start_method = start_method
         self._name = f"GeneratorEnqueuer({self._given.name})"
         self._run: Run | None = None
-        self._ended_before = False
         self._finaliser: weakref.finalize[Any, Any] | None = None
 
     def start(self, workers: int = 1, max_queue_size: int = 10) -> None:
@@ -83,7 +83,6 @@ class GeneratorEnqueuer:
             if not self._run.over:
                 raise PlanError(f"{self._name} is running", where="start()", fix="stop() it first, or make another one")
             self.stop()
-        self._given.check_fresh(self._ended_before)
         if workers == 0:
             self._run = _inline(self._given)
         elif self._use_multiprocessing:
@@ -136,10 +135,7 @@ class GeneratorEnqueuer:
             return
         if self._finaliser is not None:
             self._finaliser.detach()
-        try:
-            run.stop(timeout)
-        finally:
-            self._ended_before = self._ended_before or run.used_up
+        run.stop(timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -151,6 +147,7 @@ class GeneratorEnqueuer:
         from penstock.enqueuer.in_processes import Processes
         from penstock.enqueuer.serving import Duty
 
+        self._given.check_fresh()
         method = self._start_method or ("fork" if self._given.is_iterator else "forkserver")
         duties = [
             Duty(

@@ -19,6 +19,7 @@ class Given:
 
     def __init__(self, thing: Any) -> None:
         self.thing = thing
+        self._ended: Any = None
         self.is_iterator = hasattr(thing, "__next__")
         name = getattr(thing, "__qualname__", None)
         self.name: str = name if isinstance(name, str) else type(thing).__qualname__
@@ -42,25 +43,26 @@ class Given:
             return False
         return "worker" in parameters and "num_workers" in parameters
 
-    def check_fresh(self, ended_before: bool) -> None:
-        """Refuse an iterator that can give nothing any more: its pass would look like data without elements.
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_ended": None}  # of this process
+
+    def check_fresh(self) -> None:
+        """Refuse a generator that can give nothing any more: its pass would look like data without elements.
 
         Raises:
             SourceError: it is at its end.
         """
-        ended = isinstance(self.thing, Generator) and getattr(self.thing, "gi_frame", self) is None
-        if ended or (self.is_iterator and ended_before):
-            raise SourceError(
-                f"the generator {self.name} is at its end and can be read only once",
-                where="GeneratorEnqueuer.start()",
-                fix="give a function that makes a new generator, such as `def rows(): yield ...`, and pass `rows`, not `rows()`",
-            )
+        self._check(self.thing)
+
+    def note_end(self, iterator: Iterator[Any]) -> None:
+        """Remember that an iterator is at its end."""
+        self._ended = iterator
 
     def open(self, worker: int = 0, num_workers: int = 1) -> Iterator[Any]:
         """Return an iterator.
 
         Raises:
-            SourceError: the callable returned something else.
+            SourceError: the callable returned something else, or what there is to read is at its end.
         """
         made = self.thing
         if not self.is_iterator and callable(made):
@@ -71,9 +73,19 @@ class Given:
                     where="GeneratorEnqueuer",
                     fix="let it yield items, or return a generator or a list",
                 )
-        return made if self.is_iterator else iter(made)
+        iterator: Iterator[Any] = made if self.is_iterator else iter(made)
+        self._check(iterator)
+        return iterator
 
     def close(self, iterator: Iterator[Any]) -> None:
         """Close an iterator that `open` made, which runs its `finally` clauses; the user's own is left as it is."""
         if iterator is not self.thing and isinstance(iterator, Generator):
             iterator.close()
+
+    def _check(self, iterator: Any) -> None:
+        if iterator is self._ended or (isinstance(iterator, Generator) and getattr(iterator, "gi_frame", self) is None):
+            raise SourceError(
+                f"the generator of {self.name} is at its end and can be read only once",
+                where="GeneratorEnqueuer.start()",
+                fix="give a function that makes a new generator, such as `def rows(): yield ...`, and pass `rows`, not `rows()`",
+            )

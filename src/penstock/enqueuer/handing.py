@@ -21,10 +21,6 @@ class Run(Protocol):
     def over(self) -> bool:
         """Whether nothing more can be taken: stopped, at its end, or its error was raised."""
 
-    @property
-    def used_up(self) -> bool:
-        """Whether the iterator that was given has said that it is at its end."""
-
     def take(self) -> Any:
         """Return the next item, or END; block until there is one. Raise the error that ended the workers, once."""
 

@@ -74,7 +74,6 @@ class Processes:
 
     def __init__(self, duties: Sequence[Duty], method: str, max_queue_size: int, name: str) -> None:
         self.name = name
-        self.used_up = False
         num, credit = len(duties), duties[0].credit
         self._handing = Handing(max(1, max_queue_size - num * credit), name)
         self._handing.queue.add_producer(self)

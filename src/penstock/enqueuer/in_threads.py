@@ -31,7 +31,7 @@ class Threads:
 
     def __init__(self, given: Given, workers: int, max_queue_size: int, name: str, thread_safe: bool) -> None:
         self.name = name
-        self.used_up = False
+        self._ended = False
         self._given = given
         self._handing = Handing(max_queue_size, name)
         self._handing.queue.add_producer(self)
@@ -43,8 +43,12 @@ class Threads:
         self._threads = [
             threading.Thread(target=self._work, args=(index,), name=f"penstock-enqueuer-{index}", daemon=True) for index in range(workers)
         ]
-        for thread in self._threads:
-            thread.start()
+        try:
+            for thread in self._threads:
+                thread.start()
+        except BaseException:  # the system has no threads left
+            self._handing.stop()
+            raise
 
     @property
     def over(self) -> bool:
@@ -98,11 +102,12 @@ class Threads:
         handing, iterator = self._handing, self._iterator
         while True:
             with self._guard:
-                if handing.queue.is_closed() or self.used_up:
+                if handing.queue.is_closed() or self._ended:
                     return
                 item = next(iterator, END)
                 if item is END:
-                    self.used_up = True
+                    self._ended = True
+                    self._given.note_end(iterator)
                     return
                 if item is not None:
                     handing.put(item)
@@ -125,7 +130,6 @@ class Inline:
 
     def __init__(self, given: Given) -> None:
         self.over = False
-        self.used_up = False
         self._given = given
         self._iterator: Iterator[Any] = given.open()
         self._guard = threading.Lock()
@@ -140,7 +144,8 @@ class Inline:
                     self.over = True
                     raise
                 if item is END:
-                    self.over = self.used_up = True
+                    self.over = True
+                    self._given.note_end(self._iterator)
                 elif item is not None:
                     return item
         return END
