@@ -149,3 +149,24 @@ def post_unreadable(pipe: Pipe) -> None:
     outbox.send(Unreadable())
     outbox.send(np.ones(10_000))
     pipe.receive()
+
+
+def say_and_echo(pipe: Pipe) -> None:
+    pipe.send(os.getpid())
+    echo(pipe)
+
+
+class Vanishing:
+    def __setstate__(self, state: Any) -> None:
+        raise LookupError("nothing here")
+
+    def __getstate__(self) -> int:
+        return 1
+
+
+def fail_at_cleanup(pipe: Pipe) -> None:
+    pipe.send("begun")
+    try:
+        pipe.receive()
+    finally:
+        raise RuntimeError("the disk is full")
