@@ -45,6 +45,9 @@ def test_no_error_can_be_made_without_where_and_fix(kind: Any, arguments: dict[s
         ("FeedStalled", TimeoutError),
         ("StillRunning", RuntimeError),
         ("MissingExtra", ImportError),
+        ("QueueClosed", RuntimeError),
+        ("QueueTimeout", TimeoutError),
+        ("QueueStarved", RuntimeError),
     ],
 )
 def test_an_error_is_also_of_the_builtin_kind_that_python_users_catch(name: str, builtin: type[Exception]) -> None:

@@ -30,7 +30,7 @@ from penstock.dataset import (
 )
 
 if TYPE_CHECKING:
-    from penstock import image
+    from penstock import image, queues
     from penstock.enqueuer import GeneratorEnqueuer, SampleBatches
     from penstock.feed import Feed
 
@@ -54,6 +54,7 @@ __all__ = [
     "from_source",
     "from_stream",
     "image",
+    "queues",
     "read_files",
     "read_images",
     "read_list",
@@ -65,8 +66,8 @@ def __getattr__(name: str) -> Any:
     """Import parts of Penstock when they are first used: programs that only describe data start 40 ms sooner."""
     import importlib
 
-    if name == "image":
-        return importlib.import_module("penstock.image")
+    if name in ("image", "queues"):
+        return importlib.import_module(f"penstock.{name}")
     if name == "Feed":
         return importlib.import_module("penstock.feed").Feed
     if name in ("GeneratorEnqueuer", "SampleBatches"):

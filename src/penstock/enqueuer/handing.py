@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from penstock.errors import FeedClosed, QueueClosed
 from penstock.queues import FIFOQueue
@@ -31,12 +31,6 @@ class Run(Protocol):
         """Tell the workers to end, without waiting for them: what a finaliser may do."""
 
 
-class _Given(NamedTuple):
-    """An item in the queue; a record of its own, so that the queue does not look into it."""
-
-    item: Any
-
-
 class Handing:
     """A `FIFOQueue` with an end that may be an error. Any thread may call anything."""
 
@@ -54,7 +48,7 @@ class Handing:
         Raises:
             EnqueueCancelled: it is stopped.
         """
-        self.queue.enqueue(_Given(item))
+        self.queue.enqueue(item)
 
     def end(self, error: BaseException | None = None) -> None:
         """Say that nothing more comes, and why; the first error counts."""
@@ -79,7 +73,7 @@ class Handing:
         if self.stopped:
             return END
         try:
-            return self.queue.dequeue().item
+            return self.queue.dequeue()
         except QueueClosed:
             self.over = True
         try:

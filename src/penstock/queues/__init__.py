@@ -1,8 +1,8 @@
-"""Waiting and handing over between threads, without polling."""
+"""Queues between threads, as TensorFlow's input queues were, and the waiting under them: no polling, first come, first served."""
 
 from __future__ import annotations
 
-from penstock.queues.kinds import FIFOQueue
+from penstock.queues.kinds import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
 from penstock.queues.parking import ParkingLot
 
-__all__ = ["FIFOQueue", "ParkingLot"]
+__all__ = ["FIFOQueue", "PaddingFIFOQueue", "ParkingLot", "PriorityQueue", "RandomShuffleQueue"]
