@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock._processes.child import Child
 from penstock._processes.outbox import Outbox
 from penstock._processes.pipe import Pipe
 
@@ -170,3 +171,7 @@ def fail_at_cleanup(pipe: Pipe) -> None:
         pipe.receive()
     finally:
         raise RuntimeError("the disk is full")
+
+
+def start_another(pipe: Pipe) -> None:
+    Child.start(add, (1, 2), name="another")

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock._processes.pipe import MESSAGE, Pipe, PipeEnded, pickled
-from penstock.errors import SpecError
+from penstock.errors import SpecError, WorkerFailed
 
 
 @pytest.fixture
@@ -97,6 +97,22 @@ def test_descriptors_that_nobody_took_are_closed_with_the_pipe(ends: tuple[Pipe,
     with pytest.raises(BrokenPipeError):
         os.write(write, b"x")
     os.close(write)
+
+
+def test_a_descriptor_that_did_not_arrive_is_an_error_that_says_why(ends: tuple[Pipe, Pipe]) -> None:
+    import resource
+
+    one, other = ends
+    one.send("here", fds=[0])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (other.fileno() + 1, hard))
+    try:
+        assert other.receive() == "here"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with pytest.raises(WorkerFailed) as caught:
+        other.take_fd()
+    assert "too many open files" in caught.value.what
 
 
 def test_at_the_end_everything_sent_before_is_received_first(ends: tuple[Pipe, Pipe]) -> None:

@@ -228,6 +228,9 @@ if __name__ == "__main__":
     print(next(items), next(items), flush=True)
     if sys.argv[3] == "wait":
         threading.Event().wait()
+    if sys.argv[3] == "loop":
+        for item in items:
+            pass
 """
 
 
@@ -272,6 +275,20 @@ def test_a_program_that_exits_without_stop_takes_its_workers_along_and_says_noth
     for pid in out.split():
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid), 0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_ctrl_c_is_one_keyboard_interrupt_of_the_program_alone(method: str, tmp_path: Path) -> None:
+    with program(tmp_path, "pids", method, "loop") as parent:
+        assert parent.stdout is not None
+        workers = [int(pid) for pid in parent.stdout.readline().split()]
+        os.killpg(parent.pid, signal.SIGINT)  # as the terminal does: to all of them
+        _, errors = parent.communicate(timeout=60)
+    assert parent.returncode == -signal.SIGINT
+    assert errors.count("Traceback") == errors.count("KeyboardInterrupt") == 1
+    for pid in workers:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
 
 
 def test_a_program_without_a_guard_is_told_about_it(tmp_path: Path) -> None:

@@ -39,15 +39,18 @@ _KILL_S = 10.0
 class Bell:
     """Wakes a `wait_any` from another thread or a signal handler; a ring is kept until somebody waits."""
 
-    __slots__ = ("_read", "_write")
+    __slots__ = ("_owner", "_read", "_write")
 
     def __init__(self) -> None:
+        self._owner = os.getpid()
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
 
     def ring(self) -> None:
-        """Wake who waits, or the next who does."""
+        """Wake who waits, or the next who does. In a forked copy of this process nothing happens: the pipe is the original's."""
+        if os.getpid() != self._owner:
+            return
         try:
             os.write(self._write, b"r")
         except BlockingIOError:  # full of rings: one is enough
@@ -99,12 +102,14 @@ class Child:
                 lock they hold stays locked in the copy.
 
         Raises:
-            PlanError: there is no such method here, or `target` or `args` cannot be pickled.
+            PlanError: there is no such method here, `target` or `args` cannot be pickled, or this process is such a child itself.
         """
         import multiprocessing
 
         if method not in METHODS or method not in multiprocessing.get_all_start_methods():
             raise PlanError(f"method={method!r} is no way to start a process here", where=name, fix=f"give one of {', '.join(METHODS)}")
+        if multiprocessing.current_process().daemon:
+            raise PlanError("a worker process cannot start processes of its own", where=name, fix="use threads there, or start it outside")
         context = multiprocessing.get_context(method)
         ours, theirs = socket.socketpair()
         lifeline_end, lifeline = context.Pipe(duplex=False)
@@ -119,9 +124,8 @@ class Child:
         process = context.Process(target=serve, args=(post, Parcel(target, args)), name=name, daemon=True)  # type: ignore[attr-defined]
         try:
             if forked:
-                _fork(process, name)
-            else:
-                process.start()
+                _warn_of_threads(name)
+            _start(process, method)
         except BaseException as error:
             ours.close()
             lifeline.close()
@@ -331,7 +335,26 @@ def _pidfd(pid: int) -> int | None:
         return None
 
 
-def _fork(process: Any, name: str) -> None:
+def _start(process: Any, method: str) -> None:
+    """Start it with SIGINT blocked, so that Ctrl-C does not end it before it can say that it does not heed it.
+
+    Not with the fork server: one that is started here would hand the block on to all children of the program.
+    """
+    import warnings
+
+    if method == "forkserver":
+        process.start()
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "This process .* is multi-threaded, use of fork", DeprecationWarning)  # said in our words
+            process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _warn_of_threads(name: str) -> None:
     import warnings
 
     others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
@@ -342,9 +365,6 @@ def _fork(process: Any, name: str) -> None:
             RuntimeWarning,
             stacklevel=3,
         )
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "This process .* is multi-threaded, use of fork", DeprecationWarning)  # said above, in our words
-        process.start()
 
 
 def _cannot_travel(parcel: tuple[Callable[..., object], tuple[Any, ...]], error: Exception, name: str, method: str) -> PlanError:

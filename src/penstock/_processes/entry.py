@@ -71,6 +71,7 @@ def serve(post: Post, parcel: Parcel) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see `_start` of child.py
     _guard(post)
     pipe = Pipe(post.end)
     try:

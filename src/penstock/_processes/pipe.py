@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from penstock.errors import SpecError
+from penstock.errors import SpecError, WorkerFailed
 
 __all__ = ["FAILURE", "MESSAGE", "READY", "Pipe", "PipeEnded", "pickled"]
 
@@ -106,8 +106,19 @@ class Pipe:
         self._buffer += data
 
     def take_fd(self) -> int:
-        """Return the oldest descriptor that came with the messages so far; the caller closes it."""
-        return self._fds.popleft()
+        """Return the oldest descriptor that came with the messages so far; the caller closes it.
+
+        Raises:
+            WorkerFailed: it was lost, because this process has no room for another one.
+        """
+        try:
+            return self._fds.popleft()
+        except IndexError:
+            raise WorkerFailed(
+                "a descriptor that another process sent did not arrive: this process has too many open files",
+                where="receiving shared memory",
+                fix="close files, or raise the limit with `ulimit -n`",
+            ) from None
 
     def readable(self) -> bool:
         """Tell whether `fill` would return at once; never blocks."""

@@ -178,6 +178,7 @@ class Processes:
                 worker.receive()
         if self._handing.stopped:
             raise _Stopped
+        self._bell.silence()
 
     def _ring(self) -> None:
         with self._ringing:
