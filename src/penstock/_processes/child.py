@@ -20,7 +20,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from penstock._processes.entry import Parcel, Post, serve
@@ -85,6 +85,7 @@ class Child:
         self._pipe = Pipe(end)
         self._lifeline = lifeline
         self._arrived: deque[tuple[int, bytes]] = deque()
+        self._ended = False
         self._reaping = threading.RLock()
         self._exit_code: int | None = None
         self._gone = False
@@ -169,12 +170,19 @@ class Child:
             BaseException: what the child's function raised.
         """
         while not self._arrived:
-            self._take_in(wait=True)
+            if self._ended:
+                raise self.died()
+            wait_any([self])
         kind, payload = self._arrived.popleft()
         if kind == FAILURE:
             failure: Failure = pickle.loads(payload)
             raise failure.error(f"{self.name}, process {self.pid}")
         return pickle.loads(payload)
+
+    @property
+    def has_message(self) -> bool:
+        """Whether `receive` would return at once, as far as it has been read."""
+        return bool(self._arrived)
 
     def take_fd(self) -> int:
         """Return the descriptor that came with the message received last; the caller closes it."""
@@ -211,38 +219,29 @@ class Child:
                     self._reap(_KILL_S)
             return self._close()
 
-    def _take_in(self, wait: bool) -> bool:
-        """Read what has arrived; return whether anything has. At the child's end the error is raised by `wait=True` only."""
-        dead = self._pidfd is not None and bool(_poll([self._pidfd], 0))  # asked first: what it sent before is then there to be read
-        if not self._pipe.readable():
-            if not wait:
-                return dead
-            if dead:
-                raise self.died()
-            _poll_forever([self._pipe.fileno(), *self._descriptor()])
-            return False
-        try:
-            self._pipe.fill()
-        except PipeEnded:
-            if wait:
-                raise self.died() from None
-            return True
+    def _take_in(self, spoke: Container[int]) -> None:
+        """Read what has arrived; note the end, behind everything that was sent before."""
+        # Where the pidfd speaks and the pipe does not, the child may have sent its last words between the two looks.
+        if self._pipe.fileno() in spoke or (self._pidfd in spoke and self._pipe.readable()):
+            try:
+                self._pipe.fill()
+            except PipeEnded:
+                self._ended = True
+                return
+        elif self._pidfd in spoke:
+            self._ended = True
         while (found := self._pipe.take()) is not None:
             if found[0] == READY:
                 self.began = True
             else:
                 self._arrived.append(found)
-        return bool(self._arrived)
-
-    def _descriptor(self) -> list[int]:
-        return [] if self._pidfd is None else [self._pidfd]
 
     def _reap(self, timeout_s: float) -> bool:
         with self._reaping:
-            if self._gone:
-                return True
+            if self._gone or self._process is None:
+                return self._gone
             deadline = time.monotonic() + timeout_s
-            if self._pidfd is not None and not _poll([self._pidfd], 1000 * timeout_s):
+            if self._pidfd is not None and not _poll([self._pidfd], timeout_s):
                 return False
             # Behind a pidfd that has told, this takes no time, or that of a message from the fork server.
             self._process.join(max(0.0 if self._pidfd is None else 1.0, deadline - time.monotonic()))
@@ -260,6 +259,7 @@ class Child:
             pass
 
     def _close(self) -> None:
+        self._ended = True
         self._pipe.close()
         self._lifeline.close()
         if self._pidfd is not None:
@@ -285,21 +285,20 @@ def wait_any(
         An empty list when the bell rang (the caller silences it) or the time ran out.
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    watched: list[int | None] = [child._pidfd for child in alive] + ([] if bell is None else [bell.fileno()])
     while True:
-        ready = [child for child in children if child._arrived or child._take_in(wait=False)]
-        ready += [child for child in alive if child._pidfd is not None and _poll([child._pidfd], 0)]
+        ready = [child for child in children if child._arrived or child._ended]
         if ready:
             return ready
-        descriptors = [number for child in children for number in (child._pipe.fileno(), *child._descriptor())]
-        descriptors += [number for child in alive for number in child._descriptor()]
-        if bell is not None and _poll([bell.fileno()], 0):
-            return []
-        if bell is not None:
-            descriptors.append(bell.fileno())
-        if deadline is None:
-            _poll_forever(descriptors)
-        elif not _poll(descriptors, 1000 * max(0.0, deadline - time.monotonic())):
-            return []
+        watched_now = [number for child in children for number in (child._pipe.fileno(), child._pidfd)] + watched
+        left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+        spoke = _poll([number for number in watched_now if number is not None], left_s)
+        for child in children:
+            child._take_in(spoke)
+        ready = [child for child in children if child._arrived or child._ended]
+        ready += [child for child in alive if child._pidfd in spoke]
+        if ready or (bell is not None and bell.fileno() in spoke) or not spoke:
+            return ready
 
 
 def stop_all(children: Sequence[Child], grace_s: float) -> None:
@@ -311,21 +310,20 @@ def stop_all(children: Sequence[Child], grace_s: float) -> None:
         child.stop(max(0.0, deadline - time.monotonic()))
 
 
-def _poll(descriptors: Sequence[int], timeout_ms: float) -> list[int]:
+def _poll(descriptors: Sequence[int], timeout_s: float | None) -> set[int]:
+    """Wait until some descriptors speak and return them, or the empty set when the time ran out.
+
+    The main thread looks for signals twice a second, as in `ParkingLot` and for the same reason.
+    """
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
-    return [descriptor for descriptor, _ in poll.poll(timeout_ms)]
-
-
-def _poll_forever(descriptors: Sequence[int]) -> None:
-    """Wait without limit; the main thread looks for signals twice a second, as `ParkingLot` does and for the same reason."""
-    in_main = threading.current_thread() is threading.main_thread()
-    poll = select.poll()
-    for descriptor in descriptors:
-        poll.register(descriptor, select.POLLIN)
-    while not poll.poll(_SIGNALS_MS if in_main else None) and in_main:
+    if timeout_s is not None:
+        return {descriptor for descriptor, _ in poll.poll(1000 * timeout_s)}
+    timeout_ms = _SIGNALS_MS if threading.current_thread() is threading.main_thread() else None
+    while not (spoke := poll.poll(timeout_ms)):
         pass
+    return {descriptor for descriptor, _ in spoke}
 
 
 def _pidfd(pid: int) -> int | None:

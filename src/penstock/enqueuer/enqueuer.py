@@ -156,7 +156,7 @@ class GeneratorEnqueuer:
                 num_workers=workers,
                 seed=None if self._random_seed is None else self._random_seed + index,
                 share=self._share,
-                credit=2 if max_queue_size > 2 * workers else 1,
+                credit=max(1, max_queue_size // (2 * workers)),
                 where=f"worker {index} of {self._name}",
             )
             for index in range(workers)

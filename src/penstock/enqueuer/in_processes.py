@@ -27,9 +27,10 @@ _SPARE_SLOTS = 4  # batches of one worker that a loop keeps while it asks for th
 class _Worker:
     """One child, and what has come from it and not been taken."""
 
-    __slots__ = ("arrived", "child", "inbox", "said_end")
+    __slots__ = ("_credit", "_used", "arrived", "child", "inbox", "said_end")
 
-    def __init__(self, child: Child, max_leased: int) -> None:
+    def __init__(self, child: Child, max_leased: int, credit: int) -> None:
+        self._credit, self._used = credit, 0
         self.child = child
         self.inbox = Inbox(max_leased)
         self.arrived: deque[Any] = deque()
@@ -49,6 +50,13 @@ class _Worker:
             message = error
         self.arrived.append(message)
         self.said_end = isinstance(message, BaseException) or (type(message) is int and message == FINISHED)
+
+    def grant(self) -> None:
+        """Let the child send one more, and give it the slots that came back; several at once where it has enough in hand."""
+        self._used += 1
+        if 2 * self._used >= self._credit:
+            self.child.offer((self._used, self.inbox.take_returned()))
+            self._used = 0
 
     def open(self, parcelled: Parcelled) -> Any:
         """Return the item of a message."""
@@ -86,7 +94,7 @@ class Processes:
         try:
             for duty in duties:
                 child = Child.start(serve_items, (duty,), name=duty.where, method=method)
-                self._workers.append(_Worker(child, max_leased))
+                self._workers.append(_Worker(child, max_leased, credit))
             self._thread = threading.Thread(target=self._run, name="penstock-enqueuer-hand", daemon=True)
             self._thread.start()
         except BaseException:
@@ -164,7 +172,7 @@ class Processes:
             if isinstance(message, Parcelled):
                 self._handing.put(worker.open(message))
             del message
-            worker.child.offer((1, worker.inbox.take_returned()))
+            worker.grant()
 
     def _take_in(self) -> None:
         """Wait for a message of any worker that has none here; a death is told at once, whoever's turn it is."""
@@ -174,7 +182,8 @@ class Processes:
             worker = by_child[child]
             dead = bool(worker.arrived)
             worker.receive()
-            while dead and not worker.said_end:  # then all that it sent is there
+            # Of a dead one all that it sent is there; of another one what came along.
+            while not worker.said_end and (dead or child.has_message):
                 worker.receive()
         if self._handing.stopped:
             raise _Stopped
