@@ -976,4 +976,32 @@ _ALSO = {
 }
 """Tests of the same rows in completion order, and with the operators that hold, mix, pack, cache or await elements."""
 
-FAULTS = tuple(row._replace(tests=row.tests + _ALSO.get(row.number, ()) + _FURTHER.get(row.number, ())) for row in _ROWS)
+_QUEUES = "faults/test_queues.py"
+_OF_QUEUES: dict[str, tuple[str, ...]] = {
+    "B7": _in(_QUEUES, "four_threads_on_one_queue_get_each_element_exactly_once")
+    + _in(
+        "laws/test_queues.py",
+        "random_calls_of_8_threads_lose_nothing_give_nothing_twice_and_keep_the_order",
+        "a_million_random_calls_of_8_threads_lose_nothing_give_nothing_twice_and_keep_the_order",
+        "4_writers_and_4_readers_without_time_limits_move_everything_until_the_end",
+    ),
+    "B8": _in(_QUEUES, "a_queue_at_its_end_says_so_each_time"),
+    "B11": _in(
+        _QUEUES,
+        "a_reader_that_is_interrupted_anywhere_loses_nothing",
+        "a_writer_that_is_interrupted_anywhere_puts_each_element_in_once_at_most",
+        "ctrl_c_ends_a_call_that_waits_and_everything_stays_as_it_was",
+    ),
+    "B12": _in(_QUEUES, "a_signal_handler_may_look_at_a_queue_fill_it_and_close_it"),
+    "B22": _in(
+        _QUEUES,
+        "100000_tiny_elements_through_a_reader_that_stops_and_goes_come_whole",
+        "finalisers_that_run_inside_a_queue_may_fill_it",
+    ),
+    "B23": _in(_QUEUES, "an_exception_thrown_into_a_thread_anywhere_leaves_the_queue_to_the_others"),
+}
+"""Tests of the same rows with a queue in place of a feed."""
+
+FAULTS = tuple(
+    row._replace(tests=row.tests + _ALSO.get(row.number, ()) + _FURTHER.get(row.number, ()) + _OF_QUEUES.get(row.number, ())) for row in _ROWS
+)

@@ -95,6 +95,9 @@ class Exchange:
         if self.closed:
             attempt.state = ENDED
             return
+        if not attempt.entries:
+            attempt.state = SERVED
+            return
         self.writers.append(attempt)
         if len(self.store) < self.capacity:
             self.serve()

@@ -15,6 +15,7 @@ PATIENCE_S = 60.0
 """How long a call waits before it says so."""
 
 _MOST_NAMED = 8
+_NUM_CALLS = 3  # the innermost is often one of threading's
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -87,13 +88,15 @@ def level_of_caller() -> int:
 
 
 def _place(frame: Any) -> str:
-    """Say where a stack is: its innermost call outside this room, and whether that waits for a queue."""
+    """Say where a stack is: its innermost calls outside this room, innermost last, and whether they wait for a queue."""
     within = ""
-    while frame is not None and frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
+    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
         within = f" (in {frame.f_code.co_name} of a queue)" if not frame.f_code.co_name.startswith("_") else within
         frame = frame.f_back
-    if frame is None:
-        return "about to start or to end"
-    code, line = frame.f_code, frame.f_lineno or frame.f_code.co_firstlineno
-    text = linecache.getline(code.co_filename, line, frame.f_globals).strip()
-    return f"at {code.co_filename}:{line} in {code.co_qualname}" + (f": {text}" if text else "") + within
+    calls: list[str] = []
+    while frame is not None and len(calls) < _NUM_CALLS:
+        code, line = frame.f_code, frame.f_lineno or frame.f_code.co_firstlineno
+        text = linecache.getline(code.co_filename, line, frame.f_globals).strip()
+        calls.insert(0, f"{code.co_filename}:{line} in {code.co_qualname}" + (f": {text}" if text else ""))
+        frame = frame.f_back
+    return "at " + " > ".join(calls) + within if calls else "about to start or to end"

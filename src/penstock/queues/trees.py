@@ -88,6 +88,8 @@ def pad(values: Sequence[Any], where: str) -> Any:
     shape = tuple(max(lengths) for lengths in zip(*(spec.shape for spec in specs), strict=True))
     if specs[0].dtype == _OBJECT:
         return _fill(values, shape)
+    if not shape:
+        return np.array(values, specs[0].dtype)
     padded = np.zeros((len(values), *shape), specs[0].dtype)
     for row, (value, spec) in enumerate(zip(values, specs, strict=True)):
         padded[row][tuple(slice(length) for length in spec.shape)] = value
