@@ -154,3 +154,23 @@ def test_no_worker_and_several_threads_that_take_run_the_generator_one_at_a_time
         thread.join()
     enqueuer.stop()
     assert sorted(got) == list(range(1, 61))
+
+
+def test_no_worker_and_a_generator_that_does_not_return_is_named_by_stop() -> None:
+    leave, inside = threading.Event(), threading.Event()
+
+    def stuck() -> Iterator[int]:
+        inside.set()
+        leave.wait()
+        yield 0
+
+    enqueuer = ps.GeneratorEnqueuer(stuck)
+    enqueuer.start(0)
+    thread = threading.Thread(target=lambda: list(enqueuer.get()))
+    thread.start()
+    assert inside.wait(60)
+    with pytest.raises(StillRunning) as caught:
+        enqueuer.stop(0.05)
+    assert caught.value.what == "another thread did not end its item inside 0.05 s"
+    leave.set()
+    thread.join()

@@ -1003,5 +1003,6 @@ _OF_QUEUES: dict[str, tuple[str, ...]] = {
 """Tests of the same rows with a queue in place of a feed."""
 
 FAULTS = tuple(
-    row._replace(tests=row.tests + _ALSO.get(row.number, ()) + _FURTHER.get(row.number, ()) + _OF_QUEUES.get(row.number, ())) for row in _ROWS
+    row._replace(tests=row.tests + _ALSO.get(row.number, ()) + _FURTHER.get(row.number, ()) + _OF_QUEUES.get(row.number, ()))
+    for row in _ROWS
 )

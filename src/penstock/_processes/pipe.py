@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import select
@@ -26,6 +27,10 @@ _CHUNK_BYTES = 1 << 16
 _MAX_FDS = 4
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _HUNG_UP = select.POLLHUP | select.POLLERR | select.POLLNVAL | getattr(select, "POLLRDHUP", 0)
+
+
+_ENDED = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF)
+"""The other end is closed, or this one; EPIPE also behind `shut`."""
 
 
 class PipeEnded(Exception):
@@ -65,7 +70,9 @@ class Pipe:
                 if fds:
                     data = data[socket.send_fds(self._socket, [data], list(fds)) :]
                 self._socket.sendall(data)
-            except (BrokenPipeError, ConnectionResetError, OSError) as error:
+            except OSError as error:
+                if error.errno not in _ENDED:
+                    raise
                 raise PipeEnded from error
 
     def receive(self) -> Any:

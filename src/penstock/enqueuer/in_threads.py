@@ -155,7 +155,20 @@ class Inline:
         self.over = True
 
     def stop(self, timeout_s: float | None) -> None:
-        """Take no more; close an iterator that was made here."""
+        """Take no more; close an iterator that was made here.
+
+        Raises:
+            StillRunning: another thread was still at an item after `timeout_s` (None: 30 s).
+        """
         self.over = True
-        with self._guard:
+        grace_s = _GRACE_S if timeout_s is None else timeout_s
+        if not self._guard.acquire(timeout=grace_s):
+            raise StillRunning(
+                f"another thread did not end its item inside {grace_s:g} s",
+                where="GeneratorEnqueuer.stop()",
+                fix="the generator is still at an item; give it timeouts, or a longer timeout= to stop()",
+            )
+        try:
             self._given.close(self._iterator)
+        finally:
+            self._guard.release()
