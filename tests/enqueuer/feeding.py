@@ -202,6 +202,24 @@ def fails_in_worker_one(worker: int, num_workers: int) -> Iterator[str]:
         yield f"{worker}:{number}"
 
 
+class Unreadable:
+    def __init__(self) -> None:
+        self.array = np.zeros(5000)
+
+    def __setstate__(self, state: Any) -> None:
+        raise ValueError("not to be read")
+
+
+def unreadable() -> Iterator[Any]:
+    yield "before"
+    yield Unreadable()
+
+
+def two_thousand() -> Iterator[Any]:
+    for number in range(2000):
+        yield np.full(1000, number)
+
+
 def take(enqueuer: ps.GeneratorEnqueuer, got: list[Any]) -> None:
     """Append all items, so that those before an error can be looked at."""
     for item in enqueuer.get():

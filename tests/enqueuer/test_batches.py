@@ -68,7 +68,7 @@ def test_a_sample_that_does_not_fit_the_first_is_bad() -> None:
     samples = [np.zeros(3), np.zeros(4), np.ones(3), {"x": 1}, np.ones(3, np.float32), None, np.full(3, 2.0)]
     batches = ps.SampleBatches(samples, 3, on_error=ps.Skip())
     assert [batch.tolist() for batch in batches] == [[[0, 0, 0], [1, 1, 1], [2, 2, 2]]]
-    assert [skipped.number for skipped in batches.skipped] == [1, 3, 4, 5]
+    assert [(skipped.number, skipped.key) for skipped in batches.skipped] == [(1, None), (3, None), (4, None), (5, None)]
     with pytest.raises(SpecError) as caught:
         list(ps.SampleBatches(samples, 3))
     assert caught.value.what.startswith("two samples differ: ")

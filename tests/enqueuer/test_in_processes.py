@@ -114,6 +114,26 @@ def test_an_item_that_cannot_be_pickled_is_an_error_with_its_type_and_the_worker
         assert caught.value.where.startswith("worker 0 of GeneratorEnqueuer(")
 
 
+def test_an_item_that_cannot_be_read_here_is_an_error_of_its_own_with_the_worker() -> None:
+    got: list[Any] = []
+    with started(feeding.unreadable, 1) as enqueuer, pytest.raises(ValueError, match="not to be read") as caught:
+        feeding.take(enqueuer, got)
+    assert got == ["before"]
+    assert caught.value.__notes__ == ["penstock: reading an item of worker 0 of GeneratorEnqueuer(unreadable)"]
+
+
+def test_a_long_queue_of_small_arrays_needs_few_descriptors() -> None:
+    with started(feeding.two_thousand, 1, 2000) as enqueuer:
+        items = enqueuer.get()
+        kept = [next(items)]
+        while (item := next(items, None)) is not None:
+            kept.append(item)
+            if len(kept) == 1500:
+                assert len(os.listdir("/proc/self/fd")) < 500
+    assert [int(array[0]) for array in kept] == list(range(2000))
+    assert all((array == array[0]).all() for array in kept)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
 def test_a_worker_that_is_killed_is_named_with_its_signal_behind_what_it_gave(number: signal.Signals) -> None:
     got: list[Any] = []

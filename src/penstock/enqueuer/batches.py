@@ -23,7 +23,7 @@ _FEWEST = 100  # so many samples count as read for a rate, as in a feed: one bad
 
 
 class Skipped(NamedTuple):
-    """One sample that was left out: its number in the iterable, its key (what the iterable gave, when it was loaded), and the error."""
+    """One sample that was left out: its number in the iterable, its key for `load` (None without `load`), and the error."""
 
     number: int
     key: Any
@@ -102,9 +102,9 @@ class SampleBatches:
                 batch.add(key if self._load is None else self._loaded(key), number)
             except Exception as error:
                 if isinstance(decide(self._policy, error, _ALL_RETRIES), Raise):
-                    raise fit_to_raise(error, f"SampleBatches, sample {number}{'' if self._load is None else f' ({key!r})'}")  # noqa: B904
+                    raise fit_to_raise(error, self._words(number, key))  # noqa: B904
                 num_skipped += 1
-                self._skip(Skipped(number, key, error), num_skipped, num_read)
+                self._skip(Skipped(number, None if self._load is None else key, error), num_skipped, num_read)
                 continue
             self.num_samples += 1
             if batch.num_rows == self._batch_size:
@@ -126,6 +126,9 @@ class SampleBatches:
             retries += 1
             time.sleep(wait_s)
 
+    def _words(self, number: int, key: Any) -> str:
+        return f"SampleBatches, sample {number}{'' if self._load is None else f' ({key!r})'}"
+
     def _skip(self, skipped: Skipped, in_pass: int, num_read: int) -> None:
         """Count a sample; the error and its traceback keep no arrays alive.
 
@@ -143,7 +146,7 @@ class SampleBatches:
         else:
             return
         raise TooManySkipped(
-            found, where=f"SampleBatches, sample {skipped.number} ({skipped.key!r})", fix="look at `skipped`, or raise the limit"
+            found, where=self._words(skipped.number, skipped.key), fix="look at `skipped`, or raise the limit"
         ) from skipped.error
 
 

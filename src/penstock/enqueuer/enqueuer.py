@@ -14,6 +14,9 @@ from penstock.errors import FeedClosed, PlanError
 __all__ = ["GeneratorEnqueuer"]
 
 
+_MOST_SENT = 64  # items on their way from all processes: each may hold a descriptor
+
+
 class GeneratorEnqueuer:
     """Make the items of a generator ahead of the loop, in threads or processes, with the calls of Keras's class of that name.
 
@@ -156,7 +159,7 @@ class GeneratorEnqueuer:
                 num_workers=workers,
                 seed=None if self._random_seed is None else self._random_seed + index,
                 share=self._share,
-                credit=max(1, max_queue_size // (2 * workers)),
+                credit=max(1, min(max_queue_size, _MOST_SENT) // (2 * workers)),
                 where=f"worker {index} of {self._name}",
             )
             for index in range(workers)

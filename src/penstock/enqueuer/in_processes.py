@@ -21,6 +21,7 @@ __all__ = ["Processes"]
 _GRACE_S = 2.0
 _EXIT_GRACE_S = 0.5
 _KILL_S = 12.0  # SIGTERM and SIGKILL take no longer
+_MOST_LEASED = 256  # slots that items in the queue may hold, each with a descriptor; those beyond are copied out
 _SPARE_SLOTS = 4  # batches of one worker that a loop keeps while it asks for the next
 
 
@@ -90,7 +91,7 @@ class Processes:
         self._ringing = threading.RLock()  # a finaliser may ring while its own thread is in here
         self._grace_s = _GRACE_S
         self._workers: list[_Worker] = []
-        max_leased = -(-max_queue_size // num) + credit + _SPARE_SLOTS
+        max_leased = -(-min(max_queue_size, _MOST_LEASED) // num) + credit + _SPARE_SLOTS
         try:
             for duty in duties:
                 child = Child.start(serve_items, (duty,), name=duty.where, method=method)
