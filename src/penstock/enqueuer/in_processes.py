@@ -20,6 +20,7 @@ __all__ = ["Processes"]
 
 _GRACE_S = 2.0
 _EXIT_GRACE_S = 0.5
+_FAILED_GRACE_S = 0.5
 _KILL_S = 12.0  # SIGTERM and SIGKILL take no longer
 _MOST_LEASED = 256  # slots that items in the queue may hold, each with a descriptor; those beyond are copied out
 _SPARE_SLOTS = 4  # batches of one worker that a loop keeps while it asks for the next
@@ -143,21 +144,27 @@ class Processes:
             )
 
     def _run(self) -> None:
+        failure: BaseException | None = None
         try:
-            self._take_turns()
+            failure = self._take_turns()
         except (_Stopped, EnqueueCancelled):
             pass
+        except WorkerDied as died:
+            failure = died.with_traceback(None)  # that of this thread tells nothing, and its frames hold the mapped memory
         except BaseException as error:
-            self._handing.end(error)  # at once, not when all children are gone
+            failure = error
+        if failure is not None:
+            self._handing.end(failure)  # at once, not when all children are gone
         try:
-            stop_all([worker.child for worker in self._workers], self._grace_s)
+            stop_all([worker.child for worker in self._workers], self._grace_s if failure is None else min(self._grace_s, _FAILED_GRACE_S))
         finally:
             self._workers.clear()
             self._close_bell()
             atexit.unregister(self._at_exit)
             self._handing.end()
 
-    def _take_turns(self) -> None:
+    def _take_turns(self) -> BaseException | None:
+        """Hand on items until all generators are at their ends, or one has failed; return its error."""
         turn = deque(self._workers)
         while turn:
             worker = turn[0]
@@ -168,12 +175,13 @@ class Processes:
                 turn.popleft()
                 continue
             if isinstance(message, BaseException):
-                raise message
+                return message.with_traceback(None)
             turn.rotate(-1)
             if isinstance(message, Parcelled):
                 self._handing.put(worker.open(message))
             del message
             worker.grant()
+        return None
 
     def _take_in(self) -> None:
         """Wait for a message of any worker that has none here; a death is told at once, whoever's turn it is."""
