@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from penstock.queues.collecting import add_queue_runner, start_queue_runners
+from penstock.queues.coordinator import Coordinator
 from penstock.queues.kinds import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
 from penstock.queues.parking import ParkingLot
+from penstock.queues.runner import QueueRunner
 
-__all__ = ["FIFOQueue", "PaddingFIFOQueue", "ParkingLot", "PriorityQueue", "RandomShuffleQueue"]
+__all__ = [
+    "Coordinator",
+    "FIFOQueue",
+    "PaddingFIFOQueue",
+    "ParkingLot",
+    "PriorityQueue",
+    "QueueRunner",
+    "RandomShuffleQueue",
+    "add_queue_runner",
+    "start_queue_runners",
+]

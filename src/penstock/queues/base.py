@@ -13,7 +13,8 @@ from typing import Any, NoReturn, Self
 from penstock._contracts.event import BatchDelivered, BatchEnqueued, Event, Listener
 from penstock.errors import PlanError, QueueError
 from penstock.queues.components import Components
-from penstock.queues.exchange import SERVED, WAITING, Attempt, Exchange, Reading, Writing
+from penstock.queues.exchange import ENDED, SERVED, WAITING, Attempt, Exchange, Reading, Writing
+from penstock.queues.failing import Unraised, tell_when_dropped
 from penstock.queues.limits import limit_of, positive
 from penstock.queues.parking import ParkingLot
 from penstock.queues.refusing import refusal, starved, waits_long
@@ -80,6 +81,8 @@ class Queue:
         self._check = None if components is None else partial(components.entry, where=self._label)
         self._listeners = list(listeners)
         self._writing, self._reading = Users(), Users()
+        self._failures: list[BaseException] = []
+        self._unraised: Unraised | None = None
 
     # -- what it is ---------------------------------------------------------------------------------------------------------------
 
@@ -108,6 +111,10 @@ class Queue:
     def add_producer(self, producer: Producer) -> None:
         """Name somebody who fills this queue, for the words of a wait that lasts too long."""
         self._writing.registered.append(producer)
+
+    def producers(self) -> list[Producer]:
+        """Return those who were named."""
+        return list(self._writing.registered)
 
     def __repr__(self) -> str:
         return f"<{self._label}: {self.size()} of {self.capacity}{', closed' if self.is_closed() else ''}>"
@@ -204,6 +211,13 @@ class Queue:
             self._settle()
             raise
 
+    def fail(self, error: BaseException) -> None:
+        """Close because a producer failed: one reader, behind what is left, gets `error` in place of the end of the data."""
+        with self._mutex:
+            self._failures.append(error)
+            self._unraised = tell_when_dropped(self, self._label, error, "read it to its end, or give its runner a coordinator")
+        self.close()
+
     def __enter__(self) -> Self:
         return self
 
@@ -270,11 +284,25 @@ class Queue:
     def _complete_read(self, attempt: Reading, limit_s: float | None, finish: Any) -> Any:
         waited_ns = self._wait(attempt, limit_s) if attempt.state == WAITING else 0
         if attempt.state != SERVED:
+            if attempt.state == ENDED:
+                self._raise_failure()
             raise refusal(attempt, limit_s, self._label, self._state())
         result = finish(attempt.entries)
         if self._listeners:
             self._announce_delivered(waited_ns, len(attempt.entries))
         return result
+
+    def _raise_failure(self) -> None:
+        """Raise the error that a producer left, once."""
+        with self._mutex:
+            failures, self._failures = self._failures, []
+            if self._unraised is not None:
+                self._unraised.detach()
+        try:
+            if failures:
+                raise failures[0]
+        finally:
+            del failures  # or the error, its traceback and this frame would be a cycle
 
     def _wait(self, attempt: Attempt, limit_s: float | None) -> int:
         """Wait until the attempt is decided, or give it up when the time is over; return how long that took, in ns."""
