@@ -202,6 +202,21 @@ def fails_in_worker_one(worker: int, num_workers: int) -> Iterator[str]:
         yield f"{worker}:{number}"
 
 
+class Ends:
+    """Gives its process and an array of the item's number; ends in some way at one item."""
+
+    def __init__(self, end: str, num: int, at: int) -> None:
+        self.end, self.num, self.at = end, num, at
+
+    def __call__(self, worker: int, num_workers: int) -> Iterator[Any]:
+        for number in range(worker, self.num, num_workers):
+            if number == self.at and self.end == "error":
+                raise KeyError(number)
+            if number == self.at and self.end == "death":
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield os.getpid(), np.full((1, 10, 3000, 20_000)[number * 7 % 11 % 4], number)
+
+
 class Unreadable:
     def __init__(self) -> None:
         self.array = np.zeros(5000)

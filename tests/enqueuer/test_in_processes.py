@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
+from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +175,39 @@ def test_a_worker_that_is_killed_from_outside_at_any_time_is_named_and_nothing_i
                 f"worker {victim % 3} of GeneratorEnqueuer(pids_in_arrays) (process {pids[victim % 3]}) was killed by SIGKILL"
                 == caught.value.what
             )
+
+
+@pytest.mark.slow
+def test_150_runs_that_end_in_random_ways_lose_nothing_and_leave_nothing() -> None:
+    rng = random.Random(4)
+    for run in range(150):
+        end, num = rng.choice(["itself", "error", "death", "stop", "kill"]), rng.choice([0, 1, 5, 40, 200])
+        at, num_kept = rng.randrange(num + 1), rng.choice([1, 3, 30])
+        enqueuer = ps.GeneratorEnqueuer(feeding.Ends(end, num, at), True, share=True, start_method="fork")
+        enqueuer.start(rng.randint(1, 4), rng.choice([1, 2, 5, 10, 50]))
+        count, caught, kept = 0, None, deque[Any](maxlen=num_kept)
+        try:
+            for pid, array in enqueuer.get():
+                kept.append((count, array))
+                assert all((other == number).all() for number, other in kept)
+                if count == at and end == "stop":
+                    enqueuer.stop(rng.choice([None, 0.0, 5.0]))
+                if count == at and end == "kill":
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                count += 1
+        except (KeyError, WorkerDied) as error:
+            caught = type(error)
+        enqueuer.stop()
+        told = f"run {run}: {end} at {at} of {num}: {count} items, {caught}"
+        if end == "error":
+            assert (count, caught) == ((at, KeyError) if at < num else (num, None)), told
+        elif end == "death":
+            assert (count <= at and caught is WorkerDied) if at < num else (count, caught) == (num, None), told
+        elif end == "kill":
+            assert caught is WorkerDied or count == num, told
+        else:
+            assert (count, caught) == (at + 1 if end == "stop" and at < num else num, None), told
 
 
 def test_the_death_of_a_worker_is_told_while_another_one_keeps_the_loop_waiting() -> None:

@@ -97,7 +97,8 @@ class Processes:
             for duty in duties:
                 child = Child.start(serve_items, (duty,), name=duty.where, method=method)
                 self._workers.append(_Worker(child, max_leased, credit))
-            self._thread = threading.Thread(target=self._run, name="penstock-enqueuer-hand", daemon=True)
+            pids = ", ".join(str(worker.child.pid) for worker in self._workers)  # for the words of a wait that lasts too long
+            self._thread = threading.Thread(target=self._run, name=f"penstock-enqueuer-hand of processes {pids}", daemon=True)
             self._thread.start()
         except BaseException:
             stop_all([worker.child for worker in self._workers], 0.0)
