@@ -19,6 +19,8 @@
     |- FeedStalled (TimeoutError)        an element, or a wait of the consumer, that lasted longer than stall_timeout_s
     |- StillRunning (RuntimeError)       threads that did not stop inside the grace period
     |- CoordinationError (RuntimeError)  a coordinator or runner that is used in an order that cannot work
+    |- WorkerDied (RuntimeError)         a child process that ended before its work did
+    |- WorkerFailed (RuntimeError)       an error of a child process that cannot be sent as itself; type and traceback in the text
     |- QueueError                        what a queue could not do; `num_done` elements went in before
     |  |- QueueClosed (RuntimeError)     a closed queue has too few elements left: the end of its data
     |  |  '- EnqueueCancelled            an enqueue on, or blocked at, a queue that was closed
@@ -60,6 +62,8 @@ __all__ = [
     "StillRunning",
     "StopRaised",
     "TooManySkipped",
+    "WorkerDied",
+    "WorkerFailed",
 ]
 
 
@@ -156,6 +160,14 @@ class StillRunning(PenstockError, RuntimeError):
 
 class CoordinationError(PenstockError, RuntimeError):
     """A coordinator or a runner is used in an order that cannot work: it would wait for ever, or end with nothing done."""
+
+
+class WorkerDied(PenstockError, RuntimeError):
+    """A child process ended before its work did; the signal or exit code is in the text."""
+
+
+class WorkerFailed(PenstockError, RuntimeError):
+    """An error of a child process whose exception cannot be pickled; its type, text and traceback are in the text."""
 
 
 class QueueError(PenstockError):

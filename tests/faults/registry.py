@@ -29,6 +29,8 @@ _FUNCTIONS, _OPERATORS, _COMPLETION = "faults/test_functions.py", "faults/test_o
 _RANKS, _COORDINATION, _LOAD = "faults/test_ranks.py", "faults/test_coordination.py", "faults/test_load.py"
 _COORDINATOR = "faults/test_coordinator.py"
 _HELD, _EVERYTHING = "faults/test_resume_operators.py", "faults/test_everything.py"
+_ENQUEUER, _IN_PROCESSES, _IN_THREADS = "enqueuer/test_enqueuer.py", "enqueuer/test_in_processes.py", "enqueuer/test_in_threads.py"
+_CHILD, _ENTRY, _OUTBOX = "_processes/test_child.py", "_processes/test_entry.py", "_processes/test_outbox.py"
 _LISTFILE, _LISTPARSE, _FILES = "sources/test_listfile.py", "sources/test_listparse.py", "sources/test_files.py"
 
 _ROWS = (
@@ -117,6 +119,39 @@ _ROWS = (
             "one_stuck_worker_keeps_the_order_and_the_others_run_ahead_no_further_than_the_byte_budget",
             "elements_of_very_uneven_cost_come_in_order",
         ),
+    ),
+    Fault(
+        "A20",
+        "200 workers are started and killed",
+        "no zombie",
+        (
+            *_in(_CHILD, "two_hundred_children_that_are_killed_leave_no_zombie"),
+            *_in(_IN_PROCESSES, "a_worker_that_is_killed_at_any_item_is_never_an_end_and_the_others_go_too"),
+        ),
+    ),
+    Fault(
+        "A21",
+        "the parent is killed while workers are idle, computing, blocked or in C",
+        "the workers end with it",
+        (
+            *_in(_ENTRY, "children_end_when_the_parent_is_killed_whatever_they_do"),
+            *_in(_IN_PROCESSES, "the_workers_of_a_program_that_is_killed_end_with_it"),
+        ),
+    ),
+    Fault(
+        "A22",
+        "the parent is killed while workers begin",
+        "the workers end with it",
+        (
+            *_in(_ENTRY, "a_parent_that_is_killed_while_its_children_begin_leaves_none"),
+            *_in(_ENTRY, "children_end_when_the_parent_is_killed_whatever_they_do"),
+        ),
+    ),
+    Fault(
+        "A23",
+        "the thread that started the workers ends",
+        "the workers live on",
+        _in(_ENTRY, "children_live_on_when_the_thread_that_started_them_ends_and_end_with_the_process"),
     ),
     # -- loops
     Fault(
@@ -280,6 +315,34 @@ _ROWS = (
             "object_arrays_keep_their_objects",
             "one_huge_element_among_small_ones_does_not_stop_the_others",
             "a_batch_beyond_two_gibibytes_keeps_its_bytes",
+        ),
+    ),
+    Fault(
+        "B15",
+        "no memory left for a batch of a process",
+        "the system's error with how much was asked for; never SIGBUS",
+        _in(_OUTBOX, "memory_that_is_not_there_is_an_error_and_not_a_signal"),
+    ),
+    Fault(
+        "B30",
+        "GeneratorEnqueuer: worker error, stop before start and twice, get after stop, not thread-safe, no workers, order in processes",
+        "the generator's own error, everything ended, the order kept",
+        (
+            *_in(
+                _ENQUEUER,
+                "an_error_comes_as_itself_behind_the_items_before_it_once_and_never_as_an_end",
+                "stop_before_start_and_twice_does_nothing_and_get_says_that_it_does_not_run",
+                "the_arguments_of_keras_by_position_and_wait_time_is_accepted",
+                "every_item_comes_once_and_in_order_and_then_the_end",
+                "no_worker_means_the_thread_that_asks",
+                "stop_from_another_thread_ends_a_loop_that_waits",
+            ),
+            *_in(_IN_THREADS, "a_generator_shared_by_threads_runs_in_one_at_a_time_and_keeps_its_order"),
+            *_in(
+                _IN_PROCESSES,
+                "with_share_each_item_comes_once_and_in_order",
+                "a_worker_that_is_killed_is_named_with_its_signal_behind_what_it_gave",
+            ),
         ),
     ),
     Fault(
@@ -844,6 +907,25 @@ _ROWS = (
     ),
 )
 
+_FURTHER = {
+    "B7": _in(_ENQUEUER, "four_threads_each_with_a_get_share_the_items"),
+    "B8": _in(_ENQUEUER, "every_item_comes_once_and_in_order_and_then_the_end"),
+    "B11": _in(_IN_PROCESSES, "ctrl_c_is_one_keyboard_interrupt_of_the_program_alone"),
+    "B22": _in(_CHILD, "a_bell_ends_a_wait_and_a_ring_before_it_counts"),
+    "B25": _in(_IN_THREADS, "a_thread_that_does_not_stop_is_named_and_the_caller_goes_on"),
+    "B28": (
+        *_in(_IN_PROCESSES, "an_item_that_cannot_be_pickled_is_an_error_with_its_type_and_the_worker"),
+        *_in(_CHILD, "a_message_that_cannot_be_pickled_is_an_error_with_its_place_and_type"),
+    ),
+    "B29": _in(_OUTBOX, "trees_of_arrays_of_any_dtype_layout_and_size_arrive_bit_by_bit"),
+    "C25": _in(
+        _ENQUEUER,
+        "a_second_epoch_of_what_can_be_read_once_is_an_error_and_not_an_empty_epoch",
+        "none_is_left_out",
+    ),
+}
+"""Tests of rows of this table for processes and `GeneratorEnqueuer`."""
+
 _ALSO = {
     "A1": (
         *_in(
@@ -978,4 +1060,7 @@ _OF_QUEUES: dict[str, tuple[str, ...]] = {
 }
 """Tests of the same rows with a queue in place of a feed."""
 
-FAULTS = tuple(row._replace(tests=row.tests + _ALSO.get(row.number, ()) + _OF_QUEUES.get(row.number, ())) for row in _ROWS)
+FAULTS = tuple(
+    row._replace(tests=row.tests + _ALSO.get(row.number, ()) + _FURTHER.get(row.number, ()) + _OF_QUEUES.get(row.number, ()))
+    for row in _ROWS
+)
