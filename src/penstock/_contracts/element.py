@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 __all__ = [
     "LEAF",
@@ -33,11 +36,15 @@ Structure = Any
 class ArraySpec:
     """Shape and dtype of one leaf. A Python scalar has shape () and the dtype it becomes in a batch; str and bytes have dtype object.
 
-    In a declaration, as in `map(fn, output_spec=...)`, a size of None stands for any.
+    In a declaration, as in `map(fn, output_spec=...)`, a size of None stands for any, and `dtype` may be whatever `numpy.dtype` takes.
     """
 
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, shape: Sequence[int | None], dtype: DTypeLike) -> None: ...
 
     def __repr__(self) -> str:
         dtype = np.dtype(self.dtype)  # a declaration may name it otherwise
