@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 import tempfile
@@ -30,6 +31,24 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = tempfile.mkdtemp(prefix="penstock-tests-")
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> None:
+    """Start Python's fork server before an audit looks: with its resource tracker it lives as long as the run.
+
+    For tests that start processes: `pytestmark = pytest.mark.usefixtures("fork_server")`.
+    """
+    multiprocessing.set_forkserver_preload(["pytest", "numpy", "penstock", "penstock._processes.child"])
+    # Its socket stands in a folder that Python removes at exit, after the folder of this run is gone.
+    own, tempfile.tempdir = tempfile.tempdir, os.environ["PYTEST_DEBUG_TEMPROOT"]
+    try:
+        child = multiprocessing.get_context("forkserver").Process(target=os.getpid)
+        child.start()
+        child.join()
+        child.close()
+    finally:
+        tempfile.tempdir = own
 
 
 @pytest.hookimpl(wrapper=True)

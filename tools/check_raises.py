@@ -17,9 +17,16 @@ from findings import Module, finish, python_modules, root_of
 
 PACKAGE = "src/penstock"
 
-BROAD_HANDLERS = ("_engine/worker.py", "_engine/hearing.py", "_ops/awaited.py", "_ops/transforms.py", "testing/runs.py")
-"""Where a broad handler may end without `raise`: the worker loop and its kin hand errors to the consumer, the laws compare them, and an
-error of several operators in one is looked for by running them again one by one."""
+BROAD_HANDLERS = (
+    "_engine/worker.py",
+    "_engine/hearing.py",
+    "_ops/awaited.py",
+    "_ops/transforms.py",
+    "_processes/entry.py",
+    "testing/runs.py",
+)
+"""Where a broad handler may end without `raise`: the worker loop and its kin hand errors to the consumer, a child process sends them, the
+laws compare them, and an error of several operators in one is looked for by running them again one by one."""
 
 LANGUAGE = {("__next__", "StopIteration"), ("__anext__", "StopAsyncIteration"), ("__getattr__", "AttributeError")}
 """(method, exception) that Python's own protocols ask for."""

@@ -18,6 +18,13 @@
     |- FeedClosed (RuntimeError)         next() on a feed after close() or after its error
     |- FeedStalled (TimeoutError)        an element, or a wait of the consumer, that lasted longer than stall_timeout_s
     |- StillRunning (RuntimeError)       threads that did not stop inside the grace period
+    |- WorkerDied (RuntimeError)         a child process that ended before its work did
+    |- WorkerFailed (RuntimeError)       an error of a child process that cannot be sent as itself; type and traceback in the text
+    |- QueueError                        what a queue could not do; `num_done` elements went in before
+    |  |- QueueClosed (RuntimeError)     a closed queue has too few elements left: the end of its data
+    |  |  '- EnqueueCancelled            an enqueue on, or blocked at, a queue that was closed
+    |  |- QueueTimeout (TimeoutError)    `timeout_s` ran out; with 0: it would have had to wait
+    |  '- QueueStarved (RuntimeError)    a wait that nobody can end, as no other thread is alive
     |- LawBroken (AssertionError)        a class of yours that breaks a law of penstock.testing
     '- MissingExtra (ImportError)        an optional package that is not installed
 
@@ -29,6 +36,7 @@ from __future__ import annotations
 
 __all__ = [
     "DecodeError",
+    "EnqueueCancelled",
     "FeedClosed",
     "FeedStalled",
     "LawBroken",
@@ -39,6 +47,10 @@ __all__ = [
     "OutOfRange",
     "PenstockError",
     "PlanError",
+    "QueueClosed",
+    "QueueError",
+    "QueueStarved",
+    "QueueTimeout",
     "SourceError",
     "SpecError",
     "StateDamaged",
@@ -48,6 +60,8 @@ __all__ = [
     "StillRunning",
     "StopRaised",
     "TooManySkipped",
+    "WorkerDied",
+    "WorkerFailed",
 ]
 
 
@@ -140,6 +154,41 @@ class FeedStalled(PenstockError, TimeoutError):
 
 class StillRunning(PenstockError, RuntimeError):
     """Threads did not stop inside the grace period; they are named."""
+
+
+class WorkerDied(PenstockError, RuntimeError):
+    """A child process ended before its work did; the signal or exit code is in the text."""
+
+
+class WorkerFailed(PenstockError, RuntimeError):
+    """An error of a child process whose exception cannot be pickled; its type, text and traceback are in the text."""
+class QueueError(PenstockError):
+    """A queue could not do what was asked of it.
+
+    Attributes:
+        num_done: elements that went in before an `enqueue_many` was cut short; go on with the rest. 0 for everything else.
+    """
+
+    num_done: int = 0
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.what, self.where, self.fix), {"num_done": self.num_done})
+
+
+class QueueClosed(QueueError, RuntimeError):
+    """The queue is closed and holds fewer elements than asked for: the end of its data. What is left can still be taken."""
+
+
+class EnqueueCancelled(QueueClosed):
+    """The queue was closed before the elements were in."""
+
+
+class QueueTimeout(QueueError, TimeoutError):
+    """The time limit of a call ran out; the queue holds what it held."""
+
+
+class QueueStarved(QueueError, RuntimeError):
+    """Nobody can end this wait: no other thread is alive."""
 
 
 class LawBroken(PenstockError, AssertionError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["BatchDelivered", "BlockDone", "ElementLost", "ElementRetried", "Event", "Listener", "Notice", "RowsPacked"]
+__all__ = ["BatchDelivered", "BatchEnqueued", "BlockDone", "ElementLost", "ElementRetried", "Event", "Listener", "Notice", "RowsPacked"]
 
 
 class BlockDone(NamedTuple):
@@ -29,6 +29,15 @@ class BatchDelivered(NamedTuple):
     wait_ns: int
     num_ready: int
     num_delivered: int
+
+
+class BatchEnqueued(NamedTuple):
+    """A producer put one or more elements into a queue in one call, after it waited for room; `num_ready` stood in it then."""
+
+    time_ns: int
+    wait_ns: int
+    num_ready: int
+    num_enqueued: int
 
 
 class ElementLost(NamedTuple):
@@ -81,5 +90,5 @@ class Notice(NamedTuple):
     text: str
 
 
-Event = BlockDone | BatchDelivered | ElementLost | ElementRetried | RowsPacked | Notice
+Event = BlockDone | BatchDelivered | BatchEnqueued | ElementLost | ElementRetried | RowsPacked | Notice
 Listener = Callable[[Event], None]

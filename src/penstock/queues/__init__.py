@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.queues.kinds import FIFOQueue
 from penstock.queues.parking import ParkingLot
 
-__all__ = ["ParkingLot"]
+__all__ = ["FIFOQueue", "ParkingLot"]

@@ -1,0 +1,341 @@
+"""A child process as its parent sees it.
+
+    child = Child.start(function, (1, "two"), name="worker 0")     # runs function(pipe, 1, "two") in the child
+    child.send(message)                                            # pipe.receive() there
+    for ready in wait_any([child, ...], bell): ready.receive()     # a message, or raises what ended the child
+    child.stop(grace_s=2.0)                                        # always ends it, leaves no zombie
+
+In the child, `function(pipe, *args)` runs in the main thread. `pipe.send(message)` and `pipe.receive()` raise `PipeEnded` when the parent
+asks for the end (let it pass), `pipe.ended()` asks without waiting. When the function returns, the child ends: send a last message of your
+own before, for an end that was not announced is `WorkerDied`. An exception of the function is raised by `receive()` in the parent.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import signal
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock._processes.entry import Parcel, Post, serve
+from penstock._processes.failure import Failure
+from penstock._processes.pipe import FAILURE, READY, Pipe, PipeEnded, not_sendable
+from penstock.errors import PlanError, WorkerDied
+
+__all__ = ["Bell", "Child", "wait_any"]
+
+METHODS = ("forkserver", "spawn", "fork")
+_SIGNALS_MS = 500
+_TERM_S = 0.5
+_KILL_S = 10.0
+
+
+class Bell:
+    """Wakes a `wait_any` from another thread or a signal handler; a ring is kept until somebody waits."""
+
+    __slots__ = ("_read", "_write")
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+
+    def ring(self) -> None:
+        """Wake who waits, or the next who does."""
+        try:
+            os.write(self._write, b"r")
+        except BlockingIOError:  # full of rings: one is enough
+            pass
+
+    def silence(self) -> None:
+        """Take back all rings."""
+        try:
+            while os.read(self._read, 4096):
+                pass
+        except BlockingIOError:
+            pass
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable while there are rings."""
+        return self._read
+
+    def close(self) -> None:
+        """Close it; nobody may ring any more."""
+        os.close(self._read)
+        os.close(self._write)
+
+
+class Child:
+    """One process. `send` may be called from several threads, `stop` from any and more than once, `receive` from one at a time."""
+
+    def __init__(self, process: Any, end: socket.socket, lifeline: Any, name: str) -> None:
+        self.name = name
+        self.pid: int = process.pid
+        self.began = False
+        self._process = process
+        self._pipe = Pipe(end)
+        self._lifeline = lifeline
+        self._arrived: deque[tuple[int, bytes]] = deque()
+        self._reaping = threading.RLock()
+        self._exit_code: int | None = None
+        self._gone = False
+        self._pidfd = _pidfd(self.pid)
+
+    @classmethod
+    def start(cls, target: Callable[..., object], args: tuple[Any, ...] = (), *, name: str, method: str = "forkserver") -> Child:
+        """Start a process that runs `target(pipe, *args)`.
+
+        Args:
+            target: a function; except with `fork` it and `args` are pickled, so it stands at the top of a module.
+            args: its arguments behind the pipe.
+            name: what errors call the child.
+            method: "forkserver", "spawn", or "fork", which copies this process as it is and warns when other threads run, because whatever
+                lock they hold stays locked in the copy.
+
+        Raises:
+            PlanError: there is no such method here, or `target` or `args` cannot be pickled.
+        """
+        import multiprocessing
+
+        if method not in METHODS or method not in multiprocessing.get_all_start_methods():
+            raise PlanError(f"method={method!r} is no way to start a process here", where=name, fix=f"give one of {', '.join(METHODS)}")
+        context = multiprocessing.get_context(method)
+        ours, theirs = socket.socketpair()
+        lifeline_end, lifeline = context.Pipe(duplex=False)
+        forked = method == "fork"
+        post = Post(
+            end=theirs,
+            lifeline=lifeline_end,
+            parent=os.getpid(),
+            dies_with_thread=method != "forkserver" and threading.current_thread() is threading.main_thread(),
+            others=(ours, lifeline) if forked else (),
+        )
+        process = context.Process(target=serve, args=(post, Parcel(target, args)), name=name, daemon=True)  # type: ignore[attr-defined]
+        try:
+            if forked:
+                _fork(process, name)
+            else:
+                process.start()
+        except BaseException as error:
+            ours.close()
+            lifeline.close()
+            if isinstance(error, (pickle.PicklingError, AttributeError, TypeError)) and not forked:
+                raise _cannot_travel((target, args), error, name, method) from error
+            raise
+        finally:
+            theirs.close()
+            lifeline_end.close()
+        return cls(process, ours, lifeline, name)
+
+    def send(self, message: object, *, fds: Sequence[int] = ()) -> None:
+        """Send an object; blocks while 200 kB and more of earlier messages are unread.
+
+        Raises:
+            SpecError: it cannot be pickled.
+            WorkerDied: the child is gone.
+        """
+        try:
+            self._pipe.send(message, fds=fds, where=f"a message to {self.name}")
+        except PipeEnded:
+            raise self.died() from None
+
+    def receive(self) -> Any:
+        """Wait for the next message of the child; what it sent before it died comes first.
+
+        Raises:
+            WorkerDied: the child ended, or was killed, without a message left.
+            BaseException: what the child's function raised.
+        """
+        while not self._arrived:
+            self._take_in(wait=True)
+        kind, payload = self._arrived.popleft()
+        if kind == FAILURE:
+            failure: Failure = pickle.loads(payload)
+            raise failure.error(f"{self.name}, process {self.pid}")
+        return pickle.loads(payload)
+
+    def take_fd(self) -> int:
+        """Return the descriptor that came with the message received last; the caller closes it."""
+        return self._pipe.take_fd()
+
+    def died(self) -> WorkerDied:
+        """Reap the child, which must have ended or be about to, and return the error that says how."""
+        self._reap(_TERM_S)
+        if not self._gone:  # it closed its end of the pipe and goes on: of no use any more
+            self.stop(0.0)
+        code = self._exit_code
+        return WorkerDied(f"{self.name} (process {self.pid}) {_how(code)}", where=self.name, fix=_advice(code, self.began))
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit status, minus the number of the signal that killed it, or None while it runs or nobody knows."""
+        return self._exit_code
+
+    def stop(self, grace_s: float) -> None:
+        """End the child: its pipe ends, and who does not go within `grace_s` is terminated, then killed. Returns when it is reaped."""
+        with self._reaping:
+            if self._gone:
+                return self._close()
+            self._pipe.shut()
+            if not self._reap(grace_s):
+                self._signal(signal.SIGTERM)
+                if not self._reap(_TERM_S):
+                    self._signal(signal.SIGKILL)
+                    self._reap(_KILL_S)
+            return self._close()
+
+    def _take_in(self, wait: bool) -> bool:
+        """Read what has arrived; return whether anything has. At the child's end the error is raised by `wait=True` only."""
+        dead = self._pidfd is not None and bool(_poll([self._pidfd], 0))  # asked first: what it sent before is then there to be read
+        if not self._pipe.readable():
+            if not wait:
+                return dead
+            if dead:
+                raise self.died()
+            _poll_forever([self._pipe.fileno(), *self._descriptor()])
+            return False
+        try:
+            self._pipe.fill()
+        except PipeEnded:
+            if wait:
+                raise self.died() from None
+            return True
+        while (found := self._pipe.take()) is not None:
+            if found[0] == READY:
+                self.began = True
+            else:
+                self._arrived.append(found)
+        return bool(self._arrived)
+
+    def _descriptor(self) -> list[int]:
+        return [] if self._pidfd is None else [self._pidfd]
+
+    def _reap(self, timeout_s: float) -> bool:
+        with self._reaping:
+            if self._gone:
+                return True
+            deadline = time.monotonic() + timeout_s
+            if self._pidfd is not None and not _poll([self._pidfd], 1000 * timeout_s):
+                return False
+            # Behind a pidfd that has told, this takes no time, or that of a message from the fork server.
+            self._process.join(max(0.0 if self._pidfd is None else 1.0, deadline - time.monotonic()))
+            self._exit_code = self._process.exitcode
+            self._gone = self._exit_code is not None or self._pidfd is not None
+            return self._gone
+
+    def _signal(self, number: signal.Signals) -> None:
+        try:
+            if self._pidfd is not None:
+                signal.pidfd_send_signal(self._pidfd, number)
+            else:
+                os.kill(self.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def _close(self) -> None:
+        self._pipe.close()
+        self._lifeline.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+        if self._process is not None and self._exit_code is not None:
+            self._process.close()
+        self._process = None
+
+
+def wait_any(children: Sequence[Child], bell: Bell | None = None, timeout_s: float | None = None) -> list[Child]:
+    """Wait until a message of some children can be received, or they have ended; return these. Without sleeping or polling.
+
+    Returns:
+        An empty list when the bell rang (the caller silences it) or the time ran out.
+    """
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        ready = [child for child in children if child._arrived or child._take_in(wait=False)]
+        if ready:
+            return ready
+        descriptors = [number for child in children for number in (child._pipe.fileno(), *child._descriptor())]
+        if bell is not None and _poll([bell.fileno()], 0):
+            return []
+        if bell is not None:
+            descriptors.append(bell.fileno())
+        if deadline is None:
+            _poll_forever(descriptors)
+        elif not _poll(descriptors, 1000 * max(0.0, deadline - time.monotonic())):
+            return []
+
+
+def _poll(descriptors: Sequence[int], timeout_ms: float) -> list[int]:
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _ in poll.poll(timeout_ms)]
+
+
+def _poll_forever(descriptors: Sequence[int]) -> None:
+    """Wait without limit; the main thread looks for signals twice a second, as `ParkingLot` does and for the same reason."""
+    in_main = threading.current_thread() is threading.main_thread()
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    while not poll.poll(_SIGNALS_MS if in_main else None) and in_main:
+        pass
+
+
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):  # macOS, a sandbox without the call, or it has ended already: the pipe and the sentinel remain
+        return None
+
+
+def _fork(process: Any, name: str) -> None:
+    import warnings
+
+    others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
+    if others:
+        warnings.warn(
+            f"{name} is forked while other threads run ({', '.join(others[:5])}): a lock that one of them holds stays locked in the child. "
+            "Start it before the threads, or give a function that makes the generator, which needs no fork",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This process .* is multi-threaded, use of fork", DeprecationWarning)  # said above, in our words
+        process.start()
+
+
+def _cannot_travel(parcel: tuple[Callable[..., object], tuple[Any, ...]], error: Exception, name: str, method: str) -> PlanError:
+    told = not_sendable(parcel[1], error, name)
+    return PlanError(
+        told.what,
+        where=f"{name}, started by {method}",
+        fix="define functions at the top of a module; only fork takes other objects along",
+    )
+
+
+def _how(code: int | None) -> str:
+    if code is None or code == 255:
+        return "ended, nobody knows how"
+    if code >= 0:
+        return f"ended with exit code {code} before its work was done"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def _advice(code: int | None, began: bool) -> str:
+    if code == -signal.SIGKILL:
+        return "look for the kernel's out-of-memory killer in the system's log; fewer workers or smaller batches need less memory"
+    if code is not None and code < 0:
+        return "native code crashed or somebody sent the signal; run with PYTHONFAULTHANDLER=1 to see the Python line it was at"
+    if not began:
+        return "its own message is on stderr; a program that starts processes does it under `if __name__ == '__main__':`"
+    return "look on stderr for what the process said; os._exit() and native code end a process without an error"

@@ -1,0 +1,132 @@
+"""What runs in the child: its guard against outliving the parent, then the function it was started for."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pickle
+import select
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from penstock._processes.failure import Failure
+from penstock._processes.pipe import FAILURE, READY, Pipe, PipeEnded
+
+__all__ = ["Parcel", "Post", "serve"]
+
+_ORPHANED = 70
+_PR_SET_PDEATHSIG = 1
+
+
+class Post(NamedTuple):
+    """What a child is told about where it stands.
+
+    Attributes:
+        end: its end of the pipe.
+        lifeline: a multiprocessing Connection that never carries a byte: it ends when the parent does.
+        parent: the pid of the process that started it, which need not be its parent in the sense of the system.
+        dies_with_thread: whether the system may kill it when the starting thread ends: true for a main thread that is its parent.
+        others: what a fork copied and only the parent may hold.
+    """
+
+    end: socket.socket
+    lifeline: Any
+    parent: int
+    dies_with_thread: bool
+    others: Sequence[Any]
+
+
+class Parcel:
+    """A function and its arguments, read only when the child has begun, so that an error in reading them can be told."""
+
+    def __init__(self, target: Callable[..., object], args: tuple[Any, ...]) -> None:
+        self._content: Any = (target, args)
+        self._data: bytes | None = None
+
+    def __getstate__(self) -> bytes:
+        # Inside the pickling of the process: what may travel only while one is started (locks, connections) may travel here too.
+        from multiprocessing.reduction import ForkingPickler
+
+        return bytes(ForkingPickler.dumps(self._content))
+
+    def __setstate__(self, data: bytes) -> None:
+        self._content, self._data = None, data
+
+    def open(self) -> tuple[Callable[..., object], tuple[Any, ...]]:
+        """Return the function and its arguments."""
+        content = self._content if self._data is None else pickle.loads(self._data)
+        self._content = self._data = None
+        return content  # type: ignore[no-any-return]
+
+
+def serve(post: Post, parcel: Parcel) -> None:
+    """Run the function with the pipe and its arguments; send the error that ends it, whatever it is."""
+    for other in post.others:
+        other.close()
+    # The terminal sends Ctrl-C to the children as well: the parent decides. A forked child has the parent's handlers, which are not for it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
+    _guard(post)
+    pipe = Pipe(post.end)
+    try:
+        pipe.send_bytes(READY, b"")
+        target, args = parcel.open()
+        target(pipe, *args)
+    except PipeEnded:  # the parent asked for the end, or is gone
+        return
+    except BaseException as error:
+        _tell(pipe, error)
+    finally:
+        pipe.close()
+
+
+def _tell(pipe: Pipe, error: BaseException) -> None:
+    try:
+        pipe.send_bytes(FAILURE, pickle.dumps(Failure.of(error), protocol=5))
+    except PipeEnded:  # nobody is there to be told
+        return
+
+
+def _guard(post: Post) -> None:
+    """End this process when the parent ends, three times over: each way has a case that the others miss.
+
+    - SIGKILL by the kernel when the lifeline ends (O_ASYNC): also while C code holds the interpreter. Late when a process forked by the
+      parent holds a copy of its end.
+    - A thread that waits for the lifeline and, through a pidfd, for the parent itself: also then. Not while C code holds the interpreter.
+    - PDEATHSIG, only where the system's parent is our parent's main thread: it is sent when the *thread* ends that forked.
+    """
+    descriptor = post.lifeline.fileno()
+    if post.dies_with_thread:
+        _die_with_parent()
+    if hasattr(fcntl, "F_SETSIG"):
+        fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_ASYNC)
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    try:
+        poll.register(os.pidfd_open(post.parent), select.POLLIN)
+    except ProcessLookupError:
+        os._exit(_ORPHANED)
+    except (AttributeError, OSError):  # macOS, or a sandbox without the call: the lifeline remains
+        pass
+    if poll.poll(0):  # it ended before the kernel was asked to tell
+        os._exit(_ORPHANED)
+    threading.Thread(target=_watch, args=(poll,), name="penstock-guard", daemon=True).start()
+
+
+def _watch(poll: select.poll) -> None:
+    poll.poll()
+    os._exit(_ORPHANED)
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

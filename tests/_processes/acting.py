@@ -1,0 +1,109 @@
+"""What children do in the tests: functions that a fork server can import."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+from typing import Any
+
+from penstock._processes.pipe import Pipe
+
+
+def echo(pipe: Pipe) -> None:
+    while True:
+        pipe.send(pipe.receive())
+
+
+def add(pipe: Pipe, *numbers: int) -> None:
+    pipe.send(sum(numbers))
+
+
+def fail(pipe: Pipe, error: BaseException) -> None:
+    raise error
+
+
+class Odd(Exception):
+    """Cannot be made again from its arguments."""
+
+    def __init__(self, a: int, b: int) -> None:
+        super().__init__(f"odd {a} {b}")
+
+
+def fail_oddly(pipe: Pipe) -> None:
+    raise Odd(1, 2)
+
+
+def send_lambda(pipe: Pipe) -> None:
+    pipe.send({"a": [1, lambda: 0]})
+
+
+def kill_itself(pipe: Pipe, number: int) -> None:
+    pipe.send("before")
+    os.kill(os.getpid(), number)
+
+
+def leave(pipe: Pipe, code: int) -> None:
+    os._exit(code)
+
+
+def compute(pipe: Pipe) -> None:
+    pipe.send(os.getpid())
+    while True:
+        pass
+
+
+def sit_in_c(pipe: Pipe) -> None:
+    """Hold the interpreter in C code: no other thread of the process runs any more."""
+    pipe.send(os.getpid())
+    ctypes.PyDLL(None).sleep(60)
+
+
+def sit_idle(pipe: Pipe) -> None:
+    pipe.send(os.getpid())
+    threading.Event().wait()
+
+
+def wait(pipe: Pipe) -> None:
+    threading.Event().wait()
+
+
+def stay(pipe: Pipe) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    pipe.send(os.getpid())
+    threading.Event().wait()
+
+
+def leave_a_grandchild(pipe: Pipe) -> None:
+    """End with a forked process behind it that holds copies of all its descriptors."""
+    grandchild = os.fork()
+    if grandchild == 0:
+        threading.Event().wait(60)
+        os._exit(0)
+    pipe.send(grandchild)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def tell_handlers(pipe: Pipe) -> None:
+    pipe.send((int(signal.getsignal(signal.SIGINT)), int(signal.getsignal(signal.SIGTERM))))  # type: ignore[arg-type]
+
+
+def give_fd(pipe: Pipe, data: bytes) -> None:
+    number = os.memfd_create("penstock-test")
+    os.write(number, data)
+    pipe.send(len(data), fds=[number])
+    os.close(number)
+
+
+def talk_without_end(pipe: Pipe) -> None:
+    while True:
+        pipe.send(bytes(4096))
+
+
+def call(pipe: Pipe, function: Any) -> None:
+    pipe.send(function())
+
+
+def take(pipe: Pipe, value: Any) -> None:
+    pipe.send(value)

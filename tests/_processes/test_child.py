@@ -1,0 +1,220 @@
+"""Real processes: what comes from them, how they end, and that nothing of them is left. FAULTS A20, B25, B28."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from _processes import acting
+
+from penstock._processes.child import Bell, Child, wait_any
+from penstock.errors import PlanError, SpecError, WorkerDied, WorkerFailed
+
+pytestmark = [
+    pytest.mark.usefixtures("fork_server"),
+    pytest.mark.skipif(sys.platform == "win32", reason="processes and signals of POSIX"),
+]
+
+METHODS = ["forkserver", "spawn", "fork"]
+
+
+@contextmanager
+def running(target: Any, *args: Any, method: str = "forkserver", name: str = "worker 0") -> Iterator[Child]:
+    child = Child.start(target, args, name=name, method=method)
+    try:
+        yield child
+    finally:
+        child.stop(10.0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_messages_go_both_ways_and_the_child_ends_by_itself_when_it_is_stopped(method: str) -> None:
+    with running(acting.echo, method=method) as child:
+        for message in (0, {"a": [1, "two"]}, bytes(300_000)):
+            child.send(message)
+            assert child.receive() == message
+    assert child.exit_code == 0
+
+
+def test_arguments_and_a_descriptor_arrive() -> None:
+    with running(acting.add, 1, 2, 3) as child:
+        assert child.receive() == 6
+    with running(acting.give_fd, b"abc") as child:
+        assert child.receive() == 3
+        number = child.take_fd()
+        assert os.pread(number, 10, 0) == b"abc"
+        os.close(number)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_killed_child_is_named_with_its_signal_behind_what_it_sent(method: str) -> None:
+    with running(acting.kill_itself, signal.SIGKILL, method=method, name="worker 7") as child:
+        assert child.receive() == "before"
+        for _ in range(2):
+            with pytest.raises(WorkerDied) as caught:
+                child.receive()
+            assert caught.value.what == f"worker 7 (process {child.pid}) was killed by SIGKILL"
+            assert "out-of-memory" in caught.value.fix
+        with pytest.raises(WorkerDied):
+            child.send("anything")
+
+
+def test_a_crash_and_an_exit_are_told_apart() -> None:
+    with running(acting.kill_itself, signal.SIGSEGV) as child:
+        child.receive()
+        with pytest.raises(WorkerDied) as caught:
+            child.receive()
+        assert "was killed by SIGSEGV" in caught.value.what
+        assert "PYTHONFAULTHANDLER" in caught.value.fix
+    with running(acting.leave, 3) as child:
+        with pytest.raises(WorkerDied) as caught:
+            child.receive()
+        assert "ended with exit code 3 before its work was done" in caught.value.what
+        assert "stderr" in caught.value.fix
+
+
+def test_an_error_of_the_child_is_raised_as_itself_with_the_traceback_of_the_child_as_its_note() -> None:
+    with running(acting.fail, KeyError("lost")) as child, pytest.raises(KeyError) as caught:
+        child.receive()
+    assert caught.value.args == ("lost",)
+    [note] = caught.value.__notes__
+    assert note.startswith(f"penstock: worker 0, process {child.pid}; there it was\nTraceback")
+    assert "in fail" in note
+
+
+def test_an_error_that_cannot_be_pickled_is_told_with_type_text_and_traceback() -> None:
+    with running(acting.fail_oddly) as child, pytest.raises(WorkerFailed) as caught:
+        child.receive()
+    assert caught.value.what == "_processes.acting.Odd: odd 1 2"
+    assert "in fail_oddly" in caught.value.where
+
+
+def test_a_message_that_cannot_be_pickled_is_an_error_with_its_place_and_type() -> None:
+    with running(acting.send_lambda) as child, pytest.raises(SpecError) as caught:
+        child.receive()
+    assert caught.value.what.startswith("a value of type function cannot be sent to another process (at ['a'][1]): ")
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_what_cannot_travel_to_a_child_is_an_error_before_anything_starts(method: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        Child.start(acting.take, (lambda: 0,), name="worker 0", method=method)
+    assert caught.value.what.startswith("a value of type function cannot be sent to another process (at [0])")
+    assert caught.value.where == f"worker 0, started by {method}"
+
+
+def test_a_fork_takes_any_object_along() -> None:
+    with running(acting.call, lambda: 42, method="fork") as child:
+        assert child.receive() == 42
+
+
+def test_a_fork_beside_other_threads_warns_and_names_them() -> None:
+    leave = threading.Event()
+    thread = threading.Thread(target=leave.wait, name="a bystander")
+    thread.start()
+    try:
+        with pytest.warns(RuntimeWarning, match="worker 0 is forked while other threads run .a bystander."):
+            child = Child.start(acting.add, (1, 1), name="worker 0", method="fork")
+        assert child.receive() == 2
+        child.stop(10.0)
+    finally:
+        leave.set()
+        thread.join()
+
+
+def test_an_unknown_method_is_an_error() -> None:
+    with pytest.raises(PlanError) as caught:
+        Child.start(acting.add, name="worker 0", method="thread")
+    assert caught.value.what == "method='thread' is no way to start a process here"
+
+
+@pytest.mark.parametrize(
+    ("target", "code"),
+    [
+        (acting.compute, -signal.SIGTERM),
+        (acting.sit_in_c, -signal.SIGTERM),
+        (acting.sit_idle, -signal.SIGTERM),
+        (acting.stay, -signal.SIGKILL),
+    ],
+)
+def test_a_child_that_does_not_stop_in_its_grace_is_terminated_and_then_killed(target: Any, code: int) -> None:
+    child = Child.start(target, name="worker 0")
+    child.receive()
+    child.stop(0.05)
+    assert child.exit_code == code
+    child.stop(0.05)  # the second does nothing
+
+
+def test_a_child_that_waits_to_send_stops_by_itself() -> None:
+    child = Child.start(acting.talk_without_end, name="worker 0")
+    child.receive()
+    child.stop(10.0)
+    assert child.exit_code == 0
+
+
+def test_the_death_of_a_child_is_seen_although_a_process_that_it_forked_holds_its_pipe() -> None:
+    child = Child.start(acting.leave_a_grandchild, name="worker 0")
+    grandchild = child.receive()
+    with pytest.raises(WorkerDied) as caught:
+        child.receive()
+    os.kill(grandchild, signal.SIGKILL)
+    assert "was killed by SIGKILL" in caught.value.what
+    child.stop(10.0)
+
+
+def test_signals_are_the_parents_business() -> None:
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        for method in METHODS:
+            with running(acting.tell_handlers, method=method) as child:
+                assert child.receive() == (int(signal.SIG_IGN), int(signal.SIG_DFL))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_waiting_for_any_returns_those_that_said_something_or_ended() -> None:
+    with running(acting.echo, name="a") as a, running(acting.echo, name="b") as b:
+        assert wait_any([a, b], timeout_s=0.0) == []
+        b.send(1)
+        assert wait_any([a, b]) == [b]
+        assert wait_any([a, b]) == [b]  # until it is taken
+        b.receive()
+        os.kill(a.pid, signal.SIGKILL)
+        assert wait_any([a, b]) == [a]
+        with pytest.raises(WorkerDied):
+            a.receive()
+
+
+def test_a_bell_ends_a_wait_and_a_ring_before_it_counts() -> None:
+    bell = Bell()
+    with running(acting.sit_idle) as child:
+        child.receive()
+        for _ in range(100_000):  # more than a pipe holds
+            bell.ring()
+        assert wait_any([child], bell) == []
+        bell.silence()
+        assert wait_any([child], bell, timeout_s=0.0) == []
+        ringer = threading.Thread(target=bell.ring)
+        ringer.start()
+        assert wait_any([child], bell) == []
+        ringer.join()
+        os.kill(child.pid, signal.SIGKILL)
+    bell.close()
+
+
+def test_two_hundred_children_that_are_killed_leave_no_zombie() -> None:
+    # The audit around every test looks for zombies. Forked: 3 ms each.
+    for _ in range(50):
+        children = [Child.start(acting.wait, name=f"worker {index}", method="fork") for index in range(4)]
+        for child in children:
+            os.kill(child.pid, signal.SIGKILL)
+        for child in children:
+            with pytest.raises(WorkerDied):
+                child.receive()
+            child.stop(0.0)
