@@ -1,0 +1,129 @@
+"""What became of each job, and what is done about one that fails. Used from the caller's thread."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from penstock._contracts.policy import Policy, Retry, Skip, decide
+from penstock._engine.failing import add_note, raisable
+from penstock.errors import TooManySkipped
+from penstock.jobs.donelist import DoneList
+
+__all__ = ["Ledger", "Skipped", "words_of_job"]
+
+_FEWEST = 100
+"""A limit that is a share counts at least so many jobs as read, as that of a feed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Stands in the place of the result of a job that was left out by `on_error=ps.Skip(...)`.
+
+    Attributes:
+        index: of the job.
+        error: what it raised last.
+    """
+
+    index: int
+    error: BaseException
+
+
+def words_of_job(index: int, jobs: Sequence[Any]) -> str:
+    """Say which job it is: its number and a short repr."""
+    text = f"a {type(jobs[index]).__name__}"
+    with suppress(Exception):  # a user's __repr__ may raise anything, and this is for the text of another error
+        text = _SHORT.repr(jobs[index])
+    return f"job {index} of {len(jobs)} ({text})"
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 100
+
+
+class Ledger:
+    """The results so far.
+
+    Attributes:
+        jobs: all of them.
+        results: one place for each job.
+        todo: numbers of those that no earlier run has done.
+        num_left: how many are neither done nor left out.
+        num_skipped: how many were left out.
+    """
+
+    def __init__(self, jobs: Sequence[Any], policy: Policy, done: DoneList | None, tell: Callable[[Ledger, int], None]) -> None:
+        """Begin with what the done-list has. `tell(ledger, count)` is called whenever `count` more jobs are settled."""
+        self.jobs = jobs
+        self.results: list[Any] = [None] * len(jobs)
+        self._policy = policy
+        self._done = done
+        self._tell = tell
+        self._tries: dict[int, int] = {}
+        earlier = {} if done is None else done.done
+        for index, result in earlier.items():
+            self.results[index] = result
+        self.todo = [index for index in range(len(jobs)) if index not in earlier]
+        self.num_left = len(self.todo)
+        self.num_skipped = 0
+
+    def finished(self, items: Iterable[tuple[int, Any]]) -> None:
+        """Book results, given as (index, result): in the done-list first, so that what was told stays done."""
+        new = list(items)
+        if not new:
+            return
+        if self._done is not None:
+            self._done.add(new)
+        for index, result in new:
+            self.results[index] = result
+        self._settle(len(new))
+
+    def failed(self, index: int, error: BaseException, worker: str = "") -> float | None:
+        """Book a failure.
+
+        Args:
+            index: of the job.
+            error: what it raised, or `WorkerDied`.
+            worker: its name, for words; empty when the error says it.
+
+        Returns:
+            How many seconds to wait before it is tried again, or None: it is left out.
+
+        Raises:
+            BaseException: the error, with a note that names the job, or `TooManySkipped`.
+        """
+        words = words_of_job(index, self.jobs)
+        tries = self._tries.get(index, 0)
+        policy = decide(self._policy, error, tries)
+        if isinstance(policy, Retry):
+            self._tries[index] = tries + 1
+            return policy.wait_s(tries)
+        if worker:
+            add_note(error, f"penstock: {words}, {worker}")
+        if tries:
+            add_note(error, f"penstock: tried {tries + 1} times")
+        if not isinstance(policy, Skip):
+            raise raisable(error, f"the function of {words}", worker or "a worker")
+        self.num_skipped += 1
+        self._check_limit(policy, error, words)
+        self.results[index] = Skipped(index, error)
+        self._settle(1)
+        return None
+
+    def _check_limit(self, policy: Skip, error: BaseException, words: str) -> None:
+        limit, read = policy.limit, len(self.jobs) - self.num_left + 1
+        most = float("inf") if limit is None else limit if isinstance(limit, int) else limit * max(read, _FEWEST)
+        if self.num_skipped > most:
+            of = "" if isinstance(limit, int) else f" of {read}"
+            raise TooManySkipped(
+                f"{self.num_skipped}{of} jobs were skipped, the limit is {limit}",
+                where=f"Skip(limit={limit!r}) of parallel_jobs; the last one: {words}",
+                fix="look at the errors, mend the jobs or the function, or raise the limit",
+            ) from error
+
+    def _settle(self, count: int) -> None:
+        self.num_left -= count
+        self._tell(self, count)
