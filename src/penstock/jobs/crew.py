@@ -163,8 +163,8 @@ class _Crew:
         while self._later and self._later[0][0] <= time.monotonic():
             self._dealing.again(heapq.heappop(self._later)[1])
         for number, worker in enumerate(self._workers):
-            if not self._dealing.has(number) and (found := self._dealing.victim()) is not None:
-                self._take_back(*found)
+            if not self._dealing.has(number):
+                any(self._take_back(*victim) for victim in self._dealing.victims())
             jobs = self._dealing.next_of(number, self._size_of)
             if jobs:
                 worker.give([(job, self._packed.pop(job)) for job in jobs])
@@ -179,8 +179,11 @@ class _Crew:
                 raise SpecError(error.what, where=words, fix=fix) from error
         return len(self._packed[job])
 
-    def _take_back(self, number: int, most: int = 1 << 13) -> None:
-        self._dealing.taken_back(number, self._workers[number].take_back(most))
+    def _take_back(self, number: int, most: int = 1 << 13) -> bool:
+        """Take jobs back that a worker has not begun; return whether there were any."""
+        jobs = self._workers[number].take_back(most)
+        self._dealing.taken_back(number, jobs)
+        return bool(jobs)
 
     def _ready(self, numbers: list[int] | None = None, timeout_s: float | None = None) -> list[int]:
         """Return the workers that have something to say; none when a job is to be tried again first."""

@@ -81,13 +81,15 @@ class Dealing:
         """Have a job done once more, by whoever is free first."""
         self._again.append(job)
 
-    def victim(self) -> tuple[int, int] | None:
-        """Return (worker, number of jobs) that may be taken back for one that has none, when there are no others; or None."""
+    def victims(self) -> list[tuple[int, int]]:
+        """Return (worker, number of jobs) that may be taken back for one that has none; nothing as long as there are others.
+
+        The likeliest first: how many of its jobs a worker has begun is known to its tickets only.
+        """
         if self._again or any(begin < end for begin, end in self._parts):
-            return None
-        worker = max(range(len(self._dealt)), key=lambda one: len(self._dealt[one]))
-        count = len(self._dealt[worker])
-        return (worker, count // 2) if count > 1 else None
+            return []
+        counts = [(len(dealt), worker) for worker, dealt in enumerate(self._dealt)]
+        return [(worker, count // 2) for count, worker in sorted(counts, reverse=True) if count > 1]
 
     def taken_back(self, worker: int, jobs: Sequence[int]) -> None:
         """Note that a worker will not do these jobs, the oldest that it had not begun."""

@@ -35,8 +35,8 @@ class Skipped:
 def words_of_job(index: int, jobs: Sequence[Any]) -> str:
     """Say which job it is: its number and a short repr."""
     text = f"a {type(jobs[index]).__name__}"
-    with suppress(Exception):  # a user's __repr__ may raise anything, and this is for the text of another error
-        text = _SHORT.repr(jobs[index])
+    with suppress(Exception):  # whatever a user's class does here, this is for the text of another error
+        text = " ".join(_SHORT.repr(jobs[index]).split())
     return f"job {index} of {len(jobs)} ({text})"
 
 

@@ -10,19 +10,21 @@ import os
 import pickle
 import select
 import struct
+import threading
 import time
 from collections import deque
 from typing import Any
 
 from penstock._processes.failure import Failure
-from penstock._processes.pipe import Pipe, pickled
+from penstock._processes.pipe import Pipe, PipeEnded, pickled
 from penstock.errors import PlanError, SpecError
 
 __all__ = ["TICKET", "work"]
 
 TICKET = struct.Struct("<q")
 _HELD_S = 0.005
-"""Results of jobs that took less than this together are told together: a message costs 30 us."""
+_HELD_BYTES = 1 << 18
+"""Results wait so long, and up to so many bytes, to be told together: a message costs 30 us."""
 
 
 def work(pipe: Pipe, function: bytes) -> None:
@@ -55,25 +57,54 @@ def _function(data: bytes) -> Any:
 
 
 class _Desk:
+    """Does jobs in the main thread. A second thread tells results that wait: the job behind a quick one may last for hours."""
+
     def __init__(self, pipe: Pipe, tickets: int, function: Any) -> None:
         self._pipe = pipe
         self._tickets = tickets
         self._function = function
         self._jobs: deque[tuple[int, bytes]] = deque()
+        self._telling = threading.Lock()
         self._answers: list[tuple[int, bool, bytes]] = []
         self._busy_s = 0.0
+        self._waiting = threading.Event()
+        self._ended = threading.Event()
 
     def serve(self) -> None:
-        told_s = time.perf_counter()
+        teller = threading.Thread(target=self._tell_in_time, name="penstock-teller", daemon=True)
+        teller.start()
+        try:
+            self._work()
+        finally:
+            self._ended.set()
+            self._waiting.set()
+            teller.join()
+
+    def _work(self) -> None:
+        held_bytes = 0
         while (number := self._next()) is not None:
             data = self._job(number)
             began_s = time.perf_counter()
-            self._answers.append((number, *self._outcome(number, data)))
-            now_s = time.perf_counter()
-            self._busy_s += now_s - began_s
-            if now_s - told_s >= _HELD_S:
+            done, answer = self._outcome(number, data)
+            with self._telling:
+                self._busy_s += time.perf_counter() - began_s
+                self._answers.append((number, done, answer))
+                first = len(self._answers) == 1
+            held_bytes = len(answer) + (0 if first else held_bytes)
+            if held_bytes > _HELD_BYTES:
                 self._tell()
-                told_s = now_s
+            elif first:
+                self._waiting.set()
+
+    def _tell_in_time(self) -> None:
+        try:
+            while not self._ended.is_set():
+                self._waiting.wait()
+                self._waiting.clear()
+                self._ended.wait(_HELD_S)
+                self._tell()
+        except PipeEnded:  # the other thread finds out as well
+            return
 
     def _next(self) -> int | None:
         """Take a ticket; wait for one, with nothing left to tell, when there is none. None when there will be no more."""
@@ -82,14 +113,20 @@ class _Desk:
                 ticket = os.read(self._tickets, TICKET.size)
             except BlockingIOError:  # none yet, or the parent was quicker
                 self._tell()
-                poll = select.poll()
-                poll.register(self._tickets, select.POLLIN)
-                poll.poll()
+                self._wait()
                 continue
             if not ticket:
                 self._tell()
                 return None
             return int(TICKET.unpack(ticket)[0])
+
+    def _wait(self) -> None:
+        """Wait for a ticket, or for the end of them; the end of the pipe is one too, should a forked process hold a copy of the tickets."""
+        poll = select.poll()
+        poll.register(self._tickets, select.POLLIN)
+        poll.register(self._pipe.fileno(), 0)
+        if self._tickets not in dict(poll.poll()):
+            raise PipeEnded
 
     def _job(self, number: int) -> bytes:
         """Return the job of a ticket; those before it were taken back."""
@@ -107,9 +144,10 @@ class _Desk:
             return False, pickle.dumps(Failure.of(_named(error, number)), protocol=5)
 
     def _tell(self) -> None:
-        if self._answers:
-            self._pipe.send((self._busy_s, self._answers))
-            self._answers, self._busy_s = [], 0.0
+        with self._telling:
+            if self._answers:
+                self._pipe.send((self._busy_s, self._answers))
+                self._answers, self._busy_s = [], 0.0
 
 
 def _named(error: BaseException, number: int) -> BaseException:
