@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+import penstock as ps
+
 
 def square(job: int) -> int:
     return job * job
@@ -24,6 +26,10 @@ def pair(job: Any) -> Any:
 
 def none(job: Any) -> None:
     return None
+
+
+def nested(job: int) -> Any:
+    return ps.parallel_jobs(square, range(job), 2)
 
 
 def arrays(job: int) -> Any:
