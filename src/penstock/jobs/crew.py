@@ -171,12 +171,11 @@ class _Crew:
 
     def _size_of(self, job: int) -> int:
         if job not in self._packed:
-            words = words_of_job(job, self._ledger.jobs)
             try:
-                self._packed[job] = pickled(self._ledger.jobs[job], words)
+                self._packed[job] = pickled(self._ledger.jobs[job], "a job")
             except SpecError as error:
-                fix = f'{error.fix}; or use executor="threads", where nothing is sent'
-                raise SpecError(error.what, where=words, fix=fix) from error
+                words = words_of_job(job, self._ledger.jobs)
+                raise SpecError(error.what, where=words, fix=f'{error.fix}; or use executor="threads", where nothing is sent') from error
         return len(self._packed[job])
 
     def _take_back(self, number: int, most: int = 1 << 13) -> bool:
