@@ -25,6 +25,7 @@ PUBLIC = {
     "from_source",
     "from_stream",
     "image",
+    "parallel_jobs",
     "read_files",
     "read_images",
     "read_list",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["docs/guide.md", "docs/resume.md", "docs/errors.md", "docs/how-it-works.md", "docs/testing.md", "docs/policies.md"]
+PAGES = ["docs/guide.md", "docs/resume.md", "docs/errors.md", "docs/how-it-works.md", "docs/testing.md", "docs/policies.md", "docs/jobs.md"]
 BLOCKS = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 END = "<end of snippet>"
 
@@ -19,7 +19,7 @@ def test_what_a_page_says_a_snippet_prints_is_what_it_prints(page: str, tmp_path
     assert blocks
     program = "".join(f"{code}\nprint({END!r}, flush=True)\n" for code, _ in blocks)
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-"], input=program, capture_output=True, text=True, cwd=tmp_path, timeout=100, check=False
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=100, check=False
     )
     assert done.returncode == 0, done.stderr
     printed = done.stdout.split(END + "\n")
