@@ -166,5 +166,9 @@ def test_a_list_that_cannot_be_opened_or_written_is_an_error(tmp_path: Path) -> 
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         assert caught.value.__notes__ == [f"penstock: writing the done-list '{tmp_path / 'done'}'"]
         assert not isinstance(caught.value, PenstockError)
+        notes.add([(1, "behind a line that is cut")])
     with opened(tmp_path / "done") as notes:
         assert notes.done == {}
+        notes.add([(1, "again")])
+    with opened(tmp_path / "done") as notes:
+        assert notes.done == {1: "again"}

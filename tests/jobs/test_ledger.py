@@ -103,6 +103,28 @@ def test_a_limit_that_is_a_share_counts_at_least_a_hundred_jobs() -> None:
         book.failed(22, OSError())
 
 
+def test_errors_that_are_heard_of_at_once_become_notes_of_the_first_that_is_raised() -> None:
+    book, told = ledger(ps.Retry(1, errors=OSError))
+    errors = [OSError("busy"), LookupError("one"), LookupError("two"), OSError("three")]
+    with pytest.raises(LookupError) as caught:
+        book.failed_together([(number, error, "w") for number, error in enumerate(errors)])
+    assert caught.value is errors[1]
+    assert caught.value.__notes__ == [
+        "penstock: job 1 of 6 ('b'), w",
+        "penstock: also failed: job 2 of 6 ('c'): LookupError: two",
+        "penstock: also failed: job 3 of 6 ('d'): OSError: three",
+    ]
+    assert book.failed_together([(4, OSError("busy"), "w")]) == [(0.0, 4)]
+    assert told == []
+
+
+def test_what_is_booked_while_it_winds_up_is_told_to_nobody() -> None:
+    book, told = ledger()
+    book.wind_up()
+    book.finished([(1, "B")])
+    assert (book.results[1], book.num_left, told) == ("B", 5, [])
+
+
 class Shy:
     def __repr__(self) -> str:
         raise ValueError("not telling")

@@ -123,8 +123,7 @@ class _Crew:
                 if isinstance(answers, WorkerDied):
                     self._bury(number, answers)
                     continue
-                for job, error in self._book(number, answers):
-                    self._failed(job, error)
+                self._failed(*self._book(number, answers))
 
     def wind_up(self, first: BaseException) -> None:
         """Begin no job any more, give those in work a moment to end and book them, then stop everything.
@@ -132,6 +131,7 @@ class _Crew:
         Other errors that come meanwhile become notes of the first.
         """
         deadline_s = time.monotonic() + _GRACE_S
+        self._ledger.wind_up()
         try:
             for number, worker in enumerate(self._workers):
                 self._take_back(number)
@@ -146,7 +146,7 @@ class _Crew:
                         self._dealing.lost(number)
                         continue
                     for job, error in failed:
-                        add_note(first, f"penstock: also failed: {words_of_job(job, self._ledger.jobs)}: {words_of(error)}")
+                        self._ledger.note(first, job, error)
                 working = [number for number in working if self._dealing.has(number)]
         finally:
             self.stop(0.0)
@@ -164,7 +164,9 @@ class _Crew:
             self._dealing.again(heapq.heappop(self._later)[1])
         for number, worker in enumerate(self._workers):
             if not self._dealing.has(number):
-                any(self._take_back(*victim) for victim in self._dealing.victims())
+                for victim in self._dealing.victims():
+                    if self._take_back(*victim):
+                        break
             jobs = self._dealing.next_of(number, self._size_of)
             if jobs:
                 worker.give([(job, self._packed.pop(job)) for job in jobs])
@@ -224,9 +226,8 @@ class _Crew:
             else:
                 yield job, None, value.error(f"{words_of_job(job, self._ledger.jobs)}, {child.name}, process {child.pid}")
 
-    def _failed(self, job: int, error: BaseException) -> None:
-        wait_s = self._ledger.failed(job, error)
-        if wait_s is not None:
+    def _failed(self, *failures: tuple[int, BaseException]) -> None:
+        for wait_s, job in self._ledger.failed_together([(job, error, "") for job, error in failures]):
             heapq.heappush(self._later, (time.monotonic() + wait_s, job))
 
     def _bury(self, number: int, died: WorkerDied) -> None:
@@ -237,6 +238,6 @@ class _Crew:
         if job is None or not worker.child.began:
             raise died
         error = WorkerDied(f"{died.what}; it was at {words_of_job(job, self._ledger.jobs)}", where=died.where, fix=died.fix)
-        self._failed(job, error)
+        self._failed((job, error))
         self._workers[number] = self._start(f"worker {number}")
         worker.stop(0.0)

@@ -53,6 +53,7 @@ class DoneList:
         self.path = path
         self._digests = [digest_of(job, number) for number, job in enumerate(jobs)]
         head = {"penstock_jobs": _FORM, "function": function, "count": len(jobs), "jobs": digest_of_all(self._digests)}
+        self._broken = False
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         try:
             _lock(self._descriptor, path)
@@ -66,10 +67,13 @@ class DoneList:
     def add(self, finished: Iterable[tuple[int, Any]]) -> None:
         """Write lines for jobs that are done, given as (index, result).
 
+        Behind a line that was not written whole, nothing is: the list could not be read again. Those jobs will be done once more.
+
         Raises:
             OSError: the file cannot be written.
         """
-        self._write("".join(map(self._line, finished)).encode())
+        if not self._broken:
+            self._write("".join(map(self._line, finished)).encode())
 
     def close(self) -> None:
         """Close the file; may be called again."""
@@ -88,9 +92,11 @@ class DoneList:
         return json.dumps({**record, "crc32": _crc(record)}) + "\n"
 
     def _write(self, data: bytes) -> None:
+        self._broken = True
         try:
             while data:
                 data = data[os.write(self._descriptor, data) :]
+            self._broken = False
         except OSError as error:
             error.add_note(f"penstock: writing the done-list {self.path!r}")
             raise

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock._contracts.policy import Policy, Retry, Skip, decide
-from penstock._engine.failing import add_note, raisable
+from penstock._engine.failing import add_note, raisable, words_of
 from penstock.errors import TooManySkipped
 from penstock.jobs.donelist import DoneList
 
@@ -113,6 +113,32 @@ class Ledger:
         self._settle(1)
         return None
 
+    def failed_together(self, failures: Sequence[tuple[int, BaseException, str]]) -> list[tuple[float, int]]:
+        """Book failures that were heard of at once, as `failed` does; return (wait, job) of those to try again.
+
+        Raises:
+            BaseException: the first that is to be raised; those behind it become its notes.
+        """
+        out = []
+        for place, failure in enumerate(failures):
+            try:
+                wait_s = self.failed(*failure)
+            except BaseException as first:
+                for job, error, _ in failures[place + 1 :]:
+                    self.note(first, job, error)
+                raise
+            if wait_s is not None:
+                out.append((wait_s, failure[0]))
+        return out
+
+    def note(self, first: BaseException, job: int, error: BaseException) -> None:
+        """Mention in the error that is raised that another job has failed, too."""
+        add_note(first, f"penstock: also failed: {words_of_job(job, self.jobs)}: {words_of(error)}")
+
+    def wind_up(self) -> None:
+        """Tell nobody any more: what is booked from here on only completes the done-list."""
+        self._tell = _nothing
+
     def _check_limit(self, policy: Skip, error: BaseException, words: str) -> None:
         limit, read = policy.limit, len(self.jobs) - self.num_left + 1
         most = float("inf") if limit is None else limit if isinstance(limit, int) else limit * max(read, _FEWEST)
@@ -127,3 +153,7 @@ class Ledger:
     def _settle(self, count: int) -> None:
         self.num_left -= count
         self._tell(self, count)
+
+
+def _nothing(ledger: Ledger, count: int) -> None:
+    """Tell nobody."""

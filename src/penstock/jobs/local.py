@@ -9,8 +9,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-from penstock._engine.failing import add_note, is_interrupt, words_of
-from penstock.jobs.ledger import Ledger, words_of_job
+from penstock._engine.failing import add_note, is_interrupt
+from penstock.jobs.ledger import Ledger
 from penstock.queues.parking import ParkingLot
 
 __all__ = ["run_in_threads", "run_inline"]
@@ -93,15 +93,15 @@ class _Threads:
             while self._later and self._later[0][0] <= time.monotonic():
                 self._todo.put(heapq.heappop(self._later)[1])
             self._lot.park(self._outcomes.empty, max(0.0, self._later[0][0] - time.monotonic()) if self._later else None)
-            for outcome in self._booked():
-                self._failed(outcome)
+            for wait_s, job in self._ledger.failed_together(self._booked()):
+                heapq.heappush(self._later, (time.monotonic() + wait_s, job))
 
     def wind_up(self, first: BaseException) -> None:
         """Begin no job any more, and book those in work that end within the grace period; other errors become notes of the first."""
+        self._ledger.wind_up()
         alive = self.stop(_GRACE_S)
-        for outcome in self._booked():
-            assert outcome.error is not None
-            add_note(first, f"penstock: also failed: {words_of_job(outcome.job, self._ledger.jobs)}: {words_of(outcome.error)}")
+        for job, error, _ in self._booked():
+            self._ledger.note(first, job, error)
         if alive:
             add_note(first, f"penstock: still at work after {_GRACE_S:g} s: {', '.join(alive)}; a thread ends with its job")
 
@@ -121,14 +121,8 @@ class _Threads:
             self._outcomes.put(_outcome(self._function, self._ledger, job, name))
             self._lot.ring()
 
-    def _booked(self) -> list[_Outcome]:
+    def _booked(self) -> list[tuple[int, BaseException, str]]:
         """Book what has arrived, without waiting; return what failed."""
         arrived = [self._outcomes.get() for _ in range(self._outcomes.qsize())]
         self._ledger.finished((outcome.job, outcome.value) for outcome in arrived if outcome.error is None)
-        return [outcome for outcome in arrived if outcome.error is not None]
-
-    def _failed(self, outcome: _Outcome) -> None:
-        assert outcome.error is not None
-        wait_s = self._ledger.failed(outcome.job, outcome.error, outcome.worker)
-        if wait_s is not None:
-            heapq.heappush(self._later, (time.monotonic() + wait_s, outcome.job))
+        return [(outcome.job, outcome.error, outcome.worker) for outcome in arrived if outcome.error is not None]
