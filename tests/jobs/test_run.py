@@ -19,6 +19,7 @@ from penstock.jobs import NOT_KEPT, JobsProgress, Skipped, parallel_jobs
 
 SOURCE = str(Path(ps.__file__).parents[1])
 EXECUTORS: list[Any] = ["processes", "threads", "inline"]
+METHODS = ["forkserver", pytest.param("spawn", marks=pytest.mark.slow)]
 
 pytestmark = [
     pytest.mark.usefixtures("fork_server"),
@@ -208,14 +209,14 @@ def square(job):
 """
 
 
-@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+@pytest.mark.parametrize("method", METHODS)
 def test_a_program_with_a_guard_runs_its_own_function(tmp_path: Path, method: str) -> None:
     body = SQUARES + f'if __name__ == "__main__":\n    print(ps.parallel_jobs(square, range(5), 2, method="{method}"))'
     done = program(tmp_path, body)
     assert (done.stdout, done.stderr, done.returncode) == ("[0, 1, 4, 9, 16]\n", "", 0)
 
 
-@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+@pytest.mark.parametrize("method", METHODS)
 def test_a_program_without_a_guard_is_told_so_by_worker_and_caller(tmp_path: Path, method: str) -> None:
     done = program(tmp_path, SQUARES + f'print(ps.parallel_jobs(square, range(5), 2, method="{method}"))')
     assert (done.returncode, done.stdout) == (1, "")
