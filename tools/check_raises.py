@@ -26,6 +26,9 @@ BROAD_HANDLERS = (
     "jobs/crew.py",
     "jobs/local.py",
     "jobs/worker.py",
+    "enqueuer/batches.py",
+    "enqueuer/in_processes.py",
+    "enqueuer/in_threads.py",
     "testing/runs.py",
 )
 """Where a broad handler may end without `raise`: the worker loop and its kin hand errors to the consumer, a child process sends them, those

@@ -8,6 +8,10 @@ import signal
 import threading
 from typing import Any
 
+import numpy as np
+
+from penstock._processes.child import Child
+from penstock._processes.outbox import Outbox
 from penstock._processes.pipe import Pipe
 
 
@@ -107,3 +111,67 @@ def call(pipe: Pipe, function: Any) -> None:
 
 def take(pipe: Pipe, value: Any) -> None:
     pipe.send(value)
+
+
+def post_arrays(pipe: Pipe, num: int, size: int) -> None:
+    outbox = Outbox(pipe)
+    for number in range(num):
+        outbox.send(np.full(size, number))
+    pipe.receive()
+
+
+def post_arrays_and_die(pipe: Pipe, size: int) -> None:
+    Outbox(pipe).send(np.ones(size))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def post_arrays_on_credit(pipe: Pipe, num: int, size: int) -> None:
+    outbox = Outbox(pipe)
+    credit = 2
+    for number in range(num):
+        while not credit:
+            granted, slots = pipe.receive()
+            credit += granted
+            outbox.given_back(slots)
+        credit -= 1
+        outbox.send(np.full(size, number))
+
+
+class Unreadable:
+    def __init__(self) -> None:
+        self.array = np.zeros(10_000)
+
+    def __setstate__(self, state: Any) -> None:
+        raise ValueError("not to be read")
+
+
+def post_unreadable(pipe: Pipe) -> None:
+    outbox = Outbox(pipe)
+    outbox.send(Unreadable())
+    outbox.send(np.ones(10_000))
+    pipe.receive()
+
+
+def say_and_echo(pipe: Pipe) -> None:
+    pipe.send(os.getpid())
+    echo(pipe)
+
+
+class Vanishing:
+    def __setstate__(self, state: Any) -> None:
+        raise LookupError("nothing here")
+
+    def __getstate__(self) -> int:
+        return 1
+
+
+def fail_at_cleanup(pipe: Pipe) -> None:
+    pipe.send("begun")
+    try:
+        pipe.receive()
+    finally:
+        raise RuntimeError("the disk is full")
+
+
+def start_another(pipe: Pipe) -> None:
+    Child.start(add, (1, 2), name="another")

@@ -128,6 +128,20 @@ def test_a_fork_beside_other_threads_warns_and_names_them() -> None:
         thread.join()
 
 
+def test_a_child_cannot_start_children() -> None:
+    with running(acting.start_another) as child, pytest.raises(PlanError) as caught:
+        child.receive()
+    assert caught.value.what == "a worker process cannot start processes of its own"
+
+
+def test_a_bell_is_not_rung_by_a_forked_copy_of_its_process() -> None:
+    bell = Bell()
+    with running(acting.call, bell.ring, method="fork") as child:
+        assert child.receive() is None
+        assert wait_any([child], bell) == [child]  # its end: the bell is silent
+    bell.close()
+
+
 def test_an_unknown_method_is_an_error() -> None:
     with pytest.raises(PlanError) as caught:
         Child.start(acting.add, name="worker 0", method="thread")
@@ -208,6 +222,7 @@ def test_a_bell_ends_a_wait_and_a_ring_before_it_counts() -> None:
     bell.close()
 
 
+@pytest.mark.slow
 def test_two_hundred_children_that_are_killed_leave_no_zombie() -> None:
     # The audit around every test looks for zombies. Forked: 3 ms each.
     for _ in range(50):

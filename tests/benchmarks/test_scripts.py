@@ -28,6 +28,7 @@ CLAIMS = {
     "shuffle_memory": ["shuffle_memory.py"],
     "async_map": ["async_map.py"],
     "jobs": ["jobs.py"],
+    "enqueuer": ["enqueuer.py"],
 }
 PACKAGES = {"dataloader": "torch", "spdl": "spdl"}
 HAS = {kind: importlib.util.find_spec(package) is not None for kind, package in PACKAGES.items()}

@@ -27,7 +27,10 @@ _DECODING, _HEADER, _READING = "image/test_decoding.py", "image/test_header.py",
 _POLICIES = "laws/test_policies.py"
 _FUNCTIONS, _OPERATORS, _COMPLETION = "faults/test_functions.py", "faults/test_operators.py", "faults/test_completion.py"
 _RANKS, _COORDINATION, _LOAD = "faults/test_ranks.py", "faults/test_coordination.py", "faults/test_load.py"
+_COORDINATOR = "faults/test_coordinator.py"
 _HELD, _EVERYTHING = "faults/test_resume_operators.py", "faults/test_everything.py"
+_ENQUEUER, _IN_PROCESSES, _IN_THREADS = "enqueuer/test_enqueuer.py", "enqueuer/test_in_processes.py", "enqueuer/test_in_threads.py"
+_CHILD, _ENTRY, _OUTBOX = "_processes/test_child.py", "_processes/test_entry.py", "_processes/test_outbox.py"
 _LISTFILE, _LISTPARSE, _FILES = "sources/test_listfile.py", "sources/test_listparse.py", "sources/test_files.py"
 
 _ROWS = (
@@ -104,6 +107,39 @@ _ROWS = (
             "one_stuck_worker_keeps_the_order_and_the_others_run_ahead_no_further_than_the_byte_budget",
             "elements_of_very_uneven_cost_come_in_order",
         ),
+    ),
+    Fault(
+        "A20",
+        "200 workers are started and killed",
+        "no zombie",
+        (
+            *_in(_CHILD, "two_hundred_children_that_are_killed_leave_no_zombie"),
+            *_in(_IN_PROCESSES, "a_worker_that_is_killed_at_any_item_is_never_an_end_and_the_others_go_too"),
+        ),
+    ),
+    Fault(
+        "A21",
+        "the parent is killed while workers are idle, computing, blocked or in C",
+        "the workers end with it",
+        (
+            *_in(_ENTRY, "children_end_when_the_parent_is_killed_whatever_they_do"),
+            *_in(_IN_PROCESSES, "the_workers_of_a_program_that_is_killed_end_with_it"),
+        ),
+    ),
+    Fault(
+        "A22",
+        "the parent is killed while workers begin",
+        "the workers end with it",
+        (
+            *_in(_ENTRY, "a_parent_that_is_killed_while_its_children_begin_leaves_none"),
+            *_in(_ENTRY, "children_end_when_the_parent_is_killed_whatever_they_do"),
+        ),
+    ),
+    Fault(
+        "A23",
+        "the thread that started the workers ends",
+        "the workers live on",
+        _in(_ENTRY, "children_live_on_when_the_thread_that_started_them_ends_and_end_with_the_process"),
     ),
     # -- loops
     Fault(
@@ -267,6 +303,34 @@ _ROWS = (
             "object_arrays_keep_their_objects",
             "one_huge_element_among_small_ones_does_not_stop_the_others",
             "a_batch_beyond_two_gibibytes_keeps_its_bytes",
+        ),
+    ),
+    Fault(
+        "B15",
+        "no memory left for a batch of a process",
+        "the system's error with how much was asked for; never SIGBUS",
+        _in(_OUTBOX, "memory_that_is_not_there_is_an_error_and_not_a_signal"),
+    ),
+    Fault(
+        "B30",
+        "GeneratorEnqueuer: worker error, stop before start and twice, get after stop, not thread-safe, no workers, order in processes",
+        "the generator's own error, everything ended, the order kept",
+        (
+            *_in(
+                _ENQUEUER,
+                "an_error_comes_as_itself_behind_the_items_before_it_once_and_never_as_an_end",
+                "stop_before_start_and_twice_does_nothing_and_get_says_that_it_does_not_run",
+                "the_arguments_of_keras_by_position_and_wait_time_is_accepted",
+                "every_item_comes_once_and_in_order_and_then_the_end",
+                "no_worker_means_the_thread_that_asks",
+                "stop_from_another_thread_ends_a_loop_that_waits",
+            ),
+            *_in(_IN_THREADS, "a_generator_shared_by_threads_runs_in_one_at_a_time_and_keeps_its_order"),
+            *_in(
+                _IN_PROCESSES,
+                "with_share_each_item_comes_once_and_in_order",
+                "a_worker_that_is_killed_is_named_with_its_signal_behind_what_it_gave",
+            ),
         ),
     ),
     Fault(
@@ -710,6 +774,27 @@ _ROWS = (
         ),
     ),
     Fault(
+        "B26",
+        "a stop before the start, twice, from a worker; clear_stop and again",
+        "each order ends as a model of two flags says; nobody is called back to work",
+        (
+            *_in(_COORDINATOR, "one_coordinator_serves_runs_that_end_in_every_way_one_after_another"),
+            *_in(
+                "queues/test_runner.py",
+                "every_order_of_starting_and_stopping_has_a_defined_end",
+                "a_stop_that_an_operation_asks_for_ends_its_own_runner_too",
+                "a_runner_whose_queue_a_stop_closed_needs_a_new_queue_to_run_again",
+                "producers_that_are_blocked_when_the_consumer_leaves_end_within_the_join",
+            ),
+            *_in(
+                "queues/test_coordinator.py",
+                "a_thread_that_outlived_its_run_is_not_called_back_to_work",
+                "stops_in_a_signal_handler_between_any_two_instructions_hold_up_nobody",
+                "join_from_a_thread_that_it_waits_for_is_an_error_and_no_deadlock",
+            ),
+        ),
+    ),
+    Fault(
         "B27",
         "exceptions that other libraries take for a clean end",
         "errors; a generator's end counts only if the number fits",
@@ -810,6 +895,25 @@ _ROWS = (
     ),
 )
 
+_FURTHER = {
+    "B7": _in(_ENQUEUER, "four_threads_each_with_a_get_share_the_items"),
+    "B8": _in(_ENQUEUER, "every_item_comes_once_and_in_order_and_then_the_end"),
+    "B11": _in(_IN_PROCESSES, "ctrl_c_is_one_keyboard_interrupt_of_the_program_alone"),
+    "B22": _in(_CHILD, "a_bell_ends_a_wait_and_a_ring_before_it_counts"),
+    "B25": _in(_IN_THREADS, "a_thread_that_does_not_stop_is_named_and_the_caller_goes_on"),
+    "B28": (
+        *_in(_IN_PROCESSES, "an_item_that_cannot_be_pickled_is_an_error_with_its_type_and_the_worker"),
+        *_in(_CHILD, "a_message_that_cannot_be_pickled_is_an_error_with_its_place_and_type"),
+    ),
+    "B29": _in(_OUTBOX, "trees_of_arrays_of_any_dtype_layout_and_size_arrive_bit_by_bit"),
+    "C25": _in(
+        _ENQUEUER,
+        "a_second_epoch_of_what_can_be_read_once_is_an_error_and_not_an_empty_epoch",
+        "none_is_left_out",
+    ),
+}
+"""Tests of rows of this table for processes and `GeneratorEnqueuer`."""
+
 _ALSO = {
     "A1": (
         *_in(
@@ -822,15 +926,16 @@ _ALSO = {
     "A4": (*_in(_OPERATORS, "what_would_pass_for_an_end_is_an_error_in_any_operator"),),
     "A5": (*_in(_OPERATORS, "what_would_pass_for_an_end_is_an_error_in_any_operator"),),
     "A14": (*_in(_COMPLETION, "a_stuck_element_holds_up_nobody_and_comes_when_it_is_done"),),
-    "B1": (*_in(_COMPLETION, "a_loop_left_by_break_leaves_nothing_and_the_next_epoch_is_whole"),),
     "B2": (*_in(_COMPLETION, "a_dropped_feed_and_one_in_a_cycle_end_their_threads"),),
-    "B3": (*_in(_COMPLETION, "an_error_of_the_loop_with_full_queues_stays_the_users"),),
-    "B4": (*_in(_COMPLETION, "close_twice_and_use_after_it_and_the_end_again_and_again"),),
-    "B5": (*_in(_COMPLETION, "close_twice_and_use_after_it_and_the_end_again_and_again"),),
-    "B6": (*_in(_COMPLETION, "two_loops_at_once_share_a_feed_and_two_feeds_share_nothing"),),
-    "B7": (*_in(_COMPLETION, "four_threads_on_one_feed_get_each_element_exactly_once"),),
-    "B8": (*_in(_COMPLETION, "close_twice_and_use_after_it_and_the_end_again_and_again"),),
+    "B3": (*_in(_COORDINATOR, "an_error_of_the_loop_with_full_queues_is_the_one_traceback_of_the_program"),),
+    "B9": (*_in(_COORDINATOR, "a_program_with_blocked_runners_exits_at_once_with_its_own_status_and_nothing_on_stderr"),),
     "B11": (
+        *_in(
+            _COORDINATOR,
+            "ctrl_c_with_queues_and_a_coordinator_is_one_keyboard_interrupt_and_one_traceback",
+            "ctrl_c_at_100_random_times_with_queues_is_always_one_keyboard_interrupt",
+            "ctrl_c_in_join_does_not_wait_for_a_thread_that_ignores_the_stop",
+        ),
         *_in(
             _COORDINATION,
             "ctrl_c_in_completion_order_is_one_keyboard_interrupt_and_one_traceback",
@@ -838,10 +943,33 @@ _ALSO = {
         ),
     ),
     "B12": (*_in(_COORDINATION, "the_state_saved_in_a_sigterm_handler_leaves_exactly_what_was_not_delivered"),),
-    "B19": (*_in(_COMPLETION, "batches_that_are_kept_are_never_written_again"),),
     "B20": (*_in(_COMPLETION, "a_consumer_that_takes_nothing_stops_the_workers_at_the_byte_budget"),),
-    "B24": (*_in(_COMPLETION, "an_error_is_raised_once_and_its_state_goes_on_with_what_was_not_delivered"),),
-    "B25": (*_in(_COMPLETION, "a_function_that_does_not_stop_is_named_after_the_grace_period"),),
+    "B24": (
+        *_in(_COMPLETION, "an_error_is_raised_once_and_its_state_goes_on_with_what_was_not_delivered"),
+        *_in(
+            _COORDINATOR,
+            "of_two_errors_of_runners_one_is_raised_once_and_the_other_is_its_note",
+            "an_error_while_a_stop_ends_things_is_a_note_of_the_one_that_asked_for_it",
+            "a_program_that_never_joins_is_told_of_the_error_when_it_exits",
+        ),
+        *_in("queues/test_runner.py", "without_a_coordinator_the_reader_gets_the_error_once_behind_what_was_enqueued"),
+    ),
+    "B25": (
+        *_in(_COMPLETION, "a_function_that_does_not_stop_is_named_after_the_grace_period"),
+        *_in(_COORDINATOR, "a_runner_that_ignores_the_stop_is_named_with_its_line_and_the_main_thread_goes_on"),
+    ),
+    "B27": (
+        *_in(
+            _COORDINATOR,
+            "the_end_of_a_queue_is_clean_only_if_the_number_fits",
+            "only_what_is_listed_is_a_clean_end_of_a_thread",
+        ),
+        *_in(
+            "queues/test_runner.py",
+            "an_operation_that_raises_what_would_pass_for_an_end_is_an_error",
+            "too_few_elements_for_an_operations_read_are_an_error_unless_the_type_is_named",
+        ),
+    ),
     "B32": (
         *_in(_OPERATORS, "operators_that_need_an_order_refuse_to_run_without_one"),
         *_in(
@@ -894,4 +1022,33 @@ _ALSO = {
 }
 """Tests of the same rows in completion order, and with the operators that hold, mix, pack, cache or await elements."""
 
-FAULTS = tuple(row._replace(tests=row.tests + _ALSO.get(row.number, ())) for row in _ROWS)
+_QUEUES = "faults/test_queues.py"
+_OF_QUEUES: dict[str, tuple[str, ...]] = {
+    "B7": _in(_QUEUES, "four_threads_on_one_queue_get_each_element_exactly_once")
+    + _in(
+        "laws/test_queues.py",
+        "random_calls_of_8_threads_lose_nothing_give_nothing_twice_and_keep_the_order",
+        "a_million_random_calls_of_8_threads_lose_nothing_give_nothing_twice_and_keep_the_order",
+        "4_writers_and_4_readers_without_time_limits_move_everything_until_the_end",
+    ),
+    "B8": _in(_QUEUES, "a_queue_at_its_end_says_so_each_time"),
+    "B11": _in(
+        _QUEUES,
+        "a_reader_that_is_interrupted_anywhere_loses_nothing",
+        "a_writer_that_is_interrupted_anywhere_puts_each_element_in_once_at_most",
+        "ctrl_c_ends_a_call_that_waits_and_everything_stays_as_it_was",
+    ),
+    "B12": _in(_QUEUES, "a_signal_handler_may_look_at_a_queue_fill_it_and_close_it"),
+    "B22": _in(
+        _QUEUES,
+        "100000_tiny_elements_through_a_reader_that_stops_and_goes_come_whole",
+        "finalisers_that_run_inside_a_queue_may_fill_it",
+    ),
+    "B23": _in(_QUEUES, "an_exception_thrown_into_a_thread_anywhere_leaves_the_queue_to_the_others"),
+}
+"""Tests of the same rows with a queue in place of a feed."""
+
+FAULTS = tuple(
+    row._replace(tests=row.tests + _ALSO.get(row.number, ()) + _FURTHER.get(row.number, ()) + _OF_QUEUES.get(row.number, ()))
+    for row in _ROWS
+)

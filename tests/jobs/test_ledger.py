@@ -53,8 +53,8 @@ def test_an_error_that_would_be_taken_for_something_else_is_a_stop_raised(kind: 
     book, _ = ledger(ps.Skip())
     with pytest.raises(StopRaised) as caught:
         book.failed(3, kind(7), "worker 1")
-    assert caught.value.what == f"the function of job 3 of 6 ('d') raised {kind.__name__}(7)"
-    assert caught.value.where == "worker 1"
+    assert caught.value.what == f"{kind.__name__} was raised (7), which would pass for an end"
+    assert caught.value.where == "job 3 of 6 ('d'), worker 1"
     assert isinstance(caught.value.__cause__, kind)
 
 

@@ -238,8 +238,8 @@ def test_a_function_of_a_program_without_a_file_is_told_what_to_do(tmp_path: Pat
 def test_a_worker_may_not_start_others() -> None:
     with pytest.raises(PlanError) as caught:
         ps.parallel_jobs(acting.nested, [3], 1)
-    assert caught.value.what == "worker 0 is a worker process itself, and may not start others"
-    assert 'use executor="threads" or "inline" here' in caught.value.fix
+    assert caught.value.what == "a worker process cannot start processes of its own"
+    assert "use threads there" in caught.value.fix
 
 
 def test_the_done_list_of_a_run_is_closed_when_it_fails(tmp_path: Path) -> None:

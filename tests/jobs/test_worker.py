@@ -105,7 +105,7 @@ def test_an_error_and_a_result_that_cannot_be_sent_are_told_with_the_job_and_the
         failures = dict(worker.answers(6))
         assert failures.pop(5) == 9
         errors = [failure.error("here") for failure in failures.values()]
-        assert [type(error).__name__ for error in errors] == ["ValueError", "WorkerFailed", "SpecError", "SystemExit", "KeyboardInterrupt"]
+        assert [type(error).__name__ for error in errors] == ["ValueError", "WorkerFailed", "SpecError", "StopRaised", "StopRaised"]
         assert "in turn" in errors[0].__notes__[0]
         assert isinstance(errors[2], SpecError)
         assert errors[2].where == "the result of job 2"

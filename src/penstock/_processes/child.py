@@ -20,7 +20,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from penstock._processes.entry import Parcel, Post, serve
@@ -28,7 +28,7 @@ from penstock._processes.failure import Failure
 from penstock._processes.pipe import FAILURE, READY, Pipe, PipeEnded, not_sendable
 from penstock.errors import PlanError, WorkerDied
 
-__all__ = ["Bell", "Child", "wait_any"]
+__all__ = ["Bell", "Child", "stop_all", "wait_any"]
 
 METHODS = ("forkserver", "spawn", "fork")
 _SIGNALS_MS = 500
@@ -39,15 +39,18 @@ _KILL_S = 10.0
 class Bell:
     """Wakes a `wait_any` from another thread or a signal handler; a ring is kept until somebody waits."""
 
-    __slots__ = ("_read", "_write")
+    __slots__ = ("_owner", "_read", "_write")
 
     def __init__(self) -> None:
+        self._owner = os.getpid()
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
 
     def ring(self) -> None:
-        """Wake who waits, or the next who does."""
+        """Wake who waits, or the next who does. In a forked copy of this process nothing happens: the pipe is the original's."""
+        if os.getpid() != self._owner:
+            return
         try:
             os.write(self._write, b"r")
         except BlockingIOError:  # full of rings: one is enough
@@ -82,6 +85,7 @@ class Child:
         self._pipe = Pipe(end)
         self._lifeline = lifeline
         self._arrived: deque[tuple[int, bytes]] = deque()
+        self._ended = False
         self._reaping = threading.RLock()
         self._exit_code: int | None = None
         self._gone = False
@@ -99,12 +103,14 @@ class Child:
                 lock they hold stays locked in the copy.
 
         Raises:
-            PlanError: there is no such method here, or `target` or `args` cannot be pickled.
+            PlanError: there is no such method here, `target` or `args` cannot be pickled, or this process is such a child itself.
         """
         import multiprocessing
 
         if method not in METHODS or method not in multiprocessing.get_all_start_methods():
             raise PlanError(f"method={method!r} is no way to start a process here", where=name, fix=f"give one of {', '.join(METHODS)}")
+        if multiprocessing.current_process().daemon:
+            raise PlanError("a worker process cannot start processes of its own", where=name, fix="use threads there, or start it outside")
         context = multiprocessing.get_context(method)
         ours, theirs = socket.socketpair()
         lifeline_end, lifeline = context.Pipe(duplex=False)
@@ -119,9 +125,8 @@ class Child:
         process = context.Process(target=serve, args=(post, Parcel(target, args)), name=name, daemon=True)  # type: ignore[attr-defined]
         try:
             if forked:
-                _fork(process, name)
-            else:
-                process.start()
+                _warn_of_threads(name)
+            _start(process, method)
         except BaseException as error:
             ours.close()
             lifeline.close()
@@ -145,6 +150,18 @@ class Child:
         except PipeEnded:
             raise self.died() from None
 
+    def offer(self, message: object) -> bool:
+        """Send an object to a child that may have ended; return False when it has. What it sent before can still be received.
+
+        Raises:
+            SpecError: it cannot be pickled.
+        """
+        try:
+            self._pipe.send(message, where=f"a message to {self.name}")
+        except PipeEnded:
+            return False
+        return True
+
     def receive(self) -> Any:
         """Wait for the next message of the child; what it sent before it died comes first.
 
@@ -153,12 +170,19 @@ class Child:
             BaseException: what the child's function raised.
         """
         while not self._arrived:
-            self._take_in(wait=True)
+            if self._ended:
+                raise self.died()
+            wait_any([self])
         kind, payload = self._arrived.popleft()
         if kind == FAILURE:
             failure: Failure = pickle.loads(payload)
             raise failure.error(f"{self.name}, process {self.pid}")
         return pickle.loads(payload)
+
+    @property
+    def has_message(self) -> bool:
+        """Whether `receive` would return at once, as far as it has been read."""
+        return bool(self._arrived)
 
     def take_fd(self) -> int:
         """Return the descriptor that came with the message received last; the caller closes it."""
@@ -177,6 +201,11 @@ class Child:
         """The exit status, minus the number of the signal that killed it, or None while it runs or nobody knows."""
         return self._exit_code
 
+    def ask(self) -> None:
+        """Ask the child to end, and return: its pipe ends. For `stop` of several, that they end side by side."""
+        if not self._gone:
+            self._pipe.shut()
+
     def stop(self, grace_s: float) -> None:
         """End the child: its pipe ends, and who does not go within `grace_s` is terminated, then killed. Returns when it is reaped."""
         with self._reaping:
@@ -190,38 +219,29 @@ class Child:
                     self._reap(_KILL_S)
             return self._close()
 
-    def _take_in(self, wait: bool) -> bool:
-        """Read what has arrived; return whether anything has. At the child's end the error is raised by `wait=True` only."""
-        dead = self._pidfd is not None and bool(_poll([self._pidfd], 0))  # asked first: what it sent before is then there to be read
-        if not self._pipe.readable():
-            if not wait:
-                return dead
-            if dead:
-                raise self.died()
-            _poll_forever([self._pipe.fileno(), *self._descriptor()])
-            return False
-        try:
-            self._pipe.fill()
-        except PipeEnded:
-            if wait:
-                raise self.died() from None
-            return True
+    def _take_in(self, spoke: Container[int]) -> None:
+        """Read what has arrived; note the end, behind everything that was sent before."""
+        # Where the pidfd speaks and the pipe does not, the child may have sent its last words between the two looks.
+        if self._pipe.fileno() in spoke or (self._pidfd in spoke and self._pipe.readable()):
+            try:
+                self._pipe.fill()
+            except PipeEnded:
+                self._ended = True
+                return
+        elif self._pidfd in spoke:
+            self._ended = True
         while (found := self._pipe.take()) is not None:
             if found[0] == READY:
                 self.began = True
             else:
                 self._arrived.append(found)
-        return bool(self._arrived)
-
-    def _descriptor(self) -> list[int]:
-        return [] if self._pidfd is None else [self._pidfd]
 
     def _reap(self, timeout_s: float) -> bool:
         with self._reaping:
-            if self._gone:
-                return True
+            if self._gone or self._process is None:
+                return self._gone
             deadline = time.monotonic() + timeout_s
-            if self._pidfd is not None and not _poll([self._pidfd], 1000 * timeout_s):
+            if self._pidfd is not None and not _poll([self._pidfd], timeout_s):
                 return False
             # Behind a pidfd that has told, this takes no time, or that of a message from the fork server.
             self._process.join(max(0.0 if self._pidfd is None else 1.0, deadline - time.monotonic()))
@@ -239,6 +259,7 @@ class Child:
             pass
 
     def _close(self) -> None:
+        self._ended = True
         self._pipe.close()
         self._lifeline.close()
         if self._pidfd is not None:
@@ -249,43 +270,60 @@ class Child:
         self._process = None
 
 
-def wait_any(children: Sequence[Child], bell: Bell | None = None, timeout_s: float | None = None) -> list[Child]:
+def wait_any(
+    children: Sequence[Child], bell: Bell | None = None, timeout_s: float | None = None, *, alive: Sequence[Child] = ()
+) -> list[Child]:
     """Wait until a message of some children can be received, or they have ended; return these. Without sleeping or polling.
+
+    Args:
+        children: those whose messages are waited for.
+        bell: wakes from another thread.
+        timeout_s: None waits without limit.
+        alive: others, whose messages do not matter now, but their death does.
 
     Returns:
         An empty list when the bell rang (the caller silences it) or the time ran out.
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    watched: list[int | None] = [child._pidfd for child in alive] + ([] if bell is None else [bell.fileno()])
     while True:
-        ready = [child for child in children if child._arrived or child._take_in(wait=False)]
+        ready = [child for child in children if child._arrived or child._ended]
         if ready:
             return ready
-        descriptors = [number for child in children for number in (child._pipe.fileno(), *child._descriptor())]
-        if bell is not None and _poll([bell.fileno()], 0):
-            return []
-        if bell is not None:
-            descriptors.append(bell.fileno())
-        if deadline is None:
-            _poll_forever(descriptors)
-        elif not _poll(descriptors, 1000 * max(0.0, deadline - time.monotonic())):
-            return []
+        watched_now = [number for child in children for number in (child._pipe.fileno(), child._pidfd)] + watched
+        left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+        spoke = _poll([number for number in watched_now if number is not None], left_s)
+        for child in children:
+            child._take_in(spoke)
+        ready = [child for child in children if child._arrived or child._ended]
+        ready += [child for child in alive if child._pidfd in spoke]
+        if ready or (bell is not None and bell.fileno() in spoke) or not spoke:
+            return ready
 
 
-def _poll(descriptors: Sequence[int], timeout_ms: float) -> list[int]:
+def stop_all(children: Sequence[Child], grace_s: float) -> None:
+    """End children side by side: all of them are asked, and have `grace_s` together."""
+    deadline = time.monotonic() + grace_s
+    for child in children:
+        child.ask()
+    for child in children:
+        child.stop(max(0.0, deadline - time.monotonic()))
+
+
+def _poll(descriptors: Sequence[int], timeout_s: float | None) -> set[int]:
+    """Wait until some descriptors speak and return them, or the empty set when the time ran out.
+
+    The main thread looks for signals twice a second, as in `ParkingLot` and for the same reason.
+    """
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
-    return [descriptor for descriptor, _ in poll.poll(timeout_ms)]
-
-
-def _poll_forever(descriptors: Sequence[int]) -> None:
-    """Wait without limit; the main thread looks for signals twice a second, as `ParkingLot` does and for the same reason."""
-    in_main = threading.current_thread() is threading.main_thread()
-    poll = select.poll()
-    for descriptor in descriptors:
-        poll.register(descriptor, select.POLLIN)
-    while not poll.poll(_SIGNALS_MS if in_main else None) and in_main:
+    if timeout_s is not None:
+        return {descriptor for descriptor, _ in poll.poll(1000 * timeout_s)}
+    timeout_ms = _SIGNALS_MS if threading.current_thread() is threading.main_thread() else None
+    while not (spoke := poll.poll(timeout_ms)):
         pass
+    return {descriptor for descriptor, _ in spoke}
 
 
 def _pidfd(pid: int) -> int | None:
@@ -295,7 +333,26 @@ def _pidfd(pid: int) -> int | None:
         return None
 
 
-def _fork(process: Any, name: str) -> None:
+def _start(process: Any, method: str) -> None:
+    """Start it with SIGINT blocked, so that Ctrl-C does not end it before it can say that it does not heed it.
+
+    Not with the fork server: one that is started here would hand the block on to all children of the program.
+    """
+    import warnings
+
+    if method == "forkserver":
+        process.start()
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "This process .* is multi-threaded, use of fork", DeprecationWarning)  # said in our words
+            process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _warn_of_threads(name: str) -> None:
     import warnings
 
     others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
@@ -306,9 +363,6 @@ def _fork(process: Any, name: str) -> None:
             RuntimeWarning,
             stacklevel=3,
         )
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "This process .* is multi-threaded, use of fork", DeprecationWarning)  # said above, in our words
-        process.start()
 
 
 def _cannot_travel(parcel: tuple[Callable[..., object], tuple[Any, ...]], error: Exception, name: str, method: str) -> PlanError:

@@ -71,6 +71,7 @@ def serve(post: Post, parcel: Parcel) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see `_start` of child.py
     _guard(post)
     pipe = Pipe(post.end)
     try:
@@ -88,8 +89,10 @@ def serve(post: Post, parcel: Parcel) -> None:
 def _tell(pipe: Pipe, error: BaseException) -> None:
     try:
         pipe.send_bytes(FAILURE, pickle.dumps(Failure.of(error), protocol=5))
-    except PipeEnded:  # nobody is there to be told
-        return
+    except PipeEnded:
+        # The parent asked for the end and wants no result any more, so no error of one either. But one of cleaning up is not swallowed.
+        if isinstance(error.__context__, PipeEnded):
+            sys.excepthook(type(error), error, error.__traceback__)
 
 
 def _guard(post: Post) -> None:

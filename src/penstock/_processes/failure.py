@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 
-from penstock.errors import WorkerFailed
+from penstock.errors import StopRaised, WorkerFailed
 
-__all__ = ["Failure"]
+__all__ = ["Failure", "fit_to_raise"]
+
+_WOULD_END = (StopIteration, StopAsyncIteration, GeneratorExit, SystemExit, KeyboardInterrupt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +49,26 @@ class Failure:
                 where=f"{where}; there it was\n{self.traceback}",
                 fix="mend what raised it; the exception itself could not be pickled, so only its type and text came here",
             )
-        with suppress(AttributeError, TypeError):  # a frozen dataclass takes no notes
-            error.add_note(f"penstock: {where}; there it was\n{self.traceback}")
-        return error
+        return fit_to_raise(error, f"{where}; there it was\n{self.traceback}")
+
+
+def fit_to_raise(error: BaseException, where: str) -> BaseException:
+    """Return the exception with a note that says where it was raised.
+
+    One that a loop, the interpreter or an async program would take for a normal end becomes a `StopRaised`, with the original as its cause.
+    """
+    asyncio = sys.modules.get("asyncio.exceptions")  # not imported: then nobody can have raised its error
+    if isinstance(error, _WOULD_END) or (asyncio is not None and isinstance(error, asyncio.CancelledError)):
+        stopped = StopRaised(
+            f"{type(error).__name__} was raised{f' ({error.args[0]!r})' if error.args else ''}, which would pass for an end",
+            where=where,
+            fix="raise another exception for an error; a generator ends by returning",
+        )
+        stopped.__cause__ = error
+        return stopped
+    with suppress(AttributeError, TypeError):  # a frozen dataclass takes no notes
+        error.add_note(f"penstock: {where}")
+    return error
 
 
 def _pickle_of(error: BaseException) -> bytes | None:

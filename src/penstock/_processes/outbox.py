@@ -44,8 +44,9 @@ class _Slot(NamedTuple):
 
 
 class Outbox:
-    """Sends objects to the parent. Arrays are copied once, into an anonymous memory file that both map; it has no name, so nothing is left
-    of it whoever is killed. One thread at a time.
+    """Sends objects to the parent; one thread at a time.
+
+    Arrays are copied once, into an anonymous memory file that both map. It has no name, so nothing is left of it whoever is killed.
 
     Args:
         pipe: the child's end.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import select
@@ -11,9 +12,10 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import fields, is_dataclass
 from typing import Any
 
-from penstock.errors import SpecError
+from penstock.errors import SpecError, WorkerFailed
 
 __all__ = ["FAILURE", "MESSAGE", "READY", "Pipe", "PipeEnded", "pickled"]
 
@@ -25,6 +27,10 @@ _CHUNK_BYTES = 1 << 16
 _MAX_FDS = 4
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _HUNG_UP = select.POLLHUP | select.POLLERR | select.POLLNVAL | getattr(select, "POLLRDHUP", 0)
+
+
+_ENDED = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF)
+"""The other end is closed, or this one; EPIPE also behind `shut`."""
 
 
 class PipeEnded(Exception):
@@ -64,7 +70,9 @@ class Pipe:
                 if fds:
                     data = data[socket.send_fds(self._socket, [data], list(fds)) :]
                 self._socket.sendall(data)
-            except (BrokenPipeError, ConnectionResetError, OSError) as error:
+            except OSError as error:
+                if error.errno not in _ENDED:
+                    raise
                 raise PipeEnded from error
 
     def receive(self) -> Any:
@@ -105,8 +113,19 @@ class Pipe:
         self._buffer += data
 
     def take_fd(self) -> int:
-        """Return the oldest descriptor that came with the messages so far; the caller closes it."""
-        return self._fds.popleft()
+        """Return the oldest descriptor that came with the messages so far; the caller closes it.
+
+        Raises:
+            WorkerFailed: it was lost, because this process has no room for another one.
+        """
+        try:
+            return self._fds.popleft()
+        except IndexError:
+            raise WorkerFailed(
+                "a descriptor that another process sent did not arrive: this process has too many open files",
+                where="receiving shared memory",
+                fix="close files, or raise the limit with `ulimit -n`",
+            ) from None
 
     def readable(self) -> bool:
         """Tell whether `fill` would return at once; never blocks."""
@@ -163,15 +182,19 @@ def not_sendable(message: object, error: Exception, where: str) -> SpecError:
 
 
 def _culprit(value: object, path: str) -> tuple[str, object]:
-    """Find the first part of plain containers that does not pickle by itself."""
-    parts: list[tuple[object, object]] = []
+    """Find the innermost part of containers and plain objects that does not pickle by itself."""
+    parts: list[tuple[str, object]] = []
     if isinstance(value, dict):
-        parts = list(value.items())
+        parts = [(f"[{key!r}]", part) for key, part in value.items()]
     elif isinstance(value, (tuple, list)):
-        parts = list(enumerate(value))
-    for key, part in parts:
+        parts = [(f"[{index}]", part) for index, part in enumerate(value)]
+    elif is_dataclass(value) and not isinstance(value, type):
+        parts = [(f".{field.name}", getattr(value, field.name)) for field in fields(value)]
+    elif isinstance(getattr(value, "__dict__", None), dict) and not callable(value):
+        parts = [(f".{name}", part) for name, part in vars(value).items()]
+    for step, part in parts:
         if not _pickles(part):
-            return _culprit(part, f"{path}[{key!r}]")
+            return _culprit(part, path + step)
     return path, value
 
 

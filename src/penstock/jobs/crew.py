@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from penstock._engine.failing import add_note, words_of
 from penstock._processes.child import Child, wait_any
 from penstock._processes.pipe import pickled
 from penstock.errors import PenstockError, SpecError, WorkerDied
 from penstock.jobs.dealing import Dealing
 from penstock.jobs.ledger import Ledger, words_of_job
 from penstock.jobs.worker import TICKET, work
+from penstock.queues.failing import add_note, words_of
 
 __all__ = ["run_in_processes"]
 
@@ -71,10 +71,7 @@ class _Worker:
         data = b"".join(TICKET.pack(number) for number, _ in jobs)
         for start in range(0, len(data), _AT_ONCE_BYTES):
             os.write(self._in, data[start : start + _AT_ONCE_BYTES])
-        try:
-            self.child.send(jobs)
-        except WorkerDied:  # what it did before is still to be heard, and then its death
-            pass
+        self.child.offer(jobs)  # should it have died, what it did before is still to be heard, and then its death
 
     def take_back(self, most: int) -> list[int]:
         """Take the oldest tickets that the worker has not taken."""

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock._contracts.policy import Policy, Retry, Skip, decide
-from penstock._engine.failing import add_note, raisable, words_of
-from penstock.errors import TooManySkipped
+from penstock._processes.failure import fit_to_raise
+from penstock.errors import StopRaised, TooManySkipped
 from penstock.jobs.donelist import DoneList
+from penstock.queues.failing import add_note, words_of
 
 __all__ = ["Ledger", "Skipped", "words_of_job"]
 
@@ -87,7 +88,7 @@ class Ledger:
         Args:
             index: of the job.
             error: what it raised, or `WorkerDied`.
-            worker: its name, for words; empty when the error says it.
+            worker: its name, for words; empty when the error has come from a process, and says where it was raised.
 
         Returns:
             How many seconds to wait before it is tried again, or None: it is left out.
@@ -97,16 +98,17 @@ class Ledger:
         """
         words = words_of_job(index, self.jobs)
         tries = self._tries.get(index, 0)
-        policy = decide(self._policy, error, tries)
+        raised = error.__cause__ if isinstance(error, StopRaised) and error.__cause__ is not None else error
+        policy = decide(self._policy, raised, tries)  # no policy hides what would pass for an end
         if isinstance(policy, Retry):
             self._tries[index] = tries + 1
             return policy.wait_s(tries)
         if worker:
-            add_note(error, f"penstock: {words}, {worker}")
+            error = fit_to_raise(error, f"{words}, {worker}")
         if tries:
             add_note(error, f"penstock: tried {tries + 1} times")
         if not isinstance(policy, Skip):
-            raise raisable(error, f"the function of {words}", worker or "a worker")
+            raise error
         self.num_skipped += 1
         self._check_limit(policy, error, words)
         self.results[index] = Skipped(index, error)

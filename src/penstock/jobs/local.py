@@ -9,8 +9,9 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-from penstock._engine.failing import add_note, is_interrupt
+from penstock._engine.failing import is_interrupt
 from penstock.jobs.ledger import Ledger
+from penstock.queues.failing import add_note
 from penstock.queues.parking import ParkingLot
 
 __all__ = ["run_in_threads", "run_inline"]

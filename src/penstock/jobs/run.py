@@ -170,21 +170,14 @@ def _packed(fn: Any) -> bytes:
 
 
 def _check_may_start() -> None:
-    """Refuse to start processes where Python would fail deep inside, or each of them would start others."""
+    """Refuse to start processes while this one is being started: Python would fail deep inside."""
     import multiprocessing
 
-    process = multiprocessing.current_process()
-    if getattr(process, "_inheriting", False):
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise PlanError(
             "this program starts workers while a worker imports it",
             where=_WHERE,
             fix="a worker imports the file that is run: put what the program does, this call too, under `if __name__ == '__main__':`",
-        )
-    if process.daemon:
-        raise PlanError(
-            f"{process.name} is a worker process itself, and may not start others",
-            where=_WHERE,
-            fix='use executor="threads" or "inline" here, or make one list of all jobs',
         )
 
 

@@ -2,43 +2,87 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
+import warnings
 from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from penstock._contracts.event import BatchDelivered, BatchEnqueued, Event, Listener
-from penstock.errors import EnqueueCancelled, PlanError, QueueClosed, QueueError, QueueStarved, QueueTimeout
+from penstock.errors import PlanError, QueueError
 from penstock.queues.components import Components
-from penstock.queues.exchange import ENDED, LEFT, SERVED, WAITING, Attempt, Exchange, Reading, Writing
+from penstock.queues.exchange import ENDED, SERVED, WAITING, Attempt, Exchange, Reading, Writing
+from penstock.queues.failing import Unraised, tell_when_dropped
+from penstock.queues.limits import limit_of, positive
 from penstock.queues.parking import ParkingLot
-from penstock.queues.starving import PATIENCE_S, Producer, Users, alone
+from penstock.queues.refusing import refusal, starved, waits_long
+from penstock.queues.starving import PATIENCE_S, Producer, Users, alone, level_of_caller
 from penstock.queues.stores import Store
+from penstock.queues.trees import batch_of, slices_of, stack
 
 __all__ = ["Queue"]
+
+_SOON_S = 0.02
+"""Most waits are over by then; only one that is not is worth asking whether somebody is there to end it."""
 
 _LOOK_S = 0.5
 """How often the main thread looks up from a wait: a signal that comes right before it sleeps does not wake it (see `parking`)."""
 
 
 class Queue:
-    """A bounded queue between threads; see `FIFOQueue` for the calls."""
+    """A bounded queue between threads.
+
+    An element is an array-like, a tuple of them or a dict of them; a list is one array-like. Arrays are kept as they are, not copied: do
+    not write to one after it was enqueued. All calls are thread-safe, and those that cannot be served wait in two lines, first come, first
+    served. `size`, `is_closed` and `close` never block, and may be called in signal handlers and finalisers.
+
+    Each blocking call takes `timeout_s`: None waits without limit, 0 never blocks. A wait without limit while no other thread is alive is a
+    QueueStarved; one that lasts `patience_s` gives a RuntimeWarning that says what the threads at the other end are doing.
+
+    As a context manager it closes, and cancels pending enqueues, at the end of the block.
+
+    Attributes:
+        patience_s: seconds of waiting after which a call says so, and again after twice as long.
+    """
 
     patience_s: float = PATIENCE_S
 
     def __init__(
-        self, store: Store, capacity: int, components: Components, *, margin: int = 0, name: str, listeners: Sequence[Listener] = ()
+        self,
+        store: Store,
+        capacity: int,
+        components: Components | None,
+        *,
+        margin: int = 0,
+        name: str | None = None,
+        listeners: Sequence[Listener] = (),
     ) -> None:
+        """Make a queue; a kind of queue gives the store and the rule.
+
+        Args:
+            store: where the elements stand.
+            capacity: how many at most.
+            components: what they look like; None takes any.
+            margin: how many reads leave in until it is closed.
+            name: what errors and warnings call it; the class by default.
+            listeners: called with a BatchEnqueued or BatchDelivered for each call that moved elements, in the thread that called.
+        """
+        if name is not None and not isinstance(name, str):
+            raise PlanError(f"name is {name!r}", where="name", fix="give a str")
         self._store = store
-        self._exchange = Exchange(store, capacity, margin)
+        self._exchange = Exchange(store, positive(capacity, "capacity"), margin)
         self._components = components
         # Not a plain lock: a signal handler or a finaliser that closes or fills the queue may run while its own thread is in here.
         self._mutex = threading.RLock()
-        self._name = name
+        self._name = type(self).__name__ if name is None else name
+        self._label = f"{type(self).__name__} {self._name!r}"
+        self._check = None if components is None else partial(components.entry, where=self._label)
         self._listeners = list(listeners)
         self._writing, self._reading = Users(), Users()
+        self._failures: list[BaseException] = []
+        self._unraised: Unraised | None = None
 
     # -- what it is ---------------------------------------------------------------------------------------------------------------
 
@@ -53,7 +97,7 @@ class Queue:
         return self._exchange.capacity
 
     def size(self) -> int:
-        """Return how many elements stand in it now; never blocks."""
+        """Return how many elements stand in it now."""
         return len(self._store)
 
     def is_closed(self) -> bool:
@@ -61,48 +105,118 @@ class Queue:
         return self._exchange.closed
 
     def add_listener(self, listener: Listener) -> None:
-        """Announce every call that moves elements to a listener, in the thread that called."""
+        """Announce every call that moves elements to one more listener, in the thread that calls; nothing is made while there is none."""
         self._listeners.append(listener)
 
     def add_producer(self, producer: Producer) -> None:
         """Name somebody who fills this queue, for the words of a wait that lasts too long."""
         self._writing.registered.append(producer)
 
+    def producers(self) -> list[Producer]:
+        """Return those who were named."""
+        return list(self._writing.registered)
+
+    def __repr__(self) -> str:
+        return f"<{self._label}: {self.size()} of {self.capacity}{', closed' if self.is_closed() else ''}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise PlanError(
+            "a queue cannot be copied or sent to another process",
+            where=self._label,
+            fix="share it between threads; between processes use GeneratorEnqueuer or a Dataset",
+        )
+
     # -- in -----------------------------------------------------------------------------------------------------------------------
 
     def enqueue(self, element: Any, timeout_s: float | None = None) -> None:
-        """Add one element; block while the queue is full."""
-        self._write([self._components.entry(element)], limit_of(timeout_s))
+        """Add one element; block while the queue is full.
+
+        Raises:
+            SpecError: the element does not fit the declared components.
+            EnqueueCancelled: the queue is closed, or was closed with `cancel_pending_enqueues` meanwhile.
+            QueueTimeout: there was no room in time.
+            QueueStarved: it would wait without limit, and no other thread is alive.
+        """
+        self._write([self._entry(element)], limit_of(timeout_s))
 
     def enqueue_many(self, elements: Any, timeout_s: float | None = None) -> None:
-        """Add the slices of `elements` along dimension 0, in order; block while the queue is full, part way too."""
+        """Add the slices of `elements` along dimension 0, in order, no others between; block, part way too, while the queue is full.
+
+        When it is cut short, by the errors below or Ctrl-C, `error.num_done` or the note of the exception says how many are in, and stay:
+        go on with the rest.
+
+        Args:
+            elements: an array of shape (n, ...), or a list of n elements' values, or a tuple or dict of them.
+            timeout_s: for all of them together.
+
+        Raises:
+            SpecError: a slice does not fit the declared components, or first dimensions are not equal; nothing was added.
+            EnqueueCancelled: the queue is closed, or was closed with `cancel_pending_enqueues` meanwhile.
+            QueueTimeout: there was no room for all in time.
+            QueueStarved: it would wait without limit, and no other thread is alive.
+        """
         limit_s = limit_of(timeout_s)
-        self._write(self._components.entries(elements), limit_s)
+        self._write(self._entries(elements), limit_s)
 
     # -- out ----------------------------------------------------------------------------------------------------------------------
 
     def dequeue(self, timeout_s: float | None = None) -> Any:
-        """Take one element; block while there is none."""
-        return self._read(1, True, limit_of(timeout_s), self._components.element)
+        """Take one element; block while there is none.
+
+        Raises:
+            QueueClosed: the queue is closed and empty.
+            QueueTimeout: there was none in time.
+            QueueStarved: it would wait without limit, and no other thread is alive.
+        """
+        return self._read(Reading(1, True), limit_of(timeout_s), self._single)
 
     def dequeue_many(self, n: int, timeout_s: float | None = None) -> Any:
-        """Take `n` elements as one batch; block until there are so many."""
-        return self._read(positive(n, "n"), True, limit_of(timeout_s), self._components.batch)
+        """Take `n` elements as one batch, each component an array of shape (n, ...); block until there are so many.
+
+        `n` may be more than the capacity: what stands in a full queue then waits with this call. A call that fails leaves all elements in.
+
+        Raises:
+            QueueClosed: the queue is closed and has fewer left; the error says how many.
+            QueueTimeout: there were not so many in time.
+            QueueStarved: it would wait without limit, and no other thread is alive.
+            SpecError: the elements do not stack.
+        """
+        return self._read(Reading(positive(n, "n"), True), limit_of(timeout_s), self._batch)
 
     def dequeue_up_to(self, n: int, timeout_s: float | None = None) -> Any:
-        """Take `n` elements as one batch, or what is left when the queue is closed; block until there are so many."""
-        return self._read(positive(n, "n"), False, limit_of(timeout_s), self._components.batch)
+        """Do as `dequeue_many` does, but take what is left, at least one, when the queue is closed and has fewer.
+
+        Raises:
+            QueueClosed: the queue is closed and empty.
+            QueueTimeout: there were not so many in time.
+            QueueStarved: it would wait without limit, and no other thread is alive.
+            SpecError: the elements do not stack.
+        """
+        return self._read(Reading(positive(n, "n"), False), limit_of(timeout_s), self._batch)
 
     # -- the end ------------------------------------------------------------------------------------------------------------------
 
     def close(self, cancel_pending_enqueues: bool = False) -> None:
-        """Take no further elements; what is in can be taken. Everybody who waits for what will not come is told so; never blocks."""
+        """Take no further elements; what is in, and what waits to get in, can still be taken.
+
+        Everybody who waits for what will not come is told so. Never blocks; closing twice does no harm.
+
+        Args:
+            cancel_pending_enqueues: end the calls that wait to add elements with EnqueueCancelled; may follow an earlier `close()`.
+        """
         try:
             with self._mutex:
                 self._exchange.close(cancel_pending_enqueues)
         except BaseException:
             self._settle()
             raise
+
+    def fail(self, error: BaseException) -> None:
+        """Close because a producer failed: one reader, behind what is left, gets `error` in place of the end of the data."""
+        with self._mutex:
+            self._failures.append(error)
+            self._unraised = tell_when_dropped(self, self._label, error, "read it to its end, or give its runner a coordinator")
+        self.close()
 
     def __enter__(self) -> Self:
         return self
@@ -112,71 +226,112 @@ class Queue:
 
     # -- inside -------------------------------------------------------------------------------------------------------------------
 
+    def _entry(self, element: Any) -> Any:
+        return element if self._check is None else self._check(element)
+
+    def _entries(self, elements: Any) -> list[Any]:
+        components = self._components
+        return slices_of(elements, self._label) if components is None else components.entries(elements, self._label)
+
+    def _single(self, entries: list[Any]) -> Any:
+        return entries[0]
+
+    def _batch(self, entries: list[Any]) -> Any:
+        return batch_of(entries, stack, self._label)
+
     def _write(self, entries: list[Any], limit_s: float | None) -> None:
         attempt = Writing(entries)
-        begin_ns = time.perf_counter_ns()
         self._writing.note()
         try:
             with self._mutex:
                 self._exchange.write(attempt)
-                self._prepare(attempt, limit_s)
-            if attempt.state == WAITING:
-                self._wait(attempt, begin_ns, limit_s)
+                if attempt.state == WAITING:
+                    self._stay(attempt, limit_s)
+            self._complete_write(attempt, limit_s)
         except BaseException as error:
             self._settle(attempt)
-            if attempt.num_done and len(entries) > 1:
-                error.add_note(f"{attempt.num_done} of {len(entries)} elements went into {self._name!r} before")
+            if len(entries) > 1 and not isinstance(error, QueueError):
+                error.add_note(f"{attempt.num_done} of {len(entries)} elements are in {self._label}")
             raise
-        if attempt.state != SERVED:
-            raise self._refusal(attempt, limit_s)
-        self._announce_write(begin_ns, len(entries))
 
-    def _read(self, want: int, whole: bool, limit_s: float | None, finish: Any) -> Any:
-        attempt = Reading(want, whole)
-        begin_ns = time.perf_counter_ns()
+    def _read(self, attempt: Reading, limit_s: float | None, finish: Any) -> Any:
         self._reading.note()
         try:
             with self._mutex:
                 self._exchange.read(attempt)
-                self._prepare(attempt, limit_s)
-            if attempt.state == WAITING:
-                self._wait(attempt, begin_ns, limit_s)
-            if attempt.state != SERVED:
-                raise self._refusal(attempt, limit_s)
-            self._announce_read(begin_ns, len(attempt.entries))
-            return finish(attempt.entries)
+                if attempt.state == WAITING:
+                    self._stay(attempt, limit_s)
+            return self._complete_read(attempt, limit_s, finish)
         except BaseException:
             self._settle(attempt)
             raise
 
-    def _prepare(self, attempt: Attempt, limit_s: float | None) -> None:
+    def _stay(self, attempt: Attempt, limit_s: float | None) -> None:
         """Make ready for the wait of an attempt that was not served at once, or give it up when it must not wait. Under the mutex."""
-        if attempt.state != WAITING:
-            return
         if limit_s == 0:
             self._exchange.withdraw(attempt)
         else:
-            attempt.lot = ParkingLot()
-            attempt.bell = attempt.lot.bell
+            attempt.lot = lot = ParkingLot()
+            attempt.bell = lot.bell
 
-    def _wait(self, attempt: Attempt, begin_ns: int, limit_s: float | None) -> None:
-        """Wait until the attempt is decided, or give it up when the time is over."""
-        if limit_s is None and alone():
-            raise self._starved(attempt)
+    def _complete_write(self, attempt: Writing, limit_s: float | None) -> None:
+        waited_ns = self._wait(attempt, limit_s) if attempt.state == WAITING else 0
+        if attempt.state != SERVED:
+            raise refusal(attempt, limit_s, self._label, self._state())
+        if self._listeners and attempt.entries:
+            self._announce_enqueued(waited_ns, len(attempt.entries))
+
+    def _complete_read(self, attempt: Reading, limit_s: float | None, finish: Any) -> Any:
+        waited_ns = self._wait(attempt, limit_s) if attempt.state == WAITING else 0
+        if attempt.state != SERVED:
+            if attempt.state == ENDED:
+                self._raise_failure()
+            raise refusal(attempt, limit_s, self._label, self._state())
+        result = finish(attempt.entries)
+        if self._listeners:
+            self._announce_delivered(waited_ns, len(attempt.entries))
+        return result
+
+    def _raise_failure(self) -> None:
+        """Raise the error that a producer left, once."""
+        with self._mutex:
+            failures, self._failures = self._failures, []
+            if self._unraised is not None:
+                self._unraised.detach()
+        try:
+            if failures:
+                raise failures[0]
+        finally:
+            del failures  # or the error, its traceback and this frame would be a cycle
+
+    def _wait(self, attempt: Attempt, limit_s: float | None) -> int:
+        """Wait until the attempt is decided, or give it up when the time is over; return how long that took, in ns."""
+        begin_ns = time.perf_counter_ns()
+        if limit_s is None or limit_s > _SOON_S:
+            attempt.lot.park(attempt.waits, _SOON_S)
+        if attempt.state == WAITING:
+            self._wait_on(attempt, begin_ns, limit_s)
+        return time.perf_counter_ns() - begin_ns
+
+    def _wait_on(self, attempt: Attempt, begin_ns: int, limit_s: float | None) -> None:
         in_main = threading.current_thread() is threading.main_thread()
         warn_s = self.patience_s
         while attempt.state == WAITING:
+            users = self._writing if isinstance(attempt, Reading) else self._reading
+            if limit_s is None and alone():
+                raise starved(attempt, users, self._label, self._state())
             waited_s = (time.perf_counter_ns() - begin_ns) / 1e9
             if limit_s is not None and waited_s >= limit_s:
                 with self._mutex:
                     self._exchange.withdraw(attempt)
                 return
             if waited_s >= warn_s:
-                warn_s *= 2
-            slice_s = warn_s - waited_s if limit_s is None else min(limit_s, warn_s) - waited_s
-            attempt.lot.park(lambda: attempt.state == WAITING, min(slice_s, _LOOK_S) if in_main else slice_s)
-            if limit_s is None and in_main and attempt.state == WAITING and alone():
-                raise self._starved(attempt)
+                warn_s = 2 * waited_s
+                warnings.warn(
+                    waits_long(attempt, waited_s, users, self._label, self._state()), RuntimeWarning, stacklevel=level_of_caller()
+                )
+            slice_s = (warn_s if limit_s is None else min(limit_s, warn_s)) - waited_s
+            attempt.lot.park(attempt.waits, min(slice_s, _LOOK_S) if in_main else slice_s)
 
     def _settle(self, attempt: Attempt | None = None) -> None:
         """Make everything whole after an exception: the attempt leaves, what it had is put back, and the others are served."""
@@ -187,84 +342,17 @@ class Queue:
                     self._exchange.give_back(attempt)
             self._exchange.serve()
 
-    def _refusal(self, attempt: Attempt, limit_s: float | None) -> QueueError:
-        """Return the error of an attempt that was not served."""
-        closed = attempt.state == ENDED
-        if isinstance(attempt, Writing):
-            error = self._write_refusal(attempt, closed, limit_s)
-            error.num_done = attempt.num_done
-            return error
-        assert isinstance(attempt, Reading)
-        what = "1 element" if attempt.want == 1 else f"{attempt.want} elements"
-        if closed:
-            return QueueClosed(
-                f"{self._name!r} is closed and has {attempt.num_left} left: {what} cannot come",
-                where=self._where(),
-                fix="this is the end of the data: leave the loop; dequeue_up_to(n) takes what is left",
-            )
-        return QueueTimeout(
-            f"{what} did not come within {limit_s:g} s",
-            where=self._where(),
-            fix="look at what fills the queue, or wait longer; nothing was taken",
-        )
-
-    def _write_refusal(self, attempt: Writing, closed: bool, limit_s: float | None) -> QueueError:
-        num = len(attempt.entries)
-        went = "" if num == 1 else f"; {attempt.num_done} of {num} elements went in, go on with the rest"
-        if closed:
-            return EnqueueCancelled(
-                f"{self._name!r} is closed and takes nothing more{went}",
-                where=self._where(),
-                fix="stop producing; close the queue only when everything is in, or without cancel_pending_enqueues",
-            )
-        return QueueTimeout(
-            f"there was no room within {limit_s:g} s{went}",
-            where=self._where(),
-            fix="look at what reads the queue, or wait longer",
-        )
-
-    def _starved(self, attempt: Attempt) -> QueueStarved:
-        reads = isinstance(attempt, Reading)
-        doing = "fill" if reads else "read"
-        return QueueStarved(
-            f"this wait would never end: no other thread is alive that could {doing} {self._name!r}",
-            where=f"{self._where()}; {self._writing.words() if reads else self._reading.words()}",
-            fix=f"start the threads that {doing} it first, or close it when everything is in; timeout_s waits all the same",
-        )
-
-    def _where(self) -> str:
-        return f"{type(self).__name__} {self._name!r}, {len(self._store)} of {self._exchange.capacity} elements in it"
+    def _state(self) -> str:
+        return f"{len(self._store)} of {self._exchange.capacity} elements in it"
 
     # -- events -------------------------------------------------------------------------------------------------------------------
 
-    def _announce_write(self, begin_ns: int, num: int) -> None:
-        if self._listeners and num:
-            now_ns = time.perf_counter_ns()
-            self._announce(BatchEnqueued(now_ns, now_ns - begin_ns, len(self._store), num))
+    def _announce_enqueued(self, waited_ns: int, num: int) -> None:
+        self._announce(BatchEnqueued(time.perf_counter_ns(), waited_ns, len(self._store), num))
 
-    def _announce_read(self, begin_ns: int, num: int) -> None:
-        if self._listeners:
-            now_ns = time.perf_counter_ns()
-            self._announce(BatchDelivered(now_ns, now_ns - begin_ns, len(self._store), num))
+    def _announce_delivered(self, waited_ns: int, num: int) -> None:
+        self._announce(BatchDelivered(time.perf_counter_ns(), waited_ns, len(self._store), num))
 
     def _announce(self, event: Event) -> None:
         for listener in self._listeners:
             listener(event)
-
-
-def limit_of(timeout_s: float | None) -> float | None:
-    """Check a time limit; None and infinity are no limit, 0 does not block."""
-    if timeout_s is None:
-        return None
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not timeout_s >= 0:
-        raise PlanError(
-            f"timeout_s is {timeout_s!r}", where="timeout_s", fix="give seconds, 0 or more; 0 does not block, None waits without limit"
-        )
-    return None if timeout_s == math.inf else timeout_s
-
-
-def positive(number: int, name: str) -> int:
-    """Check a count."""
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise PlanError(f"{name} is {number!r}", where=name, fix="give a whole number, 1 or more")
-    return number

@@ -1,29 +1,259 @@
-"""Elements and their components."""
+"""The declared components of a queue's elements: what is checked, in the thread of who adds it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Components"]
+from penstock._contracts.element import spec_of
+from penstock.errors import PlanError, SpecError
+
+__all__ = ["Component", "Components", "Priority", "declare"]
+
+_OBJECT = np.dtype(object)
+_TEXTS = {"U": str, "S": bytes}
+_WIDENS = {"i": "iufc", "u": "iufc", "f": "fc"}
+"""Kinds of dtype that a Python number of a kind may become: one that was written down has no dtype of its own. A bool stays a bool."""
+
+
+class Component:
+    """One array of an element.
+
+    Args:
+        path: its name in errors.
+        dtype: None takes any; str and bytes stand for texts of any length.
+        shape: None takes any; a dimension that is None may vary.
+    """
+
+    __slots__ = ("dtype", "path", "shape", "text")
+
+    def __init__(self, path: str, dtype: Any, shape: tuple[int | None, ...] | None) -> None:
+        given = None if dtype is None else np.dtype(dtype)
+        self.path, self.shape = path, shape
+        self.text = _TEXTS.get(given.kind) if given is not None else None
+        self.dtype = _OBJECT if self.text is not None else given
+
+    def fit(self, value: Any, where: str) -> Any:
+        """Return the array or scalar that a value is, or raise SpecError. Arrays are not copied."""
+        dtype = self.dtype
+        if dtype is not None and not (isinstance(value, (np.ndarray, np.generic)) and value.dtype == dtype):
+            value = self._convert(value, dtype, where)
+        elif dtype is None:
+            value = self._asarray(value, None, where)
+        self._check_shape(np.shape(value) if isinstance(value, np.ndarray) else (), where)
+        return value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
+
+    def rows(self, values: Any, where: str) -> list[Any]:
+        """Return the slices along dimension 0, each as `fit` does, or raise SpecError."""
+        if isinstance(values, (np.ndarray, np.generic)) or hasattr(values, "__array__"):
+            array = np.asarray(values)
+            if array.ndim == 0:
+                raise self._error("is a single value, which has no dimension 0", where, "give one slice for each element")
+            if self.dtype is not None and array.dtype != self.dtype:
+                array = self._convert(array, self.dtype, where)
+            self._check_shape(array.shape[1:], where)
+            return [array[number] for number in range(len(array))]
+        if not hasattr(values, "__len__") or isinstance(values, (str, bytes, dict)):
+            raise self._error(f"is a {type(values).__name__}, which has no dimension 0", where, "give one slice for each element")
+        return [self.fit(value, where) for value in values]
+
+    def _convert(self, value: Any, dtype: np.dtype[Any], where: str) -> Any:
+        if self.text is not None:
+            return self._texts(value, self.text, where)
+        if dtype == _OBJECT and not isinstance(value, (np.ndarray, np.generic)):
+            return value
+        if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__"):
+            array = np.asarray(value)
+            if array.dtype != dtype:
+                raise self._error(
+                    f"is {spec_of(array)}, the queue takes {dtype.name}", where, f"convert it before: .astype({dtype.name!r})"
+                )
+            return array
+        natural = self._asarray(value, None, where)
+        kind = np.asarray(natural).dtype.kind
+        if dtype.kind not in _WIDENS.get(kind, kind):
+            raise self._error(
+                f"is {value!r:.60}, the queue takes {dtype.name}", where, "give numbers of this kind, or declare another dtype"
+            )
+        return self._asarray(value, dtype, where)
+
+    def _texts(self, value: Any, kind: type, where: str) -> Any:
+        if isinstance(value, kind):
+            return value
+        if isinstance(value, (list, np.ndarray)):
+            array = np.asarray(value, _OBJECT)
+            if all(isinstance(item, kind) for item in array.flat):
+                return array
+        raise self._error(f"is {value!r:.60}, the queue takes {kind.__name__}", where, f"give {kind.__name__}, or declare another dtype")
+
+    def _asarray(self, value: Any, dtype: np.dtype[Any] | None, where: str) -> Any:
+        if dtype is None and not isinstance(value, (list, tuple)) and not hasattr(value, "__array__"):
+            return value
+        try:
+            return np.asarray(value, dtype)
+        except (ValueError, OverflowError, TypeError) as error:
+            raise self._error(f"cannot become an array: {error}", where, "give an array, or lists of equal length") from error
+
+    def _check_shape(self, shape: tuple[int, ...], where: str) -> None:
+        wanted = self.shape
+        if wanted is None or shape == wanted:
+            return
+        if len(shape) != len(wanted) or any(want is not None and got != want for got, want in zip(shape, wanted, strict=True)):
+            raise self._error(
+                f"has shape {list(shape)}, the queue takes {list(wanted)}", where, "reshape or crop it before, or declare another shape"
+            )
+
+    def _error(self, what: str, where: str, fix: str) -> SpecError:
+        return SpecError(f"{self.path or 'the element'} {what}", where=where, fix=fix)
+
+
+class Priority(Component):
+    """The first component of a PriorityQueue: any integer that fits int64."""
+
+    __slots__ = ()
+
+    def __init__(self, path: str = "the priority, component 0,") -> None:
+        super().__init__(path, np.int64, ())
+
+    def fit(self, value: Any, where: str) -> Any:
+        """Return it as np.int64, or raise SpecError."""
+        if isinstance(value, np.ndarray) and value.ndim == 0:
+            value = value[()]
+        if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and -(2**63) <= value < 2**63:
+            return np.int64(value)
+        raise self._error(f"is {value!r:.60}, the queue takes an int64", where, "give a whole number; the lowest comes first")
+
+    def rows(self, values: Any, where: str) -> list[Any]:
+        """Return all priorities, or raise SpecError."""
+        if isinstance(values, (str, bytes, dict)) or not hasattr(values, "__len__") or np.ndim(values) != 1:
+            raise self._error(f"is {values!r:.60}, which has no dimension 0", where, "give one priority for each element")
+        return [self.fit(value, where) for value in values]
 
 
 class Components:
-    """Checks elements, slices and stacks them."""
+    """What the elements of a queue look like.
 
-    def entry(self, element: Any) -> Any:
-        """Make the entry of an element."""
+    Args:
+        parts: the components in order.
+        names: their names, when elements are dicts; else one component is an array, and several are a tuple.
+    """
+
+    def __init__(self, parts: Sequence[Component], names: tuple[str, ...] | None) -> None:
+        self.parts, self.names = tuple(parts), names
+
+    def entry(self, element: Any, where: str) -> Any:
+        """Check an element and bring it into its form: arrays and NumPy scalars, dict entries in the declared order.
+
+        Raises:
+            SpecError: it has other components, or one of another dtype or shape.
+        """
+        values = self._values(element, where)
+        return self._join([part.fit(value, where) for part, value in zip(self.parts, values, strict=True)])
+
+    def entries(self, elements: Any, where: str) -> list[Any]:
+        """Do the same with every slice of `elements` along dimension 0.
+
+        Raises:
+            SpecError: as for `entry`, or the first dimensions are not equal.
+        """
+        values = self._values(elements, where)
+        columns = [part.rows(value, where) for part, value in zip(self.parts, values, strict=True)]
+        if any(len(column) != len(columns[0]) for column in columns):
+            told = ", ".join(f"{part.path} has {len(column)}" for part, column in zip(self.parts, columns, strict=True))
+            raise SpecError(f"the first dimensions are not equal: {told}", where=where, fix="give as many slices of every component")
+        return [self._join(row) for row in zip(*columns, strict=True)]
+
+    def _values(self, element: Any, where: str) -> Sequence[Any]:
+        if self.names is not None:
+            if not isinstance(element, dict) or element.keys() != set(self.names):
+                got = f"a dict with {list(element)}" if isinstance(element, dict) else f"a {type(element).__name__}"
+                raise SpecError(
+                    f"the element is {got}, the queue takes dicts with {list(self.names)}", where=where, fix="give exactly these keys"
+                )
+            return [element[name] for name in self.names]
+        if not isinstance(element, tuple) and len(self.parts) == 1 and not isinstance(element, dict):
+            return (element,)
+        if not isinstance(element, tuple) or len(element) != len(self.parts):
+            got = f"a tuple of {len(element)}" if isinstance(element, tuple) else f"a {type(element).__name__}"
+            wanted = "one array" if len(self.parts) == 1 else f"tuples of {len(self.parts)}"
+            raise SpecError(
+                f"the element is {got}, the queue takes {wanted}",
+                where=where,
+                fix="give a tuple with one value for each component; a list is one array, and dicts need names=",
+            )
         return element
 
-    def entries(self, elements: Any) -> list[Any]:
-        """Make the entries of the slices of `elements`."""
-        return list(elements)
+    def _join(self, values: Sequence[Any]) -> Any:
+        if self.names is not None:
+            return dict(zip(self.names, values, strict=True))
+        return values[0] if len(self.parts) == 1 else tuple(values)
 
-    def element(self, entries: list[Any]) -> Any:
-        """Return the only element."""
-        return entries[0]
 
-    def batch(self, entries: list[Any]) -> Any:
-        """Stack."""
-        return np.stack(entries)
+def declare(dtypes: Any, shapes: Any, names: Sequence[str] | None, first: tuple[Component, ...] = ()) -> Components | None:
+    """Read what a queue was told of its elements; None when that was nothing.
+
+    Args:
+        dtypes: one, or a list with one for each component, or None.
+        shapes: one, or a list with one for each component, or None.
+        names: one for each component, `first` included, or None.
+        first: components that come before those.
+
+    Raises:
+        PlanError: they do not fit each other, or are none.
+    """
+    if dtypes is None and shapes is None and names is None:
+        return None
+    kinds = None if dtypes is None else [_dtype(one) for one in (dtypes if isinstance(dtypes, (list, tuple)) else [dtypes])]
+    forms = None if shapes is None else [_shape(one) for one in _shape_list(shapes)]
+    labels = None if names is None else _names(names)
+    numbers = {"dtypes": kinds, "shapes": forms, "names": labels and labels[len(first) :]}
+    counts = {what: len(given) for what, given in numbers.items() if given is not None}
+    count = next(iter(counts.values()))
+    if len(set(counts.values())) > 1 or count == 0 or (labels and len(labels) < len(first)):
+        told = ", ".join(f"{what} has {number}" for what, number in counts.items())
+        raise PlanError(
+            f"dtypes, shapes and names must have one entry for each component: {told}"
+            + (f" besides the first {len(first)}" if first else ""),
+            where="dtypes, shapes, names",
+            fix="give as many of each, or leave one out",
+        )
+    parts = []
+    for number in range(count):
+        place = number + len(first)
+        path = f"component {labels[place]!r}" if labels else f"component {place}" if count + len(first) > 1 else ""
+        parts.append(Component(path, kinds and kinds[number], forms[number] if forms else None))
+    return Components([*first, *parts], labels)
+
+
+def _dtype(given: Any) -> np.dtype[Any] | None:
+    if given is None:
+        return None
+    try:
+        dtype: np.dtype[Any] = np.dtype(given)
+        return dtype
+    except TypeError as error:
+        raise PlanError(f"{given!r} is no dtype", where="dtypes", fix="give a NumPy dtype, such as np.float32 or 'uint8'") from error
+
+
+def _shape_list(shapes: Any) -> list[Any]:
+    if isinstance(shapes, int) or not isinstance(shapes, (list, tuple)):
+        raise PlanError(f"{shapes!r} is no shape", where="shapes", fix="give a tuple of dimensions, or a list of such tuples")
+    return [shapes] if all(one is None or isinstance(one, int) for one in shapes) else list(shapes)
+
+
+def _shape(given: Any) -> tuple[int | None, ...] | None:
+    if given is None:
+        return None
+    if not isinstance(given, (list, tuple)) or any(
+        one is not None and (isinstance(one, bool) or not isinstance(one, int) or one < 0) for one in given
+    ):
+        raise PlanError(f"{given!r} is no shape", where="shapes", fix="give whole numbers, 0 or more; None for a dimension that varies")
+    return tuple(given)
+
+
+def _names(names: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+        raise PlanError(f"names is {names!r}", where="names", fix="give a list of different names, one for each component")
+    return tuple(names)

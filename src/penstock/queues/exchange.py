@@ -1,8 +1,8 @@
 """Two lines of attempts over a store, and who is served next. Pure: no thread, no clock, no lock; the queue's mutex guards it.
 
-An attempt at the head of its line cannot be served, or it would have been; whoever makes its wish possible serves it, and those behind it, in
-order. Nobody who comes later can take what the first in line waits for. As in `stores`, an asynchronous exception between two steps leaves
-everything whole: who hears it calls `serve` again.
+An attempt at the head of its line cannot be served, or it would have been; whoever makes its wish possible serves it, and those behind it,
+in order. Nobody who comes later can take what the first in line waits for. As in `stores`, an asynchronous exception between two steps
+leaves everything whole: who hears it calls `serve` again.
 """
 
 from __future__ import annotations
@@ -30,10 +30,13 @@ class Attempt:
 
     __slots__ = ("bell", "lot", "state")
 
-    def __init__(self) -> None:
-        self.state = WAITING
-        self.bell: Callable[[Any], None] | None = None
-        self.lot: Any = None
+    state: int
+    bell: Callable[[Any], None] | None
+    lot: Any
+
+    def waits(self) -> bool:
+        """Return whether it is undecided."""
+        return self.state == WAITING
 
 
 class Reading(Attempt):
@@ -48,7 +51,7 @@ class Reading(Attempt):
     __slots__ = ("entries", "num_left", "want", "whole")
 
     def __init__(self, want: int, whole: bool) -> None:
-        super().__init__()
+        self.state, self.bell = WAITING, None
         self.want, self.whole = want, whole
         self.entries: list[Any] = []
         self.num_left = 0
@@ -60,7 +63,7 @@ class Writing(Attempt):
     __slots__ = ("entries", "num_done")
 
     def __init__(self, entries: list[Any]) -> None:
-        super().__init__()
+        self.state, self.bell = WAITING, None
         self.entries = entries
         self.num_done = 0
 
@@ -84,15 +87,33 @@ class Exchange:
     def read(self, attempt: Reading) -> None:
         """Line an attempt up, and serve whom it can be served."""
         self.readers.append(attempt)
-        self.serve()
+        if self.closed or len(self.store) > self.margin:
+            self.serve()
 
     def write(self, attempt: Writing) -> None:
         """Line an attempt up, and serve whom it can be served; a closed queue takes nothing more."""
         if self.closed:
             attempt.state = ENDED
             return
+        if not attempt.entries:
+            attempt.state = SERVED
+            return
         self.writers.append(attempt)
-        self.serve()
+        if len(self.store) < self.capacity:
+            self.serve()
+
+    def hand(self, entry: Any) -> None:
+        """Add an entry for which there is room, while somebody waits to read."""
+        attempt = self.readers[0]
+        if attempt.want == 1 and not self.margin:  # then the store is empty
+            attempt.entries = [entry]
+            del self.readers[0]
+            attempt.state = SERVED
+            if attempt.bell is not None:
+                attempt.bell(None)
+        else:
+            self.store.add(entry)
+            self.serve()
 
     def withdraw(self, attempt: Attempt) -> None:
         """Take an attempt out of its line, and give what it had gathered back. Nothing happens to one that is decided."""

@@ -1,7 +1,8 @@
 """What a queue keeps its entries in, and which one comes next. Pure: no thread, no clock.
 
-An asynchronous exception (Ctrl-C) may arrive when a C function returns, when a Python function begins and when a loop goes round, and nowhere
-else. So each step here that changes something ends with the call that does it: an entry is in the store or with the caller, never in neither.
+An asynchronous exception (Ctrl-C) may arrive when a C function returns, when a Python function begins and when a loop goes round, and
+nowhere else. So each step here that changes something ends with the call that does it: an entry is in the store or with the caller, never
+in neither.
 """
 
 from __future__ import annotations

@@ -1,0 +1,185 @@
+"""GeneratorEnqueuer: a generator's items, made ahead by threads or processes."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.enqueuer.given import Given
+from penstock.enqueuer.handing import END, Run
+from penstock.errors import FeedClosed, PlanError
+
+__all__ = ["GeneratorEnqueuer"]
+
+
+_MOST_SENT = 64  # items on their way from all processes: each may hold a descriptor
+
+
+class GeneratorEnqueuer:
+    """Make the items of a generator ahead of the loop, in threads or processes, with the calls of Keras's class of that name.
+
+        enqueuer = ps.GeneratorEnqueuer(batches, use_multiprocessing=True, random_seed=7)
+        enqueuer.start(workers=2)
+        for batch in enqueuer.get():
+            train(batch)
+        enqueuer.stop()
+
+    Threads share one generator, one at a time, and its order is kept. Each process runs a generator of its own; items are taken from the
+    processes in turn, so the same seed and the same workers give the same order. Arrays of processes arrive in shared memory, writable and
+    64-byte aligned; keep them as long as you like. What differs from Keras is listed in `docs/enqueuer.md`. All methods may be called from
+    any thread; several threads may each take a `get()`, and every item goes to one of them.
+
+    Args:
+        generator: a generator or another iterator; or a callable without arguments that returns one, or an iterable: of these each
+            process (or all threads together) makes one of its own. A callable with parameters `worker` and `num_workers` gets both. A
+            process gets a generator object by fork only; a callable or iterable is pickled instead, so it stands at the top of a module.
+        use_multiprocessing: processes instead of threads.
+        wait_time: accepted and not used: nothing polls.
+        random_seed: process i seeds `np.random` and `random` with `random_seed + i`. None: each with a seed of the system, never the same.
+        share: with processes: process i gives items i, i + n, i + 2n, ... of its generator, so that together they give each item once
+            and in order, instead of one full copy each. A callable with `worker` and `num_workers` makes that share itself and saves
+            the rest.
+        thread_safe: `next()` of the iterator may be called by several threads at once: they then work side by side, and without an order.
+        start_method: "forkserver", "spawn" or "fork"; None takes "fork" for a generator object and "forkserver" for all else.
+
+    Raises:
+        PlanError: an argument is not what it should be.
+    """
+
+    def __init__(
+        self,
+        generator: Callable[..., Iterable[Any]] | Iterable[Any],
+        use_multiprocessing: bool = False,
+        wait_time: float = 0.05,
+        random_seed: int | None = None,
+        *,
+        share: bool = False,
+        thread_safe: bool = False,
+        start_method: str | None = None,
+    ) -> None:
+        self._given = Given(generator)
+        self._use_multiprocessing = bool(use_multiprocessing)
+        self._random_seed = None if random_seed is None else _count(random_seed, 0, "random_seed", "GeneratorEnqueuer")
+        self._share = bool(share)
+        self._thread_safe = bool(thread_safe)
+        self._start_method = start_method
+        self._name = f"GeneratorEnqueuer({self._given.name})"
+        self._run: Run | None = None
+        self._finaliser: weakref.finalize[Any, Any] | None = None
+
+    def start(self, workers: int = 1, max_queue_size: int = 10) -> None:
+        """Start the workers and return; they begin at once.
+
+        Args:
+            workers: threads or processes; 0 makes each item in the thread that asks for it.
+            max_queue_size: items that may wait. Each worker has one more in hand.
+
+        Raises:
+            PlanError: it is running, a number is not what it should be, or what was given cannot be sent to a process.
+            SourceError: the generator was read to its end before.
+        """
+        workers = _count(workers, 0, "workers", "start()")
+        max_queue_size = _count(max_queue_size, 1, "max_queue_size", "start()")
+        if self._run is not None:
+            if not self._run.over:
+                raise PlanError(f"{self._name} is running", where="start()", fix="stop() it first, or make another one")
+            self.stop()
+        if workers == 0:
+            self._run = _inline(self._given)
+        elif self._use_multiprocessing:
+            self._run = self._processes(workers, max_queue_size)
+        else:
+            self._run = _threads(self._given, workers, max_queue_size, self._name, self._thread_safe)
+        self._finaliser = weakref.finalize(self, self._run.abandon)
+
+    def is_running(self) -> bool:
+        """Return whether it was started and more may come: until `stop()`, the end of all generators, or an error."""
+        return self._run is not None and not self._run.over
+
+    def get(self) -> Iterator[Any]:
+        """Give the items, but no None; block while none is ready.
+
+        Yields:
+            What the generator yields. The end comes when all generators are at theirs, and after `stop()`.
+
+        Raises:
+            FeedClosed: it was not started, was stopped before, or has failed before.
+            WorkerDied: a process was killed or crashed; the signal is named.
+            SpecError: an item of a process cannot be pickled.
+            BaseException: what the generator raised, once, behind the items before it, with the worker's traceback.
+        """
+        run = self._run
+        if run is None:
+            raise FeedClosed(f"{self._name} is not running", where="get()", fix="call start() first")
+        while True:
+            holder = [run.take()]  # not in a name, which would keep an item until the next one is there
+            if holder[0] is END:
+                return
+            yield holder.pop()
+
+    def stop(self, timeout: float | None = None) -> None:
+        """End all workers and drop what waits; nothing happens when it was not started or is stopped.
+
+        Args:
+            timeout: seconds for the workers to finish what they are at. Processes are killed then; None gives them 2 s. Threads cannot be
+                killed; None waits 30 s for them.
+
+        Raises:
+            PlanError: `timeout` is no time.
+            StillRunning: a thread did not stop; it is named, and ends when the generator returns.
+        """
+        number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+        if timeout is not None and not (number and timeout >= 0):
+            raise PlanError(f"timeout={timeout!r} is not a time", where="stop()", fix="give seconds, 0 or more, or None")
+        run, self._run = self._run, None
+        if run is None:
+            return
+        if self._finaliser is not None:
+            self._finaliser.detach()
+        run.stop(timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.stop()
+
+    def _processes(self, workers: int, max_queue_size: int) -> Run:
+        from penstock.enqueuer.in_processes import Processes
+        from penstock.enqueuer.serving import Duty
+
+        self._given.check_fresh()
+        method = self._start_method or ("fork" if self._given.is_iterator else "forkserver")
+        duties = [
+            Duty(
+                given=self._given,
+                worker=index,
+                num_workers=workers,
+                seed=None if self._random_seed is None else self._random_seed + index,
+                share=self._share,
+                credit=max(1, min(max_queue_size, _MOST_SENT) // (2 * workers)),
+                where=f"worker {index} of {self._name}",
+            )
+            for index in range(workers)
+        ]
+        return Processes(duties, method, max_queue_size, self._name)
+
+
+def _inline(given: Given) -> Run:
+    from penstock.enqueuer.in_threads import Inline
+
+    return Inline(given)
+
+
+def _threads(given: Given, workers: int, max_queue_size: int, name: str, thread_safe: bool) -> Run:
+    from penstock.enqueuer.in_threads import Threads
+
+    return Threads(given, workers, max_queue_size, name, thread_safe)
+
+
+def _count(value: Any, least: int, name: str, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise PlanError(f"{name}={value!r} is not a whole number >= {least}", where=where, fix=f"give {name} a whole number >= {least}")
+    return value

@@ -1,0 +1,177 @@
+"""Elements as users write them: a tuple has components, a dict has named ones, anything else, a list too, is one array-like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock._contracts.element import ArraySpec, sizes_of, spec_of
+from penstock.errors import SpecError
+
+__all__ = ["batch_of", "pad", "slices_of", "stack"]
+
+Stacker = Callable[[Sequence[Any], str], Any]
+"""Makes one array of the values of a component, whose name in words is the second argument."""
+
+_OBJECT = np.dtype(object)
+
+
+def slices_of(elements: Any, where: str) -> list[Any]:
+    """Return the slices of a tree along dimension 0 of its leaves: views of arrays, the items of lists.
+
+    Raises:
+        SpecError: a leaf has no dimension 0, or another length than the others.
+    """
+    leaves = list(_leaves(elements, ""))
+    lengths = {path: _length(leaf, path, where) for path, leaf in leaves}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{path} has {length}" for path, length in lengths.items())
+        raise SpecError(f"the first dimensions are not equal: {told}", where=where, fix="give as many slices of every component")
+    if not lengths:
+        raise SpecError("there is no component to slice", where=where, fix="give arrays, or tuples or dicts of them")
+    return [_slice(elements, number) for number in range(next(iter(lengths.values())))]
+
+
+def batch_of(entries: Sequence[Any], stacker: Stacker, where: str) -> Any:
+    """Stack elements of one structure, component by component.
+
+    Raises:
+        SpecError: the elements differ in structure, or their leaves in shape or dtype.
+    """
+    first = entries[0]
+    if isinstance(first, dict):
+        _same(all(isinstance(entry, dict) and entry.keys() == first.keys() for entry in entries), entries, where)
+        return {key: batch_of([entry[key] for entry in entries], stacker, f"{where}, component {key!r}") for key in first}
+    if isinstance(first, tuple):
+        _same(all(isinstance(entry, tuple) and len(entry) == len(first) for entry in entries), entries, where)
+        columns = (batch_of(column, stacker, f"{where}, component {number}") for number, column in enumerate(zip(*entries, strict=True)))
+        return tuple(columns) if type(first) is tuple else type(first)(*columns)
+    _same(not any(isinstance(entry, (dict, tuple)) for entry in entries), entries, where)
+    return stacker(entries, where)
+
+
+def stack(values: Sequence[Any], where: str) -> Any:
+    """Stack leaves of one shape and dtype.
+
+    Raises:
+        SpecError: they differ.
+    """
+    values, specs = _read(values, where)
+    if any(spec != specs[0] for spec in specs):
+        other = next(spec for spec in specs if spec != specs[0])
+        raise SpecError(
+            f"elements of {specs[0]} and {other} cannot be stacked to one batch",
+            where=where,
+            fix="give them one shape and dtype before enqueue, use a PaddingFIFOQueue, or take them one by one; nothing was taken",
+        )
+    if specs[0].dtype == _OBJECT:
+        return _fill(values, sizes_of(specs[0]))
+    return np.stack(values) if specs[0].shape else np.array(values, specs[0].dtype)
+
+
+def pad(values: Sequence[Any], where: str) -> Any:
+    """Stack leaves of one rank and dtype; what is shorter than the longest of a dimension is filled with zeros or empty texts at the end.
+
+    Raises:
+        SpecError: they differ in rank or dtype.
+    """
+    values, specs = _read(values, where)
+    if any(len(spec.shape) != len(specs[0].shape) or spec.dtype != specs[0].dtype for spec in specs):
+        other = next(spec for spec in specs if len(spec.shape) != len(specs[0].shape) or spec.dtype != specs[0].dtype)
+        raise SpecError(
+            f"elements of {specs[0]} and {other} cannot be padded to one batch",
+            where=where,
+            fix="give them one number of dimensions and one dtype before enqueue, or take them one by one; nothing was taken",
+        )
+    shape = tuple(max(lengths) for lengths in zip(*(spec.shape for spec in specs), strict=True))
+    if specs[0].dtype == _OBJECT:
+        return _fill(values, shape)
+    if not shape:
+        return np.array(values, specs[0].dtype)
+    padded = np.zeros((len(values), *shape), specs[0].dtype)
+    for row, (value, spec) in enumerate(zip(values, specs, strict=True)):
+        padded[row][tuple(slice(length) for length in spec.shape)] = value
+    return padded
+
+
+def _fill(values: Sequence[Any], shape: tuple[int, ...]) -> Any:
+    """Make an array of objects; where an element is too short stands an empty str or bytes, like the others, or None."""
+    filled = np.full((len(values), *shape), _empty(values), _OBJECT)
+    for row, value in enumerate(values):
+        if shape:
+            filled[row][tuple(slice(length) for length in value.shape)] = value
+        else:
+            filled[row] = value
+    return filled
+
+
+def _empty(values: Sequence[Any]) -> Any:
+    for value in values:
+        for item in value.flat if isinstance(value, np.ndarray) else (value,):
+            return type(item)() if isinstance(item, (str, bytes)) else None
+    return None
+
+
+def _read(values: Sequence[Any], where: str) -> tuple[list[Any], list[ArraySpec]]:
+    arrays = [_array(value, where) for value in values]
+    return arrays, [spec_of(value) for value in arrays]
+
+
+def _array(value: Any, where: str) -> Any:
+    if isinstance(value, (np.ndarray, np.generic)) or not (isinstance(value, list) or hasattr(value, "__array__")):
+        return value
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise SpecError(
+            f"a list cannot become an array: {error}", where=where, fix="make its rows equally long, or an array of objects"
+        ) from error
+
+
+def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from _leaves(value, f"{path}[{key!r}]")
+    elif isinstance(tree, tuple):
+        for number, value in enumerate(tree):
+            yield from _leaves(value, f"{path}[{number}]")
+    else:
+        yield path, tree
+
+
+def _length(leaf: Any, path: str, where: str) -> int:
+    sliceable = leaf.ndim > 0 if isinstance(leaf, np.ndarray) else hasattr(leaf, "__len__") and hasattr(leaf, "__getitem__")
+    if sliceable and not isinstance(leaf, (str, bytes)):
+        return len(leaf)
+    raise SpecError(
+        f"{path or 'the element'} is a {type(leaf).__name__}, which has no dimension 0",
+        where=where,
+        fix="give arrays or lists, one slice for each element; enqueue adds a single element",
+    )
+
+
+def _slice(tree: Any, number: int) -> Any:
+    if isinstance(tree, dict):
+        return {key: _slice(value, number) for key, value in tree.items()}
+    if isinstance(tree, tuple):
+        parts = [_slice(value, number) for value in tree]
+        return tuple(parts) if type(tree) is tuple else type(tree)(*parts)
+    return tree[number]
+
+
+def _same(same: bool, entries: Sequence[Any], where: str) -> None:
+    if not same:
+        forms = sorted({_form(entry) for entry in entries})
+        raise SpecError(
+            f"elements of different structure cannot be stacked to one batch: {'; '.join(forms)}",
+            where=where,
+            fix="give all elements the same components, or take them one by one; nothing was taken",
+        )
+
+
+def _form(entry: Any) -> str:
+    if isinstance(entry, dict):
+        return f"dict with {sorted(map(repr, entry))}"
+    return f"tuple of {len(entry)}" if isinstance(entry, tuple) else f"one {type(entry).__name__}"

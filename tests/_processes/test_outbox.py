@@ -1,0 +1,215 @@
+"""What children write into shared memory is what the parent reads. The two ends are in one process here; `test_inbox` has two."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock._processes.inbox import Inbox
+from penstock._processes.outbox import Outbox, Parcelled, aligned, has_shared_memory
+from penstock._processes.pipe import Pipe
+from penstock.errors import SpecError
+
+needs_memory_files = pytest.mark.skipif(not has_shared_memory(), reason="no anonymous memory files here")
+
+
+class Both:
+    """An outbox and an inbox with the pipe between them."""
+
+    def __init__(self, *, shared: bool | None = None, max_leased: int = 100) -> None:
+        self.pipe, self.other = (Pipe(end) for end in socket.socketpair())
+        self.outbox = Outbox(self.pipe, shared=shared)
+        self.inbox = Inbox(max_leased)
+        self.last: Any = None
+
+    def through(self, value: object) -> Any:
+        self.outbox.send(value)
+        self.last = self.other.receive()
+        return self.inbox.open(self.last, self.other.take_fd)
+
+    def give_back(self) -> list[int]:
+        numbers = self.inbox.take_returned()
+        self.outbox.given_back(numbers)
+        return numbers
+
+    def close(self) -> None:
+        self.pipe.close()
+        self.other.close()
+        del self.outbox, self.inbox  # pytest holds this object until the audit has looked
+
+
+@pytest.fixture(params=[pytest.param(True, marks=needs_memory_files), False], ids=["memory file", "pipe"])
+def both(request: pytest.FixtureRequest) -> Iterator[Both]:
+    made = Both(shared=request.param)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def mapped() -> Iterator[Both]:
+    if not has_shared_memory():
+        pytest.skip("no anonymous memory files here")
+    made = Both(shared=True, max_leased=3)
+    yield made
+    made.close()
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, dict):
+        return isinstance(b, dict) and list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, np.ndarray):
+        return isinstance(b, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape and a.tolist() == b.tolist()
+    return bool(a == b)
+
+
+def test_trees_of_arrays_of_any_dtype_layout_and_size_arrive_bit_by_bit(both: Both) -> None:
+    big = np.random.default_rng(1).random((100, 50))
+    for value in (
+        {"x": big.astype(np.float32), "y": [np.arange(3), (np.float64(2.5), "text", None)]},
+        (big.T, big[::2, ::3], np.asfortranarray(big)),
+        [np.zeros((0, 4)), np.array(7), np.array([True, False] * 4000)],
+        {"strings": np.array(["a", "bc"] * 2000), "objects": np.array([None, "x", 3], object), "big endian": big.astype(">f4")},
+        {"times": np.array(["2026-01-01"] * 900, "M8[D]"), "complex": big.astype(complex)},
+        bytes(10_000),
+        "x" * 10_000,
+        bytearray(5000),
+    ):
+        found = both.through(value)
+        assert same(value, found)
+        del found
+        both.give_back()
+
+
+def test_arrays_are_writable_as_the_originals_were(both: Both) -> None:
+    fixed = np.arange(1000.0)
+    fixed.flags.writeable = False
+    found = both.through({"free": np.arange(1000.0), "fixed": fixed})
+    found["free"][3] = 7
+    assert found["free"][3] == 7
+    assert not found["fixed"].flags.writeable
+
+
+def test_an_array_that_is_changed_after_sending_arrives_as_it_was(both: Both) -> None:
+    array = np.zeros(5000)
+    both.outbox.send(array)
+    array[:] = 1
+    assert not both.inbox.open(both.other.receive(), both.other.take_fd).any()
+
+
+def test_what_cannot_be_pickled_is_an_error_with_place_and_type_and_the_next_goes_through(both: Both) -> None:
+    with pytest.raises(SpecError) as caught:
+        both.outbox.send({"x": np.zeros(10_000), "f": lambda: 0})
+    assert caught.value.what.startswith("a value of type function cannot be sent to another process (at ['f'])")
+    assert same(both.through(np.ones(10_000)), np.ones(10_000))
+
+
+def test_arrays_lie_in_the_memory_of_the_slot_aligned_and_the_message_is_small(mapped: Both) -> None:
+    value = {"x": np.zeros((32, 224, 224), np.float32), "y": np.zeros(7, np.int8), "z": np.zeros(9)}
+    mapped.outbox.send(value)
+    message = mapped.other.receive()
+    assert isinstance(message, Parcelled)
+    assert message.new_bytes >= sum(array.nbytes for array in value.values())
+    import pickle
+
+    assert len(pickle.dumps(message)) < 4096
+    found = mapped.inbox.open(message, mapped.other.take_fd)
+    assert all(array.ctypes.data % 64 == 0 for array in found.values())
+    with open("/proc/self/maps") as maps:
+        spans = [[int(part, 16) for part in line.split()[0].split("-")] for line in maps if "memfd:penstock" in line]
+    for array in found.values():
+        assert any(begin <= array.ctypes.data < end for begin, end in spans)
+
+
+def test_a_slot_is_used_again_when_the_last_view_is_gone_and_not_before(mapped: Both) -> None:
+    found = mapped.through(np.zeros(10_000))
+    part = found[5:8]
+    first = mapped.last.slot
+    del found
+    gc.collect()
+    assert mapped.give_back() == []
+    second = mapped.through(np.ones(10_000))
+    assert mapped.last.slot != first
+    assert part.tolist() == [0, 0, 0]
+    del part
+    gc.collect()
+    assert mapped.give_back() == [first]
+    third = mapped.through(np.full(10_000, 2.0))
+    assert (mapped.last.slot, mapped.last.new_bytes) == (first, 0)
+    assert second.sum() == 10_000
+    assert third.sum() == 20_000
+
+
+def test_a_slot_that_is_too_small_is_replaced_by_a_larger_one(mapped: Both) -> None:
+    sizes = []
+    for num in (1000, 10_000, 100_000, 1_000_000):
+        found = mapped.through(np.arange(num))
+        assert found[-1] == num - 1
+        sizes.append(mapped.last.new_bytes)
+        if num > 1000:
+            assert mapped.last.dropped == (mapped.last.slot - 1,)
+        del found
+        mapped.give_back()
+    assert sizes == sorted(sizes)
+    small = mapped.through(np.arange(1000))
+    assert mapped.last.new_bytes == 0
+    assert small[-1] == 999
+
+
+def test_sizes_that_vary_a_little_share_a_slot(mapped: Both) -> None:
+    for num in (100_000, 100_500, 99_000, 101_000):
+        mapped.through(np.zeros(num, np.int8))
+        mapped.give_back()
+    assert mapped.last.slot == 0
+
+
+def test_a_consumer_that_keeps_everything_costs_bytes_and_neither_slots_nor_descriptors(mapped: Both) -> None:
+    kept = []
+    for number in range(50):
+        kept.append(mapped.through(np.full(10_000, number)))
+        mapped.give_back()
+    # Three leased ones, and the one through which the copies go.
+    with open("/proc/self/maps") as maps:
+        mappings = sum("memfd:penstock" in line for line in maps)
+    assert mappings == 2 * 4  # of both ends
+    for number, array in enumerate(kept):
+        assert array[0] == array[-1] == number
+        assert array.ctypes.data % 64 == 0
+
+
+def test_memory_that_is_not_there_is_an_error_and_not_a_signal(mapped: Both) -> None:
+    import resource
+
+    # The limit on files stands for a full memory: the system says no at the same place.
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            mapped.outbox.send(np.zeros(1 << 21, np.uint8))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "bytes of shared memory for a batch" in caught.value.__notes__[0]
+    assert mapped.through(np.ones(5000)).sum() == 5000
+
+
+def test_the_memory_of_a_slot_can_be_made_neither_smaller_nor_larger(mapped: Both) -> None:
+    mapped.outbox.send(np.zeros(10_000))
+    message = mapped.other.receive()
+    descriptor = mapped.other.take_fd()
+    for size in (0, 1 << 30):
+        with pytest.raises(PermissionError):
+            os.ftruncate(descriptor, size)
+    mmap.mmap(descriptor, message.new_bytes).close()
+    os.close(descriptor)
+
+
+def test_alignment_is_to_64_bytes() -> None:
+    assert [aligned(size) for size in (0, 1, 64, 65)] == [0, 64, 64, 128]

@@ -1,0 +1,323 @@
+"""The calls of Keras's GeneratorEnqueuer, for no worker, threads and processes alike: FAULTS B7, B8, B24, B28, B30, C25."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from enqueuer import feeding
+
+import penstock as ps
+from penstock.errors import FeedClosed, PlanError, SourceError, StopRaised
+
+pytestmark = pytest.mark.usefixtures("fork_server")
+
+Make = Callable[..., ps.GeneratorEnqueuer]
+
+WAYS: dict[str, tuple[int, dict[str, Any]]] = {
+    "inline": (0, {}),
+    "one thread": (1, {}),
+    "three threads": (3, {}),
+    "one process": (1, {"use_multiprocessing": True}),
+    "two processes": (2, {"use_multiprocessing": True, "share": True}),
+    "two forked processes": (2, {"use_multiprocessing": True, "share": True, "start_method": "fork"}),
+}
+PARALLEL = [way for way in WAYS if way != "inline"]
+PROCESSES = [way for way in WAYS if "process" in way]
+
+
+@pytest.fixture
+def make(request: pytest.FixtureRequest) -> Iterator[Make]:
+    """Start an enqueuer one of these ways; stop it after the test."""
+    made: list[ps.GeneratorEnqueuer] = []
+
+    def started(way: str, generator: Any, max_queue_size: int = 10, **options: Any) -> ps.GeneratorEnqueuer:
+        workers, more = WAYS[way]
+        enqueuer = ps.GeneratorEnqueuer(generator, **{**more, **options})
+        made.append(enqueuer)
+        enqueuer.start(workers, max_queue_size)
+        return enqueuer
+
+    yield started
+    for enqueuer in made:
+        enqueuer.stop()
+    made.clear()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_item_comes_once_and_in_order_and_then_the_end(way: str, make: Make) -> None:
+    enqueuer = make(way, feeding.twenty)
+    items = enqueuer.get()
+    assert list(items) == list(range(20))
+    for _ in range(3):
+        assert next(items, "end") == "end"
+    assert list(enqueuer.get()) == []
+    assert not enqueuer.is_running()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_generator_object_is_read_too(way: str, make: Make) -> None:
+    assert list(make(way, feeding.twenty(), start_method=None).get()) == list(range(20))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_arrays_arrive_as_they_were_and_can_be_written(way: str, make: Make) -> None:
+    kept = list(make(way, feeding.batches).get())
+    assert [batch["name"] for batch in kept] == [f"batch {number}" for number in range(6)]
+    for number, batch in enumerate(kept):
+        assert (batch["image"].shape, batch["image"].dtype) == ((8, 32, 32, 3), np.float32)
+        assert (batch["image"] == number).all()
+        assert (batch["label"] == number).all()
+        batch["image"] += 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_batches_of_many_sizes_are_never_written_again_while_they_are_kept(way: str, make: Make) -> None:
+    held: list[Any] = []
+    for number, array in enumerate(make(way, feeding.sized, max_queue_size=3).get()):
+        held = [*held[-2:], (number, array)]
+        for earlier, other in held:
+            assert set(np.unique(other)) == {earlier}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_none_is_left_out(way: str, make: Make) -> None:
+    assert list(make(way, feeding.some_none).get()) == [0, 2, 3, 5, 6, 8, 9, 11]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_generator_without_items_is_at_its_end_at_once(way: str, make: Make) -> None:
+    assert list(make(way, feeding.nothing).get()) == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_error_comes_as_itself_behind_the_items_before_it_once_and_never_as_an_end(way: str, make: Make) -> None:
+    enqueuer = make(way, feeding.bad_at_five)
+    got = []
+    with pytest.raises(LookupError, match="no sixth") as caught:
+        feeding.take(enqueuer, got)
+    assert got == list(range(5))
+    assert any("bad_at_five" in str(entry.path) + entry.name for entry in caught.traceback) or "bad_at_five" in caught.value.__notes__[0]
+    assert not enqueuer.is_running()
+    if way != "inline":
+        with pytest.raises(FeedClosed) as closed:
+            next(enqueuer.get())
+        assert closed.value.what == "its workers have failed; the error was raised before"
+    enqueuer.stop()
+
+
+def run(way: str, generator: Any) -> None:
+    workers, options = WAYS[way]
+    with ps.GeneratorEnqueuer(generator, **options) as enqueuer:
+        enqueuer.start(workers)
+        list(enqueuer.get())
+
+
+@pytest.mark.parametrize("way", PARALLEL)
+@pytest.mark.parametrize("generator", [feeding.leaves, feeding.stops_oddly])
+def test_an_exception_that_would_pass_for_an_end_is_an_error(way: str, generator: Any, make: Make) -> None:
+    with pytest.raises(StopRaised):
+        list(make(way, generator).get())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_error_in_the_making_of_the_generator_is_raised(way: str) -> None:
+    with pytest.raises(FileNotFoundError, match="no list"):
+        run(way, feeding.fails_in_the_making)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_callable_that_returns_no_iterable_is_an_error(way: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        run(way, feeding.not_iterable)
+    assert caught.value.what == "not_iterable returned a int, not an iterable"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_stop_before_start_and_twice_does_nothing_and_get_says_that_it_does_not_run(way: str) -> None:
+    workers, options = WAYS[way]
+    enqueuer = ps.GeneratorEnqueuer(feeding.endless, **options)
+    enqueuer.stop()
+    assert not enqueuer.is_running()
+    for _ in range(2):
+        with pytest.raises(FeedClosed) as caught:
+            next(enqueuer.get())
+        assert caught.value.what == "GeneratorEnqueuer(endless) is not running"
+        enqueuer.start(workers)
+        assert enqueuer.is_running()
+        items = enqueuer.get()
+        assert next(items) == 0
+        enqueuer.stop()
+        assert not enqueuer.is_running()
+        assert list(items) == []  # a loop that is running when somebody stops it is at its end
+        enqueuer.stop()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_start_makes_a_new_generator(way: str) -> None:
+    workers, options = WAYS[way]
+    enqueuer = ps.GeneratorEnqueuer(feeding.twenty, **options)
+    for _ in range(2):
+        enqueuer.start(workers)
+        assert list(enqueuer.get()) == list(range(20))
+    enqueuer.stop()
+
+
+@pytest.mark.parametrize("way", ["inline", "one thread", "three threads"])
+@pytest.mark.parametrize("kind", ["generator", "iterator", "function"])
+def test_a_second_epoch_of_what_can_be_read_once_is_an_error_and_not_an_empty_epoch(way: str, kind: str) -> None:
+    used: Any = {"generator": feeding.twenty(), "iterator": iter(range(20)), "function": None}[kind]
+    once = iter(range(20))
+    enqueuer = ps.GeneratorEnqueuer(used if used is not None else lambda: once, **WAYS[way][1])
+    enqueuer.start(WAYS[way][0])
+    assert len(list(enqueuer.get())) == 20
+    enqueuer.stop()
+    with pytest.raises(SourceError) as caught:
+        enqueuer.start(WAYS[way][0])
+    assert caught.value.what.endswith("is at its end and can be read only once")
+    assert not enqueuer.is_running()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_generator_that_was_read_before_is_an_error(way: str) -> None:
+    generator = feeding.twenty()
+    list(generator)
+    workers, options = WAYS[way]
+    with pytest.raises(SourceError):
+        ps.GeneratorEnqueuer(generator, **{**options, "start_method": None}).start(workers)
+
+
+@pytest.mark.parametrize("way", ["one thread", "three threads"])
+def test_what_is_made_ahead_is_bounded(way: str, make: Make) -> None:
+    made = [0]
+    enough = threading.Event()
+
+    def counting() -> Iterator[int]:
+        while True:
+            made[0] += 1
+            if made[0] == 6:
+                enough.set()
+            yield made[0]
+
+    enqueuer = make(way, counting, max_queue_size=5)
+    assert enough.wait(60)
+    enqueuer.stop()
+    assert made[0] <= 5 + WAYS[way][0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_four_threads_each_with_a_get_share_the_items(way: str, make: Make) -> None:
+    enqueuer = make(way, feeding.twenty, max_queue_size=2)
+    got: list[int] = []
+    threads = [threading.Thread(target=lambda: got.extend(enqueuer.get())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(got) == list(range(20))
+
+
+@pytest.mark.parametrize("way", PARALLEL)
+def test_stop_from_another_thread_ends_a_loop_that_waits(way: str, make: Make) -> None:
+    inside = threading.Event()
+    got: list[int] = []
+    enqueuer = make(way, feeding.stuck_at_three if way in PROCESSES else three_then(inside))
+
+    def loop() -> None:
+        for item in enqueuer.get():
+            got.append(item)
+            if len(got) == 3:
+                reached.set()
+
+    reached = threading.Event()
+    thread = threading.Thread(target=loop)
+    thread.start()
+    assert reached.wait(60)
+    inside.set()
+    enqueuer.stop(0.5)
+    thread.join()
+    assert got == [0, 1, 2]
+
+
+def three_then(leave: threading.Event) -> Any:
+    def generator() -> Iterator[int]:
+        yield from range(3)
+        leave.wait()
+
+    return generator
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_enqueuer_that_is_dropped_ends_its_workers(way: str) -> None:
+    # The audit looks for threads and processes.
+    workers, options = WAYS[way]
+    enqueuer = ps.GeneratorEnqueuer(feeding.endless, **options)
+    enqueuer.start(workers)
+    assert next(enqueuer.get()) == 0
+    del enqueuer
+    gc.collect()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_block_stops_it_also_when_the_loop_fails(way: str) -> None:
+    workers, options = WAYS[way]
+    enqueuer = ps.GeneratorEnqueuer(feeding.endless, **options)
+
+    def loop() -> None:
+        with enqueuer:
+            enqueuer.start(workers)
+            for item in enqueuer.get():
+                1 // (item - 3)
+
+    with pytest.raises(ZeroDivisionError):
+        loop()
+    assert not enqueuer.is_running()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_start_while_it_runs_is_an_error(way: str, make: Make) -> None:
+    enqueuer = make(way, feeding.twenty)
+    with pytest.raises(PlanError) as caught:
+        enqueuer.start()
+    assert caught.value.what == "GeneratorEnqueuer(twenty) is running"
+    assert list(enqueuer.get()) == list(range(20))
+
+
+def test_the_arguments_of_keras_by_position_and_wait_time_is_accepted() -> None:
+    enqueuer = ps.GeneratorEnqueuer(feeding.twenty(), False, 0.01, 3)
+    enqueuer.start(2, 4)
+    assert list(enqueuer.get()) == list(range(20))
+    enqueuer.stop(timeout=5)
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        (lambda: ps.GeneratorEnqueuer(7), "'int' is neither a generator nor a function that makes one"),
+        (lambda: ps.GeneratorEnqueuer(feeding.twenty, random_seed=-1), "random_seed=-1 is not a whole number >= 0"),
+        (lambda: ps.GeneratorEnqueuer(feeding.twenty).start(-1), "workers=-1 is not a whole number >= 0"),
+        (lambda: ps.GeneratorEnqueuer(feeding.twenty).start(True), "workers=True is not a whole number >= 0"),
+        (lambda: ps.GeneratorEnqueuer(feeding.twenty).start(1, 0), "max_queue_size=0 is not a whole number >= 1"),
+        (lambda: ps.GeneratorEnqueuer(feeding.twenty).stop("soon"), "timeout='soon' is not a time"),
+        (lambda: ps.GeneratorEnqueuer(feeding.twenty).stop(-1), "timeout=-1 is not a time"),
+        (
+            lambda: ps.GeneratorEnqueuer(feeding.twenty, True, start_method="thread").start(),
+            "method='thread' is no way to start a process here",
+        ),
+    ],
+)
+def test_a_wrong_argument_is_an_error_with_its_value(call: Callable[[], Any], what: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        call()
+    assert caught.value.what == what
+
+
+def test_no_worker_means_the_thread_that_asks(make: Make) -> None:
+    enqueuer = make("inline", lambda: iter([threading.get_ident()]))
+    assert list(enqueuer.get()) == [threading.get_ident()]
+    assert next(make("one process", feeding.pids).get()) != os.getpid()

@@ -1,0 +1,325 @@
+"""Workers as real processes: order, shares, seeds, deaths, ends. FAULTS A20, A21, B25, B28, B30."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from enqueuer import feeding
+
+import penstock as ps
+from penstock.errors import PlanError, SpecError, WorkerDied
+
+pytestmark = pytest.mark.usefixtures("fork_server")
+
+METHODS = ["forkserver", "fork"]
+
+
+def started(generator: Any, workers: int = 2, max_queue_size: int = 10, **options: Any) -> ps.GeneratorEnqueuer:
+    enqueuer = ps.GeneratorEnqueuer(generator, True, **options)
+    enqueuer.start(workers, max_queue_size)
+    return enqueuer
+
+
+def all_of(generator: Any, workers: int = 2, **options: Any) -> list[Any]:
+    with started(generator, workers, **options) as enqueuer:
+        return list(enqueuer.get())
+
+
+def test_without_share_each_process_gives_a_copy_and_they_take_turns() -> None:
+    assert all_of(feeding.twenty, 3) == [number for number in range(20) for _ in range(3)]
+    assert all_of(feeding.twenty(), 2) == [number for number in range(20) for _ in range(2)]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7, 25])
+def test_with_share_each_item_comes_once_and_in_order(workers: int) -> None:
+    assert all_of(feeding.twenty, workers, share=True, start_method="fork") == list(range(20))
+
+
+def test_a_callable_that_takes_worker_and_num_workers_makes_its_share_itself() -> None:
+    for share in (True, False):
+        assert all_of(feeding.own_share, 4, share=share) == [(number, number % 4) for number in range(21)]
+
+
+def test_none_keeps_its_place_in_a_share() -> None:
+    assert all_of(feeding.some_none, 3, share=True) == [0, 2, 3, 5, 6, 8, 9, 11]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_worker_has_its_own_seed_and_a_run_with_the_same_seeds_is_the_same(method: str) -> None:
+    first = all_of(feeding.noise, 3, random_seed=5, start_method=method)
+    assert first == all_of(feeding.noise, 3, random_seed=5, start_method=method)
+    assert len(set(first)) == len(first)
+    state = np.random.RandomState(6)
+    assert first[1::3][0][0] == state.randint(10**9)  # worker 1 draws as np.random.seed(5 + 1) does
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_without_a_seed_no_two_workers_draw_the_same(method: str) -> None:
+    # The classic trap: forked copies of one np.random.
+    drawn = all_of(feeding.noise, 3, start_method=method)
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_an_iterable_that_can_be_pickled_reaches_a_process() -> None:
+    assert all_of(feeding.Lines("a", "b", "c"), 2, share=True) == ["a", "b", "c"]
+
+
+def test_a_function_that_cannot_be_pickled_is_an_error_that_names_it_and_fork_takes_it() -> None:
+    with pytest.raises(PlanError) as caught:
+        started(lambda: iter([1, 2]))
+    assert "a value of type function cannot be sent to another process (at [0].given.thing)" in caught.value.what
+    assert "only fork takes other objects along" in caught.value.fix
+    assert all_of(lambda: iter([1, 2]), 1, start_method="fork") == [1, 2]
+
+
+def test_a_generator_object_beside_other_threads_warns_and_works() -> None:
+    leave = threading.Event()
+    thread = threading.Thread(target=leave.wait, name="a bystander")
+    thread.start()
+    enqueuer = ps.GeneratorEnqueuer(feeding.twenty(), True)
+    try:
+        with pytest.warns(RuntimeWarning, match="is forked while other threads run .a bystander."):
+            enqueuer.start(1)
+        assert list(enqueuer.get()) == list(range(20))
+    finally:
+        enqueuer.stop()
+        leave.set()
+        thread.join()
+
+
+def test_a_generator_object_in_this_process_stays_where_it_was() -> None:
+    generator = feeding.twenty()
+    assert next(generator) == 0
+    assert all_of(generator, 1) == list(range(1, 20))
+    assert next(generator) == 1
+    generator.close()
+
+
+@pytest.mark.parametrize(
+    ("generator", "kind", "place"), [(feeding.one_lambda, "function", " (at ['f'])"), (feeding.one_file, "_io.TextIOWrapper", "")]
+)
+def test_an_item_that_cannot_be_pickled_is_an_error_with_its_type_and_the_worker(generator: Any, kind: str, place: str) -> None:
+    with started(generator, 2) as enqueuer:
+        with pytest.raises(SpecError) as caught:
+            list(enqueuer.get())
+        assert caught.value.what.startswith(f"a value of type {kind} cannot be sent to another process{place}: ")
+        assert caught.value.where.startswith("worker 0 of GeneratorEnqueuer(")
+
+
+def test_an_item_that_cannot_be_read_here_is_an_error_of_its_own_with_the_worker() -> None:
+    got: list[Any] = []
+    with started(feeding.unreadable, 1) as enqueuer, pytest.raises(ValueError, match="not to be read") as caught:
+        feeding.take(enqueuer, got)
+    assert got == ["before"]
+    assert caught.value.__notes__ == ["penstock: reading an item of worker 0 of GeneratorEnqueuer(unreadable)"]
+
+
+def test_a_long_queue_of_small_arrays_needs_few_descriptors() -> None:
+    with started(feeding.two_thousand, 1, 2000) as enqueuer:
+        items = enqueuer.get()
+        kept = [next(items)]
+        while (item := next(items, None)) is not None:
+            kept.append(item)
+            if len(kept) == 1500:
+                assert len(os.listdir("/proc/self/fd")) < 500
+    assert [int(array[0]) for array in kept] == list(range(2000))
+    assert all((array == array[0]).all() for array in kept)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+def test_a_worker_that_is_killed_is_named_with_its_signal_behind_what_it_gave(number: signal.Signals) -> None:
+    got: list[Any] = []
+    with started(feeding.Dies(3, number), 1) as enqueuer, pytest.raises(WorkerDied) as caught:
+        feeding.take(enqueuer, got)
+    assert [int(array[0]) for array in got] == [0, 1, 2]
+    assert caught.value.what.startswith("worker 0 of GeneratorEnqueuer(Dies) (process ")
+    assert caught.value.what.endswith(f"was killed by {number.name}")
+    assert not enqueuer.is_running()
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 3, 10, 50])
+def test_a_worker_that_is_killed_at_any_item_is_never_an_end_and_the_others_go_too(after: int) -> None:
+    got: list[Any] = []
+    with started(feeding.KillsItself(after), 3, 4) as enqueuer, pytest.raises(WorkerDied) as caught:
+        feeding.take(enqueuer, got)
+    assert caught.value.what.startswith("worker 0 of ")
+    assert [set(array.tolist()) for array in got] == [{number // 3} for number in range(len(got))]
+    assert len(got) <= 3 * after + 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+def test_a_worker_that_is_killed_from_outside_at_any_time_is_named_and_nothing_is_left(method: str) -> None:
+    for victim in range(30):
+        with started(feeding.pids_in_arrays, 3, 4, start_method=method) as enqueuer:
+            items = enqueuer.get()
+            pids = [int(next(items)[0]) for _ in range(3)]
+            for _ in range(victim):
+                next(items)
+            os.kill(pids[victim % 3], signal.SIGKILL)
+            with pytest.raises(WorkerDied) as caught:
+                for _ in items:
+                    pass
+            assert (
+                f"worker {victim % 3} of GeneratorEnqueuer(pids_in_arrays) (process {pids[victim % 3]}) was killed by SIGKILL"
+                == caught.value.what
+            )
+
+
+def test_the_death_of_a_worker_is_told_while_another_one_keeps_the_loop_waiting() -> None:
+    with started(feeding.stuck_or_pid, 2, share=True) as enqueuer:
+        items = enqueuer.get()
+        pid = int(next(items))  # of worker 0; worker 1 gives nothing, and it is its turn
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(WorkerDied) as caught:
+            next(items)
+        assert caught.value.what.startswith(f"worker 0 of GeneratorEnqueuer(stuck_or_pid) (process {pid}) was killed")
+        enqueuer.stop(0.1)
+
+
+def test_stop_kills_a_process_that_is_stuck_and_deaf() -> None:
+    enqueuer = started(feeding.deaf_at_three, 2)
+    items = enqueuer.get()
+    assert [next(items) for _ in range(6)] == [0, 0, 1, 1, 2, 2]
+    enqueuer.stop(0.1)
+
+
+def test_stop_lets_a_generator_clean_up(tmp_path: Path) -> None:
+    enqueuer = started(feeding.WritesAtEnd(tmp_path / "log"), 1)
+    assert next(enqueuer.get()) == 0
+    enqueuer.stop(30)
+    assert (tmp_path / "log").read_text() == "closed"
+
+
+def test_a_batch_outlives_the_enqueuer_and_its_process() -> None:
+    enqueuer = started(feeding.batches, 1)
+    batch = next(enqueuer.get())
+    enqueuer.stop()
+    assert (batch["image"] == 0).all()
+
+
+def test_the_parts_of_a_batch_that_are_kept_stay_as_they_are() -> None:
+    labels = []
+    with started(feeding.batches, 2, share=True) as enqueuer:
+        for batch in enqueuer.get():
+            labels.append(batch["image"][3, 4])
+            del batch
+    assert [int(label[0, 0]) for label in labels] == list(range(6))
+
+
+def test_what_processes_make_ahead_is_bounded(tmp_path: Path) -> None:
+    with started(feeding.Counts(tmp_path), 2, 4) as enqueuer:
+        items = enqueuer.get()
+        for _ in range(10):
+            next(items)
+        # An item tells how many its process has made. Of 4 that may wait, each worker's share; one more in hand and one being sent.
+        made = int(next(items)) + int(next(items))
+    assert made <= 12 + 4 + 4
+
+
+def test_an_end_of_one_worker_leaves_the_others_running() -> None:
+    assert all_of(feeding.uneven, 3) == ["0:0", "1:0", "2:0", "0:1", "1:1", "0:2"]
+
+
+def test_an_error_of_one_worker_comes_at_its_turn() -> None:
+    got: list[str] = []
+    with started(feeding.fails_in_worker_one, 3) as enqueuer, pytest.raises(ValueError, match="of worker 1"):
+        feeding.take(enqueuer, got)
+    assert got == ["0:0", "1:0", "2:0", "0:1"]
+
+
+PROGRAM = """
+import sys, threading
+import penstock as ps
+from enqueuer import feeding
+
+if __name__ == "__main__":
+    enqueuer = ps.GeneratorEnqueuer(getattr(feeding, sys.argv[1]), True, start_method=sys.argv[2])
+    enqueuer.start(2)
+    items = enqueuer.get()
+    print(next(items), next(items), flush=True)
+    if sys.argv[3] == "wait":
+        threading.Event().wait()
+    if sys.argv[3] == "loop":
+        for item in items:
+            pass
+"""
+
+
+def program(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM)
+    folders = [str(Path(ps.__file__).parents[1]), str(Path(__file__).parents[1])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "PYTHONWARNINGS": "error", "TMPDIR": str(tmp_path)}
+    return subprocess.Popen(
+        [sys.executable, str(script), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_workers_of_a_program_that_is_killed_end_with_it(method: str, tmp_path: Path) -> None:
+    with program(tmp_path, "pids", method, "wait") as parent:
+        assert parent.stdout is not None
+        workers = [int(pid) for pid in parent.stdout.readline().split()]
+        handles = [os.pidfd_open(pid) for pid in workers]
+        parent.kill()
+        for handle in handles:
+            assert ended(handle)
+            os.close(handle)
+
+
+def ended(handle: int) -> bool:
+    import select
+
+    return bool(select.select([handle], [], [], 20.0)[0])
+
+
+@pytest.mark.parametrize(("method", "generator"), [("forkserver", "pids"), ("fork", "deaf_and_pid")])
+def test_a_program_that_exits_without_stop_takes_its_workers_along_and_says_nothing(method: str, generator: str, tmp_path: Path) -> None:
+    with program(tmp_path, generator, method, "exit") as parent:
+        out, errors = parent.communicate(timeout=60)
+    assert (parent.returncode, errors) == (0, "")
+    for pid in out.split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_ctrl_c_is_one_keyboard_interrupt_of_the_program_alone(method: str, tmp_path: Path) -> None:
+    with program(tmp_path, "pids", method, "loop") as parent:
+        assert parent.stdout is not None
+        workers = [int(pid) for pid in parent.stdout.readline().split()]
+        os.killpg(parent.pid, signal.SIGINT)  # as the terminal does: to all of them
+        _, errors = parent.communicate(timeout=60)
+    assert parent.returncode == -signal.SIGINT
+    assert errors.count("Traceback") == errors.count("KeyboardInterrupt") == 1
+    for pid in workers:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_program_without_a_guard_is_told_about_it(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import penstock as ps\nfrom enqueuer import feeding\n"
+        "enqueuer = ps.GeneratorEnqueuer(feeding.twenty, True, start_method='spawn')\nenqueuer.start(1)\nlist(enqueuer.get())\n"
+    )
+    folders = [str(Path(ps.__file__).parents[1]), str(Path(__file__).parents[1])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 1
+    assert "WorkerDied: worker 0 of GeneratorEnqueuer(twenty)" in done.stderr
+    assert "a program that starts processes does it under `if __name__ == '__main__':`" in done.stderr

@@ -1,0 +1,440 @@
+"""Waits and their ends, with real threads. What each kind gives in which order is in test_kinds.py and laws/test_queues.py."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from queues.crowd import LIMIT_S, Crowd, lined_up
+
+from penstock._contracts.event import BatchDelivered, BatchEnqueued, Event
+from penstock.errors import EnqueueCancelled, PlanError, QueueClosed, QueueStarved, QueueTimeout, SpecError
+from penstock.observe import Stats
+from penstock.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
+from penstock.queues.base import Queue
+
+KINDS: list[Any] = [
+    pytest.param(FIFOQueue, id="fifo"),
+    pytest.param(PaddingFIFOQueue, id="padding"),
+    pytest.param(lambda capacity, **options: RandomShuffleQueue(capacity, 0, **options), id="random"),
+    pytest.param(PriorityQueue, id="priority"),
+]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Any:
+    """Return what makes a queue of a capacity. Elements are (number, array)."""
+    return request.param
+
+
+def element(number: int) -> tuple[int, Any]:
+    return number, np.full(2, number)
+
+
+def numbers_of(batch: Any) -> list[int]:
+    assert np.array_equal(batch[1], np.stack([np.full(2, number) for number in batch[0]]))
+    return sorted(batch[0].tolist())
+
+
+def fill(queue: Queue, *numbers: int) -> None:
+    for number in numbers:
+        queue.enqueue(element(number))
+
+
+# -- waits ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_read_waits_for_the_next_element(kind: Any) -> None:
+    queue = kind(2)
+    with Crowd() as crowd:
+        crowd.start(lambda: (lined_up(queue, readers=1), fill(queue, 7)))
+        assert queue.dequeue()[0] == 7
+
+
+def test_a_write_waits_for_room(kind: Any) -> None:
+    queue = kind(2)
+    fill(queue, 1, 2)
+    with Crowd() as crowd:
+        crowd.start(lambda: (lined_up(queue, writers=1), queue.dequeue()))
+        fill(queue, 3)
+    assert queue.size() == 2
+
+
+def test_a_read_of_many_waits_until_there_are_so_many(kind: Any) -> None:
+    queue = kind(8)
+    fill(queue, 1, 2)
+    with Crowd() as crowd:
+        crowd.start(lambda: (lined_up(queue, readers=1), fill(queue, 3), lined_up(queue, readers=1), fill(queue, 4)))
+        assert numbers_of(queue.dequeue_many(4)) == [1, 2, 3, 4]
+
+
+def test_a_read_of_more_than_the_capacity_is_served(kind: Any) -> None:
+    queue = kind(2)
+    with Crowd() as crowd:
+        crowd.start(lambda: fill(queue, *range(10)))
+        assert numbers_of(queue.dequeue_many(9)) == list(range(9))
+        assert queue.dequeue()[0] == 9
+
+
+def test_a_write_of_many_goes_in_part_by_part_and_nothing_is_dropped(kind: Any) -> None:
+    queue = kind(2)
+    with Crowd() as crowd:
+        crowd.start(lambda: queue.enqueue_many((list(range(9)), np.repeat(np.arange(9), 2).reshape(9, 2))))
+        assert sorted(queue.dequeue()[0] for _ in range(9)) == list(range(9))
+    assert queue.size() == 0
+
+
+def test_who_waits_is_served_in_the_order_of_coming(kind: Any) -> None:
+    queue, served = kind(4), []
+    with Crowd() as crowd:
+        for number in range(6):
+            crowd.start(lambda number=number: served.append((number, queue.dequeue()[0])))
+            lined_up(queue, readers=number + 1)
+        for number in range(6):
+            fill(queue, number)
+            crowd.threads[number].join(LIMIT_S)
+    assert served == [(number, number) for number in range(6)]
+
+
+def test_nobody_takes_what_the_first_in_line_waits_for(kind: Any) -> None:
+    queue = kind(4)
+    fill(queue, 1)
+    with Crowd() as crowd:
+        many: list[Any] = []
+        crowd.start(lambda: many.append(numbers_of(queue.dequeue_many(2))))
+        lined_up(queue, readers=1)
+        with pytest.raises(QueueTimeout):
+            queue.dequeue(timeout_s=0)
+        fill(queue, 2)
+    assert many == [[1, 2]]
+
+
+# -- time limits ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("timeout_s", [0, 0.0, 0.001, np.float32(0.001), 0.05])
+def test_a_call_whose_time_is_over_says_so_and_leaves_everything_as_it_was(kind: Any, timeout_s: float) -> None:
+    queue = kind(3)
+    with pytest.raises(QueueTimeout) as caught:
+        queue.dequeue(timeout_s=timeout_s)
+    assert caught.value.what.startswith("1 element did not come within 0")
+    assert "0 of 3 elements in it" in caught.value.where
+    fill(queue, 1, 2)
+    for call in (queue.dequeue_many, queue.dequeue_up_to):
+        with pytest.raises(QueueTimeout) as caught:
+            call(3, timeout_s=timeout_s)
+        assert "3 elements did not come" in caught.value.what
+        with pytest.raises(QueueTimeout):
+            call(7, timeout_s=timeout_s)
+    fill(queue, 3)
+    with pytest.raises(QueueTimeout):
+        queue.dequeue_many(7, timeout_s=timeout_s)  # more than the capacity: it had gathered all three
+    with pytest.raises(QueueTimeout) as caught:
+        queue.enqueue(element(4), timeout_s=timeout_s)
+    assert caught.value.what.startswith("there was no room within 0")
+    assert numbers_of(queue.dequeue_many(3, timeout_s=0)) == [1, 2, 3]
+
+
+def test_a_write_of_many_whose_time_is_over_says_how_many_are_in(kind: Any) -> None:
+    queue = kind(3)
+    with pytest.raises(QueueTimeout) as caught:
+        queue.enqueue_many((list(range(5)), np.repeat(np.arange(5), 2).reshape(5, 2)), timeout_s=0.01)
+    assert caught.value.num_done == 3
+    assert "3 of 5 elements are in" in caught.value.what
+    assert pickle.loads(pickle.dumps(caught.value)).num_done == 3
+    assert numbers_of(queue.dequeue_many(3)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("timeout_s", [-1, -0.001, float("nan"), True, "1", [1]])
+def test_a_time_limit_that_is_none_is_refused_by_every_call_and_moves_nothing(kind: Any, timeout_s: Any) -> None:
+    queue = kind(3)
+    fill(queue, 1)
+    calls = [
+        lambda: queue.enqueue(element(2), timeout_s=timeout_s),
+        lambda: queue.enqueue_many(([2], [[2, 2]]), timeout_s=timeout_s),
+        lambda: queue.dequeue(timeout_s=timeout_s),
+        lambda: queue.dequeue_many(1, timeout_s=timeout_s),
+        lambda: queue.dequeue_up_to(1, timeout_s=timeout_s),
+    ]
+    for call in calls:
+        with pytest.raises(PlanError, match="timeout_s is"):
+            call()
+    assert queue.size() == 1
+
+
+def test_no_limit_may_also_be_written_as_infinity(kind: Any) -> None:
+    queue = kind(3)
+    with Crowd() as crowd:
+        crowd.start(lambda: (lined_up(queue, readers=1), fill(queue, 1)))
+        assert queue.dequeue(timeout_s=float("inf"))[0] == 1
+
+
+# -- the end ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_after_the_end_what_is_left_can_be_taken_and_then_every_read_says_so(kind: Any) -> None:
+    queue = kind(4)
+    fill(queue, 1, 2, 3)
+    queue.close()
+    queue.close()
+    assert queue.is_closed()
+    with pytest.raises(QueueClosed) as caught:
+        queue.dequeue_many(4)
+    assert caught.value.what == "the queue is closed, and only 3 elements are left of the 4 asked for"
+    assert "dequeue_up_to" in caught.value.fix
+    assert queue.size() == 3
+    assert sorted(numbers_of(queue.dequeue_up_to(2)) + numbers_of(queue.dequeue_up_to(5))) == [1, 2, 3]
+    for _ in range(3):
+        for call in (queue.dequeue, lambda: queue.dequeue_many(1), lambda: queue.dequeue_up_to(1)):
+            with pytest.raises(QueueClosed) as caught:
+                call()
+            assert caught.value.what == "the queue is closed, and no element is left of the 1 asked for"
+            assert not isinstance(caught.value, EnqueueCancelled)
+
+
+def test_a_closed_queue_takes_nothing_more(kind: Any) -> None:
+    queue = kind(4)
+    queue.close()
+    for call in (lambda: queue.enqueue(element(1)), lambda: queue.enqueue_many(([1], [[1, 1]])), lambda: queue.enqueue_many(([], []))):
+        with pytest.raises(EnqueueCancelled, match="the queue is closed and takes nothing more"):
+            call()
+    assert queue.size() == 0
+
+
+def test_the_end_wakes_everybody_who_waits_for_what_will_not_come(kind: Any) -> None:
+    queue, ends = kind(4), []
+
+    def wait(number: int) -> None:
+        call = [queue.dequeue, lambda: queue.dequeue_many(3), lambda: queue.dequeue_up_to(2), lambda: queue.dequeue(timeout_s=LIMIT_S)]
+        with pytest.raises(QueueClosed):
+            call[number % 4]()
+        ends.append(number)
+
+    with Crowd() as crowd:
+        crowd.start(*[lambda number=number: wait(number) for number in range(1000)])
+        lined_up(queue, readers=1000)
+        queue.close()
+    assert sorted(ends) == list(range(1000))
+
+
+def test_writers_who_wait_at_the_end_still_get_in(kind: Any) -> None:
+    queue = kind(1)
+    fill(queue, 1)
+    with Crowd() as crowd:
+        crowd.start(lambda: fill(queue, 2))
+        lined_up(queue, writers=1)
+        queue.close()
+        assert [queue.dequeue()[0], queue.dequeue()[0]] == [1, 2]
+        with pytest.raises(QueueClosed):
+            queue.dequeue()
+
+
+def test_the_end_with_a_cancel_ends_writers_who_say_how_many_are_in(kind: Any) -> None:
+    queue, errors = kind(2), []
+
+    def write() -> None:
+        with pytest.raises(EnqueueCancelled) as caught:
+            queue.enqueue_many(([1, 2, 3], [[1, 1], [2, 2], [3, 3]]))
+        errors.append(caught.value)
+
+    with Crowd() as crowd:
+        crowd.start(write)
+        lined_up(queue, writers=1)
+        queue.close()
+        queue.close(cancel_pending_enqueues=True)
+    assert errors[0].num_done == 2
+    assert "2 of 3 elements are in" in errors[0].what
+    assert numbers_of(queue.dequeue_many(2)) == [1, 2]
+
+
+def test_leaving_a_with_block_closes_and_cancels(kind: Any) -> None:
+    ends = []
+
+    def write() -> None:
+        with pytest.raises(EnqueueCancelled):
+            fill(queue, 2)
+        ends.append("cancelled")
+
+    with Crowd() as crowd:
+        with kind(1) as queue:
+            fill(queue, 1)
+            crowd.start(write)
+            lined_up(queue, writers=1)
+        assert queue.is_closed()
+    assert ends == ["cancelled"]
+
+
+# -- waits that nobody can end ----------------------------------------------------------------------------------------------------
+
+
+def test_a_read_while_no_other_thread_is_alive_is_an_error_at_once(kind: Any) -> None:
+    queue = kind(3, name="images")
+    for call in (queue.dequeue, lambda: queue.dequeue_many(2), lambda: queue.dequeue_up_to(2)):
+        with pytest.raises(QueueStarved) as caught:
+            call()
+        assert "would never end: no other thread is alive that could fill the queue" in caught.value.what
+        assert "'images', 0 of 3 elements in it; its producers: none is known" in caught.value.where
+    fill(queue, 1)
+    assert queue.dequeue()[0] == 1
+
+
+def test_a_write_while_no_other_thread_is_alive_is_an_error_at_once(kind: Any) -> None:
+    queue = kind(2)
+    with pytest.raises(QueueStarved) as caught:
+        queue.enqueue_many(([1, 2, 3], [[1, 1], [2, 2], [3, 3]]))
+    assert caught.value.num_done == 2
+    assert "room for 1 element" in caught.value.what
+    assert "could read the queue" in caught.value.what
+    assert numbers_of(queue.dequeue_many(2)) == [1, 2]
+
+
+def test_a_read_whose_last_writer_ends_while_it_waits_is_an_error(kind: Any) -> None:
+    queue = kind(3)
+    with Crowd() as crowd:
+        crowd.start(lambda: lined_up(queue, readers=1))
+        with pytest.raises(QueueStarved):
+            queue.dequeue()
+
+
+def test_a_long_wait_warns_with_what_the_other_end_is_doing_and_goes_on(kind: Any) -> None:
+    queue, go_on = kind(3, name="images"), threading.Event()
+    queue.patience_s = 0.03
+
+    def slow_loader() -> None:
+        fill(queue, 1)
+        go_on.wait(LIMIT_S)
+        fill(queue, 2)
+
+    with Crowd() as crowd, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        show = warnings.showwarning
+
+        def heard(*arguments: Any, **options: Any) -> None:
+            show(*arguments, **options)
+            go_on.set()
+
+        warnings.showwarning = heard
+        crowd.start(slow_loader)
+        assert sorted(queue.dequeue()[0] for _ in range(2)) == [1, 2]
+    text = str(caught[0].message)
+    assert caught[0].category is RuntimeWarning
+    assert caught[0].filename == __file__
+    assert "'images' has kept a call waiting for 1 element for 0 s" in text
+    assert "in test_a_long_wait_warns_with_what_the_other_end_is_doing_and_goes_on.<locals>.slow_loader: go_on.wait(LIMIT_S)" in text
+
+
+def test_a_long_wait_whose_warning_is_an_error_loses_nothing(kind: Any) -> None:
+    queue, leave = kind(2, name="images"), threading.Event()
+    queue.patience_s = 0.03
+    with Crowd() as crowd:
+        crowd.start(lambda: (queue.enqueue_many(([1, 2], [[1, 1], [2, 2]])), leave.wait(LIMIT_S)))
+        with pytest.raises(RuntimeWarning, match="has kept a call waiting for 7 elements"):
+            queue.dequeue_many(7)
+        with pytest.raises(RuntimeWarning, match="waiting for room for 2 elements") as caught:
+            queue.enqueue_many(([3, 4], [[3, 3], [4, 4]]))
+        assert caught.value.__notes__ == [f"0 of 2 elements are in {queue._label}"]
+        leave.set()
+    assert numbers_of(queue.dequeue_many(2)) == [1, 2]
+
+
+# -- events -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_every_call_that_moves_elements_is_announced_with_its_wait_and_what_is_left(kind: Any) -> None:
+    heard: list[Event] = []
+    queue = kind(4, listeners=[heard.append])
+    queue.enqueue_many(([1, 2, 3], [[1, 1], [2, 2], [3, 3]]))
+    queue.enqueue_many(([], np.zeros((0, 2))))
+    fill(queue, 4)
+    queue.dequeue()
+    queue.dequeue_many(2)
+    assert [(type(event), event[2:]) for event in heard] == [
+        (BatchEnqueued, (3, 3)),
+        (BatchEnqueued, (4, 1)),
+        (BatchDelivered, (3, 1)),
+        (BatchDelivered, (1, 2)),
+    ]
+    with pytest.raises(QueueTimeout):
+        queue.dequeue_many(2, timeout_s=0)
+    assert len(heard) == 4
+    with Crowd() as crowd:
+        crowd.start(lambda: (lined_up(queue, readers=1), fill(queue, 5)))
+        queue.dequeue_many(2)
+    assert [event.wait_ns > 0 for event in heard[-2:] if isinstance(event, BatchDelivered)] == [True]
+
+
+def test_the_collector_of_a_feed_listens_to_a_queue_too(kind: Any) -> None:
+    queue, stats = kind(4), Stats()
+    queue.add_listener(stats)
+    fill(queue, 1, 2, 3)
+    for _ in range(3):
+        queue.dequeue()
+    consumer = stats.snapshot().consumer
+    assert (consumer.num_batches, consumer.mean_ready, consumer.wait_s) == (3, 0.5, 0.0)
+
+
+def test_a_listener_that_fails_loses_nothing(kind: Any) -> None:
+    def fail(event: Event) -> None:
+        if isinstance(event, BatchDelivered):
+            raise OSError("the disk is full")
+
+    queue = kind(4, listeners=[fail])
+    fill(queue, 1, 2, 3)
+    for call in (queue.dequeue, lambda: queue.dequeue_many(2)):
+        with pytest.raises(OSError, match="the disk is full"):
+            call()
+    queue._listeners.clear()
+    assert numbers_of(queue.dequeue_many(3)) == [1, 2, 3]
+
+
+# -- what it is -------------------------------------------------------------------------------------------------------------------
+
+
+def test_it_tells_its_name_capacity_and_state(kind: Any) -> None:
+    queue = kind(4, name="images")
+    fill(queue, 1)
+    queue.close()
+    assert (queue.name, queue.capacity, queue.size(), queue.is_closed()) == ("images", 4, 1, True)
+    assert repr(queue) == f"<{type(queue).__name__} 'images': 1 of 4, closed>"
+    assert kind(4).name == type(queue).__name__
+
+
+@pytest.mark.parametrize("capacity", [0, -1, True, 2.0, float("inf"), None, "3"])
+def test_a_capacity_that_is_none_is_refused(kind: Any, capacity: Any) -> None:
+    with pytest.raises(PlanError, match="capacity is"):
+        kind(capacity)
+
+
+@pytest.mark.parametrize("n", [0, -1, True, 2.0, None])
+def test_a_number_to_take_that_is_none_is_refused_and_takes_nothing(kind: Any, n: Any) -> None:
+    queue = kind(3)
+    fill(queue, 1)
+    for call in (queue.dequeue_many, queue.dequeue_up_to):
+        with pytest.raises(PlanError, match="n is"):
+            call(n)
+    assert queue.size() == 1
+
+
+def test_a_name_that_is_none_is_refused(kind: Any) -> None:
+    with pytest.raises(PlanError, match="name is 7"):
+        kind(3, name=7)
+
+
+def test_it_cannot_be_copied_or_sent(kind: Any) -> None:
+    for call in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(PlanError, match="cannot be copied or sent to another process"):
+            call(kind(3))
+
+
+def test_elements_that_do_not_stack_stay_in_and_can_be_taken_one_by_one(kind: Any) -> None:
+    queue = kind(3)
+    queue.enqueue((1, np.zeros(2)))
+    queue.enqueue((2, np.zeros((2, 2), np.int8)))
+    with pytest.raises(SpecError, match="nothing was taken"):
+        queue.dequeue_many(2)
+    assert sorted(queue.dequeue()[0] for _ in range(2)) == [1, 2]
