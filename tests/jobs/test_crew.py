@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import random
 import signal
 import sys
 import threading
@@ -182,7 +183,7 @@ def test_a_failing_job_and_one_whose_worker_dies_are_tried_again(tmp_path: Path)
     assert run(acting.turn, jobs, policy=policy).results == ["done at try 3", 1, "done at try 2", 3]
 
 
-@pytest.mark.parametrize("policy", [None, ps.Skip(), ps.Retry(100)], ids=str)
+@pytest.mark.parametrize("policy", [None, ps.Skip(errors=OSError)], ids=str)
 def test_a_worker_that_is_killed_while_it_waits_is_an_error_without_a_job(policy: Any, tmp_path: Path, short_grace: None) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
@@ -194,6 +195,43 @@ def test_a_worker_that_is_killed_while_it_waits_is_an_error_without_a_job(policy
         run(acting.turn, [("pid", 0), ("hold", str(fifo))], policy=policy, tell=kill)
     assert "was killed by SIGKILL" in caught.value.what
     assert "it was at" not in caught.value.what
+
+
+@pytest.mark.parametrize("policy", [ps.Skip(limit=0), ps.Retry(1)], ids=str)
+def test_a_policy_is_for_a_worker_that_is_killed_while_it_waits_too(policy: Any, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    told: list[int] = []
+
+    def kill(book: Ledger) -> None:
+        told.append(book.num_left)
+        if book.num_left == 1:
+            os.kill(book.results[0], signal.SIGKILL)
+            fifo.write_text("held")
+
+    found = run(acting.turn, [("pid", 0), ("hold", str(fifo))], policy=policy, tell=kill).results
+    assert found[1] == "held"
+    assert told == [1, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_workers_that_are_killed_at_random_times_cost_no_job(seed: int) -> None:
+    """A killer sends SIGKILL to a worker now and then, wherever it is."""
+    chance = random.Random(seed)
+    pids: set[int] = set()
+    killed: list[int] = []
+
+    def kill(book: Ledger) -> None:
+        pids.update(result[0] for result in book.results if result is not None)
+        alive = sorted(pids - set(killed))
+        if alive and chance.random() < 0.5 and len(killed) < 40:
+            killed.append(chance.choice(alive))
+            os.kill(killed[-1], signal.SIGKILL)
+
+    found = run(acting.pair, range(20_000), 3, policy=ps.Retry(100, errors=WorkerDied), tell=kill).results
+    assert [job for _, job in found] == list(range(20_000))
+    assert killed
 
 
 @pytest.mark.parametrize("policy", [None, ps.Skip(), ps.Retry(100)], ids=str)

@@ -88,6 +88,15 @@ def test_a_skipped_job_has_its_error_in_its_place() -> None:
     assert caught.value.__cause__ is errors[2]
 
 
+def test_it_tells_what_the_policy_forgives() -> None:
+    assert [ledger(policy)[0].forgives(OSError()) for policy in (None, ps.Skip(), ps.Retry(1), ps.Skip(errors=ValueError))] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+
+
 def test_a_limit_that_is_a_share_counts_at_least_a_hundred_jobs() -> None:
     book, _ = ledger(ps.Skip(limit=0.1), jobs=list(range(1000)))
     for number in range(10):

@@ -50,9 +50,10 @@ def run_in_processes(ledger: Ledger, function: bytes, num_workers: int, method: 
 
 
 class _Worker:
-    """A process and its tickets."""
+    """A process and its tickets. `useful` tells that it has done a job."""
 
     def __init__(self, function: bytes, method: str, name: str) -> None:
+        self.useful = False
         self._out, self._in = os.pipe()
         try:
             os.set_blocking(self._out, False)
@@ -202,6 +203,7 @@ class _Crew:
 
     def _book(self, number: int, answers: _Answers) -> list[tuple[int, BaseException]]:
         """Book what a worker has done; return what failed."""
+        self._workers[number].useful = True
         seconds, outcomes = answers
         self._dealing.reported(number, [job for job, _, _ in outcomes], seconds)
         read = list(self._read(number, outcomes))
@@ -228,13 +230,14 @@ class _Crew:
             heapq.heappush(self._later, (time.monotonic() + wait_s, job))
 
     def _bury(self, number: int, died: WorkerDied) -> None:
-        """Blame the death on the job that the worker was at; raise, or start another worker."""
+        """Blame the death on the job that the worker was at, if it was at one; raise, or start another worker."""
         worker = self._workers[number]
         self._take_back(number)
         job = self._dealing.lost(number)
-        if job is None or not worker.child.began:
+        if job is not None and worker.child.began:
+            error = WorkerDied(f"{died.what}; it was at {words_of_job(job, self._ledger.jobs)}", where=died.where, fix=died.fix)
+            self._failed((job, error))
+        elif not worker.useful or not self._ledger.forgives(died):  # one that dies before its first job would do so for ever
             raise died
-        error = WorkerDied(f"{died.what}; it was at {words_of_job(job, self._ledger.jobs)}", where=died.where, fix=died.fix)
-        self._failed((job, error))
         self._workers[number] = self._start(f"worker {number}")
         worker.stop(0.0)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from penstock._contracts.policy import Policy, Retry, Skip, decide
+from penstock._contracts.policy import Policy, Raise, Retry, Skip, decide
 from penstock._processes.failure import fit_to_raise
 from penstock.errors import StopRaised, TooManySkipped
 from penstock.jobs.donelist import DoneList
@@ -114,6 +114,10 @@ class Ledger:
         self.results[index] = Skipped(index, error)
         self._settle(1)
         return None
+
+    def forgives(self, error: BaseException) -> bool:
+        """Tell whether the policy does anything about an error but raise it."""
+        return not isinstance(decide(self._policy, error, 0), Raise)
 
     def failed_together(self, failures: Sequence[tuple[int, BaseException, str]]) -> list[tuple[float, int]]:
         """Book failures that were heard of at once, as `failed` does; return (wait, job) of those to try again.
