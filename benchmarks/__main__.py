@@ -23,6 +23,7 @@ SCRIPTS = (
     ("state.py",),
     ("shuffle_memory.py",),
     ("async_map.py",),
+    ("jobs.py",),
     ("enqueuer.py",),
 )
 

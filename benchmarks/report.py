@@ -79,6 +79,10 @@ LINES = (
     Line("`state_dict()`, shuffle, 99th percentile, ms", "state", "", "shuffle", "", "", "p99_ms"),
     Line("`state_dict()`, filter, 99th percentile, ms", "state", "", "filter", "", "", "p99_ms"),
     Line("Async reads of 20 ms, 64 in flight, elements/s", "async_map", "limit", "penstock", "", ""),
+    Line("Jobs of 1 ms in 2 processes, jobs/s", "jobs", "pool_small", "penstock_small", "", ""),
+    Line("Jobs of 100 ms in 2 processes, jobs/s", "jobs", "pool_large", "penstock_large", "", ""),
+    Line("Jobs of 2 ms, then of 40 ms, in 2 processes, jobs/s", "jobs", "pool_uneven", "penstock_uneven", "", ""),
+    Line("Jobs of 1 us in 2 processes, jobs/s", "jobs", "pool_tiny", "penstock_tiny", "", ""),
     Line("19 MB batches from 2 processes, batches/s", "enqueuer", "mp_queue", "penstock", "dataloader_queue", ""),
     Line("Shuffle of 10^9 elements beside 10^3, peak MB", "shuffle_memory", "penstock_thousand", "penstock_billion", "", ""),
 )  # fmt: skip

@@ -27,6 +27,7 @@ PUBLIC = {
     "from_source",
     "from_stream",
     "image",
+    "parallel_jobs",
     "queues",
     "read_files",
     "read_images",

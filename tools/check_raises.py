@@ -23,13 +23,16 @@ BROAD_HANDLERS = (
     "_ops/awaited.py",
     "_ops/transforms.py",
     "_processes/entry.py",
+    "jobs/crew.py",
+    "jobs/local.py",
+    "jobs/worker.py",
     "enqueuer/batches.py",
     "enqueuer/in_processes.py",
     "enqueuer/in_threads.py",
     "testing/runs.py",
 )
-"""Where a broad handler may end without `raise`: the worker loop and its kin hand errors to the consumer, a child process sends them, the
-laws compare them, and an error of several operators in one is looked for by running them again one by one."""
+"""Where a broad handler may end without `raise`: the worker loop and its kin hand errors to the consumer, a child process sends them, those
+of jobs are booked, the laws compare them, and an error of several operators in one is looked for by running them again one by one."""
 
 LANGUAGE = {("__next__", "StopIteration"), ("__anext__", "StopAsyncIteration"), ("__getattr__", "AttributeError")}
 """(method, exception) that Python's own protocols ask for."""

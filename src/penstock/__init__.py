@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from penstock import image, queues
     from penstock.enqueuer import GeneratorEnqueuer, SampleBatches
     from penstock.feed import Feed
+    from penstock.jobs import parallel_jobs
 
 __version__ = VERSION
 
@@ -54,6 +55,7 @@ __all__ = [
     "from_source",
     "from_stream",
     "image",
+    "parallel_jobs",
     "queues",
     "read_files",
     "read_images",
@@ -70,6 +72,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"penstock.{name}")
     if name == "Feed":
         return importlib.import_module("penstock.feed").Feed
+    if name == "parallel_jobs":
+        return importlib.import_module("penstock.jobs").parallel_jobs
     if name in ("GeneratorEnqueuer", "SampleBatches"):
         return getattr(importlib.import_module("penstock.enqueuer"), name)
     raise AttributeError(f"module 'penstock' has no attribute {name!r}")

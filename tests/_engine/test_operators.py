@@ -137,3 +137,17 @@ def test_a_transform_in_between_ends_what_is_done_in_one() -> None:
     assert isinstance(operator, TransformsOp)
     assert [len(step.parts or ()) for step in operator.steps] == [2, 0, 0]
     assert [step.last for step in operator.steps] == [False, True, True]
+
+
+@pytest.mark.parametrize(("declared", "parts"), [((), [3]), ((2,), [3]), ((1,), [2, 0]), ((0,), [0, 2]), ((0, 1, 2), [0, 0, 0])])
+def test_transforms_are_done_in_one_up_to_where_a_result_is_declared(declared: tuple[int, ...], parts: list[int]) -> None:
+    spec = {"x": ps.ArraySpec((), np.dtype(np.float64))}
+    bare = declaring = ps.from_source([{"x": np.float64(number)} for number in range(6)])
+    for number, step in enumerate((Times(2, 1), Times(3), Times(5, 2))):
+        bare = bare.map(step, seed=number)
+        declaring = declaring.map(step, seed=number, output_spec=spec if number in declared else None)
+    (operator,) = program(declaring).segments[0].stages[0].operators
+    assert isinstance(operator, TransformsOp)
+    assert [len(step.parts) for step in operator.steps] == parts
+    assert [step.expected is not None for step in operator.steps].count(True) == len(declared)
+    assert [plain(row) for row in declaring] == [plain(row) for row in bare]

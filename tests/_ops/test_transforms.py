@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,9 +9,12 @@ import pytest
 from numpy.typing import NDArray
 
 import penstock as ps
+from penstock._contracts.element import ArraySpec
+from penstock._contracts.policy import Skip
 from penstock._contracts.transform import Scratch
 from penstock._ops.block import Block, ElementFailed, zeros
 from penstock._ops.collation import Stack
+from penstock._ops.expected import Expected
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
 from penstock._ops.transforms import Step, TransformsOp
@@ -345,3 +348,47 @@ def test_a_missing_field_is_that_of_the_first_of_the_steps_in_one() -> None:
     found = failure(operator, block("rows"))
     assert found.stage == "step0"
     assert "'picture'" in str(found.error)
+
+
+BRIGHT = {"image": ArraySpec((8, 8, 3), np.dtype(np.float64)), "label": ArraySpec((), np.dtype(np.int64))}
+CUT = {"image": ArraySpec((7, None, 3), np.dtype(np.float64)), "label": ArraySpec((), np.dtype(np.int64))}
+
+
+def declaring(operator: TransformsOp, *trees: Any, policy: Any = None) -> TransformsOp:
+    """Declare what the element is behind each step; None declares nothing."""
+    expected = [None if tree is None else Expected(tree, step.name) for step, tree in zip(operator.steps, trees, strict=True)]
+    declared = (replace(step, expected=one, policy=policy) for step, one in zip(operator.steps, expected, strict=True))
+    return replace(operator, steps=tuple(declared))
+
+
+@pytest.mark.parametrize("kind", ["rows", "columns"])
+@pytest.mark.parametrize("blockwise", [False, True])
+def test_what_is_declared_is_checked_behind_its_step_and_changes_nothing(kind: str, blockwise: bool) -> None:
+    bare = fused(BrightenBlocks(), BrightenBlocks(), blockwise=blockwise)
+    true = declaring(bare, BRIGHT, BRIGHT)
+    assert all(map(same, up([true], kind), up([bare], kind)))
+    assert np.array_equal(into(true, kind, BRIGHTENED)["image"], into(bare, kind, BRIGHTENED)["image"])
+    for place, trees in enumerate(((CUT, None), (None, CUT), (BRIGHT, CUT))):
+        policy = Skip()
+        found = failure(declaring(bare, *trees, policy=policy), block(kind))
+        assert (found.offset, found.stage, found.policy) == (0, f"step{min(place, 1)}", policy)
+        assert "['image'] is declared as float64[7, None, 3] and came as float64[8, 8, 3]" in str(found.error)
+
+
+BRIGHTENED = {"image": np.zeros((8, 8, 3)), "label": np.int64(0)}
+
+
+def test_what_is_declared_behind_steps_in_one_is_that_of_the_last_of_them() -> None:
+    bare = in_one(Brighten(), View())
+    assert all(map(same, up([declaring(bare, CUT)]), up([bare])))
+    found = failure(declaring(bare, BRIGHT), block("rows"))
+    assert (found.offset, found.stage) == (0, "step1")
+    assert "['image'] is declared as float64[8, 8, 3] and came as float64[7, 8, 3]" in str(found.error)
+
+
+def test_no_elements_are_as_declared() -> None:
+    source = ArraySource({"image": IMAGES, "label": LABELS})
+    nothing = np.zeros(0, np.int64)
+    empty = Block(nothing, nothing, zeros(0), source=source, column_source=source)
+    operator = declaring(fused(BrightenBlocks(), blockwise=True), CUT)
+    assert operator.up(empty, nothing, nothing, WorkerContext(0)).rows() == []

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from penstock import image
+from penstock._contracts.element import ArraySpec
 from penstock._plan import node as plan
 from penstock._plan.describe import describe, function_name, lines, sources
 from penstock.formats.memory_store import MemoryStore
@@ -44,11 +45,17 @@ class Resize:
 
 
 MEMORY = MemoryStore(100)
+IMAGE = ArraySpec((None, 3), np.dtype(np.uint8))
 
 TEXTS = [
     (READ, "from_arrays(int64[], 3 elements)"),
     (plan.Map(child=READ, fn=decode, name="decode"), "map(decode)"),
     (plan.Map(child=READ, fn=decode, name="other", seed=3, random=True), "map(decode, seed=3)"),
+    (plan.Map(child=READ, fn=decode, name="other", output_spec=(IMAGE,)), "map(decode, output_spec=(uint8[None, 3],))"),
+    (
+        plan.Map(child=READ, fn=decode, name="other", seed=3, random=True, output_spec={"a": IMAGE}),
+        "map(decode, seed=3, output_spec={'a': uint8[None, 3]})",
+    ),
     (plan.Filter(child=READ, fn=decode, name="decode"), "filter(decode)"),
     (plan.FlatMap(child=READ, fn=decode, name="decode"), "flat_map(decode)"),
     (plan.Unbatch(child=READ), "unbatch()"),
@@ -131,6 +138,7 @@ def test_a_saved_plan_leaves_out_what_a_state_does_not_depend_on() -> None:
     assert describe(plan.Shard(child=READ, num_shards=4, index=1), saved=True) == "shard(num_shards, index)"
     assert describe(READ, saved=True) == "from_arrays"
     assert describe(plan.Map(child=READ, fn=decode, name="mine", seed=3, random=True), saved=True) == "map(mine, seed=3)"
+    assert describe(plan.Map(child=READ, fn=decode, name="mine", output_spec=IMAGE), saved=True) == "map(mine, output_spec=uint8[None, 3])"
     assert describe(plan.Filter(child=READ, fn=decode, name="mine"), saved=True) == "filter(mine)"
     assert describe(plan.FlatMap(child=READ, fn=decode, name="mine"), saved=True) == "flat_map(mine)"
     bucketed = plan.BucketByLength(child=READ, fn=decode, name="mine", boundaries=(4,), batch_sizes=(8, 4), drop_remainder=False)

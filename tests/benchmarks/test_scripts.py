@@ -28,6 +28,7 @@ CLAIMS = {
     "state": ["state.py"],
     "shuffle_memory": ["shuffle_memory.py"],
     "async_map": ["async_map.py"],
+    "jobs": ["jobs.py"],
     "enqueuer": ["enqueuer.py"],
 }
 PACKAGES = {"dataloader": "torch", "spdl": "spdl"}

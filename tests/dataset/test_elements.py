@@ -27,6 +27,13 @@ async def stream(x: int) -> AsyncIterator[int]:
 WRONG: list[Row] = [
     ("map without a function", lambda: numbers(3).map(3), "3 is not callable", "map()", "a function that takes one element"),  # type: ignore[arg-type]
     ("map with concurrency 0", lambda: numbers(3).map(double, concurrency=0), "concurrency=0", "map()", "whole number >= 1"),
+    (
+        "map declared as a dtype",
+        lambda: numbers(3).map(double, output_spec=np.float32),
+        "no ArraySpec",
+        "map(output_spec=...)",
+        "as ds.spec()",
+    ),
     ("map with a negative seed", lambda: numbers(3).map(double, seed=-1), "seed=-1 is not a whole number >= 0", "map()", "seed"),
     ("map with a seed of 65 bits", lambda: numbers(3).map(double, seed=2**64), "does not fit 64 bits", "map()", "below 2**64"),
     ("enumerate from a fraction", lambda: numbers(3).enumerate(1.5), "start=1.5 is not a whole number", "enumerate()", "start"),  # type: ignore[arg-type]

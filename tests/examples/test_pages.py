@@ -17,6 +17,7 @@ PAGES = [
     "docs/testing.md",
     "docs/policies.md",
     "docs/enqueuer.md",
+    "docs/jobs.md",
 ]
 BLOCKS = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 END = "<end of snippet>"
@@ -27,7 +28,7 @@ def test_what_a_page_says_a_snippet_prints_is_what_it_prints(page: str, tmp_path
     assert blocks
     program = "".join(f"{code}\nprint({END!r}, flush=True)\n" for code, _ in blocks)
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-"], input=program, capture_output=True, text=True, cwd=tmp_path, timeout=100, check=False
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=100, check=False
     )
     assert done.returncode == 0, done.stderr
     printed = done.stdout.split(END + "\n")

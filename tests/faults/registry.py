@@ -1060,7 +1060,95 @@ _OF_QUEUES: dict[str, tuple[str, ...]] = {
 }
 """Tests of the same rows with a queue in place of a feed."""
 
+_CREW, _JOBS, _LIVES = "jobs/test_crew.py", "jobs/test_run.py", "jobs/test_lives.py"
+_JOB_ROWS = (
+    Fault(
+        "A6",
+        "os._exit in a worker",
+        "WorkerDied with the exit code and the job",
+        _in(_CREW, "a_dead_worker_is_reported_with_the_job_that_it_was_at"),
+    ),
+    Fault(
+        "A7",
+        "a worker crashes",
+        "WorkerDied with the signal and the job; by policy the job is left out or tried again, and another worker goes on",
+        _in(
+            _CREW,
+            "a_dead_worker_is_reported_with_the_job_that_it_was_at",
+            "a_dead_worker_may_be_a_job_left_out_and_another_goes_on",
+            "a_failing_job_and_one_whose_worker_dies_are_tried_again",
+        ),
+    ),
+    Fault(
+        "A8",
+        "SIGKILL of a worker that begins, idles, computes or gives its result",
+        "WorkerDied, by policy another worker; the order stays and no job is lost",
+        _in(
+            _CREW,
+            "a_dead_worker_is_reported_with_the_job_that_it_was_at",
+            "a_worker_that_dies_before_its_first_job_is_an_error_whatever_the_policy",
+            "a_worker_that_is_killed_while_it_waits_is_an_error_without_a_job",
+            "a_dead_worker_may_be_a_job_left_out_and_another_goes_on",
+        ),
+    ),
+    Fault(
+        "A15",
+        "a worker fails while it starts: no guard in the program, a function that it cannot read, a lambda",
+        "an error that says what to do",
+        (
+            *_in(
+                _JOBS,
+                "a_program_without_a_guard_is_told_so_by_worker_and_caller",
+                "a_function_of_a_program_without_a_file_is_told_what_to_do",
+                "a_lambda_is_told_what_to_do_and_runs_in_threads",
+            ),
+            *_in(_CREW, "a_function_that_cannot_be_read_in_a_worker_is_an_error"),
+        ),
+    ),
+    Fault(
+        "A25",
+        "processes are started in a worker process",
+        "PlanError",
+        _in(_JOBS, "a_worker_may_not_start_others"),
+    ),
+)
+_OF_JOBS: dict[str, tuple[str, ...]] = {
+    "A1": _in(_CREW, "an_error_comes_as_itself_with_job_worker_and_traceback_and_stops_the_rest"),
+    "A2": _in(_CREW, "an_error_that_cannot_travel_is_told_in_full"),
+    "A5": _in(_CREW, "an_error_that_would_be_taken_for_something_else_is_a_stop_raised"),
+    "A11": _in(_CREW, "a_job_that_does_not_end_is_ended"),
+    "A14": _in(_CREW, "no_job_waits_for_a_slow_one"),
+    "A21": _in(
+        _LIVES, "a_kill_while_a_job_never_ends_leaves_no_process", "a_program_that_is_killed_goes_on_with_the_jobs_that_are_not_done"
+    ),
+    "A23": _in(_CREW, "jobs_may_be_run_from_another_thread_and_outlive_nobody"),
+    "B11": _in(_LIVES, "ctrl_c_leaves_no_process_and_the_next_run_goes_on", "two_ctrl_cs_leave_no_process_either"),
+    "B24": _in(_CREW, "a_job_in_work_at_an_error_is_booked_when_it_ends_and_its_error_noted"),
+    "B25": _in("jobs/test_local.py", "a_thread_that_does_not_end_is_named"),
+    "B28": _in(_CREW, "a_result_that_cannot_be_sent_or_read_is_the_jobs_error", "a_job_that_cannot_be_sent_is_an_error_that_names_it"),
+    "C23": _in(_CREW, "results_come_in_the_order_of_the_jobs"),
+    "E2": _in("jobs/test_donelist.py", "a_list_of_other_jobs_is_refused_and_left_alone"),
+    "E4": _in(
+        "jobs/test_donelist.py",
+        "a_cut_last_line_is_dropped_wherever_it_is_cut",
+        "a_damaged_line_in_the_middle_is_an_error_that_names_it",
+        "a_file_that_is_no_done_list_is_refused_and_left_alone",
+    ),
+    "E7": _in(
+        _LIVES,
+        "a_program_that_is_killed_goes_on_with_the_jobs_that_are_not_done",
+        "a_program_that_is_killed_many_times_does_every_job",
+    ),
+}
+"""Rows of `parallel_jobs`, and its tests of rows above."""
+
 FAULTS = tuple(
-    row._replace(tests=row.tests + _ALSO.get(row.number, ()) + _FURTHER.get(row.number, ()) + _OF_QUEUES.get(row.number, ()))
-    for row in _ROWS
+    row._replace(
+        tests=row.tests
+        + _ALSO.get(row.number, ())
+        + _FURTHER.get(row.number, ())
+        + _OF_QUEUES.get(row.number, ())
+        + _OF_JOBS.get(row.number, ())
+    )
+    for row in (*_ROWS, *_JOB_ROWS)
 )

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-__all__ = ["LEAF", "ArraySpec", "Structure", "bytes_of", "flatten", "leaf_paths", "map_leaves", "spec_of", "structure_of", "unflatten"]
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+__all__ = [
+    "LEAF",
+    "ArraySpec",
+    "Structure",
+    "bytes_of",
+    "flatten",
+    "leaf_paths",
+    "map_leaves",
+    "sizes_of",
+    "spec_of",
+    "structure_of",
+    "unflatten",
+]
 
 LEAF = None
 """The structure of a leaf."""
@@ -19,14 +34,27 @@ Structure = Any
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """Shape and dtype of one leaf. A Python scalar has shape () and the dtype it becomes in a batch; str and bytes have dtype object."""
+    """Shape and dtype of one leaf. A Python scalar has shape () and the dtype it becomes in a batch; str and bytes have dtype object.
 
-    shape: tuple[int, ...]
+    In a declaration, as in `map(fn, output_spec=...)`, a size of None stands for any, and `dtype` may be whatever `numpy.dtype` takes.
+    """
+
+    shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
 
+    if TYPE_CHECKING:
+
+        def __init__(self, shape: Sequence[int | None], dtype: DTypeLike) -> None: ...
+
     def __repr__(self) -> str:
-        plain = self.dtype.isnative and self.dtype.names is None  # else two that differ could read the same
-        return f"{self.dtype.name if plain else self.dtype}{list(self.shape)}"
+        dtype = np.dtype(self.dtype)  # a declaration may name it otherwise
+        plain = dtype.isnative and dtype.names is None  # else two that differ could read the same
+        return f"{dtype.name if plain else dtype}{list(self.shape)}"
+
+
+def sizes_of(spec: ArraySpec) -> tuple[int, ...]:
+    """Return the shape in the spec of an array, which has no size that is None."""
+    return cast("tuple[int, ...]", spec.shape)
 
 
 def structure_of(tree: Any) -> Structure:

@@ -13,6 +13,7 @@ from penstock._engine.program import BatchPlan, StagePlan
 from penstock._ops.awaited import AwaitedOp
 from penstock._ops.cached import CacheLeaf
 from penstock._ops.collation import Collation, Pad, Ragged, Stack
+from penstock._ops.expected import Expected
 from penstock._ops.leaves import BatchLeaf, ConcatenateLeaf, ReadLeaf, ZipLeaf
 from penstock._ops.map import MapOp
 from penstock._ops.mixing import InterleaveLeaf, MixLeaf, in_turn
@@ -177,16 +178,19 @@ def items_of(node: plan.Node, counter: Counter) -> list[Item]:
 
 
 def map_item(node: plan.Map, counter: Counter) -> Item:
+    expected = None if node.output_spec is None else Expected(node.output_spec, node.name)
     if isinstance(node.fn, Transform):
         random = node.fn.num_draws > 0
-        step = Step(node.fn, node.name, node.seed, counter.stage() if random else 0, True, node.on_error)
+        step = Step(node.fn, node.name, node.seed, counter.stage() if random else 0, True, (), node.on_error, expected)
         return Fusible(step, node.concurrency)
     stage = counter.stage() if node.random else 0
     if node.asynchronous:
         assert node.concurrency is not None
-        awaited = AwaitedOp(node.fn, node.name, node.seed, stage, node.random, node.concurrency, gather_alone, node.on_error)
+        called = node.fn if expected is None else expected.around_async(node.fn)
+        awaited = AwaitedOp(called, node.name, node.seed, stage, node.random, node.concurrency, gather_alone, node.on_error)
         return Placed(awaited, node.concurrency)
-    operator = MapOp(node.fn, node.name, node.seed, stage, node.random, node.on_error)
+    fn = node.fn if expected is None else expected.around(node.fn)
+    operator = MapOp(fn, node.name, node.seed, stage, node.random, node.on_error)
     return operator if node.concurrency is None else Placed(operator, node.concurrency)
 
 
@@ -224,11 +228,12 @@ def _joined(run: list[Step]) -> list[Step]:
     place = 0
     while place < len(run):
         transform = run[place].transform
-        following = [step.transform for step in run[place + 1 :]]
+        end = next((end for end, step in enumerate(run[place:], place + 1) if step.expected is not None), len(run))  # where one looks
+        following = [step.transform for step in run[place + 1 : end]]
         together = transform.fuse(following) if isinstance(transform, FusingTransform) else None
         parts = tuple(run[place : place + (1 if together is None else len(together.parts))])
         name = "+".join(step.name for step in parts)
-        out.append(run[place] if together is None else Step(together, name, 0, 0, last=True, parts=parts))
+        out.append(run[place] if together is None else Step(together, name, 0, 0, last=True, parts=parts, expected=parts[-1].expected))
         place += len(parts)
     return out
 

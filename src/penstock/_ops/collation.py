@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.element import LEAF, ArraySpec, Structure, flatten, leaf_paths, spec_of, structure_of, unflatten
+from penstock._contracts.element import LEAF, ArraySpec, Structure, flatten, leaf_paths, sizes_of, spec_of, structure_of, unflatten
 from penstock._ops.stack import BatchSpec, Names, refuse_row, stack_rows, words_of
 from penstock.errors import SpecError
 
@@ -165,7 +165,7 @@ def _columns(rows: list[Any], spec: BatchSpec, names: Names, fits: Callable[[int
 
 
 def _stack(column: list[Any], leaf: ArraySpec) -> NDArray[Any]:
-    array = np.empty((len(column), *leaf.shape), leaf.dtype)
+    array = np.empty((len(column), *sizes_of(leaf)), leaf.dtype)
     for row, item in enumerate(column):
         array[row] = item
     return array
@@ -174,7 +174,7 @@ def _stack(column: list[Any], leaf: ArraySpec) -> NDArray[Any]:
 def _join(column: list[Any], leaf: ArraySpec) -> dict[str, NDArray[Any]]:
     splits = np.zeros(len(column) + 1, np.int64)
     np.cumsum([len(item) for item in column], out=splits[1:])
-    values = np.empty((int(splits[-1]), *leaf.shape[1:]), leaf.dtype)
+    values = np.empty((int(splits[-1]), *sizes_of(leaf)[1:]), leaf.dtype)
     borders = splits.tolist()
     for row, item in enumerate(column):
         values[borders[row] : borders[row + 1]] = item
@@ -190,7 +190,7 @@ def _pad_leaf(
     names: Names,
 ) -> NDArray[Any]:
     leaf = spec.leaves[number]
-    found = [spec_of(item).shape for item in column]
+    found = [sizes_of(spec_of(item)) for item in column]
     longest = tuple(max(sizes) for sizes in zip(*found, strict=True)) if leaf.shape else ()
     if wanted is not None:
         longest = _fit(number, wanted, found, longest, spec, names)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.element import Structure, unflatten
+from penstock._contracts.element import Structure, sizes_of, unflatten
 from penstock._ops.block import Block, ElementFailed, split
 from penstock._ops.collation import Collation
 from penstock._ops.stack import BatchSpec
@@ -183,9 +183,9 @@ class Rows:
                 if self._guess is None:
                     self._guess = BatchSpec(element, lambda: self._names(row))
                 leaves = self._guess.leaves
-                plain = [((self._num_rows, *leaf.shape), leaf.dtype) for leaf in leaves if not leaf.dtype.hasobject]
+                plain = [((self._num_rows, *sizes_of(leaf)), leaf.dtype) for leaf in leaves if not leaf.dtype.hasobject]
                 given = iter(self._allocate(plain) if plain else [])
                 self._arrays = [
-                    np.empty((self._num_rows, *leaf.shape), leaf.dtype) if leaf.dtype.hasobject else next(given) for leaf in leaves
+                    np.empty((self._num_rows, *sizes_of(leaf)), leaf.dtype) if leaf.dtype.hasobject else next(given) for leaf in leaves
                 ]
             return self._arrays

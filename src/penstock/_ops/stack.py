@@ -14,6 +14,7 @@ from penstock._contracts.element import (
     Structure,
     flatten,
     leaf_paths,
+    sizes_of,
     spec_of,
     structure_of,
     unflatten,
@@ -53,7 +54,7 @@ class BatchSpec:
         if self.structure is not LEAF and self.structure[0] == "dict" and all(child is LEAF for child in self.structure[2]):
             self._flat_keys = self.structure[1]
         self._quick = [(leaf.shape, None if leaf.dtype == _OBJECT else leaf.dtype, leaf) for leaf in self.leaves]
-        self.row_bytes = sum(leaf.dtype.itemsize * int(np.prod(leaf.shape, dtype=np.int64)) for leaf in self.leaves)
+        self.row_bytes = sum(leaf.dtype.itemsize * int(np.prod(sizes_of(leaf), dtype=np.int64)) for leaf in self.leaves)
 
     def same(self, other: BatchSpec) -> bool:
         """Tell whether elements of both fit one batch."""
@@ -177,7 +178,7 @@ def stack_rows(rows: list[Any], names: Names) -> Any:
         SpecError: when two of them differ; both are named with `names`.
     """
     spec = BatchSpec(rows[0], lambda: names(0))
-    arrays = [np.empty((len(rows), *leaf.shape), leaf.dtype) for leaf in spec.leaves]
+    arrays = [np.empty((len(rows), *sizes_of(leaf)), leaf.dtype) for leaf in spec.leaves]
     for row, element in enumerate(rows):
         if not spec.put(arrays, row, spec.ordered(element), None):
             refuse_row(spec, 0, row, element, names)

@@ -14,6 +14,7 @@ from penstock._contracts.element import LEAF
 from penstock._contracts.policy import Policy
 from penstock._contracts.transform import BlockTransform, Scratch, Transform
 from penstock._ops.block import Block, ElementFailed, Ints
+from penstock._ops.expected import Expected
 from penstock._ops.operator import RowSink
 from penstock._ops.worker import WorkerContext
 from penstock.errors import SpecError
@@ -25,7 +26,8 @@ __all__ = ["Step", "TransformsOp"]
 class Step:
     """One transform with its random stream. `last` tells that no later step of the run writes its field.
 
-    `parts`, if any, are the steps that this one does in one: each has a random stream of its own.
+    `parts`, if any, are the steps that this one does in one: each has a random stream of its own. `expected` is what the element is
+    declared to be behind the last of them.
     """
 
     transform: Transform
@@ -35,6 +37,7 @@ class Step:
     last: bool
     parts: tuple[Step, ...] = ()
     policy: Policy | None = None
+    expected: Expected | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ class TransformsOp:
     def _each(self, block: Block, worker: WorkerContext, targets: list[NDArray[Any] | None], row: int) -> Iterator[tuple[Any, str | None]]:
         """Yield each element after all steps, with the field that already stands in its row of `targets`."""
         plan = [
-            (step.transform.apply, step.transform.field, step.transform.out_field, step.last, target, scratch, draws)
+            (step.transform.apply, step.transform.field, step.transform.out_field, step.last, step.expected, target, scratch, draws)
             for step, target, scratch, draws in zip(self.steps, targets, self._scratches(worker, targets), self._draws(block), strict=True)
         ]
 
@@ -91,7 +94,7 @@ class TransformsOp:
             number = 0
             try:
                 element = element.copy() if type(element) is dict else _as_dict(element, self.steps[0])
-                for number, (apply, field, out_field, last, target, scratch, draws) in enumerate(plan):  # noqa: B007 - the handler names the step
+                for number, (apply, field, out_field, last, expected, target, scratch, draws) in enumerate(plan):
                     out = None if target is None else target[row + offset, ...]  # an array for a leaf without dimensions too
                     result = apply(element[field], draws[offset], scratch, out)
                     if last:
@@ -100,6 +103,10 @@ class TransformsOp:
                         elif result.base is not None:
                             result = result.copy()  # it may be a view of somebody's scratch
                     element[out_field] = result
+                    if expected is not None:
+                        _check(self.steps[number], element, offset)
+            except ElementFailed:
+                raise
             except BaseException as error:
                 step = _failing(self.steps[number], element, draws_of(number, offset), error)
                 raise ElementFailed(offset, step.name, _named(error, element, step), step.policy) from error
@@ -151,6 +158,8 @@ class TransformsOp:
             if step.last and target is None and result.base is not None:
                 result = result.copy()
             columns[transform.out_field] = result
+            if step.expected is not None and len(block):
+                _check(step, {key: columns[key][0] for key in structure[1]}, 0)  # all rows of a column are alike
         return structure, [columns[key] for key in structure[1]]
 
     def _columns_into(self, block: Block, worker: WorkerContext, sink: RowSink, row: int) -> bool:
@@ -163,6 +172,15 @@ class TransformsOp:
         if targets is None or not _stored(structure[1], done[1], targets):
             sink.put_block(row, block.with_columns(*done))
         return True
+
+
+def _check(step: Step, element: Any, offset: int) -> None:
+    assert step.expected is not None
+    try:
+        step.expected.check(element)
+    except SpecError as error:
+        last = step.parts[-1] if step.parts else step
+        raise ElementFailed(offset, last.name, error, last.policy) from error
 
 
 def _stored(keys: tuple[Any, ...], columns: list[NDArray[Any]], targets: dict[Any, NDArray[Any]]) -> bool:

@@ -93,7 +93,8 @@ def _describe_function(node: Map | Filter | FlatMap | RejectionResample, saved: 
     match node:
         case Map():
             fn = function_name(node.fn) if isinstance(node.fn, Transform) else fn
-            return f"map({fn}{f', seed={node.seed}' if node.random else ''})"
+            seed = f", seed={node.seed}" if node.random else ""
+            return f"map({fn}{seed}{'' if node.output_spec is None else f', output_spec={node.output_spec!r}'})"
         case Filter():
             return f"filter({fn})"
         case FlatMap():

@@ -65,7 +65,10 @@ class ReadStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Map:
-    """`fn(element)`, or `fn(element, rng=generator)` when `random`; awaited when `fn` is `async def`."""
+    """`fn(element)`, or `fn(element, rng=generator)` when `random`; awaited when `fn` is `async def`.
+
+    `output_spec` is the tree of `ArraySpec` that its results are declared to have, or None.
+    """
 
     child: Node
     fn: Function
@@ -75,6 +78,7 @@ class Map:
     concurrency: int | None = None
     asynchronous: bool = False
     on_error: Policy | None = None
+    output_spec: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

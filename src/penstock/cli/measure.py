@@ -14,8 +14,8 @@ import numpy as np
 from penstock._contracts.element import flatten
 from penstock._contracts.transform import Transform
 from penstock.cli.bench_source import Opened
-from penstock.cli.progress import Progress
 from penstock.observe import Snapshot, Stats
+from penstock.observe.progress import Progress
 
 __all__ = ["Cost", "Figures", "Wait", "measure"]
 

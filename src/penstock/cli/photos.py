@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.cli.progress import Progress
 from penstock.errors import MissingExtra, SourceError
+from penstock.observe.progress import Progress
 
 __all__ = ["CROP_HEIGHT", "CROP_WIDTH", "Crops", "cut_crops", "find_photos", "photos_in"]
 

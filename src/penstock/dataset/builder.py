@@ -17,6 +17,7 @@ from penstock._plan import check
 from penstock._plan import node as plan
 from penstock._plan.describe import lines
 from penstock._plan.length import is_indexable, length_of
+from penstock._plan.specs import spec_of_plan
 from penstock.dataset.elements import ElementMethods
 from penstock.dataset.grouping import GroupMethods
 from penstock.dataset.ordering import OrderMethods
@@ -104,8 +105,12 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods):
     def spec(self) -> Any:
         """Push one element through and return the tree of `ArraySpec` (shape, dtype) of its leaves.
 
-        A generator is started for it, and closed again.
+        A generator is started for it, and closed again. What a `map(fn, output_spec=...)` declares is taken as declared, and neither fn nor
+        what stands below it is run: a size is then None where the declaration says so, or where only reading tells how full a batch is.
         """
+        return spec_of_plan(self._root, lambda node: type(self)(node, self._options)._dry_run())
+
+    def _dry_run(self) -> Any:
         if is_indexable(self._root):
             return map_leaves(spec_of, self[0])
         with self.feed(executor="inline") as feed:

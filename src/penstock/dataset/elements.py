@@ -14,6 +14,7 @@ from penstock._plan import node as plan
 from penstock._plan.describe import function_name
 from penstock._plan.identity import identity, unnamed
 from penstock._plan.random import is_async, wants_rng
+from penstock._plan.specs import declared
 from penstock.dataset.chaining import Chaining
 from penstock.errors import PlanError
 
@@ -36,6 +37,7 @@ class ElementMethods(Chaining):
         name: str | None = None,
         concurrency: int | None = None,
         on_error: Policy | None = None,
+        output_spec: Any = None,
     ) -> Self:
         """Replace each element by `fn(element)`.
 
@@ -48,9 +50,13 @@ class ElementMethods(Chaining):
             concurrency: threads of its own for this function; by default it shares the feed's workers. Of an `async def` function: how
                 many calls may be in flight at once, by default 32.
             on_error: what to do when it fails: `ps.Raise()`, `ps.Retry(...)`, `ps.Skip(...)` or `ps.Replace(...)`; the feed's by default.
+            output_spec: declares what fn returns: a tree of dict, tuple and list over `ps.ArraySpec(shape, dtype)`, as `ds.spec()` shows
+                it; a size of None stands for any. Every result is compared with it, and one of another structure, dtype or shape is a
+                SpecError of its element. `ds.spec()` then does not call fn. The declaration is part of the plan: with another one
+                it is another plan, for a state and for a cache in a folder.
 
         Raises:
-            PlanError: when fn cannot be called, or is an async generator.
+            PlanError: when fn cannot be called, or is an async generator; when output_spec is no tree of specs.
         """
         check.callable_argument(fn, "map")
         check.no_async_generator(fn, "map")
@@ -67,6 +73,7 @@ class ElementMethods(Chaining):
             concurrency=_IN_FLIGHT if asynchronous and concurrency is None else concurrency,
             asynchronous=asynchronous,
             on_error=_policy(on_error, "map"),
+            output_spec=None if output_spec is None else declared(output_spec),
         )
         return self._with(node)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.element import unflatten
+from penstock._contracts.element import sizes_of, unflatten
 from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, checked_policy, decide, final
 from penstock._ops.stack import BatchSpec
 from penstock._processes.failure import fit_to_raise
@@ -174,7 +174,7 @@ class _Rows:
             spec = BatchSpec(sample, lambda: str(number))
             self._spec, self._first = spec, number
         if not self._arrays:
-            self._arrays = [np.empty((self._batch_size, *leaf.shape), leaf.dtype) for leaf in spec.leaves]
+            self._arrays = [np.empty((self._batch_size, *sizes_of(leaf)), leaf.dtype) for leaf in spec.leaves]
         if not spec.put(self._arrays, self.num_rows, spec.ordered(sample), None):
             raise SpecError(
                 f"two samples differ: {spec.difference(sample)}",

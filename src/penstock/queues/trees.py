@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._contracts.element import ArraySpec, spec_of
+from penstock._contracts.element import ArraySpec, sizes_of, spec_of
 from penstock.errors import SpecError
 
 __all__ = ["batch_of", "pad", "slices_of", "stack"]
@@ -67,7 +67,7 @@ def stack(values: Sequence[Any], where: str) -> Any:
             fix="give them one shape and dtype before enqueue, use a PaddingFIFOQueue, or take them one by one; nothing was taken",
         )
     if specs[0].dtype == _OBJECT:
-        return _fill(values, specs[0].shape)
+        return _fill(values, sizes_of(specs[0]))
     return np.stack(values) if specs[0].shape else np.array(values, specs[0].dtype)
 
 

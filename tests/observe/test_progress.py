@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from penstock.cli.progress import Progress
+from penstock.observe.progress import Progress
 
 
 class Terminal(io.StringIO):

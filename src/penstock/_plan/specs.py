@@ -1,0 +1,120 @@
+"""What the elements of a plan are, taken from the declarations of its maps as far as they reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from penstock._contracts.element import ArraySpec, map_leaves
+from penstock._plan.length import INFINITE, length_of, walk
+from penstock._plan.node import (
+    Batch,
+    Cache,
+    Concatenate,
+    Enumerate,
+    Filter,
+    Interleave,
+    Map,
+    Mix,
+    Node,
+    PaddedBatch,
+    Pick,
+    Prefetch,
+    RejectionResample,
+    Repeat,
+    Shard,
+    Shuffle,
+    Skip,
+    Take,
+    Window,
+    Zip,
+)
+from penstock.errors import PlanError
+
+__all__ = ["declared", "spec_of_plan"]
+
+
+def declared(tree: Any) -> Any:
+    """Return a declaration with its dtypes as they stand in a batch: those of str and bytes are object.
+
+    Raises:
+        PlanError: it is no tree of dict, tuple and list over `ArraySpec`, or a size is no size.
+    """
+    return _declared(tree, "")
+
+
+def _declared(tree: Any, path: str) -> Any:
+    if isinstance(tree, ArraySpec):
+        return _leaf(tree, path)
+    if isinstance(tree, dict):
+        return {key: _declared(child, f"{path}[{key!r}]") for key, child in tree.items()}
+    if isinstance(tree, (tuple, list)):
+        children = [_declared(child, f"{path}[{place}]") for place, child in enumerate(tree)]
+        plain = type(tree) in (tuple, list)
+        return type(tree)(children) if plain else type(tree)(*children)
+    raise _refusal(f"output_spec{path} is {tree!r}, which is no ArraySpec")
+
+
+def _leaf(spec: ArraySpec, path: str) -> ArraySpec:
+    sizes = spec.shape
+    if not isinstance(sizes, (tuple, list)):
+        raise _refusal(f"output_spec{path} has the shape {sizes!r}, which is no tuple of sizes")
+    try:
+        dtype = np.dtype(spec.dtype)
+    except TypeError as error:
+        raise _refusal(f"output_spec{path} has the dtype {spec.dtype!r}, which NumPy does not know") from error
+    for size in sizes:
+        if size is not None and (isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0):
+            raise _refusal(f"output_spec{path} has the size {size!r}, which is neither a whole number >= 0 nor None")
+    return ArraySpec(tuple(None if size is None else int(size) for size in sizes), np.dtype(object) if dtype.kind in "US" else dtype)
+
+
+def _refusal(what: str) -> PlanError:
+    return PlanError(
+        what,
+        where="map(output_spec=...)",
+        fix="give a tree as ds.spec() shows: dict, tuple or list over ps.ArraySpec(shape, dtype), such as "
+        "{'image': ps.ArraySpec((None, None, 3), np.uint8), 'label': ps.ArraySpec((), np.int64)}",
+    )
+
+
+def spec_of_plan(root: Node, run: Callable[[Node], Any]) -> Any:
+    """Return the tree of specs of the plan's elements.
+
+    What is declared is not computed; `run(node)` finds the spec of a part for which nothing is declared by computing an element of it.
+    Sizes that a declaration leaves open are None; so is the number of rows of a batch that only reading can tell.
+    """
+    if not any(isinstance(node, Map) and node.output_spec is not None for node in walk(root)):
+        return run(root)
+    match root:
+        case Map():
+            return run(root) if root.output_spec is None else root.output_spec
+        case Filter() | RejectionResample() | Shuffle() | Shard() | Take() | Skip() | Repeat() | Pick() | Prefetch() | Cache():
+            return spec_of_plan(root.child, run)
+        case Enumerate():
+            return ArraySpec((), np.dtype(np.int64)), spec_of_plan(root.child, run)
+        case Zip():
+            return tuple(spec_of_plan(child, run) for child in root.children)
+        case Concatenate() | Mix() | Interleave():
+            child = next((child for child in root.children if length_of(child) != 0), root.children[0])
+            return spec_of_plan(child, run)
+        case Batch() | Window():
+            return _stacked(spec_of_plan(root.child, run), _rows(root))
+        case PaddedBatch() if root.padded_shapes is None:
+            return _stacked(spec_of_plan(root.child, run), _rows(root))
+    return run(root)
+
+
+def _stacked(tree: Any, rows: int | None) -> Any:
+    return map_leaves(lambda leaf: ArraySpec((rows, *leaf.shape), leaf.dtype), tree)
+
+
+def _rows(node: Batch | PaddedBatch | Window) -> int | None:
+    """Return how many elements the first batch or window has."""
+    size, stride = (node.size, node.stride) if isinstance(node, Window) else (node.batch_size, 1)
+    length = length_of(node.child)
+    if node.drop_remainder or length == INFINITE:
+        return size
+    return None if length is None else min(size, -(-int(length) // stride))

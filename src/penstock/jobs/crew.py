@@ -1,0 +1,243 @@
+"""Jobs in processes: tickets out, answers in, and what is done when a worker dies."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from penstock._processes.child import Child, wait_any
+from penstock._processes.pipe import pickled
+from penstock.errors import PenstockError, SpecError, WorkerDied
+from penstock.jobs.dealing import Dealing
+from penstock.jobs.ledger import Ledger, words_of_job
+from penstock.jobs.worker import TICKET, work
+from penstock.queues.failing import add_note, words_of
+
+__all__ = ["run_in_processes"]
+
+_Outcome = tuple[int, bool, bytes]
+_Answers = tuple[float, list[_Outcome]]
+
+_GRACE_S = 2.0
+_AT_ONCE_BYTES = 4096
+"""A pipe takes so many bytes in one piece."""
+
+
+def run_in_processes(ledger: Ledger, function: bytes, num_workers: int, method: str) -> None:
+    """Do what the ledger has to do; return when all is settled. Leaves no process, whatever ends it.
+
+    Args:
+        ledger: the jobs.
+        function: its pickle.
+        num_workers: how many processes.
+        method: "forkserver" or "spawn".
+
+    Raises:
+        BaseException: of the first job that fails, as the ledger's policy has it; `WorkerDied`; KeyboardInterrupt.
+    """
+    crew = _Crew(ledger, num_workers, partial(_Worker, function, method))
+    try:
+        crew.run()
+    except BaseException as error:
+        crew.wind_up(error)
+        raise
+    crew.stop(_GRACE_S)
+
+
+class _Worker:
+    """A process and its tickets. `useful` tells that it has done a job."""
+
+    def __init__(self, function: bytes, method: str, name: str) -> None:
+        self.useful = False
+        self._out, self._in = os.pipe()
+        try:
+            os.set_blocking(self._out, False)
+            self.child = Child.start(work, (function,), name=name, method=method)
+        except BaseException:
+            self._close()
+            raise
+        try:
+            self.child.send(None, fds=[self._out])
+        except BaseException:
+            self.stop(0.0)
+            raise
+
+    def give(self, jobs: list[tuple[int, bytes]]) -> None:
+        """Give tickets, then the jobs: who has a ticket reads its pipe for the job, so that a large one can be sent."""
+        data = b"".join(TICKET.pack(number) for number, _ in jobs)
+        for start in range(0, len(data), _AT_ONCE_BYTES):
+            os.write(self._in, data[start : start + _AT_ONCE_BYTES])
+        self.child.offer(jobs)  # should it have died, what it did before is still to be heard, and then its death
+
+    def take_back(self, most: int) -> list[int]:
+        """Take the oldest tickets that the worker has not taken."""
+        try:
+            data = os.read(self._out, most * TICKET.size)
+        except BlockingIOError:
+            return []
+        return [number for (number,) in TICKET.iter_unpack(data)]
+
+    def no_more(self) -> None:
+        """Have the worker end when it has done what it has taken and may still take."""
+        if self._in >= 0:
+            os.close(self._in)
+            self._in = -1
+
+    def stop(self, grace_s: float) -> None:
+        """End the process, and close everything."""
+        self.no_more()
+        self.child.stop(grace_s)
+        self._close()
+
+    def _close(self) -> None:
+        self.no_more()
+        if self._out >= 0:
+            os.close(self._out)
+            self._out = -1
+
+
+class _Crew:
+    def __init__(self, ledger: Ledger, num_workers: int, start: Callable[[str], _Worker]) -> None:
+        self._ledger = ledger
+        self._start = start
+        self._dealing = Dealing(ledger.todo, num_workers)
+        self._workers: list[_Worker] = []
+        self._num_workers = num_workers
+        self._packed: dict[int, bytes] = {}
+        self._later: list[tuple[float, int]] = []  # (time, job) of those that are to be tried again
+
+    def run(self) -> None:
+        for number in range(self._num_workers):
+            self._workers.append(self._start(f"worker {number}"))
+        while self._ledger.num_left:
+            self._deal()
+            for number in self._ready():
+                answers = self._heard(number)
+                if isinstance(answers, WorkerDied):
+                    self._bury(number, answers)
+                    continue
+                self._failed(*self._book(number, answers))
+
+    def wind_up(self, first: BaseException) -> None:
+        """Begin no job any more, give those in work a moment to end and book them, then stop everything.
+
+        Other errors that come meanwhile become notes of the first.
+        """
+        deadline_s = time.monotonic() + _GRACE_S
+        self._ledger.wind_up()
+        try:
+            for number, worker in enumerate(self._workers):
+                self._take_back(number)
+                worker.no_more()
+            working = [number for number in range(len(self._workers)) if self._dealing.has(number)]
+            while working and time.monotonic() < deadline_s:
+                for number in self._ready(working, max(0.0, deadline_s - time.monotonic())):
+                    try:
+                        failed = self._book(number, self._workers[number].child.receive())
+                    except PenstockError as ended:
+                        add_note(first, f"penstock: also failed: {words_of(ended)}")
+                        self._dealing.lost(number)
+                        continue
+                    for job, error in failed:
+                        self._ledger.note(first, job, error)
+                working = [number for number in working if self._dealing.has(number)]
+        finally:
+            self.stop(0.0)
+
+    def stop(self, grace_s: float) -> None:
+        """End all workers, together in `grace_s` those that go by themselves."""
+        deadline_s = time.monotonic() + grace_s
+        for worker in self._workers:
+            worker.no_more()
+        while self._workers:
+            self._workers.pop().stop(max(0.0, deadline_s - time.monotonic()))
+
+    def _deal(self) -> None:
+        while self._later and self._later[0][0] <= time.monotonic():
+            self._dealing.again(heapq.heappop(self._later)[1])
+        for number, worker in enumerate(self._workers):
+            if not self._dealing.has(number):
+                for victim in self._dealing.victims():
+                    if self._take_back(*victim):
+                        break
+            jobs = self._dealing.next_of(number, self._size_of)
+            if jobs:
+                worker.give([(job, self._packed.pop(job)) for job in jobs])
+
+    def _size_of(self, job: int) -> int:
+        if job not in self._packed:
+            try:
+                self._packed[job] = pickled(self._ledger.jobs[job], "a job")
+            except SpecError as error:
+                words = words_of_job(job, self._ledger.jobs)
+                raise SpecError(error.what, where=words, fix=f'{error.fix}; or use executor="threads", where nothing is sent') from error
+        return len(self._packed[job])
+
+    def _take_back(self, number: int, most: int = 1 << 13) -> bool:
+        """Take jobs back that a worker has not begun; return whether there were any."""
+        jobs = self._workers[number].take_back(most)
+        self._dealing.taken_back(number, jobs)
+        return bool(jobs)
+
+    def _ready(self, numbers: list[int] | None = None, timeout_s: float | None = None) -> list[int]:
+        """Return the workers that have something to say; none when a job is to be tried again first."""
+        if numbers is None:
+            numbers = list(range(len(self._workers)))
+            timeout_s = max(0.0, self._later[0][0] - time.monotonic()) if self._later else None
+        children = [self._workers[number].child for number in numbers]
+        ready = wait_any(children, timeout_s=timeout_s)
+        return [number for number, child in zip(numbers, children, strict=True) if child in ready]
+
+    def _heard(self, number: int) -> _Answers | WorkerDied:
+        """Return what a worker says, or how it died: not raised, so that what is raised then has no error behind it."""
+        try:
+            answers: _Answers = self._workers[number].child.receive()
+        except WorkerDied as died:
+            return died
+        return answers
+
+    def _book(self, number: int, answers: _Answers) -> list[tuple[int, BaseException]]:
+        """Book what a worker has done; return what failed."""
+        self._workers[number].useful = True
+        seconds, outcomes = answers
+        self._dealing.reported(number, [job for job, _, _ in outcomes], seconds)
+        read = list(self._read(number, outcomes))
+        self._ledger.finished((job, value) for job, value, error in read if error is None)
+        return [(job, error) for job, _, error in read if error is not None]
+
+    def _read(self, number: int, outcomes: list[_Outcome]) -> Iterator[tuple[int, Any, BaseException | None]]:
+        """Give (job, result, None) or (job, None, error)."""
+        child = self._workers[number].child
+        for job, done, data in outcomes:
+            try:
+                value = pickle.loads(data)
+            except Exception as error:
+                add_note(error, f"penstock: reading the result of {words_of_job(job, self._ledger.jobs)}")
+                yield job, None, error
+                continue
+            if done:
+                yield job, value, None
+            else:
+                yield job, None, value.error(f"{words_of_job(job, self._ledger.jobs)}, {child.name}, process {child.pid}")
+
+    def _failed(self, *failures: tuple[int, BaseException]) -> None:
+        for wait_s, job in self._ledger.failed_together([(job, error, "") for job, error in failures]):
+            heapq.heappush(self._later, (time.monotonic() + wait_s, job))
+
+    def _bury(self, number: int, died: WorkerDied) -> None:
+        """Blame the death on the job that the worker was at, if it was at one; raise, or start another worker."""
+        worker = self._workers[number]
+        self._take_back(number)
+        job = self._dealing.lost(number)
+        if job is not None and worker.child.began:
+            error = WorkerDied(f"{died.what}; it was at {words_of_job(job, self._ledger.jobs)}", where=died.where, fix=died.fix)
+            self._failed((job, error))
+        elif not worker.useful or not self._ledger.forgives(died):  # one that dies before its first job would do so for ever
+            raise died
+        self._workers[number] = self._start(f"worker {number}")
+        worker.stop(0.0)

@@ -1,0 +1,165 @@
+"""What became of each job, and what is done about one that fails. Used from the caller's thread."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from penstock._contracts.policy import Policy, Raise, Retry, Skip, decide
+from penstock._processes.failure import fit_to_raise
+from penstock.errors import StopRaised, TooManySkipped
+from penstock.jobs.donelist import DoneList
+from penstock.queues.failing import add_note, words_of
+
+__all__ = ["Ledger", "Skipped", "words_of_job"]
+
+_FEWEST = 100
+"""A limit that is a share counts at least so many jobs as read, as that of a feed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Stands in the place of the result of a job that was left out by `on_error=ps.Skip(...)`.
+
+    Attributes:
+        index: of the job.
+        error: what it raised last.
+    """
+
+    index: int
+    error: BaseException
+
+
+def words_of_job(index: int, jobs: Sequence[Any]) -> str:
+    """Say which job it is: its number and a short repr."""
+    text = f"a {type(jobs[index]).__name__}"
+    with suppress(Exception):  # whatever a user's class does here, this is for the text of another error
+        text = " ".join(_SHORT.repr(jobs[index]).split())
+    return f"job {index} of {len(jobs)} ({text})"
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 100
+
+
+class Ledger:
+    """The results so far.
+
+    Attributes:
+        jobs: all of them.
+        results: one place for each job.
+        todo: numbers of those that no earlier run has done.
+        num_left: how many are neither done nor left out.
+        num_skipped: how many were left out.
+    """
+
+    def __init__(self, jobs: Sequence[Any], policy: Policy, done: DoneList | None, tell: Callable[[Ledger, int], None]) -> None:
+        """Begin with what the done-list has. `tell(ledger, count)` is called whenever `count` more jobs are settled."""
+        self.jobs = jobs
+        self.results: list[Any] = [None] * len(jobs)
+        self._policy = policy
+        self._done = done
+        self._tell = tell
+        self._tries: dict[int, int] = {}
+        earlier = {} if done is None else done.done
+        for index, result in earlier.items():
+            self.results[index] = result
+        self.todo = [index for index in range(len(jobs)) if index not in earlier]
+        self.num_left = len(self.todo)
+        self.num_skipped = 0
+
+    def finished(self, items: Iterable[tuple[int, Any]]) -> None:
+        """Book results, given as (index, result): in the done-list first, so that what was told stays done."""
+        new = list(items)
+        if not new:
+            return
+        if self._done is not None:
+            self._done.add(new)
+        for index, result in new:
+            self.results[index] = result
+        self._settle(len(new))
+
+    def failed(self, index: int, error: BaseException, worker: str = "") -> float | None:
+        """Book a failure.
+
+        Args:
+            index: of the job.
+            error: what it raised, or `WorkerDied`.
+            worker: its name, for words; empty when the error has come from a process, and says where it was raised.
+
+        Returns:
+            How many seconds to wait before it is tried again, or None: it is left out.
+
+        Raises:
+            BaseException: the error, with a note that names the job, or `TooManySkipped`.
+        """
+        words = words_of_job(index, self.jobs)
+        tries = self._tries.get(index, 0)
+        raised = error.__cause__ if isinstance(error, StopRaised) and error.__cause__ is not None else error
+        policy = decide(self._policy, raised, tries)  # no policy hides what would pass for an end
+        if isinstance(policy, Retry):
+            self._tries[index] = tries + 1
+            return policy.wait_s(tries)
+        if worker:
+            error = fit_to_raise(error, f"{words}, {worker}")
+        if tries:
+            add_note(error, f"penstock: tried {tries + 1} times")
+        if not isinstance(policy, Skip):
+            raise error
+        self.num_skipped += 1
+        self._check_limit(policy, error, words)
+        self.results[index] = Skipped(index, error)
+        self._settle(1)
+        return None
+
+    def forgives(self, error: BaseException) -> bool:
+        """Tell whether the policy does anything about an error but raise it."""
+        return not isinstance(decide(self._policy, error, 0), Raise)
+
+    def failed_together(self, failures: Sequence[tuple[int, BaseException, str]]) -> list[tuple[float, int]]:
+        """Book failures that were heard of at once, as `failed` does; return (wait, job) of those to try again.
+
+        Raises:
+            BaseException: the first that is to be raised; those behind it become its notes.
+        """
+        out = []
+        for place, failure in enumerate(failures):
+            try:
+                wait_s = self.failed(*failure)
+            except BaseException as first:
+                for job, error, _ in failures[place + 1 :]:
+                    self.note(first, job, error)
+                raise
+            if wait_s is not None:
+                out.append((wait_s, failure[0]))
+        return out
+
+    def note(self, first: BaseException, job: int, error: BaseException) -> None:
+        """Mention in the error that is raised that another job has failed, too."""
+        add_note(first, f"penstock: also failed: {words_of_job(job, self.jobs)}: {words_of(error)}")
+
+    def wind_up(self) -> None:
+        """Tell nobody any more: what is booked from here on only completes the done-list."""
+        self._tell = _nothing
+
+    def _check_limit(self, policy: Skip, error: BaseException, words: str) -> None:
+        limit, read = policy.limit, len(self.jobs) - self.num_left + 1
+        most = float("inf") if limit is None else limit if isinstance(limit, int) else limit * max(read, _FEWEST)
+        if self.num_skipped > most:
+            of = "" if isinstance(limit, int) else f" of {read}"
+            raise TooManySkipped(
+                f"{self.num_skipped}{of} jobs were skipped, the limit is {limit}",
+                where=f"Skip(limit={limit!r}) of parallel_jobs; the last one: {words}",
+                fix="look at the errors, mend the jobs or the function, or raise the limit",
+            ) from error
+
+    def _settle(self, count: int) -> None:
+        self.num_left -= count
+        self._tell(self, count)
+
+
+def _nothing(ledger: Ledger, count: int) -> None:
+    """Tell nobody."""

@@ -1,0 +1,129 @@
+"""Jobs in the caller's process: in its own thread, or in several."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+from penstock._engine.failing import is_interrupt
+from penstock.jobs.ledger import Ledger
+from penstock.queues.failing import add_note
+from penstock.queues.parking import ParkingLot
+
+__all__ = ["run_in_threads", "run_inline"]
+
+_GRACE_S = 2.0
+
+
+class _Outcome(NamedTuple):
+    """What became of one job."""
+
+    job: int
+    value: Any
+    error: BaseException | None
+    worker: str
+
+
+def _outcome(function: Callable[[Any], Any], ledger: Ledger, job: int, worker: str) -> _Outcome:
+    try:
+        return _Outcome(job, function(ledger.jobs[job]), None, worker)
+    except BaseException as error:
+        return _Outcome(job, None, error, worker)
+
+
+def run_inline(ledger: Ledger, function: Callable[[Any], Any]) -> None:
+    """Do what the ledger has to do, one job after the other, in the caller's thread.
+
+    Raises:
+        BaseException: of the first job that fails, as the ledger's policy has it; KeyboardInterrupt.
+    """
+    for job in ledger.todo:
+        while True:
+            outcome = _outcome(function, ledger, job, "in the caller's thread")
+            if outcome.error is None:
+                ledger.finished([(job, outcome.value)])
+                break
+            if is_interrupt(outcome.error):
+                raise outcome.error
+            wait_s = ledger.failed(job, outcome.error, outcome.worker)
+            if wait_s is None:
+                break
+            ParkingLot().park(lambda: True, wait_s)
+
+
+def run_in_threads(ledger: Ledger, function: Callable[[Any], Any], num_workers: int) -> None:
+    """Do what the ledger has to do in threads; return when all is settled.
+
+    Raises:
+        BaseException: of the first job that fails, as the ledger's policy has it; KeyboardInterrupt. A thread whose job does not end
+            within two seconds then is named in a note; it ends with its job.
+    """
+    crew = _Threads(ledger, function, num_workers)
+    try:
+        crew.run()
+    except BaseException as error:
+        crew.wind_up(error)
+        raise
+    crew.stop(None)
+
+
+class _Threads:
+    def __init__(self, ledger: Ledger, function: Callable[[Any], Any], num_workers: int) -> None:
+        self._ledger = ledger
+        self._function = function
+        self._todo: SimpleQueue[int | None] = SimpleQueue()
+        self._outcomes: SimpleQueue[_Outcome] = SimpleQueue()
+        self._lot = ParkingLot()
+        self._stopped = False
+        self._later: list[tuple[float, int]] = []
+        self._threads = [
+            threading.Thread(target=self._work, args=(f"worker {number}",), name=f"penstock-jobs-{number}", daemon=True)
+            for number in range(num_workers)
+        ]
+
+    def run(self) -> None:
+        for job in self._ledger.todo:
+            self._todo.put(job)
+        for thread in self._threads:
+            thread.start()
+        while self._ledger.num_left:
+            while self._later and self._later[0][0] <= time.monotonic():
+                self._todo.put(heapq.heappop(self._later)[1])
+            self._lot.park(self._outcomes.empty, max(0.0, self._later[0][0] - time.monotonic()) if self._later else None)
+            for wait_s, job in self._ledger.failed_together(self._booked()):
+                heapq.heappush(self._later, (time.monotonic() + wait_s, job))
+
+    def wind_up(self, first: BaseException) -> None:
+        """Begin no job any more, and book those in work that end within the grace period; other errors become notes of the first."""
+        self._ledger.wind_up()
+        alive = self.stop(_GRACE_S)
+        for job, error, _ in self._booked():
+            self._ledger.note(first, job, error)
+        if alive:
+            add_note(first, f"penstock: still at work after {_GRACE_S:g} s: {', '.join(alive)}; a thread ends with its job")
+
+    def stop(self, grace_s: float | None) -> list[str]:
+        """Have the threads end with their job; return the names of those still alive after `grace_s`."""
+        self._stopped = True
+        for _ in self._threads:
+            self._todo.put(None)
+        deadline_s = None if grace_s is None else time.monotonic() + grace_s
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(None if deadline_s is None else max(0.0, deadline_s - time.monotonic()))
+        return [thread.name for thread in self._threads if thread.is_alive()]
+
+    def _work(self, name: str) -> None:
+        while (job := self._todo.get()) is not None and not self._stopped:
+            self._outcomes.put(_outcome(self._function, self._ledger, job, name))
+            self._lot.ring()
+
+    def _booked(self) -> list[tuple[int, BaseException, str]]:
+        """Book what has arrived, without waiting; return what failed."""
+        arrived = [self._outcomes.get() for _ in range(self._outcomes.qsize())]
+        self._ledger.finished((outcome.job, outcome.value) for outcome in arrived if outcome.error is None)
+        return [(outcome.job, outcome.error, outcome.worker) for outcome in arrived if outcome.error is not None]

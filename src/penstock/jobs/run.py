@@ -1,0 +1,212 @@
+"""`parallel_jobs`: a list of jobs, done in processes, as one call."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from penstock._contracts.policy import Policy, Raise, Replace, checked_policy, final
+from penstock._plan.check import callable_argument, count_argument, no_async
+from penstock._plan.describe import function_name
+from penstock._processes.pipe import pickled
+from penstock.errors import PlanError, SpecError
+from penstock.jobs.crew import run_in_processes
+from penstock.jobs.donelist import DoneList
+from penstock.jobs.ledger import Ledger
+from penstock.jobs.local import run_in_threads, run_inline
+from penstock.observe.progress import Progress
+from penstock.observe.stats import available_cpus
+
+__all__ = ["JobsProgress", "parallel_jobs"]
+
+_WHERE = "parallel_jobs"
+_METHODS = ("forkserver", "spawn")
+_EXECUTORS = ("processes", "threads", "inline")
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsProgress:
+    """How far the jobs are.
+
+    Attributes:
+        done: how many are settled, those of an earlier run and those that were skipped included.
+        total: of how many.
+        skipped: how many were left out by the policy.
+        elapsed_s: since the call began.
+        left_s: how long the rest will take at the rate so far; None when nothing is known yet.
+    """
+
+    done: int
+    total: int
+    skipped: int
+    elapsed_s: float
+    left_s: float | None
+
+
+def parallel_jobs(
+    fn: Callable[[Job], Result],
+    jobs: Iterable[Job],
+    num_workers: int | Literal["auto"] = "auto",
+    *,
+    executor: Literal["processes", "threads", "inline"] = "processes",
+    method: Literal["forkserver", "spawn"] = "forkserver",
+    on_error: Policy | None = None,
+    done: str | os.PathLike[str] | None = None,
+    progress: bool | Literal["always"] | Callable[[JobsProgress], object] = False,
+) -> list[Result]:
+    """Do `fn(job)` for each job, several at a time, and return the results in the order of the jobs.
+
+    The list is cut as the classic programs with a `Pool` cut it: one part per worker, len(jobs) // num_workers jobs each, the first
+    len(jobs) % num_workers parts longer by one. There each worker does its part alone, and everybody waits for the slowest part. Here a
+    part is only where a worker begins. It is given a little at a time (10 ms of work, at least two jobs); one that is through takes the
+    back half of the longest part that is left, and in the end jobs that another worker was given and has not begun. So no job waits for
+    a slow one, and no worker idles as long as there is a job that nobody has begun.
+
+    Blocks until all is done. May be called from any thread, and several times at once. A program whose file is run calls it under
+    `if __name__ == "__main__":`, because the workers import that file.
+
+    Args:
+        fn: a function of one job. For processes it stands at the top of a module: it travels by its name. It runs in the main thread of
+            a worker. A job is done twice only where a worker died.
+        jobs: any iterable; read whole before the first begins. For processes jobs and results are pickled.
+        num_workers: how many at once, never more than jobs; "auto" is one per available CPU, 0 is `executor="inline"`.
+        executor: "processes"; "threads", for functions that wait, or that let other threads run while they compute; "inline", in the
+            caller's thread.
+        method: how processes start, "forkserver" or "spawn". Never by fork: a lock that another thread holds stays locked in the copy.
+        on_error: what is done about a job that raises, or whose worker dies. By default (`ps.Raise()`) the first error ends the call: no
+            other job is begun, those in work have two seconds to end, and the error is raised. `ps.Retry(...)` has it done again,
+            `ps.Skip(...)` puts a `penstock.jobs.Skipped` in its place. An exception that cannot be pickled counts as `WorkerFailed`.
+        done: a file that gets a line of JSON for each job that is done. A call with the same jobs and function that finds it leaves out
+            what it names: after a kill only the jobs in work are done again, and what was done in the last 5 ms. Results made of numbers,
+            texts, bytes and arrays are kept up to 16 kB and come back; for others `penstock.jobs.NOT_KEPT` stands in the list. Skipped
+            jobs are not noted.
+        progress: True draws rate and time left on stderr if that is a terminal; "always" writes elsewhere too, a line every 10 s; a
+            callable is given a `JobsProgress`, in the caller's thread, whenever jobs are settled.
+
+    Returns:
+        One result per job.
+
+    Raises:
+        PlanError: fn, jobs or an option cannot be used; another run is writing the done-list.
+        SpecError: a job or a result cannot be pickled; it is named.
+        StateMismatch: the done-list is of other jobs or another function, or the file is none.
+        StateDamaged: a line of it, other than the last, cannot be read.
+        WorkerDied: a worker was killed or crashed; the text names it, how, and the job that it was at.
+        TooManySkipped: more jobs failed than `ps.Skip(limit)` allows.
+        BaseException: what fn raised, with a note that names the job and has the worker's traceback; KeyboardInterrupt. No process is left.
+    """
+    policy = _checked(fn, executor, method, on_error, progress)
+    listed = _listed(jobs)
+    function = b""
+    if executor == "processes" and num_workers != 0 and listed:
+        _check_may_start()
+        function = _packed(fn)
+    count = available_cpus() if num_workers == "auto" else count_argument(num_workers, "num_workers", _WHERE)
+    with ExitStack() as stack:
+        notes = None if done is None else DoneList(os.path.abspath(os.fsdecode(done)), _name_of(fn), listed)
+        if notes is not None:
+            stack.callback(notes.close)
+        ledger = Ledger(listed, policy, notes, _teller(progress, function_name(fn), stack))
+        count = min(count, len(ledger.todo))
+        if not ledger.todo:
+            pass
+        elif count == 0 or executor == "inline":
+            run_inline(ledger, fn)
+        elif executor == "threads":
+            run_in_threads(ledger, fn, count)
+        else:
+            run_in_processes(ledger, function, count, method)
+    return ledger.results
+
+
+def _checked(fn: Any, executor: Any, method: Any, on_error: Any, progress: Any) -> Policy:
+    callable_argument(fn, _WHERE)
+    no_async(fn, _WHERE)
+    for name, value, known in (("executor", executor, _EXECUTORS), ("method", method, _METHODS)):
+        if value not in known:
+            raise PlanError(f"{name}={value!r} is not known", where=f"{_WHERE}()", fix=f"give one of {', '.join(known)}")
+    if not (isinstance(progress, bool) or progress == "always" or callable(progress)):
+        raise PlanError(f"progress={progress!r} is not known", where=f"{_WHERE}()", fix='give True, False, "always" or a function')
+    policy = Raise() if on_error is None else checked_policy(on_error, "on_error", f"{_WHERE}()")
+    if isinstance(final(policy), Replace):
+        raise PlanError(
+            "Replace() has no other job to put in its place", where=f"{_WHERE}(on_error=...)", fix="use ps.Skip() or ps.Retry()"
+        )
+    return policy
+
+
+def _listed(jobs: Any) -> list[Any]:
+    try:
+        return list(jobs)
+    except TypeError as error:
+        raise PlanError(
+            f"jobs={jobs!r} is not a list of jobs: {error}", where=f"{_WHERE}()", fix="give a list or another iterable"
+        ) from error
+
+
+def _name_of(fn: Any) -> str:
+    """Name the function for a done-list: a program is __main__ whether or not it has been renamed since."""
+    return f"{getattr(fn, '__module__', '')}.{function_name(fn)}"
+
+
+def _packed(fn: Any) -> bytes:
+    try:
+        return pickled(fn, "fn")
+    except SpecError as error:
+        raise PlanError(
+            f"{function_name(fn)} cannot be sent to a worker process: {error.what}",
+            where=f"{_WHERE}(fn, ...)",
+            fix="define it with `def` at the top of a module (a lambda, or a function inside another one, has no name that a worker could "
+            'find it by), give its values with the jobs, or use executor="threads"',
+        ) from error
+
+
+def _check_may_start() -> None:
+    """Refuse to start processes while this one is being started: Python would fail deep inside."""
+    import multiprocessing
+
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise PlanError(
+            "this program starts workers while a worker imports it",
+            where=_WHERE,
+            fix="a worker imports the file that is run: put what the program does, this call too, under `if __name__ == '__main__':`",
+        )
+
+
+def _teller(progress: Any, name: str, stack: ExitStack) -> Callable[[Ledger, int], None]:
+    """Return what is told when jobs are settled."""
+    begun_s = time.perf_counter()
+    if callable(progress):
+
+        def tell(ledger: Ledger, count: int) -> None:
+            elapsed_s = time.perf_counter() - begun_s
+            settled = len(ledger.todo) - ledger.num_left
+            progress(
+                JobsProgress(
+                    done=len(ledger.jobs) - ledger.num_left,
+                    total=len(ledger.jobs),
+                    skipped=ledger.num_skipped,
+                    elapsed_s=elapsed_s,
+                    left_s=elapsed_s / settled * ledger.num_left if settled else None,
+                )
+            )
+
+        return tell
+    if not progress or (progress is True and not (sys.stderr and sys.stderr.isatty())):
+        return lambda ledger, count: None
+    lines: list[Progress] = []
+
+    def draw(ledger: Ledger, count: int) -> None:
+        if not lines:
+            lines.append(stack.enter_context(Progress(name, len(ledger.todo), unit="jobs")))
+        lines[0].advance(count)
+
+    return draw

@@ -1,0 +1,158 @@
+"""What a worker process does: jobs, one after the other, as long as there are tickets.
+
+A ticket is the number of a job in a pipe that the parent can read as well: what it reads there, this worker will not do. The kernel gives
+each ticket to one of them, so a job is never done twice, no lock is shared, and a worker that computes need not be asked.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import struct
+import threading
+import time
+from collections import deque
+from typing import Any
+
+from penstock._processes.failure import Failure
+from penstock._processes.pipe import Pipe, PipeEnded, pickled
+from penstock.errors import PlanError, SpecError
+
+__all__ = ["TICKET", "work"]
+
+TICKET = struct.Struct("<q")
+_HELD_S = 0.005
+_HELD_BYTES = 1 << 18
+"""Results wait so long, and up to so many bytes, to be told together: a message costs 30 us."""
+
+
+def work(pipe: Pipe, function: bytes) -> None:
+    """Do jobs until the parent closes the tickets.
+
+    The first message brings the descriptor of the tickets. The others are lists of (number, pickle of the job), in the order of the
+    tickets. Answers are (seconds, [(number, done or not, pickle of the result or of a Failure), ...]).
+
+    Raises:
+        PlanError: the function cannot be found here.
+    """
+    pipe.receive()
+    tickets = pipe.take_fd()
+    try:
+        _Desk(pipe, tickets, _function(function)).serve()
+    finally:
+        os.close(tickets)
+
+
+def _function(data: bytes) -> Any:
+    try:
+        return pickle.loads(data)
+    except Exception as error:
+        raise PlanError(
+            f"the function cannot be found in a worker process: {error}",
+            where="parallel_jobs(fn, ...)",
+            fix="put it into a module and import it (a notebook or `python -c` has no file that a worker could read), or use "
+            'executor="threads"',
+        ) from error
+
+
+class _Desk:
+    """Does jobs in the main thread. A second thread tells results that wait: the job behind a quick one may last for hours."""
+
+    def __init__(self, pipe: Pipe, tickets: int, function: Any) -> None:
+        self._pipe = pipe
+        self._tickets = tickets
+        self._function = function
+        self._jobs: deque[tuple[int, bytes]] = deque()
+        self._telling = threading.Lock()
+        self._answers: list[tuple[int, bool, bytes]] = []
+        self._busy_s = 0.0
+        self._waiting = threading.Event()
+        self._ended = threading.Event()
+
+    def serve(self) -> None:
+        teller = threading.Thread(target=self._tell_in_time, name="penstock-teller", daemon=True)
+        teller.start()
+        try:
+            self._work()
+        finally:
+            self._ended.set()
+            self._waiting.set()
+            teller.join()
+
+    def _work(self) -> None:
+        held_bytes = 0
+        while (number := self._next()) is not None:
+            data = self._job(number)
+            began_s = time.perf_counter()
+            done, answer = self._outcome(number, data)
+            with self._telling:
+                self._busy_s += time.perf_counter() - began_s
+                self._answers.append((number, done, answer))
+                first = len(self._answers) == 1
+            held_bytes = len(answer) + (0 if first else held_bytes)
+            if held_bytes > _HELD_BYTES:
+                self._tell()
+            elif first:
+                self._waiting.set()
+
+    def _tell_in_time(self) -> None:
+        try:
+            while not self._ended.is_set():
+                self._waiting.wait()
+                self._waiting.clear()
+                self._ended.wait(_HELD_S)
+                self._tell()
+        except PipeEnded:  # the other thread finds out as well
+            return
+
+    def _next(self) -> int | None:
+        """Take a ticket; wait for one, with nothing left to tell, when there is none. None when there will be no more."""
+        while True:
+            try:
+                ticket = os.read(self._tickets, TICKET.size)
+            except BlockingIOError:  # none yet, or the parent was quicker
+                self._tell()
+                self._wait()
+                continue
+            if not ticket:
+                self._tell()
+                return None
+            return int(TICKET.unpack(ticket)[0])
+
+    def _wait(self) -> None:
+        """Wait for a ticket, or for the end of them; the end of the pipe is one too, should a forked process hold a copy of the tickets."""
+        poll = select.poll()
+        poll.register(self._tickets, select.POLLIN)
+        poll.register(self._pipe.fileno(), 0)
+        if self._tickets not in dict(poll.poll()):
+            raise PipeEnded
+
+    def _job(self, number: int) -> bytes:
+        """Return the job of a ticket; those before it were taken back."""
+        while True:
+            while self._jobs:
+                found, data = self._jobs.popleft()
+                if found == number:
+                    return data
+            self._jobs.extend(self._pipe.receive())
+
+    def _outcome(self, number: int, data: bytes) -> tuple[bool, bytes]:
+        try:
+            return True, pickled(self._function(pickle.loads(data)), f"the result of job {number}")
+        except BaseException as error:
+            return False, pickle.dumps(Failure.of(_named(error, number)), protocol=5)
+
+    def _tell(self) -> None:
+        with self._telling:
+            if self._answers:
+                self._pipe.send((self._busy_s, self._answers))
+                self._answers, self._busy_s = [], 0.0
+
+
+def _named(error: BaseException, number: int) -> BaseException:
+    """Say of a result that cannot be sent what else could be done."""
+    if isinstance(error, SpecError) and error.where == f"the result of job {number}":
+        fix = f'{error.fix}; or use executor="threads", where nothing is sent'
+        return SpecError(error.what, where=error.where, fix=fix)
+    return error

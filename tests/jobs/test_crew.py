@@ -1,0 +1,289 @@
+"""Jobs in real processes: order, balance, errors, deaths. FAULTS A2, A3, A5 to A8, A14 to A16, A20, A23, B28."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from jobs import acting
+
+import penstock as ps
+from penstock.errors import PlanError, SpecError, StopRaised, TooManySkipped, WorkerDied, WorkerFailed
+from penstock.jobs import crew
+from penstock.jobs.crew import run_in_processes
+from penstock.jobs.ledger import Ledger, Skipped
+
+pytestmark = [
+    pytest.mark.usefixtures("fork_server"),
+    pytest.mark.skipif(sys.platform == "win32", reason="processes and signals of POSIX"),
+]
+
+
+@pytest.fixture
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests in which a job would never end."""
+    monkeypatch.setattr(crew, "_GRACE_S", 0.05)
+
+
+def run(
+    function: Any,
+    jobs: Any,
+    num_workers: int = 2,
+    policy: Any = None,
+    tell: Callable[[Ledger], None] | None = None,
+    method: str = "forkserver",
+) -> Ledger:
+    ledger = Ledger(list(jobs), policy or ps.Raise(), None, lambda book, count: None if tell is None else tell(book))
+    run_in_processes(ledger, pickle.dumps(function), num_workers, method)
+    return ledger
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 5])
+@pytest.mark.parametrize("count", [1, 2, 7, 1000])
+def test_results_come_in_the_order_of_the_jobs(count: int, num_workers: int) -> None:
+    assert run(acting.square, range(count), num_workers).results == [job * job for job in range(count)]
+
+
+def test_workers_may_be_spawned() -> None:
+    assert run(acting.square, range(20), method="spawn").results == [job * job for job in range(20)]
+
+
+def test_jobs_run_in_other_processes_and_in_as_many_as_asked_for() -> None:
+    seen: set[int] = set()
+
+    def enough(book: Ledger) -> None:
+        seen.update(result[0] for result in book.results if result is not None)
+
+    run(acting.pair, range(3000), 3, tell=enough)
+    assert len(seen) == 3
+    assert os.getpid() not in seen
+
+
+def test_large_jobs_and_results_pass_both_ways_at_once() -> None:
+    assert run(acting.total, [np.full(3_000_000, job, np.uint8) for job in range(5)]).results == [3_000_000 * job for job in range(5)]
+    found = run(acting.large, range(5)).results
+    assert [(int(one[0]), len(one)) for one in found] == [(job, 3_000_000) for job in range(5)]
+
+
+@pytest.mark.parametrize("places", [[0], [5], [9], [0, 1], [4, 5], [8, 9]], ids=str)
+def test_no_job_waits_for_a_slow_one(tmp_path: Path, places: list[int]) -> None:
+    """Jobs at `places` end only when all others are done: with a part of the list per worker this would last for ever."""
+    fifos = [tmp_path / f"fifo {number}" for number in range(len(places))]
+    jobs: list[Any] = [("value", number) for number in range(10)]
+    for place, fifo in zip(places, fifos, strict=True):
+        os.mkfifo(fifo)
+        jobs[place] = ("hold", str(fifo))
+
+    writer = threading.Thread(target=lambda: [fifo.write_text("held") for fifo in fifos])
+
+    def release(book: Ledger) -> None:
+        if book.num_left == len(places):
+            writer.start()
+
+    found = run(acting.turn, jobs, len(places) + 1, tell=release).results
+    writer.join()
+    assert found == ["held" if number in places else number for number in range(10)]
+
+
+def test_an_error_comes_as_itself_with_job_worker_and_traceback_and_stops_the_rest() -> None:
+    jobs = [("value", number) for number in range(5000)]
+    jobs[7] = ("fail", "seven")
+    with pytest.raises(ValueError) as caught:
+        run(acting.turn, jobs)
+    assert str(caught.value) == "bad seven"
+    (note,) = caught.value.__notes__
+    assert note.startswith("penstock: job 7 of 5000 (('fail', 'seven')), worker ")
+    assert 'raise ValueError(f"bad {value}")' in note
+
+
+def test_an_error_that_cannot_travel_is_told_in_full() -> None:
+    with pytest.raises(WorkerFailed) as caught:
+        run(acting.turn, [("odd", 1)])
+    assert caught.value.what == "jobs.acting.Odd: odd 1 1"
+    assert "job 0 of 1 (('odd', 1)), worker 0" in caught.value.where
+
+
+@pytest.mark.parametrize(("word", "kind"), [("stop", StopIteration), ("exit", SystemExit), ("interrupt", KeyboardInterrupt)])
+def test_an_error_that_would_be_taken_for_something_else_is_a_stop_raised(word: str, kind: type[BaseException]) -> None:
+    with pytest.raises(StopRaised) as caught:
+        run(acting.turn, [("value", 1), (word, 3)], policy=ps.Skip())
+    assert f"{kind.__name__} was raised" in caught.value.what
+    assert caught.value.where.startswith("job 1 of 2 (('" + word)
+
+
+@pytest.mark.parametrize(
+    ("word", "kind", "words"), [("lambda", SpecError, "a value of type function"), ("unreadable", RuntimeError, "cannot be read")]
+)
+def test_a_result_that_cannot_be_sent_or_read_is_the_jobs_error(word: str, kind: type[BaseException], words: str) -> None:
+    with pytest.raises(kind) as caught:
+        run(acting.turn, [("value", 1), (word, 3)])
+    assert words in str(caught.value)
+    assert any("job 1 of 2" in note for note in caught.value.__notes__)
+    found = run(acting.turn, [("value", 1), (word, 3), ("value", 2)], policy=ps.Skip()).results
+    assert [found[0], type(found[1]), found[2]] == [1, Skipped, 2]
+
+
+def test_a_job_that_cannot_be_sent_is_an_error_that_names_it() -> None:
+    jobs = [1, 2, {"a": [lambda: 0]}]
+    with pytest.raises(SpecError) as caught:
+        run(acting.square, jobs)
+    assert "a value of type function cannot be sent to another process (at ['a'][0])" in caught.value.what
+    assert caught.value.where.startswith("job 2 of 3 ({'a': [<function")
+    assert 'executor="threads"' in caught.value.fix
+
+
+DEATHS: list[tuple[str, Any, str]] = [
+    ("kill", signal.SIGKILL, "was killed by SIGKILL"),
+    ("kill", signal.SIGSEGV, "was killed by SIGSEGV"),
+    ("leave", 3, "ended with exit code 3 before its work was done"),
+    ("leave", 0, "ended with exit code 0 before its work was done"),
+    ("doomed", signal.SIGKILL, "was killed by SIGKILL"),
+]
+
+
+@pytest.mark.parametrize(("word", "value", "words"), DEATHS, ids=str)
+def test_a_dead_worker_is_reported_with_the_job_that_it_was_at(word: str, value: Any, words: str) -> None:
+    for place in (0, 3, 19):
+        jobs: list[Any] = [("value", number) for number in range(20)]
+        jobs[place] = (word, value)
+        with pytest.raises(WorkerDied) as caught:
+            run(acting.turn, jobs)
+        assert words in caught.value.what
+        assert f"; it was at job {place} of 20 (('{word}', " in caught.value.what
+        assert caught.value.where in ("worker 0", "worker 1")
+        assert caught.value.__context__ is None
+
+
+def test_a_dead_worker_may_be_a_job_left_out_and_another_goes_on() -> None:
+    jobs: list[Any] = [("value", number) for number in range(30)]
+    for place, death in ((0, ("kill", signal.SIGKILL)), (11, ("leave", 0)), (29, ("doomed", signal.SIGSEGV))):
+        jobs[place] = death
+    found = run(acting.turn, jobs, policy=ps.Skip(limit=3)).results
+    assert [place for place, result in enumerate(found) if isinstance(result, Skipped)] == [0, 11, 29]
+    assert all(isinstance(found[place].error, WorkerDied) for place in (0, 11, 29))
+    assert [result for result in found if not isinstance(result, Skipped)] == [number for number in range(30) if number not in (0, 11, 29)]
+    with pytest.raises(TooManySkipped):
+        run(acting.turn, jobs, policy=ps.Skip(limit=2))
+    with pytest.raises(WorkerDied):
+        run(acting.turn, jobs, policy=ps.Skip(errors=ValueError))
+
+
+def test_a_failing_job_and_one_whose_worker_dies_are_tried_again(tmp_path: Path) -> None:
+    jobs = [("only once", str(tmp_path / "fail-2")), ("value", 1), ("only once", str(tmp_path / "die-1")), ("value", 3)]
+    policy = ps.Retry(2, backoff_s=0.001, errors=(OSError, WorkerDied))
+    assert run(acting.turn, jobs, policy=policy).results == ["done at try 3", 1, "done at try 2", 3]
+
+
+@pytest.mark.parametrize("policy", [None, ps.Skip(errors=OSError)], ids=str)
+def test_a_worker_that_is_killed_while_it_waits_is_an_error_without_a_job(policy: Any, tmp_path: Path, short_grace: None) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    def kill(book: Ledger) -> None:
+        os.kill(book.results[0], signal.SIGKILL)
+
+    with pytest.raises(WorkerDied) as caught:
+        run(acting.turn, [("pid", 0), ("hold", str(fifo))], policy=policy, tell=kill)
+    assert "was killed by SIGKILL" in caught.value.what
+    assert "it was at" not in caught.value.what
+
+
+@pytest.mark.parametrize("policy", [ps.Skip(limit=0), ps.Retry(1)], ids=str)
+def test_a_policy_is_for_a_worker_that_is_killed_while_it_waits_too(policy: Any, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    told: list[int] = []
+
+    def kill(book: Ledger) -> None:
+        told.append(book.num_left)
+        if book.num_left == 1:
+            os.kill(book.results[0], signal.SIGKILL)
+            fifo.write_text("held")
+
+    found = run(acting.turn, [("pid", 0), ("hold", str(fifo))], policy=policy, tell=kill).results
+    assert found[1] == "held"
+    assert told == [1, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_workers_that_are_killed_at_random_times_cost_no_job(seed: int) -> None:
+    """A killer sends SIGKILL to a worker now and then, wherever it is."""
+    chance = random.Random(seed)
+    pids: set[int] = set()
+    killed: list[int] = []
+
+    def kill(book: Ledger) -> None:
+        pids.update(result[0] for result in book.results if result is not None)
+        alive = sorted(pids - set(killed))
+        if alive and chance.random() < 0.5 and len(killed) < 40:
+            killed.append(chance.choice(alive))
+            os.kill(killed[-1], signal.SIGKILL)
+
+    found = run(acting.pair, range(20_000), 3, policy=ps.Retry(100, errors=WorkerDied), tell=kill).results
+    assert [job for _, job in found] == list(range(20_000))
+    assert killed
+
+
+@pytest.mark.parametrize("policy", [None, ps.Skip(), ps.Retry(100)], ids=str)
+def test_a_worker_that_dies_before_its_first_job_is_an_error_whatever_the_policy(policy: Any) -> None:
+    with pytest.raises(WorkerDied) as caught:
+        run(acting.Deadly(signal.SIGKILL), range(10), policy=policy)
+    assert "was killed by SIGKILL" in caught.value.what
+    assert "it was at" not in caught.value.what
+
+
+def test_a_function_that_cannot_be_read_in_a_worker_is_an_error() -> None:
+    with pytest.raises(PlanError) as caught:
+        run(acting.Unreadable(), range(10), policy=ps.Skip())
+    assert "the function cannot be found in a worker process: this cannot be read" in caught.value.what
+
+
+def test_a_job_in_work_at_an_error_is_booked_when_it_ends_and_its_error_noted(tmp_path: Path) -> None:
+    fifos = [tmp_path / "one", tmp_path / "other"]
+    for fifo in fifos:
+        os.mkfifo(fifo)
+    books: list[Ledger] = []
+
+    def fail(book: Ledger) -> None:
+        books.append(book)
+        for fifo, text in zip(fifos, (b"held", b"\xff"), strict=True):
+            fifo.write_bytes(text)  # opens when the job is in work
+        raise LookupError("enough")
+
+    with pytest.raises(LookupError) as caught:
+        run(acting.turn, [("hold", str(fifos[0])), ("hold", str(fifos[1])), ("value", 2)], 3, tell=fail)
+    (book,) = books  # nothing is told behind the error
+    assert book.results == ["held", None, 2]
+    (note,) = caught.value.__notes__
+    assert note.startswith("penstock: also failed: job 1 of 3 (('hold', ")
+    assert "UnicodeDecodeError" in note
+
+
+@pytest.mark.parametrize("word", ["hold", "sit in C"])
+def test_a_job_that_does_not_end_is_ended(word: str, tmp_path: Path, short_grace: None) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    def fail(book: Ledger) -> None:
+        raise LookupError("enough")
+
+    with pytest.raises(LookupError):
+        run(acting.turn, [("value", 1), (word, str(fifo))], tell=fail)
+
+
+def test_jobs_may_be_run_from_another_thread_and_outlive_nobody() -> None:
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(run(acting.square, range(50)).results))
+    thread.start()
+    thread.join()
+    assert found == [[job * job for job in range(50)]]
