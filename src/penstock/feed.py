@@ -98,7 +98,8 @@ class Feed:
         Raises:
             StopIteration: at the end, and again at each later call.
             FeedClosed: after `close()` or after an error.
-            FeedStalled: an element ran longer than `stall_timeout_s` while this call waited, or nothing ran at all.
+            FeedStalled: an element ran longer than `stall_timeout_s` while this call waited, or nothing ran at all. With
+                `on_stall="skip"` only when it cannot be skipped.
         """
         with self._lock:
             items = self._hand.items

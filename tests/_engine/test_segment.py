@@ -241,3 +241,39 @@ def test_a_recorded_order_is_followed_and_each_position_opened_once(size: int, r
                 seen.add(place)
                 wanted.append((number, place))
     assert rows == wanted
+
+
+def test_a_unit_that_is_given_up_is_begun_anew_row_by_row_before_any_other() -> None:
+    work = segment(numbers(40).map(abs).map(abs, concurrency=1).batch(20))
+    unit = work.open()
+    claimed = work.next_rows(1)
+    assert claimed is not None
+    work.queues[1].append(claimed._replace(stage=1))
+    heir = work.renew(unit)
+    assert (unit.dead, unit.heir, heir.dead, heir.seq, heir.num_rows) == (True, heir, False, unit.seq, 20)
+    assert not work.queues[1]  # what waits of the old one would keep the new one from being claimed
+    assert [(task.unit is heir, task.begin, task.end) for task in iter(lambda: work.next_rows(4), None)] == [
+        (True, row, row + 1) for row in range(20)
+    ]
+    assert not work.has_rows()
+    assert work.open().seq == 1
+    again = work.renew(heir)
+    assert work.has_rows()
+    work.fail(unit)
+    assert work.next_rows(1) is not None  # it is that one
+    assert again.claimed == 1
+
+
+def test_a_unit_that_is_given_up_twice_is_claimed_once() -> None:
+    work = segment(numbers(4).batch(4))
+    heir = work.renew(work.renew(work.open()))
+    assert [task.unit for task in iter(lambda: work.next_rows(1), None)] == [heir] * 4
+
+
+def test_the_positions_of_a_new_unit_are_those_before_anything_was_replaced() -> None:
+    work = segment(numbers(8).shuffle(seed=1).batch(8))
+    unit = work.open()
+    before = [positions.tolist() for _, positions in unit.levels]
+    for _, positions in unit.levels:
+        positions[3] = 7
+    assert [positions.tolist() for _, positions in work.renew(unit).levels] == before

@@ -293,6 +293,10 @@ class Segment:
         if self._current is unit:
             self._current = None
         self._renewed.append(heir)
+        for queue in self.queues:  # now: where many wait nothing is claimed before them
+            kept = [task for task in queue if task.unit is not unit]
+            queue.clear()
+            queue.extend(kept)
         return heir
 
     def next_block(self, stage: int) -> Task | None:
@@ -301,7 +305,7 @@ class Segment:
         while queue:
             task = queue.popleft()
             assert task.unit is not None
-            if task.begin < task.unit.limit and not task.unit.dead and (self.failed_seq is None or task.unit.seq <= self.failed_seq):
+            if task.begin < task.unit.limit and (self.failed_seq is None or task.unit.seq <= self.failed_seq):
                 return task
         return None
 

@@ -82,14 +82,14 @@ class Stalls:
             return
         found = []
         for stuck in self._watch.stuck(self._flow):
-            failed = self._failed(stuck)
-            why = self._reason_against(stuck, failed)
+            failed, error = self._failed(stuck), _error(_about(situation, stuck.facts))
+            why = self._reason_against(stuck, failed, error)
             if stuck.gone_on():
                 continue
             if why:
                 self._refuse(situation, stuck.facts, why)
                 return
-            found.append((stuck, failed, _error(_about(situation, stuck.facts))))
+            found.append((stuck, failed, error))
         with self._lent.mutex:
             found = [one for one in found if not one[0].gone_on()]
             dead = self._renew(found)
@@ -106,7 +106,7 @@ class Stalls:
         self._lent.announce(Notice(time.perf_counter_ns(), "stall", error.what))
         self._lent.broke(error)
 
-    def _reason_against(self, stuck: Stuck, failed: ElementFailed) -> str:
+    def _reason_against(self, stuck: Stuck, failed: ElementFailed, error: FeedStalled) -> str:
         """Say why a stall cannot be skipped, or nothing."""
         post = stuck.post
         if stuck.task.read:
@@ -114,7 +114,7 @@ class Stalls:
         if post is not None and post.worker.piece is None:
             return "it belongs to no element in particular"
         policy, site = self._flow.program.policies.of(failed)
-        decided = decide(policy, FeedStalled("", where="", fix=""), _NO_MORE)
+        decided = decide(policy, error, _NO_MORE)
         return "" if isinstance(decided, (Skip, Replace)) else f"the policy of {site} raises it"
 
     def _failed(self, stuck: Stuck) -> ElementFailed:
