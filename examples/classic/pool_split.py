@@ -2,7 +2,7 @@
 
     python examples/classic/pool_split.py DONE_LIST
 
-Shows: `parallel_jobs` in place of the part that everybody wrote by hand, `jobs[i * n // cores : (i + 1) * n // cores]` and `Pool.map`, which
+Shows: `parallel_jobs` in place of the part that everybody wrote by hand, `jobs[i * n // cores : (i + 1) * n // cores]` and a Pool, which
 hung for ever when a worker was killed and began from nothing after a crash. Results come in the order of the jobs; a failed job is named;
 with a done-list a second run does only what is missing.
 """

@@ -61,7 +61,7 @@ def test_an_array_that_comes_back_can_be_written_to() -> None:
 @pytest.mark.parametrize(
     "result",
     [object(), {1, 2}, Point(1), OrderedDict(a=1), [1, {"a": {3}}], np.array([None]), np.array(["a"]), {(1, Point(2)): 3}, len, 1j],
-    ids=repr,
+    ids=["object", "set", "tuple with names", "ordered dict", "nested set", "objects", "strings", "key", "function", "complex"],
 )
 def test_what_would_come_back_as_something_else_has_no_form(result: Any) -> None:
     assert as_json(result) is None
