@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from _processes import acting
 
-from penstock._processes.child import Bell, Child, wait_any
+from penstock._processes.child import Child, wait_any
 from penstock.errors import PlanError, SpecError, WorkerDied, WorkerFailed
 
 pytestmark = [
@@ -134,14 +134,6 @@ def test_a_child_cannot_start_children() -> None:
     assert caught.value.what == "a worker process cannot start processes of its own"
 
 
-def test_a_bell_is_not_rung_by_a_forked_copy_of_its_process() -> None:
-    bell = Bell()
-    with running(acting.call, bell.ring, method="fork") as child:
-        assert child.receive() is None
-        assert wait_any([child], bell) == [child]  # its end: the bell is silent
-    bell.close()
-
-
 def test_an_unknown_method_is_an_error() -> None:
     with pytest.raises(PlanError) as caught:
         Child.start(acting.add, name="worker 0", method="thread")
@@ -203,23 +195,6 @@ def test_waiting_for_any_returns_those_that_said_something_or_ended() -> None:
         assert wait_any([a, b]) == [a]
         with pytest.raises(WorkerDied):
             a.receive()
-
-
-def test_a_bell_ends_a_wait_and_a_ring_before_it_counts() -> None:
-    bell = Bell()
-    with running(acting.sit_idle) as child:
-        child.receive()
-        for _ in range(100_000):  # more than a pipe holds
-            bell.ring()
-        assert wait_any([child], bell) == []
-        bell.silence()
-        assert wait_any([child], bell, timeout_s=0.0) == []
-        ringer = threading.Thread(target=bell.ring)
-        ringer.start()
-        assert wait_any([child], bell) == []
-        ringer.join()
-        os.kill(child.pid, signal.SIGKILL)
-    bell.close()
 
 
 @pytest.mark.slow

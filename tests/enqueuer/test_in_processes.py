@@ -41,7 +41,7 @@ def test_without_share_each_process_gives_a_copy_and_they_take_turns() -> None:
     assert all_of(feeding.twenty(), 2) == [number for number in range(20) for _ in range(2)]
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 7, 25])
+@pytest.mark.parametrize("workers", [1, 2, 3, 7, pytest.param(25, marks=pytest.mark.slow)])
 def test_with_share_each_item_comes_once_and_in_order(workers: int) -> None:
     assert all_of(feeding.twenty, workers, share=True, start_method="fork") == list(range(20))
 

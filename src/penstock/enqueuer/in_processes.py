@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from penstock._processes.child import Bell, Child, stop_all, wait_any
+from penstock._processes.bell import Bell
+from penstock._processes.child import Child, stop_all, wait_any
 from penstock._processes.failure import fit_to_raise
 from penstock._processes.inbox import Inbox
 from penstock._processes.outbox import Parcelled
