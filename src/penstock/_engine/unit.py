@@ -169,8 +169,8 @@ class Unit:
     Attributes of what is read again after a resume: `known`, the items that were skipped or replaced before, and
     `num_replayed`, the number of items that were read before: the others among them may not fail.
 
-    Attributes of one that stalled: `dead`, given up: what comes back for it is dropped; `heir`, the one that stands in its place: this has
-    `single`, computes one row per task, and `stalled`, what is known not to end, by stage and row.
+    Attributes of one that stalled: `dead`, given up: what comes back for it is dropped. The one in its place has `single`, computes one row
+    per task, and `stalled`, what is known not to end, by stage and row.
     """
 
     seq: int
@@ -204,7 +204,6 @@ class Unit:
     known: dict[int, list[Known]] = field(default_factory=dict)
     num_replayed: int = 0
     dead: bool = False
-    heir: Unit | None = None
     single: bool = False
     stalled: dict[tuple[int, int], list[Stall]] = field(default_factory=dict)
 
