@@ -15,7 +15,6 @@ from penstock._engine.execute import finish_unit, run_task
 from penstock._engine.flow import Flow, Ready
 from penstock._engine.lower import lower
 from penstock._engine.pools import READER
-from penstock._engine.renewing import living
 from penstock._engine.rescue import RAISING, Policies, Rescue
 from penstock._engine.segment import Segment
 from penstock._engine.unit import Counted, Failure, Task, Token, Unit
@@ -178,7 +177,7 @@ class Stepper:
         self.renewals -= 1
         number, unit = self._chance.choice(units)
         heir = self.flow.renew(self.flow.segments[number], unit)
-        assert living(unit) is heir
+        assert self.flow.segments[number].living(unit) is heir
         if unit.leased and number == len(self.flow.segments) - 1:
             self.flow.reclaim(self._leased.pop(unit.seq))
         return True

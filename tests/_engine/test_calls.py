@@ -16,7 +16,6 @@ from penstock._engine.flow import Flow
 from penstock._engine.lanes import Lanes
 from penstock._engine.lower import lower
 from penstock._engine.private_loop import gather_alone
-from penstock._engine.stall import RunClock
 from penstock._engine.unit import Token
 from penstock._ops.awaited import AwaitedOp
 from penstock._ops.block import Block
@@ -30,17 +29,16 @@ class Loop:
 
     def __init__(self, fn: Any, count: int) -> None:
         self.fn, self.count, self.answers, self.deaf = fn, count, True, False
-        self.clock = RunClock(10**18)
         self.there = threading.Event()
         self.thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
-        self.ran_ns = 0
+        self.ahead_ns = 0
 
     async def _serve(self) -> None:
         def wrong(error: BaseException) -> None:
             raise AssertionError from error
 
         self.loop, self.end = asyncio.get_running_loop(), asyncio.Event()
-        self.lanes = Lanes(AwaitedOp(self.fn, "fetch", 0, 0, False, self.count, gather_alone), wrong, clock=self.clock)
+        self.lanes = Lanes(AwaitedOp(self.fn, "fetch", 0, 0, False, self.count, gather_alone), wrong)
         self.watch = LoopWatch([self.lanes], self._ask)
         numbers = np.arange(self.count)
         self.lanes.add(Block(0 * numbers, numbers, numbers.astype(np.uint64), rows=numbers.tolist()), lambda *_: None)
@@ -68,13 +66,13 @@ class Loop:
             answered = threading.Event()
             self._ask(answered.set)
             assert answered.wait(LIMIT_S)
-        self.ran_ns = max(self.ran_ns, self.clock.tick(time.perf_counter_ns())) + elapsed_ns
+        self.ahead_ns += elapsed_ns
         assert self.watch.queued_ns >= 0
-        return self.watch.observe(self.ran_ns, elapsed_ns, 0)
+        return self.watch.observe(time.perf_counter_ns() + self.ahead_ns, elapsed_ns, 0)
 
     def facts(self, timeout_ns: int) -> Any:
         flow = Flow(lower(ps.from_source(range(9))._root), 1, 1 << 20, Token((0, 0)))
-        return self.watch.facts(flow, self.ran_ns, timeout_ns)
+        return self.watch.facts(flow, timeout_ns)
 
 
 async def for_ever(_: int) -> None:

@@ -250,7 +250,8 @@ def test_a_unit_that_is_given_up_is_begun_anew_row_by_row_before_any_other() -> 
     assert claimed is not None
     work.queues[1].append(claimed._replace(stage=1))
     heir = work.renew(unit)
-    assert (unit.dead, unit.heir, heir.dead, heir.seq, heir.num_rows) == (True, heir, False, unit.seq, 20)
+    assert (unit.dead, heir.dead, heir.seq, heir.num_rows) == (True, False, unit.seq, 20)
+    assert work.living(unit) is work.living(heir) is heir
     assert not work.queues[1]  # what waits of the old one would keep the new one from being claimed
     assert [(task.unit is heir, task.begin, task.end) for task in iter(lambda: work.next_rows(4), None)] == [
         (True, row, row + 1) for row in range(20)
@@ -262,6 +263,10 @@ def test_a_unit_that_is_given_up_is_begun_anew_row_by_row_before_any_other() -> 
     work.fail(unit)
     assert work.next_rows(1) is not None  # it is that one
     assert again.claimed == 1
+    assert work.living(unit) is again
+    work.finished[0] = again
+    work.commit(again)
+    assert work.living(unit) is None
 
 
 def test_a_unit_that_is_given_up_twice_is_claimed_once() -> None:

@@ -44,7 +44,7 @@ def penstock_demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[
 def test_the_demo_trains_twice_gets_the_same_weights_and_draws_the_picture(tmp_path: Path, photographs: Path) -> None:
     arguments = ("--quick", "--images=96", "--batch=16", "--photos", str(photographs), "--out=out", "--workers=2")
     done = penstock_demo(tmp_path, *arguments)
-    assert done.stderr == ""
+    assert [line for line in done.stderr.splitlines() if "] " not in line] == []  # a slow machine is told how far it is
     assert done.returncode == 0
     text = " ".join(done.stdout.split())
     assert "photographs 3: photo0, photo1, photo2" in text

@@ -121,7 +121,7 @@ def test_explain_measures_the_stages_when_it_is_asked_to() -> None:
 
     def work(x: int) -> int:
         calls.append(x)
-        return sum(range(2000)) + x
+        return sum(range(200_000)) + x
 
     ds = numbers(5000).map(work, concurrency=2, name="work")
     assert "costs" not in ds.explain()

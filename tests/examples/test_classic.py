@@ -51,7 +51,7 @@ def test_a_queue_by_hand_ends_with_an_error_where_the_original_hung() -> None:
         "took 1.1, put back 2.1",
         "in the end: 1.2, 1.3, 2.1",
     ]
-    assert lines[6].startswith("the read of the empty queue: QueueStarved: this wait would never end")
+    assert lines[6].startswith("the read of the empty queue: QueueStarved: this wait for 1 element would never end")
 
 
 def test_the_producer_of_six_values_has_begun_three_times_by_the_tenth_read() -> None:

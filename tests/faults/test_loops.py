@@ -179,7 +179,7 @@ def _state_of(name: str, way: dict[str, Any]) -> ps.Feed:
 
 
 def _fail_at_the_third(batch: Any) -> Any:
-    if batch[0] == 10:
+    if 10 in batch:
         raise ValueError("the third batch")
     return batch
 

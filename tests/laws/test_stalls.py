@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ import penstock as ps
 from penstock.errors import FeedStalled, PlanError, StillRunning, TooManySkipped
 
 BAD = frozenset({3, 4, 17})
-SKIPPING: dict[str, Any] = {"on_stall": "skip", "stall_timeout_s": 0.15, "grace_period_s": 0.01}
+SKIPPING: dict[str, Any] = {"on_stall": "skip", "stall_timeout_s": 0.2, "grace_period_s": 0.01}
 OPTIONS: list[dict[str, Any]] = [{"num_workers": 1, **SKIPPING}, {"num_workers": 3, **SKIPPING}]
 
 
@@ -413,3 +415,25 @@ def test_an_error_that_raises_behind_a_stall_still_comes_in_its_place(release: t
 def test_the_next_element_of_the_order_stands_in(release: threading.Event) -> None:
     with numbers().map(Hanging(release)).feed(**OPTIONS[0], on_error=ps.Replace()) as feed:
         assert list(feed) == standing_in(list(range(SIZE)), BAD)
+
+
+class Row(np.ndarray):
+    """An array that can be watched."""
+
+
+def test_who_is_stuck_holds_nothing_of_what_was_computed_without_it(release: threading.Event) -> None:
+    made: dict[int, list[Any]] = {}
+
+    def fn(value: int) -> Any:
+        if value in BAD:
+            release.wait()
+        row = np.full(10, value).view(Row)
+        made.setdefault(value, []).append(weakref.ref(row))
+        return [row]
+
+    with numbers(40).map(fn).feed(**SKIPPING, num_workers=1, on_error=ps.Skip()) as feed:
+        assert sum(1 for _ in feed) == 37
+    gc.collect()
+    again = [refs for refs in made.values() if len(refs) > 1]
+    assert again
+    assert not any(refs[-1]() is not None for refs in again)

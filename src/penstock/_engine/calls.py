@@ -64,8 +64,14 @@ class LoopWatch:
         """Read the clocks of the loop's thread; return how long it has waited for a CPU since the last look."""
         return self._post.read_clocks()
 
-    def observe(self, ran_ns: int, elapsed_ns: int, wanted_ns: int) -> bool:
-        """Look at all calls, after `queued_ns`; return whether one has begun or ended since the last look."""
+    def observe(self, now_ns: int, elapsed_ns: int, wanted_ns: int) -> bool:
+        """Look at all calls, after `queued_ns`; return whether one has begun or ended since the last look.
+
+        Args:
+            now_ns: `time.perf_counter_ns`, as the begin of a call.
+            elapsed_ns: the time run since the last look.
+            wanted_ns: as `counted_ns` takes it.
+        """
         if self._answers == self._asked:
             self._asked += 1
             self._ask(self._answer)
@@ -74,7 +80,8 @@ class LoopWatch:
             self._post.grow(elapsed_ns, wanted_ns)
         counted_ns = self._post.counted_ns(elapsed_ns, wanted_ns)
         for _, _, call in self._flying():
-            span_ns = min(elapsed_ns, ran_ns - call.ran_ns)
+            span_ns = min(elapsed_ns, now_ns - call.begin_ns)
+            call.watched_ns += span_ns
             call.age_ns += counted_ns * span_ns // max(1, elapsed_ns)
         before, self._marker = self._marker, [(lanes.num_started, len(lanes)) for lanes in self._lanes]
         return bool(before != self._marker)
@@ -93,25 +100,24 @@ class LoopWatch:
             self._silence_due_ns = 2 * self._post.age_ns
         return calls or silent
 
-    def stuck(self, flow: Flow, ran_ns: int, timeout_ns: int) -> list[tuple[WorkerFacts, asyncio.Task[Any], Call]]:
+    def stuck(self, flow: Flow, timeout_ns: int) -> list[tuple[WorkerFacts, asyncio.Task[Any], Call]]:
         """List the calls that have lasted too long, with what is known of each."""
         late = [one for one in self._flying() if one[2].age_ns >= timeout_ns]
-        return [(self._flown(flow, lanes, task, call, ran_ns, stuck=True), task, call) for lanes, task, call in late]
+        return [(self._flown(flow, lanes, task, call, stuck=True), task, call) for lanes, task, call in late]
 
     def drop(self, unit: Unit) -> None:
         """Let the loop give up all calls of a unit."""
         for lanes in self._lanes:
             self._ask(partial(lanes.drop, unit))
 
-    def facts(self, flow: Flow, ran_ns: int, timeout_ns: int) -> tuple[list[WorkerFacts], int, int]:
+    def facts(self, flow: Flow, timeout_ns: int) -> tuple[list[WorkerFacts], int, int]:
         """Return what is known of the calls that have lasted longest, how many more there are, and how many of these too long as well.
 
         Args:
             flow: names the elements.
-            ran_ns: the time of the watch.
             timeout_ns: the limit.
         """
-        flying = sorted(self._flying(), key=lambda one: one[2].ran_ns)
+        flying = sorted(self._flying(), key=lambda one: one[2].begin_ns)
         blocking = None if 2 * self._post.age_ns < timeout_ns else self._blocking(flow, flying)
         facts = []
         if blocking is not None:
@@ -119,7 +125,7 @@ class LoopWatch:
             flying = [one for one in flying if one[2] is not blocking[1]]
         for lanes, task, call in flying[:_MOST_FACTS]:
             stuck = blocking is None and call.age_ns >= timeout_ns
-            facts.append(self._flown(flow, lanes, task, call, ran_ns, stuck=stuck))
+            facts.append(self._flown(flow, lanes, task, call, stuck=stuck))
         rest = flying[_MOST_FACTS:]
         return facts, len(rest), sum(call.age_ns >= timeout_ns for _, _, call in rest)
 
@@ -141,8 +147,8 @@ class LoopWatch:
         )  # fmt: skip
         return facts, None
 
-    def _flown(self, flow: Flow, lanes: Lanes, task: asyncio.Task[Any], call: Call, ran_ns: int, *, stuck: bool) -> WorkerFacts:
-        return self._fact(flow, lanes, call, (ran_ns - call.ran_ns) / 1e9, stack=awaits_of(task), stuck=stuck)
+    def _flown(self, flow: Flow, lanes: Lanes, task: asyncio.Task[Any], call: Call, *, stuck: bool) -> WorkerFacts:
+        return self._fact(flow, lanes, call, call.watched_ns / 1e9, stack=awaits_of(task), stuck=stuck)
 
     def _fact(self, flow: Flow, lanes: Lanes, call: Call, lasted_s: float, **more: Any) -> WorkerFacts:
         return WorkerFacts(

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock._engine.hearing import hear
-from penstock._engine.stall import RunClock
 from penstock._engine.unit import Task, Unit
 from penstock._ops.awaited import AwaitedOp, Outcome
 from penstock._ops.block import Block
@@ -50,17 +49,16 @@ class Call:
         task: what the engine claimed, if it did.
         lane: its place among those in flight.
         begin_ns: `time.perf_counter_ns` at its begin.
-        ran_ns: the time of the watch then.
-        age_ns: the counted time up to the last look; the watching consumer's.
+        age_ns, watched_ns: the counted and the elapsed time up to the last look; the watching consumer's.
         dropped: whether it was given up: nobody waits for it any more.
     """
 
-    __slots__ = ("_run", "age_ns", "begin_ns", "dropped", "lane", "offset", "ran_ns")
+    __slots__ = ("_run", "age_ns", "begin_ns", "dropped", "lane", "offset", "watched_ns")
 
-    def __init__(self, run: _Run, offset: int, lane: int, begin_ns: int, ran_ns: int) -> None:
+    def __init__(self, run: _Run, offset: int, lane: int, begin_ns: int) -> None:
         self._run, self.offset, self.lane = run, offset, lane
-        self.begin_ns, self.ran_ns = begin_ns, ran_ns
-        self.age_ns = 0
+        self.begin_ns = begin_ns
+        self.age_ns = self.watched_ns = 0
         self.dropped = False
 
     @property
@@ -89,7 +87,6 @@ class Lanes:
         *,
         on_begin: Callable[[], None] | None = None,
         on_end: Callable[[int, int, int], None] | None = None,
-        clock: RunClock | None = None,
     ) -> None:
         """Prepare.
 
@@ -98,14 +95,12 @@ class Lanes:
             on_error: hears what the other functions here raise: in a callback of the loop nobody else would.
             on_begin: called after calls were begun.
             on_end: called with (lane, begin_ns, end_ns) of every call that ended.
-            clock: of the watch, for the begin of each call.
         """
         self._op = op
         self._on_error = on_error
         self._task_name = f"penstock {op.name}"
         self._on_begin = on_begin
         self._on_end = on_end
-        self._clock = clock
         self._free = list(range(op.concurrency - 1, -1, -1))
         self._waiting: deque[tuple[_Run, int]] = deque()
         self._calls: dict[asyncio.Task[Outcome], Call] = {}
@@ -178,7 +173,7 @@ class Lanes:
                 continue
             lane = self._free.pop()
             begin_ns = time.perf_counter_ns()
-            call = Call(run, offset, lane, begin_ns, 0 if self._clock is None else self._clock.tick(begin_ns))
+            call = Call(run, offset, lane, begin_ns)
             task = asyncio.get_running_loop().create_task(self._op.outcome(run.block, offset, lane), name=self._task_name)
             run.tasks[offset] = task
             self._calls[task] = call

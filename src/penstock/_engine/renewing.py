@@ -12,7 +12,7 @@ from dataclasses import replace
 from penstock._engine.unit import Levels, Unit
 from penstock._ops.block import ElementFailed
 
-__all__ = ["living", "renewed", "stalls_at"]
+__all__ = ["renewed", "stalls_at"]
 
 
 def stalls_at(unit: Unit, stage: int, row: int) -> Callable[[Sequence[tuple[int, ...]]], ElementFailed | None]:
@@ -28,13 +28,6 @@ def stalls_at(unit: Unit, stage: int, row: int) -> Callable[[Sequence[tuple[int,
         return out
 
     return failed
-
-
-def living(unit: Unit) -> Unit:
-    """Return the unit that stands in the place of one now, perhaps itself."""
-    while unit.heir is not None:
-        unit = unit.heir
-    return unit
 
 
 def renewed(unit: Unit, levels: Levels) -> Unit:
@@ -59,7 +52,7 @@ def renewed(unit: Unit, levels: Levels) -> Unit:
         single=True,
         stalled={place: list(stalls) for place, stalls in unit.stalled.items()},
     )
-    unit.dead, unit.heir = True, heir
+    unit.dead = True
     if unit.failure is not None:  # it has been told of
         heir.fail(unit.failure)
     return heir

@@ -47,6 +47,7 @@ class Segment:
         "_done",
         "_ends",
         "_gone",
+        "_heirs",
         "_known",
         "_next_item",
         "_num_passes",
@@ -119,6 +120,7 @@ class Segment:
         self._num_rows = 0
         self._phase = 0  # so many rows of an unfinished batch the folds will have when all open units have passed, if none loses more
         self._current: Unit | None = None
+        self._heirs: dict[int, Unit] = {}  # not known to the units themselves: who is stuck in one must not hold the next one's batches
         self._renewed: deque[Unit] = deque()  # units that stalled, begun anew; claimed before any other
         self._positions = ChainOp(plan.leaf, tuple(op for stage in plan.stages for op in stage.operators)) if plan.leaf else None
 
@@ -286,6 +288,10 @@ class Segment:
     def _has_wanted_rows(self, unit: Unit) -> bool:
         return unit.claimed < unit.limit and (self.failed_seq is None or unit.seq <= self.failed_seq)
 
+    def living(self, unit: Unit) -> Unit | None:
+        """Return the unit that stands in the place of one now, perhaps itself; None when it was committed."""
+        return self._heirs.get(unit.seq) if unit.dead else unit
+
     def renew(self, unit: Unit) -> Unit:
         """Give a unit up and return one in its place, of the same rows, of which nothing is done yet."""
         levels = [] if self.plan.leaf is None else self._leaf_unit(unit.pass_number, unit.first, unit.num_items, unit.ends_pass).levels
@@ -293,6 +299,7 @@ class Segment:
         if self._current is unit:
             self._current = None
         self._renewed.append(heir)
+        self._heirs[unit.seq] = heir
         for queue in self.queues:  # now: where many wait nothing is claimed before them
             kept = [task for task in queue if task.unit is not unit]
             queue.clear()
@@ -339,6 +346,7 @@ class Segment:
 
     def commit(self, unit: Unit) -> None:
         """Take a finished unit out."""
+        self._heirs.pop(unit.seq, None)
         del self.finished[unit.seq]
         self.committed += 1
         self.rows_open -= unit.num_rows

@@ -14,7 +14,6 @@ import numpy as np
 from penstock._contracts.event import Notice
 from penstock._contracts.policy import Replace, Skip, decide
 from penstock._engine.flow import Flow
-from penstock._engine.renewing import living
 from penstock._engine.stall import Kind, Situation, WorkerFacts, report
 from penstock._engine.unit import TOP, Stall, Unit
 from penstock._engine.watch import Stuck, Watch
@@ -140,8 +139,8 @@ class Stalls:
             if stuck.post is not None:
                 self._watch.leave(stuck.post)
                 self.vacant.append((stuck.post.pool, stuck.post.worker.index))
-            now = living(unit)
-            if over or (now is not unit and (now.finishing or stage == TOP)):
+            now = self._flow.segments[stuck.task.segment].living(unit)
+            if over or now is None or (now is not unit and (now.finishing or stage == TOP)):
                 continue
             some = stalls.setdefault(id(now), (now, stuck.task.segment, []))[2]
             if row is not None:

@@ -184,8 +184,8 @@ class Unit:
     Attributes of what is read again after a resume: `known`, the items that were skipped or replaced before, and
     `num_replayed`, the number of items that were read before: the others among them may not fail.
 
-    Attributes of one that stalled: `dead`, given up: what comes back for it is dropped; `heir`, the one that stands in its place: this has
-    `single`, computes one row per task, and `stalled`, what is known not to end, by stage and row.
+    Attributes of one that stalled: `dead`, given up: what comes back for it is dropped. The one in its place has `single`, computes one row
+    per task, and `stalled`, what is known not to end, by stage and row.
 
     Of rows that are written before the folds behind them have counted them: `ahead`, the rows of each batch (0 where that is not so), and
     `whole`, whether all of them are there, and `keys` of those that were written, from each first row on, without elements.
@@ -222,7 +222,6 @@ class Unit:
     known: dict[int, list[Known]] = field(default_factory=dict)
     num_replayed: int = 0
     dead: bool = False
-    heir: Unit | None = None
     single: bool = False
     stalled: dict[tuple[int, int], list[Stall]] = field(default_factory=dict)
     ahead: int = 0

@@ -1,7 +1,7 @@
 """Looks at the workers of an engine while its consumer waits: who runs what since when, and whether somebody is stuck.
 
 There is no thread for it. The consumer waits in slices and looks after each; what it costs a worker is four attributes per block, and an
-async call one look at the clock.
+async call nothing but to be listed.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Watch:
             stack = stacks_of({post.ident}).get(post.ident, ())
             out.append(Stuck(self._facts(flow, post, task, stack), task, partial(_gone_on, post, marker), post))
         for loop in self.loops:
-            for facts, awaiting, call in loop.stuck(flow, self._looked_ns, self._timeout_ns):
+            for facts, awaiting, call in loop.stuck(flow, self._timeout_ns):
                 if call.task is not None:
                     out.append(Stuck(facts, call.task, awaiting.done, call=call))
         return out
@@ -121,7 +121,8 @@ class Watch:
         Args:
             num_read: elements that the generator has given so far.
         """
-        ran_ns = self.clock.tick(time.perf_counter_ns())
+        now_ns = time.perf_counter_ns()
+        ran_ns = self.clock.tick(now_ns)
         process_ns = time.process_time_ns()
         elapsed_ns, used_ns = ran_ns - self._looked_ns, process_ns - self._process_ns
         self._looked_ns, self._process_ns = ran_ns, process_ns
@@ -129,7 +130,7 @@ class Watch:
         before, self._num_begun = self._num_begun, sum(post.serial for post in self.posts)
         wanted_ns = used_ns + sum(post.sample() for post in self.posts) + sum(loop.queued_ns for loop in self.loops)
         moved = [post.observe(ran_ns, elapsed_ns, wanted_ns, num_read) for post in self.posts]
-        moved += [loop.observe(ran_ns, elapsed_ns, wanted_ns) for loop in self.loops]
+        moved += [loop.observe(now_ns, elapsed_ns, wanted_ns) for loop in self.loops]
         moves = any(moved) or self._num_begun != before
         self._waited_ns += waited_ns
         self._still_ns = 0 if moves else self._still_ns + waited_ns
@@ -149,7 +150,7 @@ class Watch:
             return "idle"
         # Who has not moved for half the time may be stuck: that is said when it is certain.
         ages_ns = [post.age_ns for post in self.posts if post.task is not None] + [loop.oldest_ns for loop in self.loops]
-        if self._waited_ns >= self._slow_due_ns and 2 * max(self._still_ns, *ages_ns) < self._timeout_ns:
+        if self._waited_ns >= self._slow_due_ns and 2 * max([self._still_ns, *ages_ns]) < self._timeout_ns:
             self._slow_due_ns = 2 * self._waited_ns
             return "slow"
         return None
@@ -191,7 +192,7 @@ class Watch:
         found: list[WorkerFacts] = []
         more = late = 0
         for loop in self.loops:
-            facts, others, too_late = loop.facts(flow, self._looked_ns, self._timeout_ns)
+            facts, others, too_late = loop.facts(flow, self._timeout_ns)
             found, more, late = found + facts, more + others, late + too_late
         return found, more, late
 

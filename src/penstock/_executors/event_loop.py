@@ -172,7 +172,7 @@ class _Pool:
         self._name = op.name
         self._most_ahead = op.concurrency
         self._cpu_ns = 0
-        self.lanes = Lanes(op, engine.broke, on_begin=self._begun, on_end=self._ended, clock=engine.watch.clock)
+        self.lanes = Lanes(op, engine.broke, on_begin=self._begun, on_end=self._ended)
         self.lot = ParkingLot()
         self.num_claimed = 0  # by the claiming thread; `lanes.num_started` by the loop's: no counter has two writers
 
