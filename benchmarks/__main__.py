@@ -25,6 +25,7 @@ SCRIPTS = (
     ("async_map.py",),
     ("jobs.py",),
     ("enqueuer.py",),
+    ("classic.py",),
 )
 
 

@@ -84,6 +84,8 @@ LINES = (
     Line("Jobs of 2 ms, then of 40 ms, in 2 processes, jobs/s", "jobs", "pool_uneven", "penstock_uneven", "", ""),
     Line("Jobs of 1 us in 2 processes, jobs/s", "jobs", "pool_tiny", "penstock_tiny", "", ""),
     Line("19 MB batches from 2 processes, batches/s", "enqueuer", "mp_queue", "penstock", "dataloader_queue", ""),
+    Line("Two-layer net in NumPy, fed through a queue, steps/s", "classic", "numpy_in_line", "numpy_queue", "", ""),
+    Line("Two-layer net in PyTorch, fed through a queue, steps/s", "classic", "torch_in_line", "torch_queue", "", ""),
     Line("Shuffle of 10^9 elements beside 10^3, peak MB", "shuffle_memory", "penstock_thousand", "penstock_billion", "", ""),
 )  # fmt: skip
 

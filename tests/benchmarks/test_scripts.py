@@ -29,9 +29,10 @@ CLAIMS = {
     "shuffle_memory": ["shuffle_memory.py"],
     "async_map": ["async_map.py"],
     "jobs": ["jobs.py"],
+    "classic": ["classic.py"],
     "enqueuer": ["enqueuer.py"],
 }
-PACKAGES = {"dataloader": "torch", "spdl": "spdl"}
+PACKAGES = {"dataloader": "torch", "spdl": "spdl", "tensorflow": "tensorflow", "torch": "torch"}
 HAS = {kind: importlib.util.find_spec(package) is not None for kind, package in PACKAGES.items()}
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks measure with /proc")
 
