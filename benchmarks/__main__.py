@@ -22,6 +22,7 @@ SCRIPTS = (
     ("state.py",),
     ("shuffle_memory.py",),
     ("async_map.py",),
+    ("queues.py",),
 )
 
 

@@ -77,6 +77,9 @@ LINES = (
     Line("`state_dict()`, shuffle, 99th percentile, ms", "state", "", "shuffle", "", "", "p99_ms"),
     Line("`state_dict()`, filter, 99th percentile, ms", "state", "", "filter", "", "", "p99_ms"),
     Line("Async reads of 20 ms, 64 in flight, elements/s", "async_map", "limit", "penstock", "", ""),
+    Line("FIFOQueue of 16 beside queue.Queue, items/s", "queues", "stdlib_queue", "fifo_queue", "", ""),
+    Line("The same, there and back between two threads, us", "queues", "", "fifo_queue", "", "", "ping_pong_us"),
+    Line("1,000 waiters at the end of a FIFOQueue, ms", "queues", "", "fifo_queue", "", "", "close_ms"),
     Line("Shuffle of 10^9 elements beside 10^3, peak MB", "shuffle_memory", "penstock_thousand", "penstock_billion", "", ""),
 )  # fmt: skip
 

@@ -27,6 +27,7 @@ CLAIMS = {
     "state": ["state.py"],
     "shuffle_memory": ["shuffle_memory.py"],
     "async_map": ["async_map.py"],
+    "queues": ["queues.py"],
 }
 PACKAGES = {"dataloader": "torch", "spdl": "spdl"}
 HAS = {kind: importlib.util.find_spec(package) is not None for kind, package in PACKAGES.items()}
