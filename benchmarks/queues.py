@@ -1,4 +1,4 @@
-"""FIFOQueue beside the standard library's queues: items through a bound of 16, a ping-pong between two threads, and 1,000 waiters at its end."""
+"""FIFOQueue beside the standard queues: items through a bound of 16, there and back between two threads, 1,000 waiters at the end."""
 
 from __future__ import annotations
 

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["docs/guide.md", "docs/resume.md", "docs/errors.md", "docs/how-it-works.md", "docs/testing.md", "docs/policies.md"]
+PAGES = [
+    "docs/guide.md",
+    "docs/resume.md",
+    "docs/errors.md",
+    "docs/how-it-works.md",
+    "docs/testing.md",
+    "docs/policies.md",
+    "docs/queues.md",
+]
 BLOCKS = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 END = "<end of snippet>"
 
