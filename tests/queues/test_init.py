@@ -12,7 +12,7 @@ import penstock as ps
 def test_all_names_are_there_and_no_others() -> None:
     for name in ps.queues.__all__:
         assert getattr(ps.queues, name).__name__ == name
-    with pytest.raises(AttributeError, match="has no attribute .LIFOQueue."):
+    with pytest.raises(AttributeError, match="has no attribute 'LIFOQueue'"):
         _ = ps.queues.LIFOQueue
 
 
