@@ -16,6 +16,8 @@ PYTHON ?= $(shell tools/find_python $(PYTHONS) 3.14)
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 # What an installation depends on; the Python files are read from src, so a change there needs no new one.
 RECIPE := pyproject.toml $(wildcard setup.py src/penstock/kernels/*.[ch])
+# The tests run in so many processes; each has workers of its own, so more than there are CPUs would only wait for each other.
+TEST_PROCESSES ?= auto
 GUARDS := sizes tests_mirror raises rooms
 
 .PHONY: help demo test check bench clean style types layers guards docs slow sanitize pythons
@@ -27,7 +29,7 @@ demo: .venv/.demo
 	@.venv/bin/penstock demo
 
 test: .venv/.test
-	@.venv/bin/python -m pytest -q -m "not slow"
+	@.venv/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES)
 
 check: style types layers guards docs slow sanitize pythons
 	@echo "check: all passed"
@@ -82,7 +84,7 @@ pythons: .venv/.check
 
 test-%: .venv-%/.test
 	@echo "== core suite on Python $*"
-	@.venv-$*/bin/python -m pytest -q -m "not slow" -p no:cacheprovider
+	@.venv-$*/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) -p no:cacheprovider
 
 # Virtual environments. A stamp tells what is installed; .venv grows by what a target needs.
 

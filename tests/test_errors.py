@@ -44,6 +44,7 @@ def test_no_error_can_be_made_without_where_and_fix(kind: Any, arguments: dict[s
         ("FeedClosed", RuntimeError),
         ("FeedStalled", TimeoutError),
         ("StillRunning", RuntimeError),
+        ("CoordinationError", RuntimeError),
         ("MissingExtra", ImportError),
         ("QueueClosed", RuntimeError),
         ("QueueTimeout", TimeoutError),
@@ -75,3 +76,10 @@ def test_the_drawn_tree_names_every_class_and_its_builtin_parent() -> None:
         for base in kind.__bases__:
             if base is not Exception and not issubclass(base, errors.PenstockError):
                 assert f"{kind.__name__} ({base.__name__})" in drawing
+
+
+def test_the_numbers_of_a_queue_error_travel_with_it() -> None:
+    error = errors.QueueClosed("what", where="where", fix="fix")
+    error.num_done, error.num_left = 3, 4
+    copy = pickle.loads(pickle.dumps(error))
+    assert (copy.num_done, copy.num_left) == (3, 4)

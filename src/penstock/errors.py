@@ -18,6 +18,7 @@
     |- FeedClosed (RuntimeError)         next() on a feed after close() or after its error
     |- FeedStalled (TimeoutError)        an element, or a wait of the consumer, that lasted longer than stall_timeout_s
     |- StillRunning (RuntimeError)       threads that did not stop inside the grace period
+    |- CoordinationError (RuntimeError)  a coordinator or runner that is used in an order that cannot work
     |- QueueError                        what a queue could not do; `num_done` elements went in before
     |  |- QueueClosed (RuntimeError)     a closed queue has too few elements left: the end of its data
     |  |  '- EnqueueCancelled            an enqueue on, or blocked at, a queue that was closed
@@ -33,6 +34,7 @@ type, with a note that names stage, worker and key.
 from __future__ import annotations
 
 __all__ = [
+    "CoordinationError",
     "DecodeError",
     "EnqueueCancelled",
     "FeedClosed",
@@ -152,17 +154,23 @@ class StillRunning(PenstockError, RuntimeError):
     """Threads did not stop inside the grace period; they are named."""
 
 
+class CoordinationError(PenstockError, RuntimeError):
+    """A coordinator or a runner is used in an order that cannot work: it would wait for ever, or end with nothing done."""
+
+
 class QueueError(PenstockError):
     """A queue could not do what was asked of it.
 
     Attributes:
         num_done: elements that went in before an `enqueue_many` was cut short; go on with the rest. 0 for everything else.
+        num_left: elements that a closed queue still has, too few for this read. 0 for everything else.
     """
 
     num_done: int = 0
+    num_left: int = 0
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.what, self.where, self.fix), {"num_done": self.num_done})
+        return (_rebuild, (type(self), self.what, self.where, self.fix), {"num_done": self.num_done, "num_left": self.num_left})
 
 
 class QueueClosed(QueueError, RuntimeError):

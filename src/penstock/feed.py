@@ -347,10 +347,13 @@ class Feed:
 
     def _raise_pending(self, failure: Failure) -> None:
         failures = self._engine.failures if self._engine is not None else []
-        error = attach_others(failure, failures)
+        error = failure.error
         self._pending = None
         try:
-            alive = self._shut("failed")
+            try:
+                alive = self._shut("failed")
+            finally:
+                attach_others(failure, failures)  # only now: another worker may have failed at the same time, and be later to say so
             if alive:
                 add_note(error, f"penstock: still running: {', '.join(alive)}; they end when the functions they run return")
         except Exception as closing:  # the `finally` of a generator; the first error wins

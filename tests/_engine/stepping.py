@@ -12,8 +12,9 @@ import numpy as np
 
 import penstock as ps
 from penstock._engine.execute import finish_unit, run_task
-from penstock._engine.flow import READER, Flow, Ready
+from penstock._engine.flow import Flow, Ready
 from penstock._engine.lower import lower
+from penstock._engine.pools import READER
 from penstock._engine.segment import Segment
 from penstock._engine.unit import Failure, Task, Token, Unit
 from penstock._ops.rows import Rows

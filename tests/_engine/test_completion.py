@@ -138,7 +138,7 @@ def test_a_failure_goes_on_behind_what_came_before_it_and_the_pass_does_not_end(
     fold = Completion((), START, None, transparent=True)
     out = fold.take(unit_of([["a"]], 3, ends=True, tail=tail))
     assert (values_of(out.items), out.ends_pass, out.tail) == (["a"], False, tail)
-    assert out.tokens == [Token((0, 0), (), Done(((3, 4),)))]
+    assert list(out.tokens) == [Token((0, 0), (), Done(((3, 4),)))]
 
 
 @pytest.mark.parametrize(("mode", "ends"), [(DROP_END, False), (PASS_END, True)])

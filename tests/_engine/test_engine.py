@@ -13,8 +13,8 @@ from laws.plans import plain
 import penstock as ps
 from penstock._contracts.event import BlockDone, Event
 from penstock._engine.engine import Engine
-from penstock._engine.flow import SHARED
 from penstock._engine.lower import lower
+from penstock._engine.pools import SHARED
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.unit import Token
 from penstock._ops.worker import WorkerContext

@@ -4,39 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from _engine.lowering import double, numbers, program
 from laws.plans import plain
 
 import penstock as ps
 from penstock._engine.lower import check_completion, lower
-from penstock._engine.program import Program
 from penstock.errors import PlanError
-
-
-def program(dataset: ps.Dataset) -> Program:
-    return lower(dataset._root)
-
-
-def numbers(count: int = 12) -> ps.Dataset:
-    return ps.from_source(list(range(count)))
-
-
-def pictures() -> ps.Dataset:
-    return ps.from_arrays({"image": np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), np.uint8), "label": np.arange(12)})
-
-
-def double(x: Any) -> Any:
-    return x * 2
-
-
-def steps(ds: ps.Dataset, between: bool = False) -> ps.Dataset:
-    """Add three transforms, with a plain function between them that keeps them from being fused."""
-    for number, operator in enumerate(
-        (ps.image.random_crop("image", 6, padding=1), ps.image.random_flip("image"), ps.image.normalize("image", (0.5,) * 3, (0.2,) * 3))
-    ):
-        ds = ds.map(operator, seed=number)
-        if between:
-            ds = ds.map(dict)
-    return ds
 
 
 def test_a_plain_pipeline_is_one_segment_with_one_stage() -> None:

@@ -179,7 +179,8 @@ async def fetch(x: object) -> object:
 def test_a_segment_with_an_async_stage_opens_small_units_and_enough_of_them() -> None:
     work = segment(numbers(1000).map(fetch, concurrency=16))
     for _ in range(20):
-        work.blocks[0].observe(work.blocks[0].rows(1 << 40, 1), 1000)
+        for block in work.blocks:
+            block.observe(block.rows(1 << 40, 1), 1000)
     assert work.widest == 16
     assert work.wanted_units() == 2
     assert {unit.num_rows for unit in units(work, 10)} == {16}

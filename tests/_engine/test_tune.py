@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock._engine import tune
-from penstock._engine.tune import ActiveWorkers, BlockSize, UnitSize, largest_block
+from penstock._engine.tune import ActiveWorkers, BlockSize, UnitSize, awaited_ns, largest_block
 
 MS = 1_000_000
 TARGET_NS = tune._TARGET_NS
@@ -197,3 +197,14 @@ def test_a_block_keeps_to_the_most_rows_that_it_was_given() -> None:
     for _ in range(10):
         blocks.observe(blocks.rows(1 << 40, 1), 10)
     assert blocks.rows(1 << 40, 1) == 16
+
+
+def test_slow_calls_go_on_one_by_one_and_quick_ones_or_those_of_a_batch_together() -> None:
+    slow = awaited_ns(10 * 20_000_000, 10, 64, batched=False)
+    assert slow == 10 * 20_000_000
+    assert awaited_ns(10 * 20_000_000, 10, 64, batched=True) == slow // 64
+    assert awaited_ns(10 * 1_000_000, 10, 64, batched=False) == 10_000_000 // 64
+    size = BlockSize(64)
+    for _ in range(5):
+        size.observe(1, slow // 10)
+    assert size.rows(64, 1) == 1

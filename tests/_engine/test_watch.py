@@ -14,8 +14,9 @@ import pytest
 import penstock as ps
 from penstock._contracts.event import Notice
 from penstock._engine.engine import Engine
-from penstock._engine.flow import READER, SHARED, Flow
+from penstock._engine.flow import Flow
 from penstock._engine.lower import lower
+from penstock._engine.pools import READER, SHARED
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.unit import Task, Token
 from penstock._engine.watch import Watch, stack_of

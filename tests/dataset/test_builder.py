@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -113,6 +114,24 @@ def test_explain_says_what_is_fused_and_what_goes_into_slots() -> None:
     assert "batches of 3: rows written straight into recycled batch slots" in text
     assert "then on whole batches: plain, len" in text
     assert "then in order, at one place: taking" in text
+
+
+def test_explain_measures_the_stages_when_it_is_asked_to() -> None:
+    calls: list[int] = []
+
+    def work(x: int) -> int:
+        calls.append(x)
+        return sum(range(2000)) + x
+
+    ds = numbers(5000).map(work, concurrency=2, name="work")
+    assert "costs" not in ds.explain()
+    assert calls == []
+    plan, _, costs = ds.explain(measure=20).partition("\ncosts of an element on one worker\n")
+    assert plan == ds.explain()
+    assert 20 <= len(calls) < 5000
+    found = dict(re.findall(r"  stage '(\S+)': (\d+\.\d) us, \d+ % of it on a CPU", costs))
+    assert found.keys() == {"read", "work"}
+    assert float(found["work"]) > float(found["read"])
 
 
 def test_spec_gives_shapes_and_dtypes_of_one_element() -> None:

@@ -27,6 +27,7 @@ _DECODING, _HEADER, _READING = "image/test_decoding.py", "image/test_header.py",
 _POLICIES = "laws/test_policies.py"
 _FUNCTIONS, _OPERATORS, _COMPLETION = "faults/test_functions.py", "faults/test_operators.py", "faults/test_completion.py"
 _RANKS, _COORDINATION, _LOAD = "faults/test_ranks.py", "faults/test_coordination.py", "faults/test_load.py"
+_COORDINATOR = "faults/test_coordinator.py"
 _HELD, _EVERYTHING = "faults/test_resume_operators.py", "faults/test_everything.py"
 _LISTFILE, _LISTPARSE, _FILES = "sources/test_listfile.py", "sources/test_listparse.py", "sources/test_files.py"
 
@@ -710,6 +711,27 @@ _ROWS = (
         ),
     ),
     Fault(
+        "B26",
+        "a stop before the start, twice, from a worker; clear_stop and again",
+        "each order ends as a model of two flags says; nobody is called back to work",
+        (
+            *_in(_COORDINATOR, "one_coordinator_serves_runs_that_end_in_every_way_one_after_another"),
+            *_in(
+                "queues/test_runner.py",
+                "every_order_of_starting_and_stopping_has_a_defined_end",
+                "a_stop_that_an_operation_asks_for_ends_its_own_runner_too",
+                "a_runner_whose_queue_a_stop_closed_needs_a_new_queue_to_run_again",
+                "producers_that_are_blocked_when_the_consumer_leaves_end_within_the_join",
+            ),
+            *_in(
+                "queues/test_coordinator.py",
+                "a_thread_that_outlived_its_run_is_not_called_back_to_work",
+                "stops_in_a_signal_handler_between_any_two_instructions_hold_up_nobody",
+                "join_from_a_thread_that_it_waits_for_is_an_error_and_no_deadlock",
+            ),
+        ),
+    ),
+    Fault(
         "B27",
         "exceptions that other libraries take for a clean end",
         "errors; a generator's end counts only if the number fits",
@@ -822,15 +844,16 @@ _ALSO = {
     "A4": (*_in(_OPERATORS, "what_would_pass_for_an_end_is_an_error_in_any_operator"),),
     "A5": (*_in(_OPERATORS, "what_would_pass_for_an_end_is_an_error_in_any_operator"),),
     "A14": (*_in(_COMPLETION, "a_stuck_element_holds_up_nobody_and_comes_when_it_is_done"),),
-    "B1": (*_in(_COMPLETION, "a_loop_left_by_break_leaves_nothing_and_the_next_epoch_is_whole"),),
     "B2": (*_in(_COMPLETION, "a_dropped_feed_and_one_in_a_cycle_end_their_threads"),),
-    "B3": (*_in(_COMPLETION, "an_error_of_the_loop_with_full_queues_stays_the_users"),),
-    "B4": (*_in(_COMPLETION, "close_twice_and_use_after_it_and_the_end_again_and_again"),),
-    "B5": (*_in(_COMPLETION, "close_twice_and_use_after_it_and_the_end_again_and_again"),),
-    "B6": (*_in(_COMPLETION, "two_loops_at_once_share_a_feed_and_two_feeds_share_nothing"),),
-    "B7": (*_in(_COMPLETION, "four_threads_on_one_feed_get_each_element_exactly_once"),),
-    "B8": (*_in(_COMPLETION, "close_twice_and_use_after_it_and_the_end_again_and_again"),),
+    "B3": (*_in(_COORDINATOR, "an_error_of_the_loop_with_full_queues_is_the_one_traceback_of_the_program"),),
+    "B9": (*_in(_COORDINATOR, "a_program_with_blocked_runners_exits_at_once_with_its_own_status_and_nothing_on_stderr"),),
     "B11": (
+        *_in(
+            _COORDINATOR,
+            "ctrl_c_with_queues_and_a_coordinator_is_one_keyboard_interrupt_and_one_traceback",
+            "ctrl_c_at_100_random_times_with_queues_is_always_one_keyboard_interrupt",
+            "ctrl_c_in_join_does_not_wait_for_a_thread_that_ignores_the_stop",
+        ),
         *_in(
             _COORDINATION,
             "ctrl_c_in_completion_order_is_one_keyboard_interrupt_and_one_traceback",
@@ -838,10 +861,33 @@ _ALSO = {
         ),
     ),
     "B12": (*_in(_COORDINATION, "the_state_saved_in_a_sigterm_handler_leaves_exactly_what_was_not_delivered"),),
-    "B19": (*_in(_COMPLETION, "batches_that_are_kept_are_never_written_again"),),
     "B20": (*_in(_COMPLETION, "a_consumer_that_takes_nothing_stops_the_workers_at_the_byte_budget"),),
-    "B24": (*_in(_COMPLETION, "an_error_is_raised_once_and_its_state_goes_on_with_what_was_not_delivered"),),
-    "B25": (*_in(_COMPLETION, "a_function_that_does_not_stop_is_named_after_the_grace_period"),),
+    "B24": (
+        *_in(_COMPLETION, "an_error_is_raised_once_and_its_state_goes_on_with_what_was_not_delivered"),
+        *_in(
+            _COORDINATOR,
+            "of_two_errors_of_runners_one_is_raised_once_and_the_other_is_its_note",
+            "an_error_while_a_stop_ends_things_is_a_note_of_the_one_that_asked_for_it",
+            "a_program_that_never_joins_is_told_of_the_error_when_it_exits",
+        ),
+        *_in("queues/test_runner.py", "without_a_coordinator_the_reader_gets_the_error_once_behind_what_was_enqueued"),
+    ),
+    "B25": (
+        *_in(_COMPLETION, "a_function_that_does_not_stop_is_named_after_the_grace_period"),
+        *_in(_COORDINATOR, "a_runner_that_ignores_the_stop_is_named_with_its_line_and_the_main_thread_goes_on"),
+    ),
+    "B27": (
+        *_in(
+            _COORDINATOR,
+            "the_end_of_a_queue_is_clean_only_if_the_number_fits",
+            "only_what_is_listed_is_a_clean_end_of_a_thread",
+        ),
+        *_in(
+            "queues/test_runner.py",
+            "an_operation_that_raises_what_would_pass_for_an_end_is_an_error",
+            "too_few_elements_for_an_operations_read_are_an_error_unless_the_type_is_named",
+        ),
+    ),
     "B32": (
         *_in(_OPERATORS, "operators_that_need_an_order_refuse_to_run_without_one"),
         *_in(

@@ -114,7 +114,11 @@ def test_element_i_is_what_the_feed_delivers_at_place_i(shape: str) -> None:
     dataset.spec()
 
 
-@pytest.mark.parametrize("fn", [Doubler(), Doubler().method, functools.partial(async_double), functools.partial(Doubler())], ids=repr)
+@pytest.mark.parametrize(
+    "fn",
+    [Doubler(), Doubler().method, functools.partial(async_double), functools.partial(Doubler())],
+    ids=["object", "method", "partial", "partial of an object"],
+)
 def test_objects_methods_and_partials_are_awaited_too(fn: Any, way: dict[str, Any]) -> None:
     assert list(numbers(9).map(fn).feed(**way)) == list(range(0, 18, 2))
     assert list(numbers(3).map(functools.partial(add, 10)).feed(**way)) == [10, 11, 12]

@@ -16,7 +16,7 @@ from penstock.errors import LengthMismatch
 __all__ = ["ReadCount", "booked_in_place", "records_of", "sequencers_of"]
 
 
-def booked_in_place(unit: Unit, books: Books) -> tuple[list[Any], list[Token] | tuple[Token, int], Failure | None]:
+def booked_in_place(unit: Unit, books: Books) -> tuple[list[Any], Sequence[Token] | tuple[Token, int], Failure | None]:
     """Return the items of a unit, the state behind each, and the failure behind them.
 
     The state is counted on from the first, unless there is something else to say behind some of them.

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, overload
 
 from penstock._engine.mishaps import Books, Mishap
-from penstock._engine.pieces import helds_in, pieces_by_input, unwrapped
+from penstock._engine.pieces import helds_in, pieces_by_input, pieces_of, unwrapped
 from penstock._engine.sequencer import OPEN, PASS_END, Sequenced
 from penstock._engine.unit import Done, Failure, Note, Piece, Record, Token, Unit
 from penstock._order.chain import Chain, Held
 from penstock._order.folds import Batching, Fold, Passes
 from penstock._order.holding import Concatenating, Windowing
 from penstock._order.resampling import Resampling
-from penstock._order.runs import Runs
+from penstock._order.runs import Run, Runs
 
 __all__ = ["Completion", "refused"]
 
@@ -86,8 +86,10 @@ class Completion:
             insort(self._notes, unit.tokens[0].note, key=_place_of)
         if self._mode != OPEN:
             return self._drop(unit)
-        excess = None
-        if unit.result is not None:
+        excess = whole = None
+        if self._is_plain(unit):
+            whole = self._take_whole(unit, items)
+        elif unit.result is not None:
             lost = unit.mishaps_by_item() if unit.mishaps else {}
             for number, results in enumerate(pieces_by_input(unit)):
                 self._num_read += 1
@@ -104,7 +106,25 @@ class Completion:
             empty = self._endless and self._emitted + len(items) == 0
             self._emitted = -len(items)
         self._emitted += len(items)
-        return Sequenced(items, tokens, ends, tail, False, empty, excess)
+        return Sequenced(items, tokens if whole is None else whole, ends, tail, False, empty, excess)
+
+    def _is_plain(self, unit: Unit) -> bool:
+        """Tell whether the unit's elements go through as they are: nothing folds them, and each input gave at most one."""
+        if self._folds or unit.result is None or unit.mishaps or self._notes or self._partial:
+            return False
+        origins = unit.result.origins
+        return origins is None or len(set(origins)) == len(origins)
+
+    def _take_whole(self, unit: Unit, items: list[Any]) -> Tokens:
+        result = unit.result
+        assert result is not None
+        count = len(result.items) if result.origins is None else unit.good_count()
+        items.extend(unwrapped(piece) for piece in pieces_of(result))
+        ends = range(unit.first + 1, unit.first + count + 1) if result.origins is None else [unit.first + o + 1 for o in result.origins]
+        tokens = Tokens(self._token((self._pass, 0), Done(), []), self._done.without(()), unit.first, ends)
+        self._done.add(unit.first, unit.first + count)
+        self._num_read += count
+        return tokens
 
     def _book(self, mishaps: list[Mishap], number: int) -> Failure | None:
         """Count what was left out or replaced; return the error when that is too much."""
@@ -160,11 +180,10 @@ class Completion:
         for held in waiting:
             position, number, total = held.mark
             taken.setdefault(position, set(range(total))).discard(number)
-        runs = self._done.without(taken)
-        watermark = runs[0][1] if runs and runs[0][0] == 0 else 0
+        watermark, runs = _split(self._done.without(taken))
         partial = {**self._partial, **taken}
         some = tuple((position, tuple(sorted(results))) for position, results in sorted(partial.items()) if results)
-        return (self._pass, watermark), Done(runs[1:] if watermark else runs, some)
+        return (self._pass, watermark), Done(runs, some)
 
     def _states(self) -> list[Any]:
         """Return the states of the folds: those that hold items start anew, the others go on."""
@@ -185,6 +204,46 @@ class Completion:
         while len(notes) > 1 and _place_of(notes[1]) <= source:
             del notes[0]
         return notes[0] if notes and _place_of(notes[0]) <= source else None
+
+
+class Tokens(Sequence[Token]):
+    """The tokens of elements that went on one after the other, each made when it is asked for."""
+
+    __slots__ = ("_before", "_ends", "_first", "_form")
+
+    def __init__(self, form: Token, before: tuple[Run, ...], first: int, ends: Sequence[int]) -> None:
+        """Prepare.
+
+        Args:
+            form: a token of the right pass, with everything but the place.
+            before: what was done before, as runs.
+            first: the first position.
+            ends: for each element, the position behind it.
+        """
+        self._form, self._before, self._first, self._ends = form, before, first, ends
+
+    def __len__(self) -> int:
+        """Return how many elements there are."""
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, number: int) -> Token: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[Token]: ...
+    def __getitem__(self, number: int | slice) -> Token | list[Token]:
+        """Return the token behind an element."""
+        if isinstance(number, slice):
+            return [self[one] for one in range(*number.indices(len(self)))]
+        done = Runs(self._before)
+        done.add(self._first, self._ends[number])
+        source, rest = _split(done.without(()))
+        return self._form._replace(source=(self._form.source[0], source), done=Done(rest))
+
+
+def _split(runs: tuple[Run, ...]) -> tuple[int, tuple[Run, ...]]:
+    """Return the watermark and the runs beyond it."""
+    watermark = runs[0][1] if runs and runs[0][0] == 0 else 0
+    return watermark, runs[1:] if watermark else runs
 
 
 def _place_of(note: Note) -> tuple[int, int]:

@@ -13,13 +13,15 @@ from penstock._contracts.event import BlockDone, ElementRetried, Event, Listener
 from penstock._engine.awaiting import ended
 from penstock._engine.execute import finish_unit, run_task
 from penstock._engine.failing import is_interrupt, prepare
-from penstock._engine.flow import SHARED, Flow, Ready, pool_of
+from penstock._engine.flow import Flow, Ready
 from penstock._engine.mishaps import Tally
+from penstock._engine.pools import SHARED, awaited_in, pool_of
 from penstock._engine.program import Program
 from penstock._engine.rescue import Rescue
 from penstock._engine.segment import Segment
 from penstock._engine.slots import SlotPool
 from penstock._engine.stall import Kind, report
+from penstock._engine.tune import awaited_ns
 from penstock._engine.unit import Failure, Task, Token, Unit
 from penstock._engine.watch import Watch
 from penstock._ops.awaited import AwaitedOp, Outcome
@@ -65,6 +67,7 @@ class Engine:
             ordered: whether elements keep their order, or go on as they are finished, or as they did in a recorded run.
             watch: looks at the workers while a consumer waits; by default nobody does.
         """
+        self.stopping = False
         self._flow = Flow(program, max(1, num_workers), memory_bytes, start, ordered=ordered)
         self._listeners = listeners
         self.watch = watch or Watch(None)
@@ -79,19 +82,14 @@ class Engine:
         self._slots = SlotPool(allocate, self._opener.bell)
         self._inner_slots = SlotPool(allocate)
         self._waits = ParkingLot()  # for those who wait before they try an element again
-        self._rescue = Rescue(
-            policies=program.policies,
-            pause=lambda seconds: self._waits.park(lambda: not self.stopping, seconds),
-            retrying=self._announce_retry,
-        )
+        pause = partial(self._waits.park, lambda: not self.stopping)
+        self._rescue = Rescue(policies=program.policies, pause=pause, retrying=self._announce_retry)
         self._telling = threading.Lock()
-        self.stopping = False
 
     @property
     def awaited(self) -> dict[str, AwaitedOp]:
         """The async function of each pool that has one: its tasks are begun with `begun` and booked with `book_awaited`."""
-        stages = {pool_of(segment, number): stage for segment in self._flow.segments for number, stage in enumerate(segment.plan.stages)}
-        return {pool: stage.awaited for pool, stage in stages.items() if stage.awaited is not None}
+        return awaited_in(self._flow.segments)
 
     def awaited_by(self, task: Task) -> AwaitedOp | None:
         """Return the async function that a task is for, or None."""
@@ -136,6 +134,8 @@ class Engine:
     def try_claim(self) -> Task | None:
         """Return the next task of any pool, or None; never block. For the inline executor."""
         with self._mutex:
+            if self._flow.torn:  # by a Ctrl-C that reached the consumer: its last state still holds
+                self.stop()
             self._flow.waiting += 1  # the consumer itself asks, so it may have one more batch even when it keeps all others
             try:
                 for pool in reversed(self._flow.pools):
@@ -173,16 +173,15 @@ class Engine:
             busy_ns: the time of all calls together.
             worker: of this thread.
         """
-        op = self.awaited_by(task)
+        op, segment = self.awaited_by(task), self._flow.segments[task.segment]
         assert op is not None
         outcome = (None, task.begin, None) if block is None else ended(task, block, outcomes, op.name)
         if outcome[2] is not None and self._rescue.cares(ElementFailed(0, op.name, outcome[2].error, op.policy)):
-            outcome = run_task(
-                self._flow.segments[task.segment].plan, task, worker, self._rescue
-            )  # one element after the other fails or not
+            outcome = run_task(segment.plan, task, worker, self._rescue)  # one element after the other fails or not
         if outcome[2] is not None and is_interrupt(outcome[2].error):
             raise outcome[2].error
-        self._book(task, outcome, busy_ns // op.concurrency, None, worker)  # each call was announced when it ended
+        cost_ns = awaited_ns(busy_ns, task.end - task.begin, op.concurrency, batched=segment.plan.batch is not None)
+        self._book(task, outcome, cost_ns, None, worker)  # each call was announced when it ended
 
     def _book(
         self,

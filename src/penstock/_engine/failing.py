@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from contextlib import suppress
 
 from penstock._engine.unit import Failure
 from penstock.errors import StopRaised
+from penstock.queues.failing import add_note, words_of, would_end
 
 __all__ = ["add_note", "attach_others", "is_interrupt", "prepare", "words_of"]
-
-_WOULD_END = (StopIteration, StopAsyncIteration, GeneratorExit, SystemExit, KeyboardInterrupt)
 
 
 def prepare(failure: Failure, words: str, key: tuple[int, int]) -> Failure:
@@ -22,7 +19,7 @@ def prepare(failure: Failure, words: str, key: tuple[int, int]) -> Failure:
     """
     where = f"stage {failure.stage!r}, worker {failure.worker}, element epoch {key[0]} index {key[1]}" + (f" ({words})" if words else "")
     error = failure.error
-    if _would_end(error) and not is_interrupt(error):
+    if would_end(error) and not is_interrupt(error):
         stopped = StopRaised(
             f"the function of stage {failure.stage!r} raised {type(error).__name__}{_argument(error)}",
             where=where,
@@ -34,24 +31,6 @@ def prepare(failure: Failure, words: str, key: tuple[int, int]) -> Failure:
     if note not in getattr(error, "__notes__", ()):
         add_note(error, note)
     return failure
-
-
-def add_note(error: BaseException, note: str) -> None:
-    """Add a note to a user's error. One that takes none, as a frozen dataclass, stays without: it is what the user asked to see."""
-    with suppress(AttributeError, TypeError):
-        error.add_note(note)
-
-
-def words_of(error: BaseException) -> str:
-    """Return type and text of an error, also of one whose own `__str__` fails, and so would hide the error that is raised."""
-    from traceback import TracebackException
-
-    return f"{type(error).__name__}: {TracebackException(type(error), error, None)}"
-
-
-def _would_end(error: BaseException) -> bool:
-    asyncio = sys.modules.get("asyncio.exceptions")  # not imported: then nobody can have raised its error
-    return isinstance(error, _WOULD_END) or (asyncio is not None and isinstance(error, asyncio.CancelledError))
 
 
 def is_interrupt(error: BaseException) -> bool:

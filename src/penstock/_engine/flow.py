@@ -6,16 +6,19 @@ The engine calls it under its mutex.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from penstock._contracts.element import bytes_of
 from penstock._engine.booking import ReadCount, booked_in_place, records_of, sequencers_of
 from penstock._engine.completion import Completion
 from penstock._engine.mishaps import Books, Mishap, Tally, merged
+from penstock._engine.pools import READER, SHARED, pool_of, pools_of
 from penstock._engine.program import Program
 from penstock._engine.reader import Reader
 from penstock._engine.segment import Segment, given_unit
 from penstock._engine.sequencer import Sequenced, Sequencer
+from penstock._engine.torn import whole
 from penstock._engine.tune import ActiveWorkers, UnitSize
 from penstock._engine.unit import Failure, Task, Token, Unit
 from penstock._order.arithmetic import INFINITE
@@ -23,9 +26,8 @@ from penstock._order.folds import Passes, Taking
 from penstock._order.runs import Recording
 from penstock.errors import SourceError
 
-__all__ = ["READER", "SHARED", "Flow", "Ready", "pool_of"]
+__all__ = ["Flow", "Ready"]
 
-SHARED, READER = "workers", "reader"
 _FEWEST_UNITS = 3  # one that is trained on, one that is ready, one in work
 _INBOX = 4
 _WINDOW_UNITS = 4096  # a saved state in completion order names at most so many runs
@@ -37,7 +39,7 @@ class Ready(NamedTuple):
     """What the consumer takes: items in reverse order, with the token after each; or the end; or an error."""
 
     items: list[Any]
-    tokens: list[Token] | tuple[Token, int]
+    tokens: Sequence[Token] | tuple[Token, int]
     """One token per item, in the order of delivery; or the token before the first item, where positions count on by one."""
     end: bool
     error: Failure | None
@@ -62,10 +64,10 @@ class Flow:
         self.version = 0
         self.ready: deque[Ready] = deque()
         self.waiting = 0
-        self.ended = False
+        self.ended = self.torn = False
         self.failures: list[Failure] = []
         self.active = ActiveWorkers(num_workers)
-        self.pools = _pools(program)
+        self.pools = pools_of(program)
         passes = _num_passes(program)
         self.segments = [Segment(number, plan, passes, start) for number, plan in enumerate(program.segments)]
         for segment in self.segments:
@@ -100,6 +102,7 @@ class Flow:
         """Return how many workers a pool should have."""
         return self.pools[pool] or self.num_workers
 
+    @whole
     def next_task(self, pool: str, worker: int) -> Task | None:
         """Claim the next task for worker number `worker` of `pool`, or return None."""
         if self.ended:
@@ -187,6 +190,7 @@ class Flow:
     def _wanted_units(self) -> int:
         return max(2 * self.num_workers + 2, self.program.prefetch + 2, 4)
 
+    @whole
     def complete(self, segment: Segment, task: Task, block: Any, end: int, failure: Failure | None, wall_ns: int, cpu_ns: int) -> bool:
         """Book a finished task; return whether its unit is ready to be finished by this worker."""
         self.version += 1
@@ -211,6 +215,7 @@ class Flow:
         unit.finishing = True
         return True
 
+    @whole
     def finish(self, segment: Segment, unit: Unit, tail: Failure | None) -> None:
         """Book a unit whose items are made, up to the failure `tail`, and commit what can be committed."""
         if tail is not None:
@@ -302,12 +307,17 @@ class Flow:
         following = self.segments[segment.number + 1]
         batched = following.plan.batch is not None
         groups = out.items if batched else [[piece] for piece in out.items]
-        given = given_unit(groups, batched, out.tokens, unit.pass_number, 0)
-        given.ends_pass = out.ends_pass
-        given.pass_token = sequencer.start_of_next_pass(unit) if out.ends_pass else None
+        size = 1 if following.alone else max(1, len(groups))
+        units = [
+            given_unit(groups[first : first + size], batched, out.tokens[first : first + size], unit.pass_number, 0)
+            for first in range(0, max(1, len(groups)), size)
+        ]
+        last = units[-1]
+        last.ends_pass = out.ends_pass
+        last.pass_token = sequencer.start_of_next_pass(unit) if out.ends_pass else None
         if tail is not None:
-            given.inherited = tail._replace(at=len(groups))
-        following.inbox.append(given)
+            last.inherited = tail._replace(at=last.num_items)
+        following.inbox.extend(units)
 
     def _deliver(self, ready: Ready) -> None:
         if ready.end or ready.error is not None:
@@ -329,6 +339,7 @@ class Flow:
         reader.busy = True
         return Task(0, 0, None, 0, 0, None, read=min(reader.block_size(), first.most_rows))
 
+    @whole
     def book_read(self, unit: Unit, failure: Failure | None, wall_ns: int) -> None:
         """Book what the reader read."""
         reader = self.reader
@@ -349,28 +360,10 @@ class Flow:
             if self.reader is not None:
                 self.reader.busy = False
             return True
-        if unit.finishing or any(begin == task.begin for begin, _ in unit.done):
+        if self.torn or unit.finishing or any(begin == task.begin for begin, _ in unit.done):
             return False
         self.segments[task.segment].put_back(task)
         return True
-
-
-def pool_of(segment: Segment, stage: int) -> str:
-    """Name the pool of workers that runs a stage."""
-    concurrency = segment.plan.stages[stage].concurrency
-    return SHARED if concurrency is None else f"{segment.number}.{stage}"
-
-
-def _pools(program: Program) -> dict[str, int]:
-    """Name the worker pools: 0 stands for the shared number of workers. One worker claims for an async stage, whatever is in flight."""
-    pools = {SHARED: 0}
-    for number, segment in enumerate(program.segments):
-        for stage, plan in enumerate(segment.stages):
-            if plan.concurrency is not None:
-                pools[f"{number}.{stage}"] = 1 if plan.awaited else plan.concurrency
-    if program.segments[0].stream is not None:
-        pools[READER] = 1
-    return pools
 
 
 def _may_cut(program: Program) -> bool:

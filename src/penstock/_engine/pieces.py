@@ -10,14 +10,14 @@ from penstock._ops.weigh import Gathered, Weighed
 from penstock._order.chain import Held
 from penstock._order.holding import Group
 
-__all__ = ["bare", "helds_in", "pieces_by_input", "unwrapped", "weight_of"]
+__all__ = ["bare", "helds_in", "pieces_by_input", "pieces_of", "unwrapped", "weight_of"]
 
 
 def pieces_by_input(unit: Unit) -> list[list[Piece]]:
     """Return the pieces that each good item of the unit gave."""
     result = unit.result
     assert isinstance(result, Result)
-    pieces = _pieces(result)
+    pieces = pieces_of(result)
     if result.origins is None:
         return [[piece] for piece in pieces]
     out: list[list[Piece]] = [[] for _ in range(unit.good_count())]
@@ -26,7 +26,8 @@ def pieces_by_input(unit: Unit) -> list[list[Piece]]:
     return out
 
 
-def _pieces(result: Result) -> list[Piece]:
+def pieces_of(result: Result) -> list[Piece]:
+    """Return the elements of a result, each with its key."""
     block = result.block
     if block is None:
         assert not result.items

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ class Segment:
 
     Attributes:
         plan: what it runs.
+        alone: whether elements are awaited: a batch is a unit then.
         inbox: units that the sequencer before has made, waiting to be opened.
         queues: blocks waiting for each stage after the first.
         opened, committed: how many units.
@@ -52,6 +54,7 @@ class Segment:
         "_pass_number",
         "_positions",
         "_replay",
+        "alone",
         "blocks",
         "committed",
         "cut_pass",
@@ -82,8 +85,10 @@ class Segment:
         self.inbox: deque[Unit] = deque()
         self.queues: list[deque[Task]] = [deque() for _ in plan.stages]
         self.widest = max((stage.concurrency or 0 for stage in plan.stages), default=0)
+        # What is awaited may never come: nothing that is ready stands in one unit with it but the rest of its batch.
+        self.alone = any(stage.awaited for stage in plan.stages)
         branches = len(plan.leaf.branches) if isinstance(plan.leaf, BranchesLeaf) else 1
-        # Rows of one block are ready together: no more of them than are awaited together.
+        # Rows of one block are handed on together: no more of them than are awaited together.
         most_rows = min((stage.concurrency or 1 for stage in plan.stages if stage.awaited), default=largest_block(branches))
         self.blocks = [BlockSize(most_rows) for _ in plan.stages]
         self.units = UnitSize()
@@ -173,7 +178,10 @@ class Segment:
     def _open_leaf(self) -> Unit:
         length = self.plan.length
         assert length is not None
-        wanted = self.units.items if self.plan.batch else min(self.blocks[0].rows(1 << 40, 1), self.most_rows)
+        if self.plan.batch:
+            wanted = 1 if self.alone else self.units.items
+        else:
+            wanted = min(self.most_rows, *(block.rows(1 << 40, 1) for block in (self.blocks if self.alone else self.blocks[:1])))
         border = self._next_run(length)
         count = 0 if self.cut_pass >= self._pass_number else int(min(wanted, border - self._next_item))
         first, pass_number, beyond = self._next_item, self._pass_number, self._done
@@ -331,7 +339,7 @@ class Segment:
         return {"opened": self.opened, "committed": self.committed, "waiting": sum(map(len, self.queues))}
 
 
-def given_unit(pieces: list[list[Any]], batched: bool, tokens: list[Token], pass_number: int, first: int) -> Unit:
+def given_unit(pieces: list[list[Any]], batched: bool, tokens: Sequence[Token], pass_number: int, first: int) -> Unit:
     """Make a unit for the next segment of what a sequencer emitted: groups of pieces, or single ones."""
     flat = [piece for group in pieces for piece in group]
     keys = [piece.key for piece in flat]

@@ -24,7 +24,7 @@ class Sequenced(NamedTuple):
     """What came out of one unit: items (a Piece each, or a list of pieces behind a batch), a token each, and the marks that go on."""
 
     items: list[Any]
-    tokens: list[Token]
+    tokens: Sequence[Token]
     ends_pass: bool
     tail: Failure | None
     cut: bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ActiveWorkers", "BlockSize", "UnitSize", "largest_block"]
+__all__ = ["ActiveWorkers", "BlockSize", "UnitSize", "awaited_ns", "largest_block"]
 
 _TARGET_NS = 8_000_000  # booking a task costs 0.17 ms where decoding has emptied the caches
 _UNIT_TARGET_NS = 4_000_000
@@ -18,6 +18,14 @@ _UNIT_BYTES = 4 << 20  # what a unit of several batches writes should stay in th
 def largest_block(num_branches: int) -> int:
     """Return the most rows of a task: more where they are dealt out to many sources, so that each is asked for several at once."""
     return _LARGEST_BLOCK * max(1, min(num_branches // _BRANCHES_PER_BLOCK, _MOST_BLOCKS))
+
+
+def awaited_ns(busy_ns: int, num_calls: int, concurrency: int, *, batched: bool) -> int:
+    """Return what `num_calls` async calls that took `busy_ns` in all cost, `concurrency` of them being in flight, for the size of tasks.
+
+    Slow ones count in full, so that an element goes on alone and waits for no other, unless all of its batch is waited for anyway.
+    """
+    return busy_ns // concurrency if batched or busy_ns <= _TARGET_NS * num_calls else busy_ns
 
 
 class BlockSize:

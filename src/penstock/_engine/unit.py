@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -138,7 +139,7 @@ class Unit:
     levels: Levels = field(default_factory=list)
     top_levels: Levels = field(default_factory=list)
     given: Block | None = None
-    tokens: list[Token] | None = None
+    tokens: Sequence[Token] | None = None
     ends_pass: bool = False
     pass_token: Token | None = None
     tail: Failure | None = None

@@ -13,7 +13,8 @@ import time
 from collections import Counter
 from typing import Any, Literal
 
-from penstock._engine.flow import READER, SHARED, Flow
+from penstock._engine.flow import Flow
+from penstock._engine.pools import READER, SHARED
 from penstock._engine.segment import Segment
 from penstock._engine.stall import Frame, Kind, RunClock, Situation, WorkerFacts, counted_ns, slice_of
 from penstock._engine.unit import Task

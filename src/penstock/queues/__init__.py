@@ -7,17 +7,39 @@ from typing import TYPE_CHECKING, Any
 from penstock.queues.parking import ParkingLot
 
 if TYPE_CHECKING:
+    from penstock.queues.collecting import add_queue_runner, start_queue_runners
+    from penstock.queues.coordinator import Coordinator
     from penstock.queues.kinds import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
+    from penstock.queues.runner import QueueRunner
 
-__all__ = ["FIFOQueue", "PaddingFIFOQueue", "ParkingLot", "PriorityQueue", "RandomShuffleQueue"]
+__all__ = [
+    "Coordinator",
+    "FIFOQueue",
+    "PaddingFIFOQueue",
+    "ParkingLot",
+    "PriorityQueue",
+    "QueueRunner",
+    "RandomShuffleQueue",
+    "add_queue_runner",
+    "start_queue_runners",
+]
 
-_KINDS = {"FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "RandomShuffleQueue"}
+_HOMES = {
+    "Coordinator": "coordinator",
+    "FIFOQueue": "kinds",
+    "PaddingFIFOQueue": "kinds",
+    "PriorityQueue": "kinds",
+    "QueueRunner": "runner",
+    "RandomShuffleQueue": "kinds",
+    "add_queue_runner": "collecting",
+    "start_queue_runners": "collecting",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import the queues when they are first used: a feed needs only the parking."""
-    if name in _KINDS:
-        from penstock.queues import kinds
+    import importlib
 
-        return getattr(kinds, name)
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"penstock.queues.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'penstock.queues' has no attribute {name!r}")

@@ -13,7 +13,8 @@ from typing import Any, NoReturn, Self
 from penstock._contracts.event import BatchDelivered, BatchEnqueued, Event, Listener
 from penstock.errors import PlanError, QueueError
 from penstock.queues.components import Components
-from penstock.queues.exchange import SERVED, WAITING, Attempt, Exchange, Reading, Writing
+from penstock.queues.exchange import ENDED, SERVED, WAITING, Attempt, Exchange, Reading, Writing
+from penstock.queues.failing import Unraised, tell_when_dropped
 from penstock.queues.limits import limit_of, positive
 from penstock.queues.parking import ParkingLot
 from penstock.queues.refusing import refusal, starved, waits_long
@@ -80,6 +81,8 @@ class Queue:
         self._check = None if components is None else partial(components.entry, where=self._label)
         self._listeners = list(listeners)
         self._writing, self._reading = Users(), Users()
+        self._failures: list[BaseException] = []
+        self._unraised: Unraised | None = None
 
     # -- what it is ---------------------------------------------------------------------------------------------------------------
 
@@ -108,6 +111,10 @@ class Queue:
     def add_producer(self, producer: Producer) -> None:
         """Name somebody who fills this queue, for the words of a wait that lasts too long."""
         self._writing.registered.append(producer)
+
+    def producers(self) -> list[Producer]:
+        """Return those who were named."""
+        return list(self._writing.registered)
 
     def __repr__(self) -> str:
         return f"<{self._label}: {self.size()} of {self.capacity}{', closed' if self.is_closed() else ''}>"
@@ -205,6 +212,13 @@ class Queue:
                 self._exchange.close(cancel_pending_enqueues)
             raise
 
+    def fail(self, error: BaseException) -> None:
+        """Close because a producer failed: one reader, behind what is left, gets `error` in place of the end of the data."""
+        with self._mutex:
+            self._failures.append(error)
+            self._unraised = tell_when_dropped(self, self._label, error, "read it to its end, or give its runner a coordinator")
+        self.close()
+
     def __enter__(self) -> Self:
         return self
 
@@ -277,8 +291,22 @@ class Queue:
             if attempt.state == WAITING:
                 self._wait_on(attempt, begin_ns, limit_s)
         if attempt.state != SERVED:
+            if attempt.state == ENDED and isinstance(attempt, Reading):
+                self._raise_failure()
             raise refusal(attempt, limit_s, self._label, self._state())
         return begin_ns
+
+    def _raise_failure(self) -> None:
+        """Raise the error that a producer left, once."""
+        with self._mutex:
+            failures, self._failures = self._failures, []
+            if self._unraised is not None:
+                self._unraised.detach()
+        try:
+            if failures:
+                raise failures[0]
+        finally:
+            del failures  # or the error, its traceback and this frame would be a cycle
 
     def _wait_on(self, attempt: Attempt, begin_ns: int, limit_s: float | None) -> None:
         in_main = threading.current_thread() is threading.main_thread()

@@ -22,11 +22,13 @@ def refusal(attempt: Attempt, limit_s: float | None, label: str, state: str) -> 
         left = (
             "no element is" if attempt.num_left == 0 else f"only {_elements(attempt.num_left)} {'is' if attempt.num_left == 1 else 'are'}"
         )
-        return QueueClosed(
+        end = QueueClosed(
             f"the queue is closed, and {left} left of the {attempt.want} asked for",
             where=where,
             fix="this is the end of its data" + ("" if attempt.num_left == 0 else "; dequeue_up_to(n) takes what is left"),
         )
+        end.num_left = attempt.num_left
+        return end
     return QueueTimeout(
         f"{_elements(attempt.want)} did not come within {limit_s} s; nothing was taken",
         where=where,

@@ -1,0 +1,271 @@
+"""Threads that fill a queue, each with an operation of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+from penstock.errors import CoordinationError, EnqueueCancelled, PlanError
+from penstock.queues.base import Queue
+from penstock.queues.coordinator import Coordinator
+from penstock.queues.failing import add_note, attach_others
+from penstock.queues.stopping import exception_types, is_clean, told_as_error
+
+__all__ = ["QueueRunner"]
+
+
+_END = object()
+"""What an iterator gives at its end. Not a StopIteration: that of an operation which only happens to call next() somewhere is an error."""
+
+
+class _Round:
+    """What belongs to one `create_threads`: the threads, those that have not ended, and who stops them."""
+
+    def __init__(self, coord: Coordinator | None) -> None:
+        self.coord = coord
+        self.threads: tuple[threading.Thread, ...] = ()
+        self.live: set[threading.Thread] = set()
+
+    def stopped(self) -> bool:
+        return self.coord is not None and self.coord.should_stop()
+
+
+class QueueRunner:
+    """Fill a queue from threads, one for each operation, until they end, fail or are stopped.
+
+    An operation is called again and again. What it returns is enqueued; when it returns None it has enqueued something itself. An iterator
+    may stand in place of a callable: its elements are enqueued. Threads that share one iterator take turns at it, so a generator is safe.
+
+    How a thread ends:
+
+    - Its iterator ends, or its operation raises a type that means the end (`queue_closed_exception_types`), also because the queue was
+      closed. When the last thread of all runners of the queue has ended, the queue is closed; what is in it can be taken.
+    - It fails. With a coordinator that is a stop for all, and `join` raises the error. Without one the queue is closed, and the reader who
+      has taken what was left gets the error itself, once; it stays in `exceptions_raised`.
+    - The coordinator stops. The stop closes the queue and ends every `enqueue` and `dequeue` that waits.
+
+    All methods may be called from any thread; none blocks.
+
+    Args:
+        queue: the queue to fill.
+        enqueue_ops: callables and iterators, one for each thread: `[op] * 4` for four threads.
+        name: in the names of the threads, in warnings and errors; by default the queue's.
+        queue_closed_exception_types: what an operation raises at its end. By default `QueueClosed`, such as from a queue that it reads, but
+            not when that has elements left, too few for the read: they would be lost without a word.
+
+    Raises:
+        PlanError: no queue; no operation, or one that is neither callable nor an iterator, or that only makes a generator or coroutine;
+            something among the types that is no exception type.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        enqueue_ops: Iterable[Callable[[], Any] | Iterator[Any]],
+        *,
+        name: str | None = None,
+        queue_closed_exception_types: Iterable[type[BaseException]] | None = None,
+    ) -> None:
+        if not isinstance(queue, Queue):
+            raise PlanError(
+                f"{queue!r} is no queue", where="QueueRunner(queue)", fix="give a queue of penstock.queues, such as a FIFOQueue"
+            )
+        self._queue = queue
+        self._name = queue.name if name is None else name
+        self._ends = exception_types(queue_closed_exception_types, where="QueueRunner(queue_closed_exception_types)")
+        self._steps = _steps(enqueue_ops)
+        self._mutex = threading.RLock()
+        self._round = _Round(None)
+        self._errors: list[BaseException] = []
+
+    @property
+    def queue(self) -> Queue:
+        """The queue that it fills."""
+        return self._queue
+
+    @property
+    def name(self) -> str:
+        """The name, by default the queue's."""
+        return self._name
+
+    @property
+    def exceptions_raised(self) -> list[BaseException]:
+        """The errors of threads that ran without a coordinator, the oldest first; those with one are the coordinator's."""
+        return list(self._errors)
+
+    def threads(self) -> tuple[threading.Thread, ...]:
+        """Return the threads that were made last, those that have ended included."""
+        return self._round.threads
+
+    def has_ended(self) -> bool:
+        """Tell whether threads were made, and all have ended."""
+        return bool(self._round.threads) and not self._round.live
+
+    def create_threads(self, coord: Coordinator | None = None, daemon: bool = True, start: bool = False) -> list[threading.Thread]:
+        """Make a thread for each operation, registered with the coordinator, and return them.
+
+        When those made before have not all ended, nothing is made and the list is empty. When a stop was requested before, the queue is
+        closed at once, and the threads end as soon as they are started.
+
+        Args:
+            coord: stops the threads and gets their errors.
+            daemon: whether a program may exit while they run.
+            start: whether to start them.
+
+        Raises:
+            CoordinationError: the threads made before run under another coordinator; or the queue is closed, and no stop was requested.
+            PlanError: `coord` is no coordinator.
+            RuntimeError: the system has no thread to give; those that were started are stopped.
+        """
+        self.check(coord)
+        with self._mutex:
+            if self._round.live:
+                return []
+            made = _Round(coord)
+            made.threads = tuple(
+                threading.Thread(target=self._work, args=(made, step), name=f"penstock-{self._name}-{number}", daemon=daemon)
+                for number, step in enumerate(self._steps)
+            )
+            made.live = set(made.threads)
+            self._round = made
+        self._queue.add_producer(self)
+        if coord is not None:
+            for thread in made.threads:
+                coord.register_thread(thread)
+            coord.on_stop(partial(self._queue.close, cancel_pending_enqueues=True))
+        if start:
+            self.start()
+        return list(made.threads)
+
+    def check(self, coord: Coordinator | None) -> None:
+        """Refuse what `create_threads(coord)` would refuse."""
+        if coord is not None and not isinstance(coord, Coordinator):
+            raise PlanError(f"{coord!r} is no coordinator", where=f"runner {self._name!r}", fix="give coord=Coordinator(), or nothing")
+        if self._round.live:
+            if self._round.coord is not coord:
+                raise CoordinationError(
+                    f"the threads of runner {self._name!r} run under another coordinator",
+                    where="QueueRunner.create_threads(coord)",
+                    fix="join that one first, or make a queue and a runner of their own for this one",
+                )
+        elif self._queue.is_closed() and not (coord is not None and coord.should_stop()):
+            raise CoordinationError(
+                f"queue {self._queue.name!r} is closed: runner {self._name!r} could fill nothing",
+                where="QueueRunner.create_threads()",
+                fix="make a new queue and a new runner for each run: a closed queue stays closed",
+            )
+
+    def start(self) -> None:
+        """Start the threads that were made and not started."""
+        with self._mutex:
+            made = self._round
+            waiting = [thread for thread in made.threads if thread.ident is None]
+            try:
+                while waiting:
+                    waiting[0].start()
+                    del waiting[0]
+            except BaseException:
+                for thread in waiting:
+                    self._end(made, thread)  # one that is started all the same finds the stop
+                self._stop(made)
+                raise
+
+    def _work(self, made: _Round, step: Callable[[], Any]) -> None:
+        """Be a thread of this runner."""
+        try:
+            with _Reports(self, made):
+                while not made.stopped() and (element := step()) is not _END:
+                    if element is not None:
+                        self._queue.enqueue(element)
+        finally:
+            self._end(made, threading.current_thread())
+
+    def _end(self, made: _Round, thread: threading.Thread) -> None:
+        """Count a thread out; the last one of all runners of the queue closes it."""
+        made.live.discard(thread)
+        if not any(isinstance(other, QueueRunner) and other._round.live for other in self._queue.producers()):
+            self._queue.close()
+
+    def _stop(self, made: _Round) -> None:
+        if made.coord is None:
+            self._queue.close(cancel_pending_enqueues=True)
+        else:
+            made.coord.request_stop()
+
+    def _report(self, made: _Round, error: BaseException) -> None:
+        """Tell what a thread raised to whom it concerns."""
+        if isinstance(error, EnqueueCancelled) or is_clean(error, self._ends, stopped=made.stopped()):
+            return
+        error = told_as_error(error)
+        add_note(error, f"penstock: runner {self._name!r}, thread {threading.current_thread().name!r}")
+        if made.coord is not None:
+            made.coord.request_stop(error)
+            return
+        with self._mutex:
+            self._errors.append(error)
+            first = self._errors[0]
+        if first is error:
+            self._queue.fail(error)
+        else:
+            attach_others(first, [error])
+
+
+class _Reports:
+    """Gives whatever its block raises to the runner."""
+
+    __slots__ = ("_made", "_runner")
+
+    def __init__(self, runner: QueueRunner, made: _Round) -> None:
+        self._runner, self._made = runner, made
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> bool:
+        if error is not None:
+            self._runner._report(self._made, error)
+        return True
+
+
+def _steps(enqueue_ops: Any) -> list[Callable[[], Any]]:
+    """Return a callable for each operation."""
+    if callable(enqueue_ops) or not isinstance(enqueue_ops, Iterable) or isinstance(enqueue_ops, (str, bytes, Iterator)):
+        raise _refusal(
+            f"enqueue_ops is {enqueue_ops!r}, which is no list of operations", "give a list: [op] for one thread, [op] * 4 for four"
+        )
+    turns: dict[int, AbstractContextManager[Any]] = {}
+    steps = [_step(op, turns) for op in enqueue_ops]
+    if not steps:
+        raise _refusal("there is no operation", "give one for each thread: [op] * 4 for four")
+    return steps
+
+
+def _step(op: Any, turns: dict[int, AbstractContextManager[Any]]) -> Callable[[], Any]:
+    from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+
+    if isgeneratorfunction(op) or iscoroutinefunction(op) or isasyncgenfunction(op):
+        makes = "a generator" if isgeneratorfunction(op) else "something to await"
+        raise _refusal(
+            f"{op!r} only makes {makes} each time it is called", "give the generator itself, as in [rows()], or a plain function"
+        )
+    owner = getattr(op, "__self__", None)
+    if getattr(op, "__name__", "") == "__next__" and isinstance(owner, Iterator):
+        op = owner
+    if isinstance(op, Iterator):
+        return partial(_next, op, turns.setdefault(id(op), threading.Lock()))
+    if callable(op):
+        return op  # type: ignore[no-any-return]
+    raise _refusal(f"{op!r} can be neither called nor iterated", "give callables without arguments, or iterators: iter(rows)")
+
+
+def _next(iterator: Iterator[Any], turn: AbstractContextManager[Any]) -> Any:
+    with turn:
+        return next(iterator, _END)
+
+
+def _refusal(what: str, fix: str) -> PlanError:
+    return PlanError(what, where="QueueRunner(enqueue_ops)", fix=fix)
