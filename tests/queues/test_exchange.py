@@ -132,6 +132,24 @@ def test_of_many_whom_a_close_ends_some_are_woken_and_each_who_leaves_wakes_one_
     assert woken == 40
 
 
+def test_a_refill_lets_in_the_first_who_waits_and_only_as_much_as_there_is_room() -> None:
+    lines = exchange(2)
+    many, one = write(lines, 1, 2, 3, 4), write(lines, 5)
+    for taken, states in ((1, (WAITING, WAITING)), (2, (SERVED, WAITING)), (3, (SERVED, SERVED))):
+        assert lines.store.take() == taken
+        lines.refill()
+        assert (many.state, one.state) == states
+    assert [lines.store.take(), lines.store.take()] == [4, 5]
+
+
+def test_an_entry_goes_from_hand_to_hand_or_into_the_store() -> None:
+    lines = exchange(3)
+    one, two = read(lines, 1), read(lines, 2)
+    for entry in (1, 2, 3, 4):
+        lines.hand(entry)
+    assert (one.entries, two.entries, [lines.store.take()]) == ([1], [2, 3], [4])
+
+
 def test_an_attempt_that_never_stood_in_line_or_is_decided_leaves_without_a_trace() -> None:
     lines = exchange(2)
     lines.withdraw(Reading(1, True))

@@ -29,14 +29,14 @@ class Attempt:
     Attributes:
         state: WAITING until it is decided.
         bell: a C function of one argument that wakes who waits for it; None while nobody does.
-        lot: where it waits; the business of who waits.
+        seat: where it waits; the business of who waits.
     """
 
-    __slots__ = ("bell", "lot", "state")
+    __slots__ = ("bell", "seat", "state")
 
     state: int
     bell: Callable[[Any], None] | None
-    lot: Any
+    seat: Any
 
 
 class Reading(Attempt):
@@ -118,6 +118,19 @@ class Exchange:
             self.store.add(entry)
             if readers:
                 self.serve()
+
+    def refill(self) -> None:
+        """Serve those who write after one entry was taken, for which nobody waits to read."""
+        writers = self.writers
+        attempt = writers[0]
+        number = attempt.num_done
+        if number + 1 < len(attempt.entries) or len(self.store) >= self.capacity:
+            self.serve()
+            return
+        entry = attempt.entries[number]
+        attempt.num_done = number + 1
+        self.store.add(entry)
+        self._decide(writers, SERVED)
 
     def withdraw(self, attempt: Attempt) -> None:
         """Take an attempt out of its line, and give what it had gathered back. Nothing happens to one that is decided."""
