@@ -142,6 +142,25 @@ def test_a_refill_lets_in_the_first_who_waits_and_only_as_much_as_there_is_room(
     assert [lines.store.take(), lines.store.take()] == [4, 5]
 
 
+def test_what_an_interrupted_thread_left_half_done_is_finished_by_the_next_who_comes() -> None:
+    lines = exchange(2)
+    writer = write(lines, 1, 2, 3)
+    assert lines.store.take() == 1
+    writer.num_done = 3
+    lines.store.add(3)  # it is all in and not yet told
+    assert lines.store.take() == 2
+    lines.refill()
+    assert (writer.state, [lines.store.take()]) == (SERVED, [3])
+    reader, second = read(lines, 1), read(lines, 1)
+    reader.entries.append(4)  # it has what it wants and is not yet told
+    lines.hand(5)
+    assert (reader.state, reader.entries, second.state, second.entries) == (SERVED, [4], SERVED, [5])
+    third = read(lines, 1)
+    lines.store.add(6)  # nobody was served with it
+    lines.hand(7)
+    assert (third.entries, lines.store.take()) == ([6], 7)
+
+
 def test_an_entry_goes_from_hand_to_hand_or_into_the_store() -> None:
     lines = exchange(3)
     one, two = read(lines, 1), read(lines, 2)

@@ -107,7 +107,7 @@ class Exchange:
     def hand(self, entry: Any) -> None:
         """Add an entry for which there is room to a store without a margin, and serve whom it can serve."""
         readers = self.readers
-        if readers and readers[0].want == 1:  # then the store is empty: it goes from hand to hand
+        if readers and readers[0].want == 1 and not (readers[0].entries or self.store):  # it goes from hand to hand
             attempt = readers[0]
             attempt.entries = [entry]
             del readers[0]
@@ -124,8 +124,8 @@ class Exchange:
         writers = self.writers
         attempt = writers[0]
         number = attempt.num_done
-        if number + 1 < len(attempt.entries) or len(self.store) >= self.capacity:
-            self.serve()
+        if number + 1 != len(attempt.entries) or len(self.store) >= self.capacity:
+            self.serve()  # also of one that is all in, and whose thread was interrupted before it could be told
             return
         entry = attempt.entries[number]
         attempt.num_done = number + 1
