@@ -155,6 +155,11 @@ def test_what_an_interrupted_thread_left_half_done_is_finished_by_the_next_who_c
     reader.entries.append(4)  # it has what it wants and is not yet told
     lines.hand(5)
     assert (reader.state, reader.entries, second.state, second.entries) == (SERVED, [4], SERVED, [5])
+    late = write(lines)
+    lines.writers.append(late)  # all in, and not yet told
+    late.state = WAITING
+    lines.withdraw(late)
+    assert late.state == SERVED
     third = read(lines, 1)
     lines.store.add(6)  # nobody was served with it
     lines.hand(7)

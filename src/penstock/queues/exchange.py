@@ -134,6 +134,7 @@ class Exchange:
 
     def withdraw(self, attempt: Attempt) -> None:
         """Take an attempt out of its line, and give what it had gathered back. Nothing happens to one that is decided."""
+        self.serve()  # what an interrupted thread left half done
         if attempt.state != WAITING:
             return
         line: deque[Any] = self.readers if isinstance(attempt, Reading) else self.writers
@@ -198,7 +199,7 @@ class Exchange:
         while readers:
             attempt = readers[0]
             entries = attempt.entries
-            available = len(store) - self.margin
+            available = max(0, len(store) - self.margin)
             missing = attempt.want - len(entries)
             if available < missing:
                 if self.closed and not self.writers:
@@ -208,7 +209,7 @@ class Exchange:
                         self._decide(readers, ENDED)
                         continue
                     attempt.want = len(entries) + available
-                elif len(store) < self.capacity or available <= 0:
+                elif len(store) < self.capacity or available == 0:
                     return moved
                 missing = available  # of a full queue: nobody could add what is missing, so it takes what there is
             for _ in range(missing):
