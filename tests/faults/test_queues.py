@@ -184,13 +184,14 @@ def test_an_exception_thrown_into_a_thread_anywhere_leaves_the_queue_to_the_othe
         while not over.is_set():
             try:
                 while not over.is_set():
-                    queue.enqueue(1, timeout_s=0.01)
-                    queue.dequeue(timeout_s=0.01)
-                    moved[0] += 1
+                    try:
+                        queue.enqueue(1, timeout_s=0.01)
+                        queue.dequeue(timeout_s=0.01)
+                        moved[0] += 1
+                    except QueueTimeout:
+                        continue
             except Interrupted:
                 hits.append(1)
-            except QueueTimeout:
-                continue
 
     def other() -> None:
         while not over.is_set():
@@ -207,7 +208,7 @@ def test_an_exception_thrown_into_a_thread_anywhere_leaves_the_queue_to_the_othe
         for _ in range(200):
             seen, before = len(hits), moved[0]
             pause = threading.Event()
-            while moved[0] == before:
+            while moved[0] == before and thread.is_alive():  # so it is inside its inner loop
                 try:  # the victim may have left its last element in: make room
                     queue.dequeue(timeout_s=0.0005)
                 except QueueTimeout:
