@@ -180,16 +180,19 @@ def test_an_exception_thrown_into_a_thread_anywhere_leaves_the_queue_to_the_othe
     queue, over = FIFOQueue(2), threading.Event()
     moved = [0]
 
+    def move() -> None:
+        while not over.is_set():
+            try:
+                queue.enqueue(1, timeout_s=0.01)
+                queue.dequeue(timeout_s=0.01)
+                moved[0] += 1
+            except QueueTimeout:
+                continue
+
     def victim() -> None:
         while not over.is_set():
             try:
-                while not over.is_set():
-                    try:
-                        queue.enqueue(1, timeout_s=0.01)
-                        queue.dequeue(timeout_s=0.01)
-                        moved[0] += 1
-                    except QueueTimeout:
-                        continue
+                move()
             except Interrupted:
                 hits.append(1)
 
@@ -208,7 +211,7 @@ def test_an_exception_thrown_into_a_thread_anywhere_leaves_the_queue_to_the_othe
         for _ in range(200):
             seen, before = len(hits), moved[0]
             pause = threading.Event()
-            while moved[0] == before and thread.is_alive():  # so it is inside its inner loop
+            while moved[0] == before and thread.is_alive():  # so it is inside of `move`
                 try:  # the victim may have left its last element in: make room
                     queue.dequeue(timeout_s=0.0005)
                 except QueueTimeout:
