@@ -26,6 +26,7 @@ SCRIPTS = (
     ("jobs.py",),
     ("enqueuer.py",),
     ("classic.py",),
+    ("queues.py",),
 )
 
 

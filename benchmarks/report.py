@@ -86,6 +86,9 @@ LINES = (
     Line("19 MB batches from 2 processes, batches/s", "enqueuer", "mp_queue", "penstock", "dataloader_queue", ""),
     Line("Two-layer net in NumPy, fed through a queue, steps/s", "classic", "numpy_in_line", "numpy_queue", "", ""),
     Line("Two-layer net in PyTorch, fed through a queue, steps/s", "classic", "torch_in_line", "torch_queue", "", ""),
+    Line("FIFOQueue of 16 beside queue.Queue, items/s", "queues", "stdlib_queue", "fifo_queue", "", ""),
+    Line("The same, there and back between two threads, us", "queues", "", "fifo_queue", "", "", "ping_pong_us"),
+    Line("1,000 waiters at the end of a FIFOQueue, ms", "queues", "", "fifo_queue", "", "", "close_ms"),
     Line("Shuffle of 10^9 elements beside 10^3, peak MB", "shuffle_memory", "penstock_thousand", "penstock_billion", "", ""),
 )  # fmt: skip
 

@@ -31,6 +31,7 @@ CLAIMS = {
     "jobs": ["jobs.py"],
     "classic": ["classic.py"],
     "enqueuer": ["enqueuer.py"],
+    "queues": ["queues.py"],
 }
 PACKAGES = {"dataloader": "torch", "spdl": "spdl", "tensorflow": "tensorflow", "torch": "torch"}
 HAS = {kind: importlib.util.find_spec(package) is not None for kind, package in PACKAGES.items()}

@@ -18,6 +18,7 @@ PAGES = [
     "docs/policies.md",
     "docs/enqueuer.md",
     "docs/jobs.md",
+    "docs/queues.md",
 ]
 BLOCKS = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 END = "<end of snippet>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+import time
 import warnings
 from typing import Any
 
@@ -112,6 +113,25 @@ def test_nobody_takes_what_the_first_in_line_waits_for(kind: Any) -> None:
             queue.dequeue(timeout_s=0)
         fill(queue, 2)
     assert many == [[1, 2]]
+
+
+def test_a_wait_costs_no_cpu(kind: Any) -> None:
+    queue, used = kind(2), []
+
+    def wait() -> None:
+        before = time.thread_time()
+        queue.dequeue()
+        used.append(time.thread_time() - before)
+
+    with Crowd() as crowd:
+        crowd.start(wait)
+        lined_up(queue, readers=1)
+        before = time.thread_time()
+        with pytest.raises(QueueTimeout):
+            queue.dequeue_many(2, timeout_s=1.0)  # behind the other
+        used.append(time.thread_time() - before)
+        fill(queue, 1)
+    assert all(seconds < 0.2 for seconds in used)
 
 
 # -- time limits ------------------------------------------------------------------------------------------------------------------

@@ -86,7 +86,6 @@ def test_a_value_of_another_dtype_is_refused(dtype: Any, value: Any, words: str)
     ("shape", "value"), [((), 1), ((2,), [1, 2]), ((None,), [1]), ((2, None), np.zeros((2, 0))), (None, np.zeros((1, 1)))]
 )
 def test_a_shape_that_fits_is_taken(shape: Any, value: Any) -> None:
-    assert_array_equal(declared([None], [shape] if shape is None else shape, None).entry(value, "q"), value) if shape is not None else None
     assert_array_equal(Component("", None, shape).fit(value, "q"), value)
 
 

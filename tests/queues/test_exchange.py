@@ -132,6 +132,48 @@ def test_of_many_whom_a_close_ends_some_are_woken_and_each_who_leaves_wakes_one_
     assert woken == 40
 
 
+def test_a_refill_lets_in_the_first_who_waits_and_only_as_much_as_there_is_room() -> None:
+    lines = exchange(2)
+    many, one = write(lines, 1, 2, 3, 4), write(lines, 5)
+    for taken, states in ((1, (WAITING, WAITING)), (2, (SERVED, WAITING)), (3, (SERVED, SERVED))):
+        assert lines.store.take() == taken
+        lines.refill()
+        assert (many.state, one.state) == states
+    assert [lines.store.take(), lines.store.take()] == [4, 5]
+
+
+def test_what_an_interrupted_thread_left_half_done_is_finished_by_the_next_who_comes() -> None:
+    lines = exchange(2)
+    writer = write(lines, 1, 2, 3)
+    assert lines.store.take() == 1
+    writer.num_done = 3
+    lines.store.add(3)  # it is all in and not yet told
+    assert lines.store.take() == 2
+    lines.refill()
+    assert (writer.state, [lines.store.take()]) == (SERVED, [3])
+    reader, second = read(lines, 1), read(lines, 1)
+    reader.entries.append(4)  # it has what it wants and is not yet told
+    lines.hand(5)
+    assert (reader.state, reader.entries, second.state, second.entries) == (SERVED, [4], SERVED, [5])
+    late = write(lines)
+    lines.writers.append(late)  # all in, and not yet told
+    late.state = WAITING
+    lines.withdraw(late)
+    assert late.state == SERVED
+    third = read(lines, 1)
+    lines.store.add(6)  # nobody was served with it
+    lines.hand(7)
+    assert (third.entries, lines.store.take()) == ([6], 7)
+
+
+def test_an_entry_goes_from_hand_to_hand_or_into_the_store() -> None:
+    lines = exchange(3)
+    one, two = read(lines, 1), read(lines, 2)
+    for entry in (1, 2, 3, 4):
+        lines.hand(entry)
+    assert (one.entries, two.entries, [lines.store.take()]) == ([1], [2, 3], [4])
+
+
 def test_an_attempt_that_never_stood_in_line_or_is_decided_leaves_without_a_trace() -> None:
     lines = exchange(2)
     lines.withdraw(Reading(1, True))

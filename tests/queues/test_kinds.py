@@ -9,14 +9,8 @@ import pytest
 from numpy.testing import assert_array_equal
 from queues.crowd import Crowd, lined_up
 
-import penstock as ps
 from penstock.errors import PlanError, QueueClosed, QueueTimeout, SpecError
 from penstock.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
-
-
-def test_the_queues_are_reached_from_the_package() -> None:
-    assert ps.queues.FIFOQueue is FIFOQueue
-    assert {"FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "RandomShuffleQueue"} <= set(ps.queues.__all__)
 
 
 def test_a_fifo_without_declarations_takes_anything_and_gives_it_back_as_it_was() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from penstock.queues import ParkingLot
+from penstock.queues.parking import Bell
 
 LIMIT_S = 30.0
 
@@ -270,3 +271,12 @@ def test_rings_from_finalisers_that_run_inside_park_and_ring_are_not_lost(nervou
     finally:
         gc.set_threshold(*thresholds)
     assert sorted(taken) == list(range(1500))
+
+
+def test_a_bell_that_was_rung_before_lets_nobody_sit_and_one_that_is_not_lets_the_time_run_out() -> None:
+    bell = Bell()
+    bell.put(None)
+    assert bell.sit(LIMIT_S)
+    assert not bell.sit(0.0)
+    assert not bell.sit(0.001)
+    together(lambda: bell.put(None), lambda: bell.sit(LIMIT_S) or pytest.fail("not rung"))

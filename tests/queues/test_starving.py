@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 from queues.crowd import LIMIT_S, Crowd, lined_up
 
+import penstock as ps
 from penstock.queues import FIFOQueue
 from penstock.queues.starving import Users, alone, level_of_caller
 
@@ -28,6 +32,20 @@ def test_alone_means_that_no_other_thread_is_alive() -> None:
         assert not alone()
         leave.set()
     assert alone()
+
+
+def test_a_thread_that_waits_when_the_main_thread_has_ended_does_not_hold_up_the_exit() -> None:
+    program = (
+        "import threading, penstock as ps\n"
+        "queue = ps.queues.FIFOQueue(3)\n"
+        "queue.patience_s = 0.1\n"
+        "threading.Thread(target=queue.dequeue).start()\n"
+    )
+    source = Path(ps.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False, env={"PYTHONPATH": str(source)}
+    )
+    assert "QueueStarved: this wait for 1 element would never end: no other thread is alive" in done.stderr
 
 
 def test_nobody_is_known_before_somebody_was_seen() -> None:

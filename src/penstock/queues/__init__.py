@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from penstock.queues.collecting import add_queue_runner, start_queue_runners
-from penstock.queues.coordinator import Coordinator
-from penstock.queues.kinds import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
+from typing import TYPE_CHECKING, Any
+
 from penstock.queues.parking import ParkingLot
-from penstock.queues.runner import QueueRunner
+
+if TYPE_CHECKING:
+    from penstock.queues.collecting import add_queue_runner, start_queue_runners
+    from penstock.queues.coordinator import Coordinator
+    from penstock.queues.kinds import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
+    from penstock.queues.runner import QueueRunner
 
 __all__ = [
     "Coordinator",
@@ -19,3 +23,23 @@ __all__ = [
     "add_queue_runner",
     "start_queue_runners",
 ]
+
+_HOMES = {
+    "Coordinator": "coordinator",
+    "FIFOQueue": "kinds",
+    "PaddingFIFOQueue": "kinds",
+    "PriorityQueue": "kinds",
+    "QueueRunner": "runner",
+    "RandomShuffleQueue": "kinds",
+    "add_queue_runner": "collecting",
+    "start_queue_runners": "collecting",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the queues when they are first used: a feed needs only the parking."""
+    import importlib
+
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"penstock.queues.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'penstock.queues' has no attribute {name!r}")

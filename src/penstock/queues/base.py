@@ -16,7 +16,7 @@ from penstock.queues.components import Components
 from penstock.queues.exchange import ENDED, SERVED, WAITING, Attempt, Exchange, Reading, Writing
 from penstock.queues.failing import Unraised, tell_when_dropped
 from penstock.queues.limits import limit_of, positive
-from penstock.queues.parking import ParkingLot
+from penstock.queues.parking import Bell
 from penstock.queues.refusing import refusal, starved, waits_long
 from penstock.queues.starving import PATIENCE_S, Producer, Users, alone, level_of_caller
 from penstock.queues.stores import Store
@@ -278,8 +278,23 @@ class Queue:
         if limit_s == 0:
             self._exchange.withdraw(attempt)
         else:
-            attempt.lot = lot = ParkingLot()
-            attempt.bell = lot.bell
+            attempt.seat = bell = Bell()
+            attempt.bell = bell.put
+
+    def _complete(self, attempt: Attempt, limit_s: float | None) -> int:
+        """Wait until the attempt is served, or raise the error of one that cannot be; return when the wait began, 0 when there was none."""
+        begin_ns = 0
+        if attempt.state == WAITING:
+            begin_ns = time.perf_counter_ns()
+            if limit_s is None or limit_s > _SOON_S:
+                attempt.seat.sit(_SOON_S)
+            if attempt.state == WAITING:
+                self._wait_on(attempt, begin_ns, limit_s)
+        if attempt.state != SERVED:
+            if attempt.state == ENDED and isinstance(attempt, Reading):
+                self._raise_failure()
+            raise refusal(attempt, limit_s, self._label, self._state())
+        return begin_ns
 
     def _raise_failure(self) -> None:
         """Raise the error that a producer left, once."""
@@ -292,21 +307,6 @@ class Queue:
                 raise failures[0]
         finally:
             del failures  # or the error, its traceback and this frame would be a cycle
-
-    def _complete(self, attempt: Attempt, limit_s: float | None) -> int:
-        """Wait until the attempt is served, or raise the error of one that cannot be; return when the wait began, 0 when there was none."""
-        begin_ns = 0
-        if attempt.state == WAITING:
-            begin_ns = time.perf_counter_ns()
-            if limit_s is None or limit_s > _SOON_S:
-                attempt.lot.sit(_SOON_S)
-            if attempt.state == WAITING:
-                self._wait_on(attempt, begin_ns, limit_s)
-        if attempt.state != SERVED:
-            if attempt.state == ENDED and isinstance(attempt, Reading):
-                self._raise_failure()
-            raise refusal(attempt, limit_s, self._label, self._state())
-        return begin_ns
 
     def _wait_on(self, attempt: Attempt, begin_ns: int, limit_s: float | None) -> None:
         in_main = threading.current_thread() is threading.main_thread()
@@ -326,7 +326,7 @@ class Queue:
                     waits_long(attempt, waited_s, users, self._label, self._state()), RuntimeWarning, stacklevel=level_of_caller()
                 )
             slice_s = (warn_s if limit_s is None else min(limit_s, warn_s)) - waited_s
-            attempt.lot.sit(min(slice_s, _LOOK_S) if in_main else slice_s)
+            attempt.seat.sit(min(slice_s, _LOOK_S) if in_main else slice_s)
 
     def _settle(self, attempt: Attempt | None) -> None:
         """Make everything whole after an exception: the attempt leaves, what it had is put back, and the others are served."""

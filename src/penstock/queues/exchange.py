@@ -29,14 +29,14 @@ class Attempt:
     Attributes:
         state: WAITING until it is decided.
         bell: a C function of one argument that wakes who waits for it; None while nobody does.
-        lot: where it waits; the business of who waits.
+        seat: where it waits; the business of who waits.
     """
 
-    __slots__ = ("bell", "lot", "state")
+    __slots__ = ("bell", "seat", "state")
 
     state: int
     bell: Callable[[Any], None] | None
-    lot: Any
+    seat: Any
 
 
 class Reading(Attempt):
@@ -107,7 +107,7 @@ class Exchange:
     def hand(self, entry: Any) -> None:
         """Add an entry for which there is room to a store without a margin, and serve whom it can serve."""
         readers = self.readers
-        if readers and readers[0].want == 1:  # then the store is empty: it goes from hand to hand
+        if readers and readers[0].want == 1 and not (readers[0].entries or self.store):  # it goes from hand to hand
             attempt = readers[0]
             attempt.entries = [entry]
             del readers[0]
@@ -119,8 +119,22 @@ class Exchange:
             if readers:
                 self.serve()
 
+    def refill(self) -> None:
+        """Serve those who write after one entry was taken, for which nobody waits to read."""
+        writers = self.writers
+        attempt = writers[0]
+        number = attempt.num_done
+        if number + 1 != len(attempt.entries) or len(self.store) >= self.capacity:
+            self.serve()  # also of one that is all in, and whose thread was interrupted before it could be told
+            return
+        entry = attempt.entries[number]
+        attempt.num_done = number + 1
+        self.store.add(entry)
+        self._decide(writers, SERVED)
+
     def withdraw(self, attempt: Attempt) -> None:
         """Take an attempt out of its line, and give what it had gathered back. Nothing happens to one that is decided."""
+        self.serve()  # what an interrupted thread left half done
         if attempt.state != WAITING:
             return
         line: deque[Any] = self.readers if isinstance(attempt, Reading) else self.writers
@@ -185,7 +199,7 @@ class Exchange:
         while readers:
             attempt = readers[0]
             entries = attempt.entries
-            available = len(store) - self.margin
+            available = max(0, len(store) - self.margin)
             missing = attempt.want - len(entries)
             if available < missing:
                 if self.closed and not self.writers:
@@ -195,7 +209,7 @@ class Exchange:
                         self._decide(readers, ENDED)
                         continue
                     attempt.want = len(entries) + available
-                elif len(store) < self.capacity or available <= 0:
+                elif len(store) < self.capacity or available == 0:
                     return moved
                 missing = available  # of a full queue: nobody could add what is missing, so it takes what there is
             for _ in range(missing):

@@ -92,7 +92,7 @@ class FIFOQueue(Queue):
                     del store[0]
                     if exchange.writers:
                         self._reading.note()
-                        exchange.serve()
+                        exchange.refill()
                 else:
                     self._reading.note()
                     attempt = Reading(1, True)

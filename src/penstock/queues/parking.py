@@ -8,7 +8,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
-__all__ = ["ParkingLot"]
+__all__ = ["Bell", "ParkingLot"]
 
 _SIGNALS_S = 0.5
 
@@ -42,18 +42,6 @@ class ParkingLot:
             return not idle() or self._wait(timeout_s)
         finally:
             self._parked.pop()
-
-    def sit(self, timeout_s: float) -> bool:
-        """Wait for a ring of `bell`, also one that came before. For a lot that one thread has for itself and nobody rings otherwise.
-
-        Returns:
-            False when the time ran out; a signal that came right before is served only then.
-        """
-        try:
-            self._bells.get(True, timeout_s)
-        except Empty:
-            return False
-        return True
 
     def ring(self) -> bool:
         """Wake one of the threads that are parked and not yet rung; return whether there was one."""
@@ -101,3 +89,24 @@ class ParkingLot:
                     return False
             else:
                 return True
+
+
+class Bell(SimpleQueue[None]):
+    """A parking lot for one thread and one wait: whoever ends the wait calls `put(None)`, before or while the thread sits there.
+
+    It costs a third of a lot with its line: a queue makes one for each wait.
+    """
+
+    __slots__ = ()
+
+    def sit(self, timeout_s: float) -> bool:
+        """Wait until it is rung.
+
+        Returns:
+            False when the time ran out; a signal that came right before is served only then.
+        """
+        try:
+            self.get(True, timeout_s)
+        except Empty:
+            return False
+        return True

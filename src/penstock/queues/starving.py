@@ -79,8 +79,11 @@ class Users:
 
 
 def alone() -> bool:
-    """Return whether no other thread is alive."""
-    return threading.active_count() == 1
+    """Return whether no other thread is alive; the main thread is not, once the interpreter waits for the others to exit."""
+    if threading.active_count() > 2:
+        return False
+    own = threading.get_ident()
+    return not any(thread.is_alive() for thread in threading.enumerate() if thread.ident != own)
 
 
 def level_of_caller() -> int:

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+
+
+def test_all_names_are_there_and_no_others() -> None:
+    for name in ps.queues.__all__:
+        assert getattr(ps.queues, name).__name__ == name
+    with pytest.raises(AttributeError, match="has no attribute 'LIFOQueue'"):
+        _ = ps.queues.LIFOQueue
+
+
+def test_a_feed_loads_the_parking_and_not_the_queues() -> None:
+    program = (
+        "import sys, penstock.feed\n"
+        "assert 'penstock.queues.parking' in sys.modules\n"
+        "assert 'penstock.queues.kinds' not in sys.modules\n"
+        "import penstock\n"
+        "assert penstock.queues.FIFOQueue(2).capacity == 2\n"
+    )
+    source = Path(ps.__file__).parents[1]
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=60, env={"PYTHONPATH": str(source)})
