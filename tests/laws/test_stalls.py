@@ -323,6 +323,30 @@ def test_calls_that_do_not_even_end_when_they_are_cancelled_keep_no_place() -> N
             loop.call_soon_threadsafe(event.set)
 
 
+def test_a_call_that_hangs_only_when_it_is_made_again_is_given_up_and_the_others_go_on() -> None:
+    tried: list[int] = []
+    waiting: list[Any] = []
+
+    async def flaky(value: int) -> int:
+        if value in (7, 8, 21):
+            tried.append(value)
+            if tried.count(value) == 1:
+                raise OSError(value)
+            waiting.append((asyncio.get_running_loop(), asyncio.Event()))
+            await waiting[-1][1].wait()
+        return value
+
+    ds = numbers(40).map(flaky, concurrency=4, on_error=ps.Retry(3, then=ps.Skip())).batch(4)
+    try:
+        with ds.feed(**SKIPPING, num_workers=2) as feed:
+            assert [plain(item) for item in feed] == groups([value for value in range(40) if value not in (7, 8, 21)], 4)
+            assert feed.stats().num_skipped == 3
+    finally:
+        for loop, event in waiting:
+            if not loop.is_closed():  # that of the feed is: its calls were cancelled
+                loop.call_soon_threadsafe(event.set)
+
+
 def test_behind_a_flat_map_only_the_call_that_stalls_is_left_out() -> None:
     async def fetch(value: int) -> int:
         if value == 103:
