@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import penstock as ps
-from penstock._engine.renewing import renewed, stalls_at
+from penstock._engine.renewing import check_wanted, renewed, stalls_at
 from penstock._engine.unit import TOP, Failure, Stall, Unit
-from penstock._ops.block import Block
+from penstock._ops.block import Block, ElementFailed
 
 SKIP = ps.Skip()
 
@@ -55,3 +56,13 @@ def test_a_stall_counts_for_its_stage_its_row_and_what_was_left_out_then() -> No
     assert here([(0, 2), (0, 3)]) is None
     assert stalls_at(unit, 0, 3)([]) is None
     assert stalls_at(unit, TOP, 3)([]) is None  # another element stalled in its place
+
+
+def test_the_task_of_a_unit_that_was_given_up_ends() -> None:
+    unit = unit_of()
+    check_wanted(unit)
+    check_wanted(None)
+    unit.dead = True
+    with pytest.raises(ElementFailed) as caught:
+        check_wanted(unit)
+    assert caught.value.stalled

@@ -275,6 +275,28 @@ def test_a_read_of_many_at_once_is_done_again_one_by_one(release: threading.Even
         assert [plain(item) for item in feed] == groups([value for value in range(20) if value != 9], 4)
 
 
+def test_who_comes_to_after_all_calls_nothing_more() -> None:
+    go, threads = threading.Event(), list[Any]()
+    late: list[int] = []
+
+    def fn(value: int) -> int:
+        if go.is_set() and threading.current_thread() in threads:
+            late.append(value)
+        if value == 30:
+            threads.append(threading.current_thread())
+            go.wait()
+            raise ValueError("late")
+        return value
+
+    with numbers(64).map(fn).batch(64).feed(**SKIPPING, num_workers=1, on_error=ps.Retry(3, then=ps.Replace())) as feed:
+        assert [plain(item) for item in feed] == [standing_in(list(range(64)), frozenset({30}))]
+    go.set()
+    for thread in threads:
+        thread.join(30)
+    assert late == []
+    assert len(threads) == 1
+
+
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("batched", [False, True])
 def test_calls_that_never_end_are_cancelled_and_not_called_again(batched: bool, ordered: bool) -> None:

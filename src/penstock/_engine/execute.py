@@ -11,7 +11,7 @@ import numpy as np
 from penstock._engine.ahead import all_written, taken_out
 from penstock._engine.joining import concatenated, join, joined
 from penstock._engine.program import SegmentPlan
-from penstock._engine.renewing import stalls_at
+from penstock._engine.renewing import check_wanted, stalls_at
 from penstock._engine.rescue import GONE, MOST_REPLACEMENTS, RAISING, Case, Rescue, in_pieces, mended
 from penstock._engine.sifting import Without, sift
 from penstock._engine.unit import TOP, Failure, Levels, Result, Task, Unit
@@ -76,6 +76,7 @@ class _Job(NamedTuple):
 
     def run(self, begin: int, end: int, without: Without = ()) -> Block | None:
         """Run rows through the stage."""
+        check_wanted(self.task.unit)
         self.worker.begin((begin, end), without)
         piece = self.task._replace(begin=begin, end=end)
         block = _input(self.plan, self.task, self.given, begin, end, self.worker)
@@ -94,6 +95,8 @@ class _Job(NamedTuple):
         """Say what stands for a row that failed, or is known to have failed before the state was saved, or to stall."""
         unit, stage = self.task.unit, self.task.stage
         assert unit is not None
+        if unit.dead and failed is not None:
+            return Failure(row, failed.error, failed.stage, self.worker.index)  # nobody looks at it
         known = [one for one in unit.known.get(row, ()) if (one.inner[0] if one.inner else 0) == stage]
         known = known if self.rows is None or unit.ahead else []
         whole = next((one for one in known if not one.inner), None)
@@ -148,6 +151,7 @@ class _Job(NamedTuple):
 
     def _alone(self, row: int, without: Without = (), stand_in: int = 0) -> Block | None:
         """Run one row through all stages up to this one."""
+        check_wanted(self.task.unit)
         self.worker.begin((row, row + 1), without, stand_in)
         block: Block | None = None
         for stage in range(self.task.stage + 1):
@@ -300,9 +304,12 @@ def _run_top(
     """Run batches through the top operators, around those that fail."""
 
     def run(begin: int, end: int, without: Without = ()) -> tuple[Block, Ints]:
+        check_wanted(unit)
         return _top(plan, unit, batches, begin, end, worker, without)
 
     def treat(item: int, failed: ElementFailed | None) -> Any:
+        if unit.dead and failed is not None:
+            return Failure(item, failed.error, failed.stage, worker.index)
         known = unit.known.get(item, []) if failed is None else []
         if known and not known[0].inner:
             unit.mishaps.append(_top_case(unit, item, lambda: None).known_as(known[0]))

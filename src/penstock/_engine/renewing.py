@@ -12,7 +12,19 @@ from dataclasses import replace
 from penstock._engine.unit import Levels, Unit
 from penstock._ops.block import ElementFailed
 
-__all__ = ["renewed", "stalls_at"]
+__all__ = ["check_wanted", "renewed", "stalls_at"]
+
+
+def check_wanted(unit: Unit | None) -> None:
+    """Let the task of a unit that was given up end here: who was stuck in it has come to, and its work is done by others.
+
+    Raises:
+        ElementFailed: which is not tried again.
+    """
+    if unit is not None and unit.dead:
+        gone = ElementFailed(0, "", TimeoutError())
+        gone.stalled = True
+        raise gone
 
 
 def stalls_at(unit: Unit, stage: int, row: int) -> Callable[[Sequence[tuple[int, ...]]], ElementFailed | None]:
