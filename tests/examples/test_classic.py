@@ -112,3 +112,16 @@ def test_a_list_of_jobs_is_done_once_and_in_order(tmp_path: Path) -> None:
     assert counts == "103 results, in order: True"
     assert last.startswith("the last one: (102, ")
     assert again == "read from the done-list: True"
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [("fifo_by_hand.py", ()), ("queue_runner.py", ()), ("generator_enqueuer.py", ("--processes",)), ("pool_split.py", ("done.jsonl",))],
+)
+def test_the_page_shows_what_a_program_prints(
+    program: str, arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (CLASSIC.parents[1] / "docs" / "classic.md").read_text()
+    call = " ".join(["$ python", f"examples/classic/{program}", *arguments])
+    assert "\n".join([call, *run(program, *arguments)]) + "\n" in page
