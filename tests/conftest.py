@@ -5,7 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
+import sys
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -70,3 +72,12 @@ def leak_audit(request: pytest.FixtureRequest) -> Any:
     leaks = left_behind(before, GRACE_S, folder)
     if leaks:
         pytest.fail("left behind by this test:\n  " + "\n  ".join(leaks), pytrace=False)
+
+
+@pytest.fixture
+def nervous() -> Iterator[None]:
+    """Let threads change places after every microsecond."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)

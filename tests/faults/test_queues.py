@@ -6,7 +6,6 @@ import ctypes
 import gc
 import itertools
 import signal
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -30,15 +29,6 @@ MAKERS: list[Any] = [
 
 class Interrupted(BaseException):
     """What a signal handler raises."""
-
-
-@pytest.fixture
-def nervous() -> Iterator[None]:
-    """Let threads change places after every microsecond."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 class Storm:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import gc
 import signal
-import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,15 +15,6 @@ from penstock.queues import ParkingLot
 from penstock.queues.parking import Bell
 
 LIMIT_S = 30.0
-
-
-@pytest.fixture
-def nervous() -> Iterator[None]:
-    """Let threads change places after every microsecond."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 def together(*functions: Callable[[], object]) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import random
-import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -389,15 +387,6 @@ def test_a_runner_whose_queue_a_stop_closed_needs_a_new_queue_to_run_again() -> 
     started(again, [rows(5)], coord)
     assert rest_of(again) == list(range(5))
     coord.join()
-
-
-@pytest.fixture
-def nervous() -> Iterator[None]:
-    """Let threads change places after every microsecond."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.mark.parametrize("seed", range(60))
