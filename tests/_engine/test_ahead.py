@@ -86,6 +86,7 @@ def expected(name: str, bad: frozenset[int], size: int) -> list[Any]:
     return groups(good)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.sampled_from(sorted(PLANS)), BAD, st.sampled_from([1, 4, 7, 150]), SEEDS, st.integers(1, 4), st.sampled_from([1, 1 << 28]))
 def test_whatever_the_order_of_completion_what_is_left_comes_in_full_batches(
@@ -110,6 +111,7 @@ def test_the_token_after_any_batch_resumes_right_behind_it(
     assert [plain(item) for item in again.items] == whole[stop:]
 
 
+@pytest.mark.slow
 @given(st.sampled_from(sorted(PLANS)), BAD, SEEDS)
 def test_the_tokens_are_those_of_elements_that_are_counted_one_by_one(name: str, bad: frozenset[int], seed: int) -> None:
     dataset = PLANS[name](Failing(bad), 4)

@@ -171,7 +171,7 @@ def test_any_positions_of_a_window_shuffle_can_be_asked_for_alone(num_elements: 
     assert places.tolist() == whole[chosen].tolist()
 
 
-@pytest.mark.parametrize("window", [8, 100, 600])
+@pytest.mark.parametrize("window", [8, 100, pytest.param(600, marks=pytest.mark.slow)])
 def test_over_the_epochs_an_element_in_the_middle_goes_to_every_place_in_reach_and_no_further(window: int) -> None:
     num_epochs, middle = 4000, 2000
     epochs = np.arange(num_epochs)

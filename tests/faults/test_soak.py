@@ -64,6 +64,7 @@ def test_a_thousand_epochs_of_a_hundred_samples_in_one_feed_are_whole_and_grow_n
     assert len(orders) == 1000
 
 
+@pytest.mark.slow
 def test_a_thousand_abandoned_feeds_leave_nothing() -> None:
     ds = dataset().with_options(num_workers=2)
     turn = iter(range(10**6))
@@ -94,6 +95,7 @@ def test_two_hundred_starts_and_stops_leave_nothing(way: dict[str, Any]) -> None
     assert grows_by(start_and_stop, warm_up=40, rounds=200) < 10_000
 
 
+@pytest.mark.slow
 def test_python_objects_do_not_grow_with_the_epochs() -> None:
     ds = ps.from_source(range(100)).filter(lambda x: x % 3).batch(7).repeat()
     with ds.feed(executor="inline") as feed:

@@ -242,6 +242,7 @@ def test_whole_chunks_that_hold_too_few_rows_are_an_error(photo: Photo, capfd: p
     capfd.readouterr()  # libpng also writes to stderr
 
 
+@pytest.mark.slow
 def test_a_decompression_bomb_is_refused_from_its_header() -> None:
     packer = zlib.compressobj(9)
     body = b"".join(packer.compress(bytes(60_001 * 100)) for _ in range(200)) + packer.flush()
