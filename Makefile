@@ -16,8 +16,8 @@ PYTHON ?= $(shell tools/find_python $(PYTHONS) 3.14)
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 # What an installation depends on; the Python files are read from src, so a change there needs no new one.
 RECIPE := pyproject.toml $(wildcard setup.py src/penstock/kernels/*.[ch])
-# The tests run in so many processes; each has workers of its own, so more than there are CPUs would only wait for each other.
-TEST_PROCESSES ?= auto
+# The tests run in so many processes: one more than there are CPUs, for some tests wait.
+TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(1 + len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)))')
 GUARDS := sizes tests_mirror raises rooms
 
 .PHONY: help demo test check bench clean style types layers guards docs slow sanitize pythons
