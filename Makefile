@@ -67,7 +67,7 @@ docs: .venv/.check
 
 slow: .venv/.check
 	@echo "== slow tests"
-	@.venv/bin/python -m pytest -q -m slow -n $(TEST_PROCESSES)
+	@.venv/bin/python -m pytest -q -m slow -n auto
 
 sanitize: .venv/.check
 	@echo "== C kernels under AddressSanitizer"
