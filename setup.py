@@ -19,7 +19,14 @@ except ImportError:  # setuptools before 70.1
     from wheel.bdist_wheel import bdist_wheel
 
 FLAGS = ["-O3", "-g0", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-std=c11", "-Wall", "-Wextra"]
-KERNELS = Extension("penstock.kernels._penstock", ["src/penstock/kernels/penstock.c"], extra_compile_args=FLAGS, optional=True)
+FOLDER = Path("src/penstock/kernels")
+KERNELS = Extension(
+    "penstock.kernels._penstock",
+    sorted(map(str, FOLDER.glob("*.c"))),
+    depends=sorted(map(str, FOLDER.glob("*.h"))),
+    extra_compile_args=FLAGS,
+    optional=True,
+)
 
 
 class BuildKernels(build_ext):

@@ -1,6 +1,6 @@
 """Run the C kernels under AddressSanitizer and UndefinedBehaviorSanitizer on random shapes, strides and edge sizes.
 
-The C file is built once per level of vector instructions (plain C, AVX2, AVX-512) and each build is compared with the NumPy twins in a
+The C files are built once per level of vector instructions (plain C, AVX2, AVX-512) and each build is compared with the NumPy twins in a
 child process. Every array is an allocation of its own and views reach up to its edges, so that one byte too far is seen. Before that a
 call with a wrong size must be caught, which shows that the sanitizer is on.
 
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = ROOT / "src" / "penstock" / "kernels" / "penstock.c"
+SOURCES = sorted(map(str, (ROOT / "src" / "penstock" / "kernels").glob("*.c")))
 FLAGS = [
     "-O2",
     "-g",
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         for level, name in LEVELS.items():
             library = Path(folder) / f"kernels{level}.so"
-            subprocess.run([compiler, *FLAGS, *SANITIZE, f"-DPENSTOCK_VECTORS={level}", str(SOURCE), "-o", str(library)], check=True)
+            subprocess.run([compiler, *FLAGS, *SANITIZE, f"-DPENSTOCK_VECTORS={level}", *SOURCES, "-o", str(library)], check=True)
             proof = run_child(compiler, library, -1.0)
             if proof.returncode == 0 or "heap-buffer-overflow" not in proof.stderr:
                 say(f"an overrun on purpose was not caught, so the sanitizer is not on:\n{proof.stdout}{proof.stderr}")

@@ -6,7 +6,11 @@
     |  '- OutOfRange (IndexError)        ds[i] beyond the end
     |- SourceError                       a source that is not what it said it was
     |  |- ListFileError (ValueError)     a line of a list file that cannot be read
-    |  '- LengthMismatch                 a source or generator gave more or fewer elements than declared
+    |  |- LengthMismatch                 a source or generator gave more or fewer elements than declared
+    |  |- RecordError (ValueError)       bytes of a file that are not the records they should be; file, record and offset in the text
+    |  |- IndexStale                     a file that is not the one its index was built of
+    |  |- ObjectChanged                  a remote object that was replaced while it was read
+    |  '- StorageError (OSError)         a remote store that did not give what it was asked for, after all retries
     |- DecodeError (ValueError)          bytes that are not the image they should be
     |- SpecError (ValueError)            a shape, dtype or structure that does not fit
     |- StateError
@@ -26,6 +30,7 @@
     |  |  '- EnqueueCancelled            an enqueue on, or blocked at, a queue that was closed
     |  |- QueueTimeout (TimeoutError)    `timeout_s` ran out; with 0: it would have had to wait
     |  '- QueueStarved (RuntimeError)    a wait that nobody can end, as no other thread is alive
+    |- PackError (RuntimeError)          a packed dataset that could not be completed; what is under its final name is complete
     |- LawBroken (AssertionError)        a class of yours that breaks a law of penstock.testing
     '- MissingExtra (ImportError)        an optional package that is not installed
 
@@ -41,18 +46,22 @@ __all__ = [
     "EnqueueCancelled",
     "FeedClosed",
     "FeedStalled",
+    "IndexStale",
     "LawBroken",
     "LengthMismatch",
     "LengthUnknown",
     "ListFileError",
     "MissingExtra",
+    "ObjectChanged",
     "OutOfRange",
+    "PackError",
     "PenstockError",
     "PlanError",
     "QueueClosed",
     "QueueError",
     "QueueStarved",
     "QueueTimeout",
+    "RecordError",
     "SourceError",
     "SpecError",
     "StateDamaged",
@@ -61,6 +70,7 @@ __all__ = [
     "StateUnavailable",
     "StillRunning",
     "StopRaised",
+    "StorageError",
     "TooManySkipped",
     "WorkerDied",
     "WorkerFailed",
@@ -112,6 +122,22 @@ class ListFileError(SourceError, ValueError):
 
 class LengthMismatch(SourceError):
     """A source gave more or fewer elements than it declared."""
+
+
+class RecordError(SourceError, ValueError):
+    """The bytes of a file are not the records they should be."""
+
+
+class IndexStale(SourceError):
+    """A file is not the one that its index was built of."""
+
+
+class ObjectChanged(SourceError):
+    """A remote object was replaced between two reads."""
+
+
+class StorageError(SourceError, OSError):
+    """A remote store did not give what it was asked for, after all retries or at the deadline."""
 
 
 class DecodeError(PenstockError, ValueError):
@@ -199,6 +225,10 @@ class QueueTimeout(QueueError, TimeoutError):
 
 class QueueStarved(QueueError, RuntimeError):
     """Nobody can end this wait: no other thread is alive."""
+
+
+class PackError(PenstockError, RuntimeError):
+    """A packed dataset could not be completed. Every file under its final name is complete; a rerun goes on."""
 
 
 class LawBroken(PenstockError, AssertionError):

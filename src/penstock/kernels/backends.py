@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from typing import Any, Protocol
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.kernels import native, twin
+from penstock.kernels.library import chosen_library
 
 __all__ = ["Backend", "backend", "chosen"]
 
@@ -94,10 +94,8 @@ class Backend(Protocol):
 @cache
 def chosen() -> Backend:
     """Return the version that this process uses, decided at the first call."""
-    # The one environment switch of the library: which of two ways to compute the same bytes.
-    if os.environ.get("PENSTOCK_KERNELS") == "numpy":
-        return twin
-    return native.load() or twin
+    library = chosen_library()
+    return twin if library is None else native.Native(library)
 
 
 def backend() -> str:

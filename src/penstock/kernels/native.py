@@ -15,12 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.kernels import twin
+from penstock.kernels.library import LIBRARY, load_library
 
-__all__ = ["LIBRARY", "Native", "load"]
-
-LIBRARY: Final = os.path.join(os.path.dirname(__file__), "_penstock.so")  # pathlib would cost 5 ms of import time
-# Raised with every change of an argument list, so that an old library beside new Python code is not called.
-_INTERFACE: Final = 3
+__all__ = ["Native", "load"]
 
 _POINTER, _INT64, _UINT64, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64, ctypes.c_int
 _SIGNATURES: Final = {
@@ -39,13 +36,8 @@ _shared: Callable[[Any], Any] = (ctypes.c_char * 0).from_buffer
 
 def load(path: str | os.PathLike[str] = LIBRARY) -> Native | None:
     """Open the library; return None when it is not there, cannot be opened here or is of another version."""
-    try:
-        library = ctypes.CDLL(str(path))
-        interface = library.penstock_interface
-    except (OSError, AttributeError):
-        # Not built, built for another machine, or not ours: the twin gives the same bytes, and `backend()` tells which one runs.
-        return None
-    return Native(library) if interface() == _INTERFACE else None
+    library = load_library(path)
+    return None if library is None else Native(library)
 
 
 def _address(array: NDArray[Any]) -> Any:

@@ -6,41 +6,10 @@
  *
  * Where the compiler is GCC or Clang for x86-64 the loops that matter are also compiled for AVX2 or AVX-512 and picked at run time.
  */
-#if !defined(_WIN32)
-#define _POSIX_C_SOURCE 200809L
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#endif
+#include "penstock.h"
 
-#include <stdint.h>
-#include <string.h>
-
-#if defined(__GNUC__) || defined(__clang__)
-#define INLINE static inline __attribute__((always_inline))
-#define API __attribute__((visibility("default")))
-#else
-#define INLINE static inline
-#define API
-#endif
-
-/* 0: plain C, 1: up to AVX2, 2: up to AVX-512. Set lower only to test what other machines would run. */
-#ifndef PENSTOCK_VECTORS
-#define PENSTOCK_VECTORS 2
-#endif
-
-#if PENSTOCK_VECTORS > 0 && defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-#define WITH_X86 1
-#include <immintrin.h>
-#define AVX2 __attribute__((target("avx2")))
-#define AVX512 __attribute__((target("avx2,avx512f,avx512dq,avx512vl")))
-#else
-#define WITH_X86 0
-#endif
-
-/* Raised with every change of an argument list; native.py refuses another number. */
-API int penstock_interface(void) { return 3; }
+/* Raised with every change of an argument list; library.py refuses another number. */
+API int penstock_interface(void) { return 4; }
 
 #if WITH_X86
 static int has_avx2(void) { return __builtin_cpu_supports("avx2"); }
