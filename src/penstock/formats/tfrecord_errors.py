@@ -41,9 +41,9 @@ def _words(status: FrameStatus, head: bytes, data: bytes | memoryview, left: int
     match status:
         case FrameStatus.CUT if len(head) < HEADER_BYTES:
             return f"the file is truncated: {len(head)} bytes are left, and a header has {HEADER_BYTES}", ""
-        case FrameStatus.CUT:
+        case FrameStatus.CUT if left < UNKNOWN >> 1:
             return f"the file is truncated: the record says {length} bytes, and {max(0, left - FRAME_BYTES)} are left for them", ""
-        case FrameStatus.LIMIT:
+        case FrameStatus.CUT | FrameStatus.LIMIT:
             return (
                 f"the record says {length} bytes, over max_record_bytes={limit}",
                 "give a larger max_record_bytes if such records are meant",

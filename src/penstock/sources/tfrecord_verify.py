@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from penstock._storage import open_storage
 from penstock.errors import RecordError, SourceError
-from penstock.formats.compression import Decompressed, check_compression
+from penstock.formats.compression import Decompressed, Readable, check_compression
 from penstock.formats.index import SUFFIX, decode
-from penstock.formats.tfrecord import MAX_RECORD_BYTES, Readable, read_blocks
+from penstock.formats.tfrecord import MAX_RECORD_BYTES, read_blocks
 from penstock.kernels.framing import FRAME_BYTES
 from penstock.sources.reading import read_file
 from penstock.sources.tfrecord_opening import found_compression
