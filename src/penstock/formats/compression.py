@@ -127,7 +127,7 @@ class Decompressed:
         return b""
 
     def _damaged(self, problem: str) -> RecordError:
-        if not self.num_out and self._at_start:
+        if self._given and self._at_start:
             kind = looks_like(self._given)
             if kind != self._compression:
                 looks = f"this looks like {kind}" if kind else f"this does not look like {self._compression}"
