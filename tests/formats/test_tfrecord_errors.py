@@ -20,6 +20,7 @@ WRONG = GOOD[:12] + b"abd" + GOOD[15:]
         (FrameStatus.OTHER_LENGTH, GOOD, 25, "it says 3 bytes, and 9 lie between its header and what follows"),
         (FrameStatus.LENGTH_CRC, bytes(16), 16, "zeros stand here, as in a file whose end was never written"),
         (FrameStatus.LENGTH_CRC, b"\x1f\x8b\x08\0" + bytes(20), 24, "its first bytes 1f 8b 08 00 are no length: this looks like GZIP"),
+        (FrameStatus.CUT, b"\x1f\x8b\x08", 3, "its first bytes 1f 8b 08 are no length: this looks like GZIP"),
         (FrameStatus.LENGTH_CRC, b"\x78\x9c" + bytes(20), 22, "; it may be a ZLIB stream"),
         (FrameStatus.LENGTH_CRC, header(7)[:11] + b"\0", 12, "its length 7 has the masked CRC32C 0x"),
     ],

@@ -39,6 +39,8 @@ _FIX_HEADER = "get another copy of the file or write it again; resync=True goes 
 def _words(status: FrameStatus, head: bytes, data: bytes | memoryview, left: int, limit: int) -> tuple[str, str]:
     length = int.from_bytes(head[:8], "little")
     match status:
+        case FrameStatus.CUT | FrameStatus.LENGTH_CRC if looks_like(head) == "GZIP":
+            return f"its first bytes {head[:4].hex(' ')} are no length: this looks like GZIP", 'give compression="GZIP" or "auto"'
         case FrameStatus.CUT if len(head) < HEADER_BYTES:
             return f"the file is truncated: {len(head)} bytes are left, and a header has {HEADER_BYTES}", ""
         case FrameStatus.CUT if left < UNKNOWN >> 1:
@@ -60,13 +62,10 @@ def _words(status: FrameStatus, head: bytes, data: bytes | memoryview, left: int
 
 
 def _bad_header(head: bytes, length: int) -> tuple[str, str]:
-    kind = looks_like(head)
-    if kind == "GZIP":
-        return f"its first bytes {head[:4].hex(' ')} are no length: this looks like GZIP", 'give compression="GZIP" or "auto"'
     computed, stored = masked(crc32c(head[:8])), int.from_bytes(head[8:12], "little")
     what = f"its length {length} has the masked CRC32C 0x{computed:08x}, and the file says 0x{stored:08x}"
     if not any(head[:HEADER_BYTES]):
         return f"{what}; zeros stand here, as in a file whose end was never written", ""
-    if kind == "ZLIB":
+    if looks_like(head) == "ZLIB":
         return f"{what}; it may be a ZLIB stream", 'give compression="ZLIB" if it was written so'
     return what, ""
