@@ -207,3 +207,8 @@ def test_no_object_is_kept_for_a_record(tmp_path: Path) -> None:
     source = opened(path)
     assert {values.dtype for values in source.table.columns.values()} == {np.dtype(np.int64), np.dtype(np.uint32)}
     assert len(source) == 100_000
+
+
+def test_large_records_are_read_as_small_ones_are(tmp_path: Path) -> None:
+    records = [os.urandom(20_000) for _ in range(5)]
+    assert elements(opened(write_tfrecord(tmp_path / "x", records))) == records

@@ -26,6 +26,7 @@ from penstock.sources.records import RecordSource, RecordTable
 __all__ = ["TFRecordFormat", "TFRecordSource", "text_indices"]
 
 _CALLER = "read_tfrecord"
+_SMALL_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +120,13 @@ class TFRecordSource(RecordSource):
             return
         statuses = check_frames(data, begins, ends - begins, check_data=self.check_crc)
         num_good = len(places) if statuses is None else int(np.flatnonzero(statuses)[0])
-        view = data.data
+        # Slices of bytes cost less than views that are made bytes, if the copy of the block is small.
+        view = data.tobytes() if data.nbytes <= _SMALL_BYTES * len(places) else data.data
         spans = zip((begins[:num_good] + HEADER_BYTES).tolist(), (ends[:num_good] - FOOTER_BYTES).tolist(), strict=True)
-        rows.extend([{"record": bytes(view[begin:end])} for begin, end in spans])
+        if isinstance(view, bytes):
+            rows.extend([{"record": view[begin:end]} for begin, end in spans])
+        else:
+            rows.extend([{"record": bytes(view[begin:end])} for begin, end in spans])
         if statuses is not None:
             frame = view[int(begins[num_good]) : int(ends[num_good])]
             raise bad_record(self.table, int(places[num_good]), FrameStatus(int(statuses[num_good])), frame)
