@@ -27,6 +27,7 @@ from penstock.dataset import (
     read_images,
     read_list,
     read_quarantine,
+    read_text,
     read_tfrecord,
 )
 
@@ -62,6 +63,7 @@ __all__ = [
     "read_images",
     "read_list",
     "read_quarantine",
+    "read_text",
     "read_tfrecord",
 ]
 
