@@ -33,6 +33,8 @@ PUBLIC = {
     "read_images",
     "read_list",
     "read_quarantine",
+    "read_text",
+    "read_tfrecord",
 }
 
 

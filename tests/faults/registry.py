@@ -607,15 +607,6 @@ _ROWS = (
         "it is delivered, the others flow",
         _in(_DATA, "one_huge_element_among_small_ones_does_not_stop_the_others"),
     ),
-    Fault(
-        "D13",
-        "a file that is cut while it is read",
-        "SourceError that names it, no SIGBUS",
-        (
-            *_in(_TFFAULTS, "a_file_that_is_cut_while_a_feed_reads_it_is_an_error_and_no_signal"),
-            *_in(_TFSOURCE, "a_file_that_is_cut_while_it_is_read_is_an_error_that_names_it"),
-        ),
-    ),
     # -- resume
     Fault(
         "E1",
@@ -1307,7 +1298,11 @@ _INDEX_ROWS = (
         "D13",
         "a file is cut while it is read",
         "IndexStale; no signal, as nothing is mapped",
-        _in(_LOCAL, "a_file_that_is_cut_while_threads_read_it_is_an_error_and_not_a_signal"),
+        (
+            *_in(_LOCAL, "a_file_that_is_cut_while_threads_read_it_is_an_error_and_not_a_signal"),
+            *_in(_TFFAULTS, "a_file_that_is_cut_while_a_feed_reads_it_is_an_error_and_no_signal"),
+            *_in(_TFSOURCE, "a_file_that_is_cut_while_it_is_read_is_an_error_that_names_it"),
+        ),
     ),
     Fault(
         "D22",
