@@ -1,0 +1,76 @@
+"""Random spans of real files, good and bad, for the kernel in C and its twin; part of fuzz_kernels.py."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["CASES", "read_spans"]
+
+_SIZES = (0, 1, 100, 5000, 70_000)
+
+
+def read_spans(library: Any, rng: np.random.Generator) -> None:
+    """Compare bytes, places and verdicts; every array is an allocation of its own, no byte longer than it must be."""
+    from penstock.kernels import spans, spans_twin
+
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [os.path.join(folder, str(number)) for number in range(len(_SIZES))]
+        for path, size in zip(paths, _SIZES, strict=True):
+            with open(path, "wb") as file:
+                file.write(rng.bytes(size))
+        encoded = [os.fsencode(path) + b"\0" for path in paths]
+        starts = np.cumsum([0, *map(len, encoded[:-1])]).astype(np.int64)
+        known = np.array([spans_twin.known_of(os.stat(path)) for path in paths], np.int64)
+        if rng.random() < 0.1:
+            known[rng.integers(0, len(paths)), rng.integers(0, 3)] += 1
+        files = spans.Files(b"".join(encoded), starts, known)
+        for _ in range(20):
+            _compare(spans.native(library.library), spans_twin.read_spans, files, rng)
+
+
+def _compare(one: Callable[..., int], other: Callable[..., int], files: Any, rng: np.random.Generator) -> None:
+    from penstock.kernels import spans
+
+    block = spans.Spans(*_rows(rng))
+    gap, most_kept = int(rng.choice([0, 1, 64, 4096])), int(rng.integers(0, 4))
+    room = int(np.clip(block.lengths, 0, 1 << 20).sum()) + gap * block.files.size
+    if rng.random() < 0.1:
+        room = int(rng.integers(0, room + 1))
+    results = [_call(read, files, block, gap, room, most_kept) for read in (one, other)]
+    if results[0] != results[1]:
+        raise AssertionError(f"C and Python read spans differently: {block} {gap} {room}: {results[0][:3]} {results[1][:3]}")
+
+
+def _call(read: Callable[..., int], files: Any, block: Any, gap: int, room: int, most_kept: int) -> tuple[Any, ...]:
+    out, begins = np.zeros(room, np.uint8), np.zeros(block.files.size, np.int64)
+    kept, facts = np.zeros((most_kept, 2), np.int64), np.zeros(8, np.int64)
+    problem = read(files, block, gap, out, begins, kept, facts)
+    for _, descriptor in kept[: facts[6]].tolist():
+        os.close(descriptor)
+    told = (problem, facts[1], facts[2], kept[: facts[6], 0].tolist())
+    return told if problem else (*told, begins.tolist(), out[: facts[7]].tobytes())
+
+
+def _rows(rng: np.random.Generator) -> list[NDArray[np.int64]]:
+    """Draw spans: in order or not, near each other or not, now and then one outside its file."""
+    num = (0, 1, 2, int(rng.integers(0, 40)), int(rng.integers(200, 300)))[rng.integers(0, 5)]
+    files = rng.integers(0, len(_SIZES), num)
+    sizes = np.array(_SIZES)[files]
+    offsets = (rng.random(num) * (sizes + 1)).astype(np.int64)
+    lengths = (rng.random(num) ** 4 * (sizes - offsets + 1)).astype(np.int64)
+    if rng.random() < 0.5:
+        order = np.lexsort((offsets, files))
+        files, offsets, lengths = files[order], offsets[order], lengths[order]
+    if num and rng.random() < 0.15:
+        row, huge = int(rng.integers(0, num)), int(rng.choice([-1, -(2**63), 2**63 - 1, 2**62, 6]))
+        (files, offsets, lengths)[rng.integers(0, 3)][row] = huge
+    return [values.astype(np.int64) for values in (files, offsets, lengths, np.full(num, -1))]
+
+
+CASES: list[Callable[[Any, np.random.Generator], None]] = [read_spans]
