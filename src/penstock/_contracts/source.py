@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from penstock._contracts.transform import Scratch
 
-__all__ = ["ColumnSource", "IndexedSource", "StatefulStream", "StreamSource", "SubscriptedSource", "TransientSource"]
+__all__ = ["ColumnSource", "FileSource", "IndexedSource", "StatefulStream", "StreamSource", "SubscriptedSource", "TransientSource"]
 
 
 @runtime_checkable
@@ -111,3 +111,11 @@ class StatefulStream(StreamSource, Protocol):
 
     def open_at(self, pass_number: int, state: Any) -> Iterator[Any]:
         """Start pass `pass_number` behind a place that `state` said in it."""
+
+
+@runtime_checkable
+class FileSource(Protocol):
+    """A source that reads files of this machine: who has to know whether they stay as they are asks for them."""
+
+    def input_files(self) -> Iterator[str]:
+        """Give the full path of each file, once, in the same order each time."""

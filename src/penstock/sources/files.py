@@ -78,6 +78,10 @@ class FilesSource:
         """Name the file."""
         return f"file {shown(self._table.path(index))}"
 
+    def input_files(self) -> Iterator[str]:
+        """Give the full path of each element's file."""
+        return self._table.all_full()
+
     def fingerprint(self) -> dict[str, Any]:
         """Return count, a check sum of all paths below their common folder, and one of both ends of up to 64 files."""
         # Sorted by bytes, so the folder that the first and the last path share, all of them share.
