@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-import zlib
 from collections.abc import Sequence
 from functools import cache
 from types import ModuleType
@@ -14,20 +13,20 @@ from typing import Any, Protocol
 import numpy as np
 
 from penstock.errors import MissingExtra
+from penstock.formats.tfrecord import RecordWriter
 from penstock.packing.columns import Column, npy, raw
 from penstock.packing.disk import OutFile
-from penstock.packing.standin import encode_example, frame
+from penstock.packing.standin import encode_example
 
 __all__ = ["COMPRESSIONS", "FORMATS", "SUFFIXES", "Encoder", "load_pyarrow", "open_encoder"]
 
 FORMATS = ("tfrecord", "tar", "parquet")
-COMPRESSIONS: dict[str, tuple[str, ...]] = {"tfrecord": ("gzip",), "tar": (), "parquet": ("zstd",)}
+COMPRESSIONS: dict[str, tuple[str, ...]] = {"tfrecord": ("GZIP",), "tar": (), "parquet": ("zstd",)}
 """What each format can be compressed by."""
 SUFFIXES = {"tfrecord": ".tfrecord", "tar": ".tar", "parquet": ".parquet"}
 
 _GROUP_ROWS = 4096
 _GROUP_BYTES = 16 << 20
-_GZIP = 31  # window bits of zlib: 15, with a gzip header, whose time zlib leaves 0
 
 
 class Encoder(Protocol):
@@ -64,8 +63,8 @@ class _Records:
     """A `tf.train.Example` for each element."""
 
     def __init__(self, columns: Sequence[Column], compression: str | None, out: OutFile) -> None:
-        self._columns, self._out = columns, out
-        self._gzip = zlib.compressobj(6, zlib.DEFLATED, _GZIP) if compression == "gzip" else None
+        self._columns = columns
+        self._writer = RecordWriter(out, compression)
 
     def add(self, values: Sequence[Any]) -> None:
         features: dict[str, Any] = {}
@@ -73,12 +72,10 @@ class _Records:
             features[column.name] = _in_example(column, value)
             if column.shapes:
                 features[column.shapes] = np.array(value.shape, np.int64)
-        record = frame(encode_example(features))
-        self._out.write(record if self._gzip is None else self._gzip.compress(record))
+        self._writer.write(encode_example(features))
 
     def finish(self) -> None:
-        if self._gzip is not None:
-            self._out.write(self._gzip.flush())
+        self._writer.close()
 
 
 def _in_example(column: Column, value: Any) -> Any:

@@ -132,6 +132,8 @@ class Folder:
         Raises:
             OSError: it cannot be removed.
         """
+        if not os.path.isdir(self.work):
+            return
         # The run last: as long as it stands, a rerun knows what the notes are of.
         names = sorted(os.listdir(self.work), key=lambda name: (name == _RUN, name))
         for name in names:

@@ -23,7 +23,7 @@ class PackOptions:
 
     Attributes:
         format: "tfrecord" (records are `tf.train.Example`), "tar" (as WebDataset has it) or "parquet".
-        compression: None; "gzip" for TFRecord, "zstd" for Parquet.
+        compression: None; "GZIP" for TFRecord, "zstd" for Parquet.
         num_shards: how many files. None: as many as make them about `shard_bytes` large.
         shard_bytes: the size to aim at, judged by a sample at fixed positions, so that it does not depend on who writes what; 256 MB by
             default. Shards get equal numbers of elements, so their sizes differ as the elements do.
@@ -69,7 +69,7 @@ class PackOptions:
 
     def file_names(self, num_shards: int) -> list[str]:
         """Return the names of the shards: those of TensorFlow Datasets, for a tar those that WebDataset's braces count up."""
-        suffix = SUFFIXES[self.format] + (".gz" if self.compression == "gzip" else "")
+        suffix = SUFFIXES[self.format] + (".gz" if self.compression == "GZIP" else "")
         if self.format == "tar":
             return [f"{self.name}-{number:06d}{suffix}" for number in range(num_shards)]
         return [f"{self.name}-{number:05d}-of-{num_shards:05d}{suffix}" for number in range(num_shards)]

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock._contracts.element import flatten
-from penstock._contracts.policy import Policy, Raise, final
-from penstock._plan.specs import declared
+from penstock._contracts.policy import Policy
 from penstock.errors import PackError, SourceError
 from penstock.packing.columns import Column, columns_of
 from penstock.packing.disk import Disk, OutFile
@@ -61,7 +59,9 @@ def take_sample(split: Split, options: PackOptions, policy: Policy) -> Sample:
         raise SourceError("the dataset has no elements", where="pack()", fix="give one with at least one element")
     positions = sorted({number * (count - 1) // (_MOST - 1) for number in range(_MOST)} if count > _MOST else range(count))
     begun_s = time.perf_counter()
-    elements = [element for position in positions for element in _made(split, position, policy)]
+    options_of_feed = {"executor": "inline", "on_error": policy, "ordered": True, "quarantine": None, "record": None, "replay": None}
+    with split.some(positions).feed(**options_of_feed) as feed:
+        elements = list(feed)
     if not elements:
         raise SourceError(
             f"none of {len(positions)} elements could be made, or all were filtered out",
@@ -82,12 +82,6 @@ def take_sample(split: Split, options: PackOptions, policy: Policy) -> Sample:
         element_s=taken_s / len(elements),
         num_sampled=len(positions),
     )
-
-
-def _made(split: Split, position: int, policy: Policy) -> list[Any]:
-    options = {"executor": "inline", "on_error": policy, "ordered": True, "quarantine": None, "record": None, "replay": None}
-    with split.part(position, position + 1).feed(**options) as feed:
-        return list(feed)
 
 
 class _Nowhere(Disk):

@@ -41,6 +41,10 @@ class Split:
         """Return the elements that come of positions begin..end-1: what they are in the whole, random numbers included."""
         return Dataset(self._with(plan.Take(child=plan.Skip(child=self.base, count=begin), count=end - begin)), self.options)
 
+    def some(self, positions: list[int]) -> Dataset:
+        """Return the elements that come of some positions, in their order."""
+        return Dataset(self._with(plan.Pick(child=self.base, places=tuple((0, position) for position in positions))), self.options)
+
     def borders(self, num_shards: int) -> list[int]:
         """Return where shards begin, and the end: shard s has positions borders[s]..borders[s + 1] - 1, sizes differ by one at most."""
         return [number * self.num_positions // num_shards for number in range(num_shards + 1)]

@@ -1,39 +1,12 @@
-"""STAND-IN until the branches `frames` and `example` are merged: the bytes of an Example and of a frame."""
+"""STAND-IN until the branch `example` is merged: the bytes of an Example."""
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import numpy as np
 
-__all__ = ["encode_example", "frame"]
-
-
-def _table() -> list[int]:
-    out = []
-    for number in range(256):
-        for _ in range(8):
-            number = (number >> 1) ^ (0x82F63B78 if number & 1 else 0)
-        out.append(number)
-    return out
-
-
-_TABLE = _table()
-
-
-def _masked(data: bytes) -> int:
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = _TABLE[(crc ^ byte) & 255] ^ (crc >> 8)
-    crc ^= 0xFFFFFFFF
-    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def frame(data: bytes) -> bytes:
-    """Return a record of a TFRecord file."""
-    head = struct.pack("<Q", len(data))
-    return head + struct.pack("<I", _masked(head)) + data + struct.pack("<I", _masked(data))
+__all__ = ["encode_example"]
 
 
 def _varint(number: int) -> bytes:

@@ -1,0 +1,9 @@
+"""One-off preparation of a dataset: packed once, read many times."""
+
+from __future__ import annotations
+
+from penstock.packing.manifest import Manifest, read_manifest
+from penstock.packing.options import PackOptions
+from penstock.packing.pack import Estimate, estimate, pack
+
+__all__ = ["Estimate", "Manifest", "PackOptions", "estimate", "pack", "read_manifest"]
