@@ -144,8 +144,9 @@ def publish(disk: Disk, path: str, folder: str, fill: Callable[[OutFile], None],
         BaseException: what `fill` raised.
     """
     part = os.path.join(folder, f"{os.path.basename(path)}.{os.getpid()}-{os.urandom(4).hex()}.part")
-    file = OutFile(disk, part)
+    file: OutFile | None = None
     try:
+        file = OutFile(disk, part)
         fill(file)
         file.seal()
         if before_name is not None:
@@ -158,10 +159,12 @@ def publish(disk: Disk, path: str, folder: str, fill: Callable[[OutFile], None],
     return file
 
 
-def _give_up(file: OutFile, part: str, error: BaseException) -> None:
+def _give_up(file: OutFile | None, part: str, error: BaseException) -> None:
     """Close and remove the unfinished file; what goes wrong with that is a note of the error that made it necessary."""
-    for step in (file.close, lambda: os.unlink(part)):
+    for step in (lambda: file and file.close(), lambda: os.unlink(part)):
         try:
             step()
+        except FileNotFoundError:  # it was not made, or it has its name already
+            pass
         except OSError as other:
             error.add_note(f"penstock: and then, cleaning up {part!r}: {other}")
