@@ -82,8 +82,7 @@ class LocalStorage:
 
     def path(self, file: int) -> str:
         """Return where a file is, whatever the working directory is now."""
-        blob, start = self._files.paths, int(self._files.path_starts[file])
-        return os.fsdecode(blob[start : blob.index(b"\0", start)])
+        return os.fsdecode(self._files.path(file))
 
     def name(self, file: int) -> str:
         """Return the path as it was given."""

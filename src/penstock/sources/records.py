@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
+from penstock._storage.local import LocalStorage
 from penstock.errors import PenstockError, RecordError
 from penstock.formats.index import Index
 from penstock.sources.paths import shown
@@ -113,6 +114,8 @@ class RecordSource:
             from penstock.sources.indexing import open_indices
 
             indices = open_indices(storage, format, caller)
+        if isinstance(storage, LocalStorage):
+            storage.trust(np.array([index.samples for index in indices], np.int64))
         self._storage, self._format, self._caller, self._noun = storage, format, caller, noun
         self.table = join(list(indices), [storage.name(file) for file in range(len(storage))])
         self._offsets, self._lengths = self.table.columns["offsets"], self.table.columns["lengths"]
