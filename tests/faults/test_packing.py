@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from packing import small
 
@@ -66,7 +66,7 @@ def check_each_step_fails(tmp_path: Path, reference: dict[str, str], code: int, 
 def test_a_full_disk_at_any_step_is_an_error_and_a_rerun_gives_the_same_files(
     tmp_path: Path, reference: dict[str, str], after: bool
 ) -> None:
-    check_each_step_fails(tmp_path, reference, errno.ENOSPC, after, every=13)
+    check_each_step_fails(tmp_path, reference, errno.ENOSPC, after, every=19)
 
 
 @pytest.mark.slow
@@ -191,7 +191,7 @@ def check_kills(tmp_path: Path, reference: dict[str, str], every: int) -> None:
 
 
 def test_a_packer_that_is_killed_at_a_step_goes_on_to_the_same_files(tmp_path: Path, reference: dict[str, str]) -> None:
-    check_kills(tmp_path, reference, every=17)
+    check_kills(tmp_path, reference, every=23)
 
 
 @pytest.mark.slow
@@ -201,7 +201,7 @@ def test_a_packer_that_is_killed_at_every_step_goes_on_to_the_same_files(tmp_pat
 
 def test_a_packer_that_is_killed_again_and_again_ends_with_the_same_files(tmp_path: Path, reference: dict[str, str]) -> None:
     dest, lives = tmp_path / "dest", 0
-    while (code := killed_at(dest, 40, after=False)) != 0:
+    while (code := killed_at(dest, 26, after=False)) != 0:
         assert code == -signal.SIGKILL
         lives += 1
         assert lives < 20, "no life comes further than the one before"
@@ -306,15 +306,10 @@ def test_a_second_packer_in_one_folder_is_refused(tmp_path: Path) -> None:
 # -- D7 ----------------------------------------------------------------------------------------------------------------------------------
 
 
-@given(workers=st.integers(1, 7), num_shards=st.integers(1, 60), count=st.integers(1, 40), killed=st.integers(0, 200))
-@settings(max_examples=25)
-def test_any_number_of_workers_before_and_after_an_error_gives_the_same_files(
-    tmp_path_factory: pytest.TempPathFactory, workers: int, num_shards: int, count: int, killed: int
-) -> None:
-    folder = tmp_path_factory.mktemp("jobs")
+def check_split(folder: Path, workers: int, num_shards: int, count: int, failing: int) -> None:
     one = pack(small.dataset(count), folder / "one", num_workers=1, num_shards=num_shards, executor="threads", format="tar")
     try:
-        small.packed_with(small.FailingDisk(killed), folder / "many", count=count, num_shards=num_shards, format="tar")
+        small.packed_with(small.FailingDisk(failing), folder / "many", count=count, num_shards=num_shards, format="tar")
     except OSError:
         pass
     many = pack(small.dataset(count), folder / "many", num_workers=workers, num_shards=num_shards, executor="threads", format="tar")
@@ -323,6 +318,21 @@ def test_any_number_of_workers_before_and_after_an_error_gives_the_same_files(
     assert len(one.shards) == min(num_shards, count)
     assert max(shard.count for shard in one.shards) - min(shard.count for shard in one.shards) <= 1
     shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(("workers", "num_shards", "count", "failing"), [(2, 1, 1, 5), (7, 3, 10, 30), (3, 60, 9, 80)])
+def test_any_number_of_workers_before_and_after_an_error_gives_the_same_files(
+    tmp_path: Path, workers: int, num_shards: int, count: int, failing: int
+) -> None:
+    check_split(tmp_path / "it", workers, num_shards, count, failing)
+
+
+@pytest.mark.slow
+@given(workers=st.integers(1, 7), num_shards=st.integers(1, 60), count=st.integers(1, 40), failing=st.integers(0, 200))
+def test_any_split_of_any_dataset_gives_the_same_files(
+    tmp_path_factory: pytest.TempPathFactory, workers: int, num_shards: int, count: int, failing: int
+) -> None:
+    check_split(tmp_path_factory.mktemp("jobs") / "it", workers, num_shards, count, failing)
 
 
 def test_processes_write_the_same_files_as_one_thread(tmp_path: Path) -> None:
@@ -470,7 +480,7 @@ def check_power_loss(tmp_path: Path, reference: dict[str, str], every: int) -> N
 
 
 def test_after_a_loss_of_power_a_file_that_has_its_name_is_complete(tmp_path: Path, reference: dict[str, str]) -> None:
-    check_power_loss(tmp_path, reference, every=13)
+    check_power_loss(tmp_path, reference, every=29)
 
 
 @pytest.mark.slow

@@ -126,13 +126,11 @@ class FailingDisk(StepDisk):
         raise OSError(self.code, os.strerror(self.code))
 
     def create(self, path: str) -> int:
-        try:
+        if self.count != self.at or not self.after:
             return super().create(path)
-        except OSError:
-            if os.path.exists(path):  # made, and then told that it was not
-                open_files = {os.readlink(f"/proc/self/fd/{name}"): int(name) for name in os.listdir("/proc/self/fd")[:-1]}
-                os.close(open_files[path])
-            raise
+        os.close(Disk.create(self, path))  # made, and then told that it was not
+        self.count += 1
+        raise OSError(self.code, os.strerror(self.code))
 
     def close(self, descriptor: int) -> None:
         try:

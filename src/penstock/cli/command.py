@@ -24,6 +24,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             from penstock.cli import demo
 
             return demo.run(demo.settings_from(arguments))
+        if arguments.command == "pack":
+            from penstock.cli import pack
+
+            return pack.run(pack.settings_from(arguments))
+        if arguments.command == "inspect":
+            from penstock.cli import inspect
+
+            return inspect.run(inspect.settings_from(arguments))
         from penstock.cli import bench
 
         return bench.run(bench.settings_from(arguments))
@@ -48,7 +56,21 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_demo(commands.add_parser("demo", help="train a small model on real photographs, in line and through Penstock, and compare"))
     _add_bench(commands.add_parser("bench", help="measure a pipeline over your own images or arrays on this machine"))
+    _add_pack(commands.add_parser("pack", help="write a dataset, through its preprocessing, to files that need no more work"))
+    _add_inspect(commands.add_parser("inspect", help="show what is in a file of records, and verify it"))
     return parser
+
+
+def _add_pack(parser: argparse.ArgumentParser) -> None:
+    from penstock.cli.pack import add_arguments
+
+    add_arguments(parser)
+
+
+def _add_inspect(parser: argparse.ArgumentParser) -> None:
+    from penstock.cli.inspect import add_arguments
+
+    add_arguments(parser)
 
 
 def _add_demo(parser: argparse.ArgumentParser) -> None:

@@ -5,5 +5,6 @@ from __future__ import annotations
 from penstock.packing.manifest import Manifest, read_manifest
 from penstock.packing.options import PackOptions
 from penstock.packing.pack import Estimate, estimate, pack
+from penstock.packing.reading import features_of, read_packed
 
-__all__ = ["Estimate", "Manifest", "PackOptions", "estimate", "pack", "read_manifest"]
+__all__ = ["Estimate", "Manifest", "PackOptions", "estimate", "features_of", "pack", "read_manifest", "read_packed"]

@@ -16,7 +16,7 @@ from penstock.errors import MissingExtra
 from penstock.formats.tfrecord import RecordWriter
 from penstock.packing.columns import Column, npy, raw
 from penstock.packing.disk import OutFile
-from penstock.packing.standin import encode_example
+from penstock.formats.example import encode_example
 
 __all__ = ["COMPRESSIONS", "FORMATS", "SUFFIXES", "Encoder", "load_pyarrow", "open_encoder"]
 
