@@ -32,6 +32,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             from penstock.cli import inspect
 
             return inspect.run(inspect.settings_from(arguments))
+        if arguments.command == "index":
+            from penstock.cli import indexing
+
+            return indexing.run(arguments)
         from penstock.cli import bench
 
         return bench.run(bench.settings_from(arguments))
@@ -58,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_bench(commands.add_parser("bench", help="measure a pipeline over your own images or arrays on this machine"))
     _add_pack(commands.add_parser("pack", help="write a dataset, through its preprocessing, to files that need no more work"))
     _add_inspect(commands.add_parser("inspect", help="show what is in a file of records, and verify it"))
+    _add_index(commands.add_parser("index", help="build the indices of record files, so that any record can be read at any time"))
     return parser
 
 
@@ -71,6 +76,12 @@ def _add_inspect(parser: argparse.ArgumentParser) -> None:
     from penstock.cli.inspect import add_arguments
 
     add_arguments(parser)
+
+
+def _add_index(parser: argparse.ArgumentParser) -> None:
+    from penstock.cli import indexing
+
+    indexing.add_arguments(parser)
 
 
 def _add_demo(parser: argparse.ArgumentParser) -> None:
