@@ -157,7 +157,8 @@ class _Pieces:
         for offset in range(0, self._size, _PIECE_BYTES):
             length = min(_PIECE_BYTES, self._size - offset)
             one, begin, count = (np.array([number], np.int64) for number in (self._file, offset, length))
-            data, _ = self._storage.read_spans(one, begin, count, self._scratch)
+            data, begins = self._storage.read_spans(one, begin, count, self._scratch)
+            data = data[begins[0] : begins[0] + length]
             self.crc = crc32c(data, self.crc)
             yield data
 
