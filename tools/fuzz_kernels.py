@@ -23,6 +23,8 @@ import fuzz_examples
 import numpy as np
 from numpy.typing import NDArray
 
+import fuzz_framing
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted(map(str, (ROOT / "src" / "penstock" / "kernels").glob("*.c")))
 FLAGS = [
@@ -261,6 +263,7 @@ CASES: list[Callable[[Any, np.random.Generator], None]] = [
     gather_windows,
     deal,
     fuzz_examples.parse_examples,
+    *fuzz_framing.CASES,
 ]
 
 if __name__ == "__main__":

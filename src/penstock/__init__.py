@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from penstock import image, queues
     from penstock.enqueuer import GeneratorEnqueuer, SampleBatches
     from penstock.feed import Feed
+    from penstock.formats.example import ParseExample as parse_example
+    from penstock.formats.example import decode_example, encode_example
+    from penstock.formats.features import FixedLenFeature, FixedLenSequenceFeature, VarLenFeature
+    from penstock.formats.sequence_example import decode_sequence_example, encode_sequence_example
     from penstock.jobs import parallel_jobs
 
 __version__ = VERSION
@@ -42,6 +46,8 @@ __all__ = [
     "ArraySpec",
     "Dataset",
     "Feed",
+    "FixedLenFeature",
+    "FixedLenSequenceFeature",
     "GeneratorEnqueuer",
     "Options",
     "Raise",
@@ -49,7 +55,12 @@ __all__ = [
     "Retry",
     "SampleBatches",
     "Skip",
+    "VarLenFeature",
     "__version__",
+    "decode_example",
+    "decode_sequence_example",
+    "encode_example",
+    "encode_sequence_example",
     "errors",
     "from_arrays",
     "from_generator",
@@ -57,6 +68,7 @@ __all__ = [
     "from_stream",
     "image",
     "parallel_jobs",
+    "parse_example",
     "queues",
     "read_files",
     "read_images",
@@ -78,4 +90,12 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("penstock.jobs").parallel_jobs
     if name in ("GeneratorEnqueuer", "SampleBatches"):
         return getattr(importlib.import_module("penstock.enqueuer"), name)
+    if name in ("FixedLenFeature", "FixedLenSequenceFeature", "VarLenFeature"):
+        return getattr(importlib.import_module("penstock.formats.features"), name)
+    if name in ("decode_example", "encode_example"):
+        return getattr(importlib.import_module("penstock.formats.example"), name)
+    if name in ("decode_sequence_example", "encode_sequence_example"):
+        return getattr(importlib.import_module("penstock.formats.sequence_example"), name)
+    if name == "parse_example":
+        return importlib.import_module("penstock.formats.example").ParseExample
     raise AttributeError(f"module 'penstock' has no attribute {name!r}")

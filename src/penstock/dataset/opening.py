@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from penstock._contracts.source import IndexedSource, StreamSource
 from penstock._plan import node as plan
 from penstock.dataset.builder import Dataset
+
+if TYPE_CHECKING:
+    from penstock.formats.features import Feature
 
 __all__ = ["from_arrays", "from_generator", "from_source", "from_stream", "read_files", "read_images", "read_list", "read_tfrecord"]
 
@@ -123,8 +126,13 @@ def read_tfrecord(
     max_record_bytes: int = 1 << 30,
     allow_empty: bool = False,
     index: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    features: Mapping[str, Feature] | None = None,
 ) -> Dataset:
-    """Read the records of TFRecord files: {"record": bytes}, files in the order of the bytes of their paths.
+    """Read the records of TFRecord files: {"record": bytes}, or the features of tf.train.Example; files in the order of the bytes of
+    their paths.
+
+    With `features` elements are dicts with one entry for each. Where all are FixedLenFeature of numbers, whole blocks are read, checked and
+    parsed straight into the rows of batches.
 
     Uncompressed files are read by an index, which is kept beside them as `NAME.psidx` (or in the user's cache folder) and built when it is
     missing or stale: any record at any time, `len`, `shuffle` without a buffer. Both check sums of a record are checked at every read.
@@ -138,9 +146,10 @@ def read_tfrecord(
         allow_empty: take files without records for empty shards; otherwise they are an error.
         index: a text index ("offset size" lines, from tfrecord2idx) instead of Penstock's own: "idx" for `NAME.idx` beside each file, or
             paths, one for each file in sorted order.
+        features: what to take from each record, such as {"image": ps.FixedLenFeature((), bytes), "label": ps.FixedLenFeature((), "int64")}.
 
     Raises:
-        PlanError: another compression, or an index that does not go with the files.
+        PlanError: another compression, an index that does not go with the files, or features that are none.
         RecordError: a file is no TFRecord file, is cut or is empty; with file, record number and offset. That a file was cut between two
             records shows only in a count from elsewhere: `penstock inspect --verify`.
         IndexStale: a text index does not fit its file.
@@ -151,4 +160,13 @@ def read_tfrecord(
     source = open_tfrecord(
         pattern, compression=compression, check_crc=check_crc, max_record_bytes=max_record_bytes, allow_empty=allow_empty, index=index
     )
-    return _read(source) if isinstance(source, IndexedSource) else Dataset(plan.ReadStream(source=source))
+    if features is None:
+        return _read(source) if isinstance(source, IndexedSource) else Dataset(plan.ReadStream(source=source))
+    from penstock.formats.example import ParseExample
+    from penstock.formats.example_block import ExampleReader
+    from penstock.formats.features import check_features
+    from penstock.sources.examples import example_source
+
+    if isinstance(source, IndexedSource):
+        return _read(example_source(source, ExampleReader(check_features(features, "read_tfrecord"))))
+    return Dataset(plan.ReadStream(source=source)).map(ParseExample(features))

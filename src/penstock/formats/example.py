@@ -7,8 +7,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from penstock._contracts.source import RowFailed
 from penstock.errors import PlanError, RecordError
-from penstock.formats.example_block import BadRow, ExampleReader
+from penstock.formats.example_block import ExampleReader
 from penstock.formats.example_encode import encode_features
 from penstock.formats.example_errors import wire_error
 from penstock.formats.features import Feature, check_features
@@ -87,7 +88,7 @@ class ParseExample:
         data = np.frombuffer(bytes_of_record(record, "parse_example"), np.uint8)
         try:
             return self._reader.rows(data, np.zeros(1, np.int64), np.array([data.size], np.int64))[0]
-        except BadRow as bad:
+        except RowFailed as bad:
             raise bad.error from None
 
     def __repr__(self) -> str:

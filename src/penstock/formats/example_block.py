@@ -10,30 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import LEAF, Structure
-from penstock.errors import RecordError
+from penstock._contracts.source import RowFailed
 from penstock.formats.example_errors import record_error
 from penstock.formats.features import Feature, FixedLenFeature, FixedLenSequenceFeature, default_of
 from penstock.kernels.examples import BadRecord, FeaturePlan, fill_examples, make_plan, parse_examples
 from penstock.kernels.examples_plan import COUNT, FIXED
 from penstock.kernels.messages import BYTES, FLOAT, INT64
 
-__all__ = ["BadRow", "ExampleReader"]
+__all__ = ["ExampleReader"]
 
 Spans = NDArray[np.int64]
 Data = NDArray[np.uint8]
-
-
-class BadRow(Exception):
-    """A record of a block is bad. Internal: who knows where it came from raises `error`, with a note.
-
-    Attributes:
-        row: the first bad one of the block.
-        error: what is wrong with it.
-    """
-
-    def __init__(self, row: int, error: RecordError) -> None:
-        super().__init__(row, error)
-        self.row, self.error = row, error
 
 
 class ExampleReader:
@@ -72,7 +59,7 @@ class ExampleReader:
         """Parse a block into arrays (n, *shape), with one call; only of columnar features.
 
         Raises:
-            BadRow: the first bad record.
+            RowFailed: the first bad record.
         """
         self._check(data, starts, lengths, parse_examples(data, starts, lengths, self._plan, out))
 
@@ -80,7 +67,7 @@ class ExampleReader:
         """Parse a block into elements, with one call, or two where features vary in length. Arrays are views of those of the block.
 
         Raises:
-            BadRow: the first bad record.
+            RowFailed: the first bad record.
         """
         num, features = len(starts), self._plan.features
         outs: list[NDArray[Any]] = [
@@ -106,7 +93,7 @@ class ExampleReader:
         if bad is None:
             return
         name = self._names[bad.feature] if bad.feature >= 0 else None
-        raise BadRow(bad.row, record_error(bad.fault, bad.at, bad.found, name, self.features.get(name or "")))
+        raise RowFailed(bad.row, record_error(bad.fault, bad.at, bad.found, name, self.features.get(name or "")))
 
 
 def _feature_plan(name: str, feature: Feature) -> FeaturePlan:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.source import RowFailed
 from penstock.errors import RecordError, SpecError
 from penstock.formats.example import Record, bytes_of_record, decode_features, found_values, name_of
-from penstock.formats.example_block import BadRow, ExampleReader
+from penstock.formats.example_block import ExampleReader
 from penstock.formats.example_encode import delimited, encode_feature, encode_features, encode_map
 from penstock.formats.example_errors import record_error, wire_error
 from penstock.formats.features import Feature, FixedLenFeature, FixedLenSequenceFeature, check_features
@@ -112,7 +113,7 @@ def _decode_context(record: bytes, features: dict[str, Feature]) -> dict[str, An
     data = np.frombuffer(record, np.uint8)
     try:
         return ExampleReader(features).rows(data, np.zeros(1, np.int64), np.array([data.size], np.int64))[0]
-    except BadRow as bad:
+    except RowFailed as bad:
         raise bad.error from None
 
 
