@@ -3,7 +3,7 @@
  * The twin is tar_twin.py, and the numbers below stand in tar_codes.py too. Every length is compared with the bytes that are left and with
  * a limit before it is used; nothing is allocated, and names are only copied.
  */
-#include "penstock.h"
+#include "framing.h"
 
 enum {
     UNIT = 512,
@@ -14,10 +14,26 @@ enum {
 static const int64_t MAX_BYTES = INT64_C(0xFFFFFFFF); /* of a member, and of a sample */
 
 /* Columns of a row: one regular member that belongs to a sample. */
-enum { START, DATA, SIZE, NAME_END, KEY_LENGTH, FIRST, KEY_HASH, FIELD_HASH, NUM_COLUMNS };
+enum { START, DATA, SIZE, NAME_END, KEY_LENGTH, FIRST, KEY_HASH, FIELD_HASH, CRC, NUM_COLUMNS };
 
 /* Places in the state. */
-enum { POSITION, NUM_ROWS, NUM_NAME_BYTES, SAMPLE, ERROR_AT, ERROR_NAME, FIRST_ODD, DIRECTORIES, LINKS, SPECIAL, GLOBALS, META, NAMELESS };
+enum {
+    POSITION,
+    NUM_ROWS,
+    NUM_NAME_BYTES,
+    SAMPLE,
+    OWED,
+    WITH_CRC,
+    ERROR_AT,
+    ERROR_NAME,
+    FIRST_ODD,
+    DIRECTORIES,
+    LINKS,
+    SPECIAL,
+    GLOBALS,
+    META,
+    NAMELESS,
+};
 
 /* Outcomes. */
 enum {
@@ -100,7 +116,7 @@ static int checksum_fits(const uint8_t *header) {
         plain += ' ' - header[place];
         high -= header[place] >> 7;
     }
-    return wanted == plain || wanted == plain - 256 * high;
+    return wanted >= 0 && (wanted == plain || wanted == plain - 256 * high);
 }
 
 static int64_t text_length(const uint8_t *field, int64_t width) {
@@ -231,6 +247,14 @@ static int is_meta(const uint8_t *name, int64_t length) {
 
 static int64_t name_start(const scanner *in, int64_t row) { return row ? in->rows[(row - 1) * NUM_COLUMNS + NAME_END] : 0; }
 
+/* Add the bytes start..end of the file, as far as they are here, to the check sum of a row; note whether more of them follow. */
+static void sum_row(const scanner *in, int64_t *row, int64_t start, int64_t end) {
+    const int64_t here = in->base + in->length, stop = end < here ? end : here;
+    if (!in->state[WITH_CRC]) return;
+    row[CRC] = penstock_crc32c(in->data + (start - in->base), stop - start, (uint32_t)row[CRC]);
+    in->state[OWED] = end > here ? end : 0;
+}
+
 /* Put a regular member whose name was taken into the sample before it, or begin another one. */
 static int64_t add_row(const scanner *in, int64_t start, int64_t data, int64_t size, int64_t end, int64_t length) {
     int64_t *state = in->state;
@@ -252,7 +276,6 @@ static int64_t add_row(const scanner *in, int64_t start, int64_t data, int64_t s
         const int64_t *first = in->rows + sample * NUM_COLUMNS;
         if (first[KEY_LENGTH] != key || memcmp(in->names + name_start(in, sample), name, (size_t)key) != 0) sample = -1;
         else if (row - sample >= MAX_PARTS) return MANY_PARTS;
-        else start = start < first[START] ? first[START] : start;
     }
     for (int64_t other = sample; other >= 0 && other < row; other++) {
         const int64_t *its = in->rows + other * NUM_COLUMNS, field = name_start(in, other) + key + 1;
@@ -268,6 +291,8 @@ static int64_t add_row(const scanner *in, int64_t start, int64_t data, int64_t s
     own[KEY_LENGTH] = key;
     own[FIRST] = sample < 0;
     own[KEY_HASH] = (int64_t)hash_of(name, key, 0);
+    own[CRC] = sample < 0 ? 0 : own[CRC - NUM_COLUMNS];
+    sum_row(in, own, start, end);
     if (sample < 0) state[SAMPLE] = row;
     state[NUM_ROWS] = row + 1;
     state[NUM_NAME_BYTES] = begin + length;
@@ -308,6 +333,8 @@ static int64_t take_member(const scanner *in, int64_t first, int64_t at, const u
 static int64_t scan(const scanner *in) {
     int64_t *state = in->state, first = state[POSITION], at = first;
     extended ext = {.size = -1};
+    if (state[OWED] > in->base && state[NUM_ROWS] > 0)
+        sum_row(in, in->rows + (state[NUM_ROWS] - 1) * NUM_COLUMNS, in->base, state[OWED]);
     for (;;) {
         state[POSITION] = first;
         state[ERROR_AT] = in->base + at;
