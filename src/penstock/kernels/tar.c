@@ -14,7 +14,7 @@ enum {
 static const int64_t MAX_BYTES = INT64_C(0xFFFFFFFF); /* of a member, and of a sample */
 
 /* Columns of a row: one regular member that belongs to a sample. */
-enum { START, DATA, SIZE, NAME_END, KEY_LENGTH, FIRST, KEY_HASH, FIELD_HASH, CRC, NUM_COLUMNS };
+enum { START, DATA, SIZE, NAME_END, KEY_LENGTH, FIRST, KEY_HASH, OTHER_HASH, FIELD_HASH, CRC, NUM_COLUMNS };
 
 /* Places in the state. */
 enum {
@@ -212,21 +212,30 @@ static int64_t take_name(const scanner *in, const uint8_t *header, const extende
     return whole;
 }
 
-/* FNV-1a; fields are compared without regard to the case of ASCII letters. */
-static uint64_t hash_of(const uint8_t *text, int64_t length, int lower) {
+static uint8_t lower(uint8_t letter) { return letter >= 'A' && letter <= 'Z' ? (uint8_t)(letter + 32) : letter; }
+
+/* FNV-1a. Fields are compared without regard to the case of ASCII letters. */
+static int64_t hash_of_field(const uint8_t *text, int64_t length) {
     uint64_t hash = UINT64_C(0xCBF29CE484222325);
+    for (int64_t place = 0; place < length; place++) hash = (hash ^ lower(text[place])) * UINT64_C(0x100000001B3);
+    return (int64_t)hash;
+}
+
+/* Two hashes of a key, together wide enough that equal ones mean equal keys: the keys themselves are not kept. */
+static void hash_key(const uint8_t *text, int64_t length, int64_t *row) {
+    uint64_t one = UINT64_C(0xCBF29CE484222325), other = (uint64_t)length;
     for (int64_t place = 0; place < length; place++) {
-        const uint8_t letter = text[place];
-        hash = (hash ^ (lower && letter >= 'A' && letter <= 'Z' ? letter + 32u : letter)) * UINT64_C(0x100000001B3);
+        one = (one ^ text[place]) * UINT64_C(0x100000001B3);
+        other = (other + text[place] + 1) * UINT64_C(0x9E3779B97F4A7C15);
+        other ^= other >> 29;
     }
-    return hash;
+    row[KEY_HASH] = (int64_t)one;
+    row[OTHER_HASH] = (int64_t)other;
 }
 
 static int same_letters(const uint8_t *left, const uint8_t *right, int64_t length) {
-    for (int64_t place = 0; place < length; place++) {
-        const uint8_t one = left[place], other = right[place];
-        if ((one >= 'A' && one <= 'Z' ? one + 32 : one) != (other >= 'A' && other <= 'Z' ? other + 32 : other)) return 0;
-    }
+    for (int64_t place = 0; place < length; place++)
+        if (lower(left[place]) != lower(right[place])) return 0;
     return 1;
 }
 
@@ -271,7 +280,7 @@ static int64_t add_row(const scanner *in, int64_t start, int64_t data, int64_t s
     if (size > MAX_BYTES) return LARGE_MEMBER;
     if (row >= in->max_rows) return FULL;
     int64_t *own = in->rows + row * NUM_COLUMNS, sample = state[SAMPLE];
-    own[FIELD_HASH] = (int64_t)hash_of(name + key + 1, length - key - 1, 1);
+    own[FIELD_HASH] = hash_of_field(name + key + 1, length - key - 1);
     if (sample >= 0) {
         const int64_t *first = in->rows + sample * NUM_COLUMNS;
         if (first[KEY_LENGTH] != key || memcmp(in->names + name_start(in, sample), name, (size_t)key) != 0) sample = -1;
@@ -290,7 +299,7 @@ static int64_t add_row(const scanner *in, int64_t start, int64_t data, int64_t s
     own[NAME_END] = begin + length;
     own[KEY_LENGTH] = key;
     own[FIRST] = sample < 0;
-    own[KEY_HASH] = (int64_t)hash_of(name, key, 0);
+    hash_key(name, key, own);
     own[CRC] = sample < 0 ? 0 : own[CRC - NUM_COLUMNS];
     sum_row(in, own, start, end);
     if (sample < 0) state[SAMPLE] = row;

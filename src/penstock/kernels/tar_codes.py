@@ -33,8 +33,10 @@ class Column(IntEnum):
     FIRST = 5
     """1 in the first member of a sample, 0 in others."""
     KEY_HASH = 6
-    FIELD_HASH = 7
-    CRC = 8
+    OTHER_HASH = 7
+    """With KEY_HASH 128 bits of the key: equal ones mean equal keys, which are not kept."""
+    FIELD_HASH = 8
+    CRC = 9
     """CRC32C of this and the sample's members before it, headers and padding included; 0 when it is not asked for."""
 
 

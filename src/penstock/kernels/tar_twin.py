@@ -185,7 +185,7 @@ class _Scanner:
         own = self._rows[row]
         name_end = int(state[Place.NUM_NAME_BYTES]) + len(name)
         crc = 0 if sample < 0 else int(self._rows[row - 1, Column.CRC])
-        own[:] = (start, data, size, name_end, len(key), sample < 0, _hash(key), _hash(field), crc)
+        own[:] = (start, data, size, name_end, len(key), sample < 0, _hash(key), _other_hash(key), _hash(field), crc)
         self._sum_row(own, start, end)
         if sample < 0:
             state[Place.SAMPLE] = row
@@ -253,6 +253,18 @@ def _hash(text: bytes) -> int:
     value = 0xCBF29CE484222325
     for letter in text:
         value = ((value ^ letter) * 0x100000001B3) & _MASK64
+    return _signed(value)
+
+
+def _other_hash(text: bytes) -> int:
+    value = len(text)
+    for letter in text:
+        value = ((value + letter + 1) * 0x9E3779B97F4A7C15) & _MASK64
+        value ^= value >> 29
+    return _signed(value)
+
+
+def _signed(value: int) -> int:
     return value - (1 << 64) if value >= _WRAP else value
 
 
