@@ -140,8 +140,8 @@ def scan_samples(
         ends: int64 [n], written: the number of rows up to and with each sample.
 
     Returns:
-        `Outcome.MORE` when all is well; otherwise what is wrong with sample `table.state[SAMPLE]`, at `Place.ERROR_AT` from its beginning. Rows
-        and ends of the samples before it are there.
+        `Outcome.MORE` when all is well; otherwise what is wrong with sample `table.state[SAMPLE]`, at `Place.ERROR_AT` from its beginning.
+        Rows and ends of the samples before it are there.
 
     Raises:
         SpecError: an array of another dtype, shape or layout.
@@ -170,10 +170,16 @@ def _most(num_bytes: int, lengths: NDArray[np.int64]) -> tuple[int, int]:
 
 def _check(table: Table, function: str) -> None:
     """Refuse arrays that somebody else put into the table."""
-    for argument, array, dtype, num_dims in (("rows", table.rows, _INT64, 2), ("names", table.names, _UINT8, 1), ("state", table.state, _INT64, 1)):
+    for argument, array, dtype, num_dims in (
+        ("rows", table.rows, _INT64, 2),
+        ("names", table.names, _UINT8, 1),
+        ("state", table.state, _INT64, 1),
+    ):
         require(function, argument, array, dtype, num_dims)
         if not array.flags.carray:
-            raise SpecError(f"{argument} is no block of memory", where=place(function, argument), fix="leave the arrays of a Table as they are")
+            raise SpecError(
+                f"{argument} is no block of memory", where=place(function, argument), fix="leave the arrays of a Table as they are"
+            )
     require_shape(function, "state", table.state, (NUM_STATES,))
     require_shape(function, "rows", table.rows, (len(table.rows), NUM_COLUMNS))
     state: list[Any] = table.state.tolist()

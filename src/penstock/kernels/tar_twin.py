@@ -19,7 +19,7 @@ _MASK64 = (1 << 64) - 1
 _WRAP = 1 << 63
 
 
-class _Stop(Exception):  # noqa: N818 - it ends a scan, which is no error here
+class _Stop(Exception):
     """Ends a scan with an outcome."""
 
     def __init__(self, outcome: Outcome) -> None:
@@ -291,7 +291,7 @@ def _extend(kind: bytes, body: bytes, ext: _Extended) -> None:
 
 
 def _pax_record(body: bytes, at: int, is_global: bool, ext: _Extended) -> int:
-    """Take in one "LENGTH key=value\\n"; return where the next one begins."""
+    """Take in one "LENGTH key=value" and a line feed; return where the next one begins."""
     place, length = at, 0
     while place < len(body) and body[place] in _DIGITS:
         length = length * 10 + body[place] - ord("0")
