@@ -127,7 +127,7 @@ def read_tar(
     """Read tar files in WebDataset's convention, any sample at any time: {"__key__": str, extension: bytes, ...}.
 
     Members side by side with one name up to its first dot are a sample; what is behind the dot names the field. The first call reads each
-    file once and writes an index beside it (or into the user's cache folder); it blocks for that. Nothing is extracted: names are only data.
+    file once and writes an index beside it (or into the user's cache folder); it blocks for that. Nothing is extracted.
 
     Args:
         pattern: a path, a glob pattern (`**` for any depth), or a list of them; files in the order of the bytes of their paths.

@@ -32,7 +32,7 @@ class TarWriter:
 
     Headers have no time, no owner and mode 0444, and are plain ustar; a PAX header stands before a member only where its name asks for one.
     `webdataset`, Python's tarfile and tar programs read it. Each member is a few `write` calls; give a buffered file.
-    `close` writes the end of the archive and leaves the file open. A `with` block that ends with an error leaves the archive without its end.
+    `close` writes the end of the archive and leaves the file open. A `with` block that ends with an error does not write the end.
 
     Args:
         file: an object with `write(bytes)`.
