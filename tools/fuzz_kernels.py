@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import fuzz_framing
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted(map(str, (ROOT / "src" / "penstock" / "kernels").glob("*.c")))
 FLAGS = [
@@ -259,6 +261,7 @@ CASES: list[Callable[[Any, np.random.Generator], None]] = [
     crop_images,
     gather_windows,
     deal,
+    *fuzz_framing.CASES,
 ]
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from penstock.dataset import (
     read_list,
     read_quarantine,
     read_tar,
+    read_tfrecord,
 )
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ __all__ = [
     "read_list",
     "read_quarantine",
     "read_tar",
+    "read_tfrecord",
 ]
 
 

@@ -10,7 +10,17 @@ from penstock._contracts.source import IndexedSource, StreamSource
 from penstock._plan import node as plan
 from penstock.dataset.builder import Dataset
 
-__all__ = ["from_arrays", "from_generator", "from_source", "from_stream", "read_files", "read_images", "read_list", "read_tar"]
+__all__ = [
+    "from_arrays",
+    "from_generator",
+    "from_source",
+    "from_stream",
+    "read_files",
+    "read_images",
+    "read_list",
+    "read_tar",
+    "read_tfrecord",
+]
 
 
 def _read(source: IndexedSource) -> Dataset:
@@ -149,3 +159,42 @@ def read_tar(
 
     storage = open_storage(pattern, "read_tar")
     return _read(TarSource(storage, fields=fields, decode=decode, verify=verify, missing_end=missing_end, links=links))
+
+
+def read_tfrecord(
+    pattern: Any,
+    *,
+    compression: str | None = None,
+    check_crc: bool = True,
+    max_record_bytes: int = 1 << 30,
+    allow_empty: bool = False,
+    index: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+) -> Dataset:
+    """Read the records of TFRecord files: {"record": bytes}, files in the order of the bytes of their paths.
+
+    Uncompressed files are read by an index, which is kept beside them as `NAME.psidx` (or in the user's cache folder) and built when it is
+    missing or stale: any record at any time, `len`, `shuffle` without a buffer. Both check sums of a record are checked at every read.
+    Compressed files are a stream that one thread reads; a resume decompresses at most one file again, and an error in one ends the reading.
+
+    Args:
+        pattern: a path, a glob such as "data/train.tfrecord-*", or a list of them; URLs where an object store holds the files.
+        compression: None, "GZIP", "ZLIB", or "auto": what the first bytes of the files look like, the same for all.
+        check_crc: False leaves out the check sum of the data, not that of the length.
+        max_record_bytes: a longer record is an error, before memory is taken for it.
+        allow_empty: take files without records for empty shards; otherwise they are an error.
+        index: a text index ("offset size" lines, from tfrecord2idx) instead of Penstock's own: "idx" for `NAME.idx` beside each file, or
+            paths, one for each file in sorted order.
+
+    Raises:
+        PlanError: another compression, or an index that does not go with the files.
+        RecordError: a file is no TFRecord file, is cut or is empty; with file, record number and offset. That a file was cut between two
+            records shows only in a count from elsewhere: `penstock inspect --verify`.
+        IndexStale: a text index does not fit its file.
+        SourceError, OSError: no file matches, or one cannot be read.
+    """
+    from penstock.sources.tfrecord_opening import open_tfrecord
+
+    source = open_tfrecord(
+        pattern, compression=compression, check_crc=check_crc, max_record_bytes=max_record_bytes, allow_empty=allow_empty, index=index
+    )
+    return _read(source) if isinstance(source, IndexedSource) else Dataset(plan.ReadStream(source=source))

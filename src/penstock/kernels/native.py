@@ -60,6 +60,7 @@ class Native:
     name = "c"
 
     def __init__(self, library: ctypes.CDLL) -> None:
+        self.library = library
         for function_name, (result, arguments) in _SIGNATURES.items():
             function = getattr(library, function_name)
             function.restype = result

@@ -1,0 +1,188 @@
+"""TFRecord files: uncompressed ones by index, any record at any time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._contracts.storage import Storage
+from penstock.errors import PenstockError, PlanError, RecordError
+from penstock.formats.index import Index
+from penstock.formats.text_index import parse_text_index
+from penstock.formats.tfrecord import MAX_RECORD_BYTES
+from penstock.formats.tfrecord_errors import frame_error
+from penstock.formats.tfrecord_scan import scan_headers
+from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, FrameStatus, check_frames
+from penstock.sources.reading import read_file
+from penstock.sources.records import RecordSource, RecordTable
+
+__all__ = ["TFRecordFormat", "TFRecordSource", "text_indices"]
+
+_CALLER = "read_tfrecord"
+
+
+@dataclass(frozen=True, slots=True)
+class TFRecordFormat:
+    """See `RecordFormat`. A record's span is its whole frame, so that it can be checked whenever it is read."""
+
+    check_crc: bool = True
+
+    @property
+    def kind(self) -> str:
+        """Return "tfrecord"."""
+        return "tfrecord"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return nothing: the file alone decides where its records are."""
+        return {}
+
+    def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
+        """Find the frames by their headers, whose check sums are checked.
+
+        Raises:
+            RecordError: naming file, record number and offset.
+        """
+        spans = scan_headers(pieces, size, name)
+        return {"offsets": spans.offsets, "lengths": spans.lengths}
+
+    def decode(self, data: memoryview, table: RecordTable, index: int) -> dict[str, bytes]:
+        """Return {"record": bytes} of a frame, checked.
+
+        Raises:
+            RecordError: a check sum is wrong, or the frame has another length than the index says.
+        """
+        statuses = check_frames(data, np.zeros(1, np.int64), np.array([len(data)]), check_data=self.check_crc)
+        if statuses is not None:
+            raise bad_record(table, index, FrameStatus(int(statuses[0])), data)
+        return {"record": bytes(data[HEADER_BYTES : len(data) - FOOTER_BYTES])}
+
+
+def bad_record(table: RecordTable, index: int, status: FrameStatus, data: bytes | memoryview) -> RecordError:
+    """Return the error for a record whose frame is bad; `data` are the bytes of its span."""
+    file, number = table.place(index)
+    offset = int(table.columns["offsets"][index])
+    return frame_error(status, data, name=table.names[file], record=number, offset=offset, left=len(data))
+
+
+class TFRecordSource(RecordSource):
+    """Serve {"record": bytes} of uncompressed TFRecord files. Every read checks what it reads, a block with one call.
+
+    Args:
+        storage: the files.
+        check_crc: False: only the check sums of the lengths.
+        max_record_bytes: a longer record is an error now.
+        allow_empty: take a file of 0 bytes for one without records.
+        indices: of the files; None: Penstock's own, found or built now.
+
+    Raises:
+        RecordError: a file that is no TFRecord file, is cut, is empty or has too long a record.
+        SourceError, OSError: a file that cannot be read.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        check_crc: bool = True,
+        max_record_bytes: int = MAX_RECORD_BYTES,
+        allow_empty: bool = False,
+        indices: Sequence[Index] | None = None,
+    ) -> None:
+        self.check_crc = check_crc
+        refuse_empty(storage, allow_empty)
+        super().__init__(storage, TFRecordFormat(check_crc), _CALLER, indices=indices)
+        self._refuse_long(max_record_bytes)
+
+    def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
+        """Append {"record": bytes} per index; where one is bad, those before it are appended.
+
+        Raises:
+            RecordError: a check sum is wrong: with file, record number, offset and both sums.
+            OSError, SourceError: a file cannot be read, with a note that names the record.
+        """
+        places = np.asarray(indices, np.int64)
+        try:
+            data, begins, ends = self.read(places, self._scratch())
+        except (OSError, PenstockError):
+            super().gather(indices, rows)  # one by one, for it is not known which one it was
+            return
+        statuses = check_frames(data, begins, ends - begins, check_data=self.check_crc)
+        num_good = len(places) if statuses is None else int(np.flatnonzero(statuses)[0])
+        view = data.data
+        spans = zip((begins[:num_good] + HEADER_BYTES).tolist(), (ends[:num_good] - FOOTER_BYTES).tolist(), strict=True)
+        rows.extend([{"record": bytes(view[begin:end])} for begin, end in spans])
+        if statuses is not None:
+            frame = view[int(begins[num_good]) : int(ends[num_good])]
+            raise bad_record(self.table, int(places[num_good]), FrameStatus(int(statuses[num_good])), frame)
+
+    def _refuse_long(self, limit: int) -> None:
+        longest = int(np.argmax(self._lengths)) if len(self) else 0
+        length = int(self._lengths[longest]) - FRAME_BYTES if len(self) else 0
+        if length > limit:
+            raise RecordError(
+                f"{self.describe(longest)} has {length} bytes, over max_record_bytes={limit}",
+                where=f"{_CALLER}, {self.describe(longest)}",
+                fix="give a larger max_record_bytes if such records are meant",
+            )
+
+
+def refuse_empty(storage: Storage, allow_empty: bool) -> None:
+    """Refuse files of 0 bytes, unless they are to count as shards without records.
+
+    Raises:
+        RecordError: there is one.
+    """
+    for file in range(len(storage)):
+        if storage.size(file) == 0 and not allow_empty:
+            raise RecordError(
+                f"{storage.name(file)!r} has 0 bytes",
+                where=f"{_CALLER}, {storage.name(file)!r}",
+                fix="write it again, or give allow_empty=True if shards without records are meant",
+            )
+
+
+def text_indices(storage: Storage, index: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Index]:
+    """Read the text indices of files: "offset size" lines, as tfrecord2idx writes them.
+
+    Args:
+        storage: the files.
+        index: "idx" for `NAME.idx` beside each file, else paths, one for each file in the order of the storage.
+
+    Raises:
+        PlanError: another number of indices than files.
+        RecordError, IndexStale: an index that is none, or does not fit its file.
+        OSError: an index that cannot be read.
+    """
+    names = [storage.name(file) for file in range(len(storage))]
+    if isinstance(index, str) and index == "idx":
+        paths = [f"{name}.idx" for name in names]
+    else:
+        paths = [os.fspath(index)] if isinstance(index, (str, os.PathLike)) else [os.fspath(path) for path in index]
+    if len(paths) != len(names):
+        raise PlanError(
+            f"index names {len(paths)} files for {len(names)} data files",
+            where=f"{_CALLER}, argument 'index'",
+            fix='give one for each data file, in the sorted order of their paths; or "idx" for NAME.idx beside each',
+        )
+    indices = []
+    for file, (path, name) in enumerate(zip(paths, names, strict=True)):
+        spans = parse_text_index(read_file(path), name=path, file_name=name, file_size=storage.size(file))
+        columns = {"offsets": spans.offsets, "lengths": spans.lengths}
+        indices.append(
+            Index(
+                kind="tfrecord",
+                options={},
+                size=storage.size(file),
+                crc32c=0,
+                identity=storage.identity(file),
+                meta={"from": "text index"},
+                columns=columns,
+            )
+        )
+    return indices
