@@ -33,6 +33,7 @@ PUBLIC = {
     "read_images",
     "read_list",
     "read_quarantine",
+    "read_tar",
 }
 
 

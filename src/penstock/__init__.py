@@ -27,6 +27,7 @@ from penstock.dataset import (
     read_images,
     read_list,
     read_quarantine,
+    read_tar,
     read_tfrecord,
 )
 
@@ -74,6 +75,7 @@ __all__ = [
     "read_images",
     "read_list",
     "read_quarantine",
+    "read_tar",
     "read_tfrecord",
 ]
 

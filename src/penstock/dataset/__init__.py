@@ -9,6 +9,7 @@ from penstock.dataset.opening import (
     read_files,
     read_images,
     read_list,
+    read_tar,
     read_tfrecord,
 )
 from penstock.dataset.quarantine import read_quarantine
@@ -23,5 +24,6 @@ __all__ = [
     "read_images",
     "read_list",
     "read_quarantine",
+    "read_tar",
     "read_tfrecord",
 ]

@@ -13,7 +13,17 @@ from penstock.dataset.builder import Dataset
 if TYPE_CHECKING:
     from penstock.formats.features import Feature
 
-__all__ = ["from_arrays", "from_generator", "from_source", "from_stream", "read_files", "read_images", "read_list", "read_tfrecord"]
+__all__ = [
+    "from_arrays",
+    "from_generator",
+    "from_source",
+    "from_stream",
+    "read_files",
+    "read_images",
+    "read_list",
+    "read_tar",
+    "read_tfrecord",
+]
 
 
 def _read(source: IndexedSource) -> Dataset:
@@ -116,6 +126,42 @@ def read_files(pattern: Any) -> Dataset:
     from penstock.sources import FilesSource
 
     return _read(FilesSource(pattern))
+
+
+def read_tar(
+    pattern: Any,
+    *,
+    fields: Sequence[str] | None = None,
+    decode: str | None = None,
+    verify: bool = True,
+    missing_end: str = "warn",
+    links: str = "error",
+) -> Dataset:
+    """Read tar files in WebDataset's convention, any sample at any time: {"__key__": str, extension: bytes, ...}.
+
+    Members side by side with one name up to its first dot are a sample; what is behind the dot names the field. The first call reads each
+    file once and writes an index beside it (or into the user's cache folder); it blocks for that. Nothing is extracted.
+
+    Args:
+        pattern: a path, a glob pattern (`**` for any depth), or a list of them; files in the order of the bytes of their paths.
+        fields: the extensions wanted, in lower case; the first of alternatives such as "jpg;jpeg;png" names the field. None: all that are
+            there, which may differ from sample to sample.
+        decode: "basic": .cls .id .index (and others, see docs/formats/tar.md) as int, .txt as str, .json, and .npy as an array; images stay
+            bytes, and pickles are refused. None: bytes.
+        verify: compare each sample with its check sum in the index, about 5 us for 100 kB: the format has none for data.
+        missing_end: of files that lack the blocks of zeros at their end: "warn", "error" or "accept".
+        links: of links and special files, whose data are not in the archive: "error", or "skip", which counts them in `print(ds)`.
+
+    Raises:
+        PlanError: an argument that is not known.
+        RecordError: a file that is cut, damaged, compressed as a whole, or holds what is not read; with file and offset.
+        SourceError, OSError: no file, or one that cannot be read.
+    """
+    from penstock._storage import open_storage
+    from penstock.sources import TarSource
+
+    storage = open_storage(pattern, "read_tar")
+    return _read(TarSource(storage, fields=fields, decode=decode, verify=verify, missing_end=missing_end, links=links))
 
 
 def read_tfrecord(

@@ -9,6 +9,7 @@ from penstock.sources.generator import GeneratorSource
 from penstock.sources.indexed import IndexableSource
 from penstock.sources.listfile import ListSource
 from penstock.sources.stream import IterableSource, StatefulSource, stream_source
+from penstock.sources.tar import TarSource
 
 __all__ = [
     "ArraySource",
@@ -19,5 +20,6 @@ __all__ = [
     "IterableSource",
     "ListSource",
     "StatefulSource",
+    "TarSource",
     "stream_source",
 ]
