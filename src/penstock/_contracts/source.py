@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 
 from penstock._contracts.transform import Scratch
 
-__all__ = ["ColumnSource", "IndexedSource", "StatefulStream", "StreamSource", "SubscriptedSource", "TransientSource"]
+__all__ = [
+    "ChunkedSource",
+    "ColumnSource",
+    "GroupedSource",
+    "IndexedSource",
+    "StatefulStream",
+    "StreamSource",
+    "SubscriptedSource",
+    "TransientSource",
+]
 
 
 @runtime_checkable
@@ -62,6 +71,22 @@ class ColumnSource(IndexedSource, Protocol):
 
     def gather_columns(self, indices: NDArray[np.int64], out: list[NDArray[Any]] | None) -> list[NDArray[Any]]:
         """Gather rows `indices` of every leaf: into `out` (arrays of shape (n, *leaf shape)) or into new arrays."""
+
+
+@runtime_checkable
+class GroupedSource(IndexedSource, Protocol):
+    """An indexed source whose elements lie in groups: row groups, or the files of a dataset in shards."""
+
+    def group_starts(self) -> NDArray[np.int64]:
+        """Return int64 [groups + 1]: the index of the first element of each group, then the length. The fingerprint changes with it."""
+
+
+@runtime_checkable
+class ChunkedSource(GroupedSource, Protocol):
+    """A grouped source that decodes whole groups: one element of a group costs as much as all of it."""
+
+    def groups_kept(self) -> int:
+        """Return about how many decoded groups it keeps in memory."""
 
 
 @runtime_checkable
