@@ -26,6 +26,7 @@ from penstock.dataset import (
     read_files,
     read_images,
     read_list,
+    read_parquet,
     read_quarantine,
 )
 
@@ -60,6 +61,7 @@ __all__ = [
     "read_files",
     "read_images",
     "read_list",
+    "read_parquet",
     "read_quarantine",
 ]
 

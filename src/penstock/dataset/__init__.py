@@ -1,7 +1,7 @@
 """The builder: sources, and what to do with their elements."""
 
 from penstock.dataset.builder import Dataset
-from penstock.dataset.opening import from_arrays, from_generator, from_source, from_stream, read_files, read_images, read_list
+from penstock.dataset.opening import from_arrays, from_generator, from_source, from_stream, read_files, read_images, read_list, read_parquet
 from penstock.dataset.quarantine import read_quarantine
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "read_files",
     "read_images",
     "read_list",
+    "read_parquet",
     "read_quarantine",
 ]
