@@ -32,6 +32,7 @@ PUBLIC = {
     "read_files",
     "read_images",
     "read_list",
+    "read_parquet",
     "read_quarantine",
     "read_tar",
 }

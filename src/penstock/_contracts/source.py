@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from penstock._contracts.transform import Scratch
 
 __all__ = [
+    "ChunkedSource",
     "ColumnSource",
     "FileSource",
+    "GroupedSource",
     "IndexedSource",
     "RowFailed",
     "StatefulStream",
@@ -85,6 +87,22 @@ class ColumnSource(IndexedSource, Protocol):
 
         When an element cannot be read, raise `RowFailed`, or any exception when it is not known which one it was.
         """
+
+
+@runtime_checkable
+class GroupedSource(IndexedSource, Protocol):
+    """An indexed source whose elements lie in groups: row groups, or the files of a dataset in shards."""
+
+    def group_starts(self) -> NDArray[np.int64]:
+        """Return int64 [groups + 1]: the index of the first element of each group, then the length. The fingerprint changes with it."""
+
+
+@runtime_checkable
+class ChunkedSource(GroupedSource, Protocol):
+    """A grouped source that decodes whole groups: one element of a group costs as much as all of it."""
+
+    def groups_kept(self) -> int:
+        """Return about how many decoded groups it keeps in memory."""
 
 
 @runtime_checkable

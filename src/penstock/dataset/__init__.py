@@ -9,6 +9,7 @@ from penstock.dataset.opening import (
     read_files,
     read_images,
     read_list,
+    read_parquet,
     read_tar,
     read_tfrecord,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "read_files",
     "read_images",
     "read_list",
+    "read_parquet",
     "read_quarantine",
     "read_tar",
     "read_tfrecord",

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock._contracts.source import IndexedSource, StreamSource
+from penstock._plan import check
 from penstock._plan import node as plan
 from penstock.dataset.builder import Dataset
+from penstock.errors import PlanError
 
 if TYPE_CHECKING:
     from penstock.formats.features import Feature
@@ -21,6 +23,7 @@ __all__ = [
     "read_files",
     "read_images",
     "read_list",
+    "read_parquet",
     "read_tar",
     "read_tfrecord",
 ]
@@ -216,3 +219,41 @@ def read_tfrecord(
     if isinstance(source, IndexedSource):
         return _read(example_source(source, ExampleReader(check_features(features, "read_tfrecord"))))
     return Dataset(plan.ReadStream(source=source)).map(ParseExample(features))
+
+
+def read_parquet(
+    pattern: Any,
+    *,
+    columns: Sequence[str] | None = None,
+    null_values: Mapping[str, Any] | None = None,
+    cache_bytes: int = 512 << 20,
+    max_group_bytes: int = 4 << 30,
+) -> Dataset:
+    """Read the rows of Parquet files: {column: value}, files in the order of the bytes of their paths. Needs pyarrow (extra `parquet`).
+
+    Numbers and booleans are NumPy scalars; dates, timestamps (UTC where they have a zone) and durations datetime64 and timedelta64; strings
+    str; binary bytes; lists of one size arrays of that shape; lists of numbers one-dimensional arrays. Dictionary columns are what they
+    stand for. A row costs its whole row group, unless that is still at hand: shuffle with `shuffle(seed=..., window_groups=k)`, which decodes
+    each row group once per epoch if k of them fit `cache_bytes`; `shuffle(seed=...)` decodes them again and again unless all fit.
+
+    Args:
+        pattern: a path, a glob (`**` for any depth), or a list of them.
+        columns: those to read, in this order; None for all. Others are not read from disk.
+        null_values: what stands for null, by column of numbers or strings. Without it an element with a null is an error of that element.
+        cache_bytes: bound on decoded row groups in memory; one more may be there for each worker.
+        max_group_bytes: bound on one row group decoded: a larger one is an error before anything is allocated for it.
+
+    Raises:
+        MissingExtra: pyarrow is not installed.
+        PlanError: a column that is not there, that has no conversion (structs, lists of lists, decimals, times of day), or a wrong argument.
+        RecordError: a file is no Parquet file, or has another schema than the first; the first difference is named.
+        SourceError, OSError: no file, or one that cannot be read.
+    """
+    from penstock._storage import open_storage
+    from penstock.sources.parquet import parquet_source
+
+    if isinstance(columns, str):
+        raise PlanError(f"columns={columns!r} is a str", where="read_parquet()", fix=f"give a list: columns=[{columns!r}]")
+    kept = check.count_argument(cache_bytes, "cache_bytes", "read_parquet")
+    most = check.count_argument(max_group_bytes, "max_group_bytes", "read_parquet", least=1)
+    return _read(parquet_source(open_storage(pattern, "read_parquet"), columns, null_values or {}, kept, most))
