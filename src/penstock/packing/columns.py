@@ -94,7 +94,7 @@ def _in_parquet(field: Field, _: Any) -> Column:
 
 
 def _in_tar(field: Field, value: Any) -> Column:
-    name = field.name.replace("/", ".")
+    name = field.name.replace("/", ".").lower()
     if field.kind == "str":
         return Column(field=field, name=f"{name}.txt", stored="str")
     if field.kind == "bytes":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import tarfile
 from collections.abc import Sequence
 from functools import cache
 from types import ModuleType
@@ -13,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from penstock.errors import MissingExtra
+from penstock.formats.tar_writer import TarWriter
 from penstock.formats.tfrecord import RecordWriter
 from penstock.packing.columns import Column, npy, raw
 from penstock.packing.disk import OutFile
@@ -95,23 +95,19 @@ class _Tar:
     """A group of members `KEY.NAME.EXTENSION` for each element; the key is made of the shard's number and the element's place in it."""
 
     def __init__(self, columns: Sequence[Column], out: OutFile, shard: int) -> None:
-        self._columns, self._out, self._shard = columns, out, shard
+        self._columns, self._shard = columns, shard
+        self._writer = TarWriter(out)
         self._count = 0
 
     def add(self, values: Sequence[Any]) -> None:
         key = f"{self._shard:05d}-{self._count:07d}"
-        for column, value in zip(self._columns, values, strict=True):
-            data = _in_tar(column, value)
-            info = tarfile.TarInfo(f"{key}.{column.name}")
-            info.size = len(data)
-            self._out.write(info.tobuf(tarfile.PAX_FORMAT))
-            self._out.write(data)
-            self._out.write(bytes(-len(data) % tarfile.BLOCKSIZE))
+        self._writer.write_sample(
+            key, {column.name: _in_tar(column, value) for column, value in zip(self._columns, values, strict=True)}
+        )
         self._count += 1
 
     def finish(self) -> None:
-        self._out.write(bytes(2 * tarfile.BLOCKSIZE))
-        self._out.write(bytes(-self._out.size % tarfile.RECORDSIZE))
+        self._writer.close()
 
 
 def _in_tar(column: Column, value: Any) -> bytes:
@@ -135,7 +131,7 @@ class _Parquet:
         self._rows: list[list[Any]] = [[] for _ in self._schema]
         self._held = 0
         self._writer = self._pyarrow.parquet.ParquetWriter(
-            self._pyarrow.PythonFile(_Unclosed(out), mode="w"), self._schema, compression=compression or "none", use_dictionary=False
+            self._pyarrow.PythonFile(_Unclosed(out), mode="w"), self._schema, compression=compression or "none", use_dictionary=False, write_page_checksum=True
         )
 
     def add(self, values: Sequence[Any]) -> None:

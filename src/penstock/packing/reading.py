@@ -11,8 +11,9 @@ import numpy as np
 
 from penstock import dataset as reading
 from penstock.dataset import Dataset
-from penstock.errors import SpecError
+from penstock.errors import RecordError, SpecError
 from penstock.formats.features import Feature, FixedLenFeature, VarLenFeature
+from penstock.formats.tar_fields import decode_field
 from penstock.packing.columns import Column, from_raw
 from penstock.packing.manifest import Manifest, read_manifest
 from penstock.packing.schema import SINGLE
@@ -39,7 +40,7 @@ def read_packed(path: str | os.PathLike[str]) -> Dataset:
     read = {"tfrecord": _records, "tar": _tar, "parquet": _parquet}[manifest.format]
     opened = read(manifest)
     if manifest.compression != "GZIP" and len(opened) != len(manifest):
-        raise SpecError(
+        raise RecordError(
             f"the files hold {len(opened)} elements, and {len(manifest)} were packed",
             where=f"manifest {manifest.path!r}",
             fix="see which with `penstock inspect --verify`, and pack it again",
@@ -104,6 +105,8 @@ def _restored(column: Column, found: Mapping[str, Any]) -> Any:
     if field.kind == "str":
         return value if isinstance(value, str) else bytes(value).decode()
     shape = found[column.shapes] if column.shapes else None
+    if column.stored in ("npy", "text"):
+        value = decode_field(column.name, memoryview(value))
     if column.stored == "raw":
         array = from_raw(column, bytes(value), shape)
     else:
