@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from penstock.formats.features import FixedLenFeature, FixedLenSequenceFeature, VarLenFeature
     from penstock.formats.sequence_example import decode_sequence_example, encode_sequence_example
     from penstock.jobs import parallel_jobs
+    from penstock.packing import pack, read_packed
 
 __version__ = VERSION
 
@@ -69,12 +70,14 @@ __all__ = [
     "from_source",
     "from_stream",
     "image",
+    "pack",
     "parallel_jobs",
     "parse_example",
     "queues",
     "read_files",
     "read_images",
     "read_list",
+    "read_packed",
     "read_parquet",
     "read_quarantine",
     "read_tar",
@@ -90,6 +93,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"penstock.{name}")
     if name == "Feed":
         return importlib.import_module("penstock.feed").Feed
+    if name in ("pack", "read_packed"):
+        return getattr(importlib.import_module("penstock.packing"), name)
     if name == "parallel_jobs":
         return importlib.import_module("penstock.jobs").parallel_jobs
     if name in ("GeneratorEnqueuer", "SampleBatches"):

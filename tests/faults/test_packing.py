@@ -81,7 +81,7 @@ def test_any_error_at_every_step_is_an_error_and_a_rerun_gives_the_same_files(
 def test_a_full_disk_says_how_much_is_needed(tmp_path: Path) -> None:
     with pytest.raises(OSError) as caught:
         small.packed_with(small.FailingDisk(9), tmp_path / "dest")
-    assert any("MB in all" in note for note in caught.value.__notes__)
+    assert any("packing needs about" in note for note in caught.value.__notes__)
 
 
 def test_an_error_that_only_close_tells_is_an_error(tmp_path: Path, reference: dict[str, str]) -> None:
@@ -102,7 +102,8 @@ def test_a_disk_without_room_is_an_error_before_anything_is_written(tmp_path: Pa
     monkeypatch.setattr(os, "statvfs", lambda path: tiny)  # a disk that is nearly full cannot be had without root
     with pytest.raises(PackError) as caught:
         small.packed_with(Disk(), tmp_path / "dest", count=5000)
-    assert "MB are needed and 0.0 MB are free" in str(caught.value)
+    assert "are needed and" in str(caught.value)
+    assert "are free" in str(caught.value)
     assert small.shards(tmp_path / "dest") == {}
 
 
@@ -160,6 +161,7 @@ def test_a_system_call_that_fails_is_an_error(tmp_path: Path, reference: dict[st
             env={**os.environ, "PYTHONPATH": f"{SOURCE}:{TESTS}", "PYTHONDONTWRITEBYTECODE": "1"},
             capture_output=True,
             text=True,
+            check=False,
         )
         assert ended.returncode == 1, ended.stderr
         assert os.strerror(getattr(errno, error)) in ended.stderr
@@ -354,7 +356,8 @@ def test_a_bad_element_is_an_error_that_names_it(tmp_path: Path) -> None:
 def test_a_bad_element_is_left_out_and_listed_in_the_manifest_and_counts_add_up(tmp_path: Path) -> None:
     bad = small.dataset(100).map(small.bad_at_7)
     manifest = pack(bad, tmp_path / "dest", num_shards=4, executor="threads", on_error=ps.Skip())
-    assert len(manifest) == 99 and len(manifest.skipped) == manifest.record["num_skipped"] == 1
+    assert len(manifest) == 99
+    assert len(manifest.skipped) == manifest.record["num_skipped"] == 1
     assert len(manifest) + len(manifest.skipped) == manifest.record["num_positions"]
     (lost,) = manifest.skipped
     assert (lost["shard"], lost["key"], lost["error"], lost["text"]) == (0, [[0, 7, 0]], "ValueError", "number 7 is bad")

@@ -90,7 +90,9 @@ def open_plain(source: str, root: str | None, command: str) -> tuple[Any, str]:
     path = Path(source)
     is_list = path.is_file() and path.suffix.lower() not in (".npy", ".npz")
     if root is not None and not is_list:
-        raise PlanError(f"--root={root!r} is for list files, {source!r} is none", where=f"penstock {command} --root", fix="leave --root out")
+        raise PlanError(
+            f"--root={root!r} is for list files, {source!r} is none", where=f"penstock {command} --root", fix="leave --root out"
+        )
     if is_list:
         return ps.read_list(source, root=root), "a list of images"
     if path.is_file():

@@ -19,11 +19,10 @@ from penstock.observe.stats import available_cpus
 from penstock.packing import Manifest, estimate, pack
 from penstock.packing.reencode import reencoded
 
-__all__ = ["Settings", "add_arguments", "run", "settings_from"]
+__all__ = ["Settings", "run", "settings_from"]
 
 _COMMAND = "penstock pack"
 _MOST_SHOWN = 5
-_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,36 +40,6 @@ class Settings:
     options: dict[str, Any]
     dry_run: bool
     measure: bool
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command."""
-    parser.description = (
-        "Write a source, through your preprocessing, to files that need no more work: TFRecord, WebDataset tar or Parquet. The files are the "
-        "same for any number of workers; after a kill, the same command goes on."
-    )
-    parser.add_argument(
-        "source",
-        metavar="SOURCE",
-        help="a list file of `path label` lines, a folder of images, a quoted glob, .npy/.npz, or module:dataset",
-    )
-    parser.add_argument("dest", metavar="DEST", help="the folder to write to")
-    parser.add_argument("--root", metavar="DIR", help="the folder that the paths of a list file start from (default: the list's own)")
-    parser.add_argument("--map", metavar="MODULE:FUNCTION", help="your own function on each element")
-    parser.add_argument("--resize", type=int, metavar="N", help="decode images, resize the shorter side to N pixels, encode as JPEG")
-    parser.add_argument("--quality", type=int, metavar="Q", help="of these JPEGs, 1 to 100 (default: 90)")
-    parser.add_argument("--format", choices=("tfrecord", "tar", "parquet"), default="tfrecord", help="default: %(default)s")
-    parser.add_argument("--compression", metavar="NAME", help="GZIP for tfrecord, zstd for parquet (default: none)")
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--shards", type=int, metavar="N", help="number of files")
-    size.add_argument("--shard-bytes", type=_size, metavar="SIZE", help="size of a file to aim at, such as 256MB (default)")
-    parser.add_argument("--shuffle", type=int, metavar="SEED", help="write the elements in a random order")
-    parser.add_argument("--variants", type=int, default=1, metavar="K", help="write each element K times, with other random numbers")
-    parser.add_argument("--name", default="data", help="what the names of the files begin with (default: %(default)s)")
-    parser.add_argument("--num-workers", type=_workers, default="auto", metavar="N", help='processes, or "auto" (default): one per CPU')
-    parser.add_argument("--on-error", choices=("raise", "skip"), default="raise", help="what becomes of a bad element (default: %(default)s)")
-    parser.add_argument("--dry-run", action="store_true", help="predict size and time from a sample, write nothing")
-    parser.add_argument("--no-measure", action="store_true", help="do not measure, at the end, what packing bought")
 
 
 def settings_from(arguments: argparse.Namespace) -> Settings:
@@ -137,7 +106,9 @@ def opened(settings: Settings) -> tuple[Any, str]:
     images = settings.resize is not None or settings.quality is not None
     if settings.function is not None and images:
         raise PlanError(
-            "--map and --resize are two ways to make the elements", where=f"{_COMMAND} --map", fix="resize in your function, or leave it out"
+            "--map and --resize are two ways to make the elements",
+            where=f"{_COMMAND} --map",
+            fix="resize in your function, or leave it out",
         )
     if settings.function is not None:
         function = imported(settings.function, f"{_COMMAND} --map {settings.function}")
@@ -167,7 +138,9 @@ def _open(source: str, root: str | None) -> tuple[Any, str]:
         found = found()
     if not isinstance(found, Dataset):
         raise SourceError(
-            f"{source!r} is a {type(found).__name__}, not a dataset", where=f"{_COMMAND} SOURCE", fix="name a ps.Dataset, or a function that returns one"
+            f"{source!r} is a {type(found).__name__}, not a dataset",
+            where=f"{_COMMAND} SOURCE",
+            fix="name a ps.Dataset, or a function that returns one",
         )
     return found, "a dataset"
 
@@ -183,7 +156,9 @@ def _predict(settings: Settings, dataset: Any, kind: str, screen: Screen) -> Non
 
 def _report(settings: Settings, manifest: Manifest, kind: str, screen: Screen) -> None:
     screen.line(f"penstock pack {settings.source} ({kind})")
-    screen.fact("written", f"{len(manifest):,} elements, {size_words(manifest.num_bytes)} in {_files(len(manifest.shards))}, {manifest.format}")
+    screen.fact(
+        "written", f"{len(manifest):,} elements, {size_words(manifest.num_bytes)} in {_files(len(manifest.shards))}, {manifest.format}"
+    )
     screen.fact("manifest", manifest.path)
     for column in manifest.columns:
         screen.fact("field", column.words())
@@ -195,7 +170,9 @@ def _report(settings: Settings, manifest: Manifest, kind: str, screen: Screen) -
 
 def _bought(gain: Gain, screen: Screen) -> None:
     screen.heading("What this bought, measured on this machine")
-    screen.fact("raw source", f"{gain.raw_per_s:,.0f} samples/s, through the same operators, with {_workers_words(gain.num_workers, 'threads')}")
+    screen.fact(
+        "raw source", f"{gain.raw_per_s:,.0f} samples/s, through the same operators, with {_workers_words(gain.num_workers, 'threads')}"
+    )
     screen.fact("packed", f"{gain.packed_per_s:,.0f} samples/s: {gain.times:,.1f} times as many")
     if gain.pays_after_epochs is None:
         screen.point("Packing did not make this source faster to read here: its elements cost little to make.")
@@ -212,23 +189,3 @@ def _files(count: int) -> str:
 
 def _workers_words(count: int, noun: str = "workers") -> str:
     return f"1 {noun[:-1]}" if count == 1 else f"{count} {noun}"
-
-
-def _size(text: str) -> int:
-    number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
-    unit = text[len(number) :].strip().lower()
-    try:
-        size = int(float(number) * _UNITS[unit])
-    except (ValueError, KeyError, OverflowError):
-        size = 0
-    if size < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size, such as 256MB")
-    return size
-
-
-def _workers(text: str) -> int | str:
-    if text == "auto":
-        return text
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f'{text!r} is neither "auto" nor a whole number >= 1')
-    return int(text)

@@ -126,7 +126,9 @@ class OutFile:
             self._disk.close(descriptor)
 
 
-def publish(disk: Disk, path: str, folder: str, fill: Callable[[OutFile], None], before_name: Callable[[OutFile], None] | None = None) -> OutFile:
+def publish(
+    disk: Disk, path: str, folder: str, fill: Callable[[OutFile], object], before_name: Callable[[OutFile], None] | None = None
+) -> OutFile:
     """Write a file under another name in `folder`, and name it `path` when all of it is on the disk.
 
     Args:
@@ -161,10 +163,14 @@ def publish(disk: Disk, path: str, folder: str, fill: Callable[[OutFile], None],
 
 def _give_up(file: OutFile | None, part: str, error: BaseException) -> None:
     """Close and remove the unfinished file; what goes wrong with that is a note of the error that made it necessary."""
-    for step in (lambda: file and file.close(), lambda: os.unlink(part)):
+    if file is not None:
         try:
-            step()
-        except FileNotFoundError:  # it was not made, or it has its name already
-            pass
+            file.close()
         except OSError as other:
-            error.add_note(f"penstock: and then, cleaning up {part!r}: {other}")
+            error.add_note(f"penstock: and then, closing {part!r}: {other}")
+    try:
+        os.unlink(part)
+    except FileNotFoundError:  # it was not made, or it has its name already
+        pass
+    except OSError as other:
+        error.add_note(f"penstock: and then, removing {part!r}: {other}")

@@ -5,20 +5,18 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from functools import cache
-from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
 
-from penstock.errors import MissingExtra
+from penstock.formats.example import encode_example
+from penstock.formats.parquet import pyarrow
 from penstock.formats.tar_writer import TarWriter
 from penstock.formats.tfrecord import RecordWriter
 from penstock.packing.columns import Column, npy, raw
 from penstock.packing.disk import OutFile
-from penstock.formats.example import encode_example
 
-__all__ = ["COMPRESSIONS", "FORMATS", "SUFFIXES", "Encoder", "load_pyarrow", "open_encoder"]
+__all__ = ["COMPRESSIONS", "FORMATS", "SUFFIXES", "Encoder", "open_encoder"]
 
 FORMATS = ("tfrecord", "tar", "parquet")
 COMPRESSIONS: dict[str, tuple[str, ...]] = {"tfrecord": ("GZIP",), "tar": (), "parquet": ("zstd",)}
@@ -101,9 +99,7 @@ class _Tar:
 
     def add(self, values: Sequence[Any]) -> None:
         key = f"{self._shard:05d}-{self._count:07d}"
-        self._writer.write_sample(
-            key, {column.name: _in_tar(column, value) for column, value in zip(self._columns, values, strict=True)}
-        )
+        self._writer.write_sample(key, {column.name: _in_tar(column, value) for column, value in zip(self._columns, values, strict=True)})
         self._count += 1
 
     def finish(self) -> None:
@@ -125,13 +121,17 @@ class _Parquet:
     """Row groups of so many rows or bytes, whichever comes first."""
 
     def __init__(self, columns: Sequence[Column], compression: str | None, out: OutFile) -> None:
-        self._pyarrow = load_pyarrow()
+        self._pyarrow, parquet = pyarrow()
         self._columns = columns
         self._schema = self._pyarrow.schema([field for column in columns for field in self._fields(column)])
         self._rows: list[list[Any]] = [[] for _ in self._schema]
         self._held = 0
-        self._writer = self._pyarrow.parquet.ParquetWriter(
-            self._pyarrow.PythonFile(_Unclosed(out), mode="w"), self._schema, compression=compression or "none", use_dictionary=False, write_page_checksum=True
+        self._writer = parquet.ParquetWriter(
+            self._pyarrow.PythonFile(_Unclosed(out), mode="w"),
+            self._schema,
+            compression=compression or "none",
+            use_dictionary=False,
+            write_page_checksum=True,
         )
 
     def add(self, values: Sequence[Any]) -> None:
@@ -194,18 +194,3 @@ class _Unclosed(io.RawIOBase):
 
     def tell(self) -> int:
         return self._out.tell()
-
-
-@cache
-def load_pyarrow() -> ModuleType:
-    """Import pyarrow with its Parquet part.
-
-    Raises:
-        MissingExtra: it is not installed.
-    """
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtra(f"pyarrow cannot be imported: {error}", where="Parquet", fix="pip install 'penstock[parquet]'") from error
-    return pyarrow  # type: ignore[no-any-return]

@@ -83,11 +83,15 @@ class Folder:
     def _check_same(self, found: dict[str, Any], run: dict[str, Any]) -> None:
         for key, value in json.loads(json.dumps(run)).items():
             if key != "id" and found.get(key) != value:
-                words = "the input files have changed" if key == "inputs" else f"its {key} is another: {_short(found.get(key))}, now {_short(value)}"
+                words = (
+                    "the input files have changed"
+                    if key == "inputs"
+                    else f"its {key} is another: {_short(found.get(key))}, now {_short(value)}"
+                )
                 raise PackError(
                     f"the folder holds an unfinished packing of something else: {words}",
                     where=f"pack() to {self.path!r}",
-                    fix=f"pack the same with the same options to go on; or give another folder, or remove this one ({WORK!r} in it, and the shards)",
+                    fix=f"give what it was begun with, or another folder; or remove {WORK!r} and the shards in it",
                 )
 
     # -- shards -------------------------------------------------------------------------------------------------------------------

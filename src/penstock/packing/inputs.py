@@ -22,12 +22,12 @@ class Inputs(NamedTuple):
     """What the files of a dataset were like at one moment.
 
     Attributes:
-        count: how many there are.
+        num_files: how many there are.
         digest: of paths, sizes, inodes and modification times.
-        marks: uint64 [count], a hash of these for each file.
+        marks: uint64 [num_files], a hash of these for each file.
     """
 
-    count: int
+    num_files: int
     digest: str
     marks: NDArray[np.uint64]
 
@@ -43,7 +43,7 @@ def changed(root: Node, before: Inputs) -> SourceError | None:
     now = look(root)
     if now.digest == before.digest:
         return None
-    at = np.flatnonzero(now.marks != before.marks) if now.count == before.count else np.arange(1)
+    at = np.flatnonzero(now.marks != before.marks) if now.num_files == before.num_files else np.arange(1)
     path = next((path for number, path in enumerate(_files(root)) if number == at[0]), "")
     others = f" and {len(at) - 1} more files" if len(at) > 1 else ""
     return SourceError(

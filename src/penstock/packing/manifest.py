@@ -12,7 +12,7 @@ from typing import Any
 from penstock.errors import RecordError, SourceError
 from penstock.packing.columns import Column
 from penstock.packing.folder import sha256_of
-from penstock.packing.schema import Schema
+from penstock.packing.schema import NoSchema, Schema
 
 __all__ = ["FORM", "Manifest", "ShardEntry", "find_manifest", "read_manifest", "sealed"]
 
@@ -123,7 +123,9 @@ def find_manifest(path: str | os.PathLike[str]) -> str:
         raise SourceError(
             f"{text!r} holds {what}" + (": a packing that was not finished" if unfinished else ""),
             where="a packed dataset",
-            fix="run `penstock pack` again with the same options" if unfinished else "give the folder that `penstock pack` wrote, or the file of one manifest",
+            fix="run `penstock pack` again with the same options"
+            if unfinished
+            else "give the folder that `penstock pack` wrote, or the file of one manifest",
         )
     return os.path.join(text, found[0])
 
@@ -164,20 +166,20 @@ def _hash(record: dict[str, Any]) -> str:
 
 def _manifest(path: str, record: Any) -> Manifest:
     if record["sha256"] != _hash(record):
-        raise ValueError("its own SHA-256 is wrong: it was changed")
+        raise NoSchema("its own SHA-256 is wrong: it was changed")
     if record["penstock_pack"] != FORM:
-        raise ValueError(f"its form is {record['penstock_pack']!r}, and {FORM} is known")
+        raise NoSchema(f"its form is {record['penstock_pack']!r}, and {FORM} is known")
     shards = tuple(_shard(part) for part in record["shards"])
     if not shards or record["count"] != sum(shard.count for shard in shards) or record["size"] != sum(shard.size for shard in shards):
-        raise ValueError("the counts or sizes of the shards are not those of the whole")
+        raise NoSchema("the counts or sizes of the shards are not those of the whole")
     schema = Schema.from_json(record["fields"])
     columns = []
     for field, part in zip(schema.fields, record["fields"], strict=True):
         if part["stored"] not in _STORED:
-            raise ValueError(f"field {field.name!r} is stored as {part['stored']!r}")
+            raise NoSchema(f"field {field.name!r} is stored as {part['stored']!r}")
         columns.append(Column(field=field, name=str(part["column"]), stored=part["stored"], shapes=str(part.get("shapes", ""))))
     if record["format"] not in ("tfrecord", "tar", "parquet") or not isinstance(record["options"]["name"], str):
-        raise ValueError(f"format {record['format']!r}")
+        raise NoSchema(f"format {record['format']!r}")
     return Manifest(
         path=path,
         record=record,
@@ -192,7 +194,7 @@ def _manifest(path: str, record: Any) -> Manifest:
 def _shard(part: Any) -> ShardEntry:
     name, count, size, sha256 = part["name"], part["count"], part["size"], part["sha256"]
     if not isinstance(name, str) or not name or os.path.basename(name) != name or name in (".", ".."):
-        raise ValueError(f"{name!r} is no file name")
+        raise NoSchema(f"{name!r} is no file name")
     if type(count) is not int or type(size) is not int or count < 0 or size < 0 or not _SHA256.fullmatch(sha256):
-        raise ValueError(f"shard {name!r} has no count, size and SHA-256")
+        raise NoSchema(f"shard {name!r} has no count, size and SHA-256")
     return ShardEntry(name=name, count=count, size=size, sha256=sha256)

@@ -59,7 +59,9 @@ class PackOptions:
             check.seed_argument(self.shuffle, "pack")
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise PlanError(
-                f"name={self.name!r} cannot begin a file name", where="pack()", fix="give letters, digits, '_', '-' and '.', such as \"train\""
+                f"name={self.name!r} cannot begin a file name",
+                where="pack()",
+                fix="give letters, digits, '_', '-' and '.', such as \"train\"",
             )
 
     def count_of(self, estimated_bytes: float, num_positions: int) -> int:

@@ -14,6 +14,7 @@ from penstock._contracts.policy import Policy, Replace, Skip, checked_policy, fi
 from penstock._contracts.version import VERSION
 from penstock._plan.identity import identity
 from penstock.errors import PackError, PlanError, SourceError, TooManySkipped
+from penstock.formats.sizes import size_words
 from penstock.jobs import parallel_jobs
 from penstock.observe.progress import Progress
 from penstock.observe.stats import available_cpus
@@ -74,13 +75,14 @@ def pack(
     functions of the dataset stand at the top of a module, as for `ps.parallel_jobs`.
 
     Args:
-        dataset: has positions (no generator) and an end; filter, flat_map and unbatch may stand above, with maps. Elements are dicts, tuples
-            or single values of numbers, arrays, bytes and str, the same fields in each.
+        dataset: has positions (no generator) and an end; filter, flat_map and unbatch may stand above, with maps. Elements are dicts,
+            tuples or single values of numbers, arrays, bytes and str, the same fields in each.
         dest: a folder; it is made when it is not there.
         num_workers: how many at once; "auto" is one per available CPU. With fewer shards than workers, each has several threads.
         executor: "processes", or "threads": in this process, for functions that cannot be sent to others and for arrays in memory.
         on_error: what is done about an element that fails, or cannot be written: the dataset's own policy by default. `ps.Skip(...)` leaves
-            it out and notes it in the manifest. A count as limit is for all shards together, and each stops at it; a rate is judged at the end.
+            it out and notes it in the manifest. A count as limit is for all shards together, and each stops at it; a rate
+            is judged at the end.
         progress: True draws a bar on stderr if that is a terminal; "always" writes elsewhere too, a line every 10 s.
         **options: what is written, as in `penstock.packing.PackOptions`: format, compression, num_shards, shard_bytes, shuffle, variants,
             name.
@@ -170,7 +172,9 @@ class Packing:
             return done or read_manifest(folder.file(self.options.manifest_name()))
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                error.add_note(f"penstock: packing needs about {sample.total_bytes / 1e6:,.1f} MB in all, {_written(folder, names) / 1e6:,.1f} MB are there")
+                error.add_note(
+                    f"penstock: packing needs about {size_words(sample.total_bytes)}; {size_words(_written(folder, names))} are there"
+                )
             raise
         finally:
             os.close(lock)
@@ -191,7 +195,7 @@ class Packing:
 
     def _task(self, folder: Folder, sample: Sample, names: list[str], record: dict[str, Any], inputs: Inputs) -> Task:
         run_id = os.urandom(8).hex()
-        folder.prepare({**record, "inputs": {"count": inputs.count, "digest": inputs.digest}, "id": run_id}, names)
+        folder.prepare({**record, "inputs": {"count": inputs.num_files, "digest": inputs.digest}, "id": run_id}, names)
         return Task(
             split=self.split,
             borders=self.split.borders(len(names)),
@@ -223,7 +227,7 @@ class Packing:
         if most is not None and num_lost > most:
             first = next(lost for note in notes for lost in note["skipped"])
             raise TooManySkipped(
-                f"{num_lost} of {self.split.num_positions} elements failed, and {limit!r} may; the first: {first['error']}: {first['text']}",
+                f"{num_lost} of {self.split.num_positions} elements failed, limit {limit!r}; first: {first['error']}: {first['text']}",
                 where=f"{_WHERE}, {first['where']}",
                 fix="mend the input, or allow more: ps.Skip(limit)",
             )
@@ -326,9 +330,9 @@ def _versions(fmt: str) -> dict[str, str]:
 
     versions = {"penstock": VERSION, "numpy": np.__version__}
     if fmt == "parquet":
-        from penstock.packing.encoders import load_pyarrow
+        from penstock.formats.parquet import pyarrow
 
-        versions["pyarrow"] = load_pyarrow().__version__
+        versions["pyarrow"] = pyarrow()[0].__version__
     return versions
 
 

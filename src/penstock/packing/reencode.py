@@ -48,9 +48,7 @@ class EncodeJpeg:
                 where="encode_jpeg",
                 fix="decode the image before, with mode RGB",
             )
-        data = load_simplejpeg().encode_jpeg(
-            np.ascontiguousarray(pixels), quality=self.quality, colorspace="RGB", colorsubsampling="420"
-        )
+        data = load_simplejpeg().encode_jpeg(np.ascontiguousarray(pixels), quality=self.quality, colorspace="RGB", colorsubsampling="420")
         return {**element, self.field: data}
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock._contracts.policy import Policy
 from penstock.errors import PackError, SourceError
+from penstock.formats.sizes import size_words
 from penstock.packing.columns import Column, columns_of
 from penstock.packing.disk import Disk, OutFile
 from penstock.packing.encoders import open_encoder
@@ -59,7 +60,14 @@ def take_sample(split: Split, options: PackOptions, policy: Policy) -> Sample:
     if count == 0:
         raise SourceError("the dataset has no elements", where="pack()", fix="give one with at least one element")
     positions = sorted({number * (count - 1) // (_MOST - 1) for number in range(_MOST)} if count > _MOST else range(count))
-    options_of_feed = {"executor": "inline", "on_error": policy, "ordered": True, "quarantine": None, "record": None, "replay": None}
+    options_of_feed: dict[str, Any] = {
+        "executor": "inline",
+        "on_error": policy,
+        "ordered": True,
+        "quarantine": None,
+        "record": None,
+        "replay": None,
+    }
     with split.some(positions).feed(**options_of_feed) as feed:
         elements = list(islice(feed, 1))  # beside its own time, the first one takes that of imports and caches
         begun_s = time.perf_counter()
@@ -120,7 +128,7 @@ def check_room(folder: str, needed_bytes: int) -> None:
     wanted = int(needed_bytes * _SPARE)
     if wanted > free:
         raise PackError(
-            f"about {wanted / 1e6:,.1f} MB are needed and {free / 1e6:,.1f} MB are free",
+            f"about {size_words(wanted)} are needed and {size_words(free)} are free",
             where=f"pack() to {folder!r}",
             fix="make room, or pack less, smaller or compressed",
         )

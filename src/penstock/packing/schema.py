@@ -11,13 +11,17 @@ import numpy as np
 from penstock._contracts.element import spec_of
 from penstock.errors import SpecError
 
-__all__ = ["SINGLE", "Field", "Schema", "fields_of", "schema_of"]
+__all__ = ["SINGLE", "Field", "NoSchema", "Schema", "fields_of", "schema_of"]
 
 SINGLE = "value"
 """The name of the only field of an element that is no dict and no tuple."""
 
 _DTYPES = "biufc"
 _WHERE = "pack()"
+
+
+class NoSchema(ValueError):
+    """What was given describes no fields. Internal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,16 +74,16 @@ class Schema:
         """Read what `as_json` gave.
 
         Raises:
-            ValueError: it is something else; a TypeError or KeyError says the same.
+            NoSchema: it is something else; a TypeError, ValueError or KeyError says the same.
         """
         fields = []
         for part in record:
             shape = tuple(None if size is None else int(size) for size in part.get("shape", ()))
             kind, dtype = str(part["kind"]), str(part.get("dtype", ""))
             if kind not in ("bytes", "str", "array") or (kind == "array" and np.dtype(dtype).kind not in _DTYPES):
-                raise ValueError(f"kind {kind!r}, dtype {dtype!r}")
+                raise NoSchema(f"kind {kind!r}, dtype {dtype!r}")
             if any(size is not None and size < 0 for size in shape):
-                raise ValueError(f"shape {shape}")
+                raise NoSchema(f"shape {shape}")
             fields.append(Field(name=str(part["name"]), kind=kind, dtype=dtype, shape=shape))
         return cls(fields=tuple(fields))
 
@@ -134,14 +138,14 @@ def schema_of(elements: Iterable[Any]) -> Schema:
 
     Raises:
         SpecError: the elements differ in more than sizes, or a field cannot be written.
-        ValueError: there is no element. Internal.
+        NoSchema: there is no element.
     """
     found: dict[str, Field] | None = None
     for element in elements:
         now = {name: _field(name, value) for name, value in fields_of(element).items()}
         found = now if found is None else _joined(found, now)
     if found is None:
-        raise ValueError("no element")
+        raise NoSchema("no element")
     return Schema(fields=tuple(found.values()))
 
 
@@ -184,9 +188,7 @@ def _joined(one: dict[str, Field], other: dict[str, Field]) -> dict[str, Field]:
 def _checked(field: Field, value: Any) -> Any:
     now = _field(field.name, value)
     if field.kind == "array":
-        fits = len(now.shape) == len(field.shape) and all(
-            size in (None, new) for size, new in zip(field.shape, now.shape, strict=True)
-        )
+        fits = len(now.shape) == len(field.shape) and all(size in (None, new) for size, new in zip(field.shape, now.shape, strict=True))
         # A vector's length is told by its bytes: it may differ although it did not in the sample.
         fits = fits or len(now.shape) == len(field.shape) == 1
         if now.kind == "array" and now.dtype == field.dtype and fits:

@@ -86,7 +86,9 @@ class Task:
         except OSError as error:
             if isinstance(error, PenstockError):
                 raise
-            error.add_note(f"penstock: writing {self.folder.file(self.names[shard])!r}; the files that are there are complete, a rerun goes on")
+            error.add_note(
+                f"penstock: writing {self.folder.file(self.names[shard])!r}; the files that are there are complete, a rerun goes on"
+            )
             raise
         return note
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from penstock._contracts.options import Options
 from penstock._plan import node as plan
 from penstock._plan.length import INFINITE, is_indexable, length_of
-from penstock._contracts.options import Options
 from penstock.dataset import Dataset
 from penstock.errors import PlanError
 
@@ -51,7 +51,7 @@ class Split:
 
     def _with(self, root: plan.Node) -> plan.Node:
         for node in self.above:
-            root = replace(node, child=root)  # type: ignore[call-arg]
+            root = replace(node, child=root)  # type: ignore[arg-type]
         return root
 
 
@@ -89,7 +89,7 @@ def split(dataset: Any, *, variants: int, shuffle: int | None) -> Split:
     if variants > 1:
         whole = whole.repeat(variants)
     if shuffle is not None:
-        whole = whole.shuffle(shuffle)
+        whole = whole.shuffle(seed=shuffle)
     return Split(base=whole._root, above=tuple(above), options=dataset._options, num_positions=int(length) * variants)
 
 
