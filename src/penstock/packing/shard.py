@@ -111,6 +111,7 @@ class _Content:
         fixed = {"ordered": True, "quarantine": None, "record": None, "replay": None, "on_error": _unbounded(task.policy)}
         done = 0
         with part.feed(listeners=[self._listen], **options, **fixed) as feed:
+            feed.warns_when_empty = False
             for values in feed:
                 encoder.add(values)
                 self._count += 1
