@@ -11,7 +11,7 @@ from packing.small import dataset, odd, twice
 import penstock as ps
 from penstock.dataset import Dataset
 from penstock.errors import PlanError
-from penstock.packing.splitting import split
+from penstock.packing.splitting import for_part, split
 
 DATASETS = {
     "plain": dataset,
@@ -76,3 +76,10 @@ def test_what_cannot_be_cut_is_an_error_with_what_to_do(make: Any, words: str) -
     with pytest.raises(PlanError) as caught:
         split(make(), variants=1, shuffle=None)
     assert words in str(caught.value)
+
+
+def test_a_rate_of_skipped_elements_is_not_judged_in_a_part() -> None:
+    assert for_part(ps.Skip(0.1, errors=OSError)) == ps.Skip(None, errors=OSError)
+    assert for_part(ps.Retry(2, then=ps.Skip(0.1))) == ps.Retry(2, then=ps.Skip())
+    for policy in (ps.Skip(3), ps.Raise(), ps.Retry(2)):
+        assert for_part(policy) is policy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import zipfile
 from collections.abc import Callable
@@ -167,8 +168,9 @@ def imported(reference: str, where: str) -> Any:
             where=where,
             fix="write it as module:function, such as mycode.augment:train_transform",
         )
-    if "" not in sys.path:
-        sys.path.insert(0, "")
+    here = os.getcwd()  # not "", which worker processes would take for the folder that this one began in
+    if here not in sys.path:
+        sys.path.insert(0, here)
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:

@@ -17,7 +17,7 @@ from penstock.packing.disk import Disk, OutFile
 from penstock.packing.encoders import open_encoder
 from penstock.packing.options import PackOptions
 from penstock.packing.schema import Schema, schema_of
-from penstock.packing.splitting import Split
+from penstock.packing.splitting import Split, for_part
 
 __all__ = ["Sample", "check_room", "take_sample"]
 
@@ -62,7 +62,7 @@ def take_sample(split: Split, options: PackOptions, policy: Policy) -> Sample:
     positions = sorted({number * (count - 1) // (_MOST - 1) for number in range(_MOST)} if count > _MOST else range(count))
     options_of_feed: dict[str, Any] = {
         "executor": "inline",
-        "on_error": policy,
+        "on_error": for_part(policy),
         "ordered": True,
         "quarantine": None,
         "record": None,

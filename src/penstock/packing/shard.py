@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from penstock._contracts.event import ElementLost, Event
-from penstock._contracts.policy import Policy, Retry, Skip, final
+from penstock._contracts.policy import Policy
 from penstock.errors import PenstockError
 from penstock.packing.columns import Column
 from penstock.packing.disk import OutFile
@@ -16,7 +16,7 @@ from penstock.packing.encoders import open_encoder
 from penstock.packing.folder import Folder, lock_folder
 from penstock.packing.options import PackOptions
 from penstock.packing.schema import Schema
-from penstock.packing.splitting import Split
+from penstock.packing.splitting import Split, for_part
 from penstock.packing.ticks import Ticks
 
 __all__ = ["Task"]
@@ -108,7 +108,7 @@ class _Content:
         encoder = open_encoder(task.options.format, task.columns, task.options.compression, out, self._shard)
         part = task.split.part(self._begin, self._end).map(task.schema.values, name="pack")
         options = {"executor": "threads", "num_workers": task.num_threads} if task.num_threads else {"executor": "inline"}
-        fixed = {"ordered": True, "quarantine": None, "record": None, "replay": None, "on_error": _unbounded(task.policy)}
+        fixed = {"ordered": True, "quarantine": None, "record": None, "replay": None, "on_error": for_part(task.policy)}
         done = 0
         with part.feed(listeners=[self._listen], **options, **fixed) as feed:
             feed.warns_when_empty = False
@@ -137,12 +137,3 @@ class _Content:
         if isinstance(event, ElementLost):
             record = {"where": event.where, "stage": event.stage, "error": type(event.error).__name__, "text": str(event.error)}
             self._lost.append({"key": [list(key) for key in event.keys], **record, "retries": event.retries})
-
-
-def _unbounded(policy: Policy) -> Policy:
-    """Return the policy for one shard: a share of all is judged when all is known, a number now, too."""
-    last = final(policy)
-    if not isinstance(last, Skip) or not isinstance(last.limit, float):
-        return policy
-    free = replace(last, limit=None)
-    return replace(policy, then=free) if isinstance(policy, Retry) else free

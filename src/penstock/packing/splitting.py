@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock._contracts.options import Options
+from penstock._contracts.policy import Policy, Retry, Skip, final
 from penstock._plan import node as plan
 from penstock._plan.length import INFINITE, is_indexable, length_of
 from penstock.dataset import Dataset
 from penstock.errors import PlanError
 
-__all__ = ["Split", "split"]
+__all__ = ["Split", "for_part", "split"]
 
 _ELEMENTWISE = (plan.Map, plan.Filter, plan.FlatMap, plan.Unbatch)
 _BATCHES = (plan.AnyBatch, plan.Window, plan.PackSequences, plan.BucketByLength)
@@ -95,3 +96,12 @@ def split(dataset: Any, *, variants: int, shuffle: int | None) -> Split:
 
 def _name(node: plan.Node) -> str:
     return "a generator or stream" if isinstance(node, plan.ReadStream) else type(node).__name__.lower()
+
+
+def for_part(policy: Policy) -> Policy:
+    """Return the policy for a part of a dataset: a share of all is judged when all is known, a number now, too."""
+    last = final(policy)
+    if not isinstance(last, Skip) or not isinstance(last.limit, float):
+        return policy
+    free = replace(last, limit=None)
+    return replace(policy, then=free) if isinstance(policy, Retry) else free
