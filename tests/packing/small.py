@@ -16,7 +16,7 @@ import penstock as ps
 from penstock.packing import pack
 from penstock.packing.disk import Disk
 from penstock.packing.options import PackOptions
-from penstock.packing.pack import Packing
+from penstock.packing.packer import Packing
 
 COUNT = 50
 

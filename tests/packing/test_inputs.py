@@ -70,3 +70,18 @@ def test_several_files_are_counted(folder: Path) -> None:
     error = changed(dataset._root, before)
     assert error is not None
     assert "1.jpg' and 1 more files changed" in error.what
+
+
+def test_files_of_records_are_looked_at_too(tmp_path: Path) -> None:
+    for fmt in ("tfrecord", "tar", "parquet"):
+        if fmt == "parquet":
+            pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+        ps.pack(ps.from_source([{"n": 1}, {"n": 2}]), tmp_path / fmt, executor="threads", num_shards=2, format=fmt)
+        dataset = ps.read_packed(tmp_path / fmt)
+        before = look(dataset._root)
+        assert before.num_files == 2
+        (path,) = (tmp_path / fmt).glob("*-00000*[mtr]")
+        os.utime(path, ns=(1, 1))
+        error = changed(dataset._root, before)
+        assert error is not None
+        assert path.name in error.what

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,10 @@ class ExampleSource:
     def describe(self, index: int) -> str:
         """Name record, file and offset."""
         return self._records.describe(index)
+
+    def input_files(self) -> Iterator[str]:
+        """Give the full path of each file of this machine."""
+        return self._records.input_files()
 
     def fingerprint(self) -> dict[str, Any]:
         """Return that of the records, and the features."""

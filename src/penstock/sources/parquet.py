@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,10 @@ class ParquetSource:
         """Name row, row group and file."""
         number = int(np.searchsorted(self._starts, index, "right")) - 1
         return f"row {index - int(self._starts[number])} of {self._files.describe(number)}"
+
+    def input_files(self) -> Iterator[str]:
+        """Give the full path of each file."""
+        return map(os.path.abspath, self._names)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return count, columns, and a check sum of all footers: rows of each group, places, sizes and statistics of each column."""

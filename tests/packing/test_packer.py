@@ -135,7 +135,7 @@ def test_a_bar_is_drawn_when_asked_for(tmp_path: Path, monkeypatch: pytest.Monke
             counts.append(count)
 
     monkeypatch.setattr(sys, "stderr", Terminal())
-    monkeypatch.setattr(sys.modules["penstock.packing.pack"], "Progress", Noting)  # its own drawing begins after two seconds
+    monkeypatch.setattr(sys.modules["penstock.packing.packer"], "Progress", Noting)  # its own drawing begins after two seconds
     packed(tmp_path, progress=True)
     assert told == [("packing", 20)]
     assert sum(counts) == 20
