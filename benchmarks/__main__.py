@@ -28,6 +28,7 @@ SCRIPTS = (
     ("enqueuer.py",),
     ("classic.py",),
     ("queues.py",),
+    ("packing.py",),
 )
 
 

@@ -20,6 +20,7 @@ EXTRAS = {
     "jax": ("adapters", "cli"),
     "keras": ("adapters", "cli"),
     "matplotlib": ("cli", "observe"),
+    "pyarrow": ("formats",),
     "ray": ("_executors", "cli"),
     "simplejpeg": ("cli", "image"),
     "skimage": ("cli",),

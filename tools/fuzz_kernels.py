@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fuzz_examples
 import numpy as np
 from numpy.typing import NDArray
 
@@ -262,6 +263,7 @@ CASES: list[Callable[[Any, np.random.Generator], None]] = [
     crop_images,
     gather_windows,
     deal,
+    fuzz_examples.parse_examples,
     *fuzz_framing.CASES,
     *fuzz_spans.CASES,
 ]

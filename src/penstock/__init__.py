@@ -26,8 +26,10 @@ from penstock.dataset import (
     read_files,
     read_images,
     read_list,
+    read_parquet,
     read_quarantine,
     read_text,
+    read_tar,
     read_tfrecord,
 )
 
@@ -35,7 +37,12 @@ if TYPE_CHECKING:
     from penstock import image, queues
     from penstock.enqueuer import GeneratorEnqueuer, SampleBatches
     from penstock.feed import Feed
+    from penstock.formats.example import ParseExample as parse_example
+    from penstock.formats.example import decode_example, encode_example
+    from penstock.formats.features import FixedLenFeature, FixedLenSequenceFeature, VarLenFeature
+    from penstock.formats.sequence_example import decode_sequence_example, encode_sequence_example
     from penstock.jobs import parallel_jobs
+    from penstock.packing import pack, read_packed
 
 __version__ = VERSION
 
@@ -43,6 +50,8 @@ __all__ = [
     "ArraySpec",
     "Dataset",
     "Feed",
+    "FixedLenFeature",
+    "FixedLenSequenceFeature",
     "GeneratorEnqueuer",
     "Options",
     "Raise",
@@ -50,20 +59,30 @@ __all__ = [
     "Retry",
     "SampleBatches",
     "Skip",
+    "VarLenFeature",
     "__version__",
+    "decode_example",
+    "decode_sequence_example",
+    "encode_example",
+    "encode_sequence_example",
     "errors",
     "from_arrays",
     "from_generator",
     "from_source",
     "from_stream",
     "image",
+    "pack",
     "parallel_jobs",
+    "parse_example",
     "queues",
     "read_files",
     "read_images",
     "read_list",
+    "read_packed",
+    "read_parquet",
     "read_quarantine",
     "read_text",
+    "read_tar",
     "read_tfrecord",
 ]
 
@@ -76,8 +95,18 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"penstock.{name}")
     if name == "Feed":
         return importlib.import_module("penstock.feed").Feed
+    if name in ("pack", "read_packed"):
+        return getattr(importlib.import_module("penstock.packing"), name)
     if name == "parallel_jobs":
         return importlib.import_module("penstock.jobs").parallel_jobs
     if name in ("GeneratorEnqueuer", "SampleBatches"):
         return getattr(importlib.import_module("penstock.enqueuer"), name)
+    if name in ("FixedLenFeature", "FixedLenSequenceFeature", "VarLenFeature"):
+        return getattr(importlib.import_module("penstock.formats.features"), name)
+    if name in ("decode_example", "encode_example"):
+        return getattr(importlib.import_module("penstock.formats.example"), name)
+    if name in ("decode_sequence_example", "encode_sequence_example"):
+        return getattr(importlib.import_module("penstock.formats.sequence_example"), name)
+    if name == "parse_example":
+        return importlib.import_module("penstock.formats.example").ParseExample
     raise AttributeError(f"module 'penstock' has no attribute {name!r}")

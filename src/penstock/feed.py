@@ -84,6 +84,8 @@ class Feed:
         self._pending: Failure | None = None
         self._part_ended = False
         self._condition = "new"
+        self.warns_when_empty = True
+        """Whether it is worth a warning that there was no element: not of a part of a dataset, where it is nobody's mistake."""
         self._watch_spec = False
         self._spec: BatchSpec | None = None
         self._dataset: list[dict[str, Any]] | None = None
@@ -344,7 +346,7 @@ class Feed:
             self._hand = HandOver([], [], 0, self.step, token, form)
             return
         self._condition = "ended"
-        if self.step == 0:
+        if self.step == 0 and self.warns_when_empty:
             warnings.warn("this dataset gave no elements: the source, a filter or a take left nothing", stacklevel=4)
 
     def _raise_pending(self, failure: Failure) -> None:

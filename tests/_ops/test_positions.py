@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from penstock._ops.block import Block, zeros
-from penstock._ops.positions import EnumerateOp, RepeatOp, ShardOp, ShuffleOp, SkipOp
+from penstock._ops.positions import EnumerateOp, GroupShuffleOp, RepeatOp, ShardOp, ShuffleOp, SkipOp
 from penstock._ops.worker import WorkerContext
+from penstock._order.grouping import GroupOrders
 from penstock._order.permutation import shuffled, window_shuffled
 
 EPOCHS, POSITIONS = np.array([0, 0, 2]), np.array([0, 3, 5])
@@ -38,7 +39,17 @@ def test_a_shuffle_is_the_keyed_permutation_of_the_order_room(reshuffle: bool) -
     assert places.tolist() == window_shuffled(EPOCHS, POSITIONS, 9, 4, seed=7, reshuffle=reshuffle).tolist()
 
 
-@pytest.mark.parametrize("op", [ShuffleOp(9, None, 0, True), ShardOp(2, 0), SkipOp(1), RepeatOp(3, 2)])
+def test_a_shuffle_of_groups_is_that_of_the_order_room() -> None:
+    orders = GroupOrders(np.array([0, 4, 9]), 1, seed=7, reshuffle=True)
+    epochs, places = GroupShuffleOp(orders).down(EPOCHS, POSITIONS)
+    assert epochs is EPOCHS
+    assert places.tolist() == orders.shuffled(EPOCHS, POSITIONS).tolist()
+
+
+GROUPS = GroupShuffleOp(GroupOrders(np.array([0, 9]), 1, seed=0, reshuffle=True))
+
+
+@pytest.mark.parametrize("op", [ShuffleOp(9, None, 0, True), GROUPS, ShardOp(2, 0), SkipOp(1), RepeatOp(3, 2)])
 def test_data_pass_through_a_move_untouched_and_it_is_no_stage(op: Any) -> None:
     block = Block(EPOCHS, POSITIONS, zeros(3), rows=["a", "b", "c"])
     assert op.up(block, EPOCHS, POSITIONS, WORKER) is block

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from penstock import kernels
 
-__all__ = ["bucketed", "concatenated", "drawn", "first_fitted", "resampled", "windowed"]
+__all__ = ["bucketed", "concatenated", "drawn", "first_fitted", "group_shuffled", "resampled", "windowed"]
 
 Sized = list[tuple[Any, int]]
 
@@ -86,3 +88,19 @@ def resampled(passes: list[Sized], target: list[float], initial: list[float] | N
             if kernels.mix(seed, number, place) / 2**64 < ratios[kind] / max(ratios):
                 out[-1].append(item)
     return out
+
+
+def group_shuffled(groups: list[list[Any]], window: int, seed: int, epoch: int) -> list[Any]:
+    """Put groups in a keyed order, and elements inside windows of several groups."""
+    groups = [group for group in groups if group]
+    key = kernels.mix(seed, epoch, 5)
+    ranked = [groups[place] for place in keyed(len(groups), kernels.mix(seed, epoch, 4))]
+    out = []
+    for number, begin in enumerate(range(0, len(ranked), window)):
+        rows = [row for group in ranked[begin : begin + window] for row in group]
+        out += [rows[place] for place in keyed(len(rows), kernels.mix(key, number))]
+    return out
+
+
+def keyed(count: int, key: int) -> list[int]:
+    return kernels.permute(np.arange(count, dtype=np.int64), count, key).tolist() if count else []

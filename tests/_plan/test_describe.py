@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from sources.groups import Grouped
 
 from penstock import image
 from penstock._contracts.element import ArraySpec
@@ -121,6 +122,10 @@ TEXTS = [
     (plan.Window(child=READ, size=3, shift=1, stride=2, drop_remainder=False), "window(3, shift=1, stride=2)"),
     (plan.Window(child=READ, size=3, shift=3, stride=1, drop_remainder=True), "window(3, shift=3, stride=1, drop_remainder=True)"),
     (plan.Prefetch(child=READ, buffer_size=2), "prefetch(2)"),
+    (
+        plan.Shuffle(child=READ, buffer_size=None, seed=7, reshuffle_each_epoch=False, window_groups=4),
+        "shuffle(window_groups=4, seed=7, reshuffle_each_epoch=False)",
+    ),
 ]
 
 
@@ -196,3 +201,12 @@ def test_an_image_operator_is_named_with_its_arguments_so_that_another_one_is_an
     one, other = (function_name(image.center_crop("image", size)) for size in (224, 256))
     assert "224" in one
     assert one != other
+
+
+def test_a_saved_shuffle_of_groups_says_which_groups() -> None:
+    def saved(sizes: list[int]) -> str:
+        child = plan.Read(source=Grouped(sizes))
+        return describe(plan.Shuffle(child=child, buffer_size=None, seed=7, reshuffle_each_epoch=True, window_groups=4), saved=True)
+
+    assert saved([2, 3]).startswith("shuffle(window_groups=4 of ")
+    assert saved([2, 3]) == saved([2, 0, 3]) != saved([3, 2])

@@ -33,6 +33,7 @@ CLAIMS = {
     "classic": ["classic.py"],
     "enqueuer": ["enqueuer.py"],
     "queues": ["queues.py"],
+    "packing": ["packing.py"],
 }
 PACKAGES = {"dataloader": "torch", "spdl": "spdl", "tensorflow": "tensorflow", "torch": "torch"}
 HAS = {kind: importlib.util.find_spec(package) is not None for kind, package in PACKAGES.items()}

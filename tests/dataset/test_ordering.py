@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 from dataset.small import LATER, POSITIONS, Row, assert_refused, double, endless, generated, numbers, refusals
+from sources.groups import Grouped
+
+import penstock as ps
 
 WRONG: list[Row] = [
     ("shuffle in a window of 0", lambda: numbers(3).shuffle(0), "buffer_size=0 is not a whole number >= 1", "shuffle()", "buffer_size"),
@@ -21,6 +24,22 @@ WRONG: list[Row] = [
     ),
     ("a buffer of 0", lambda: generated().shuffle(0), "buffer_size=0 is not a whole number >= 1", "shuffle()", "buffer_size"),
     ("a buffer of no bytes", lambda: generated().shuffle(3, buffer_bytes=0), "buffer_bytes=0 is not", "shuffle()", "whole number >= 1"),
+    ("a window of 0 groups", lambda: numbers(3).shuffle(window_groups=0), "window_groups=0 is not", "shuffle()", "whole number >= 1"),
+    (
+        "a window of groups and elements",
+        lambda: numbers(3).shuffle(4, window_groups=2),
+        "of 2 groups or of 4 elements, not both",
+        "shuffle()",
+        "one of",
+    ),
+    ("groups where none are", lambda: numbers(3).shuffle(window_groups=2), "elements that lie in groups", "shuffle()", "group_starts()"),
+    (
+        "groups behind a filter",
+        lambda: numbers(3).filter(double).shuffle(window_groups=2),
+        f"shuffle {POSITIONS}",
+        "shuffle()",
+        "buffer_size= instead",
+    ),
     ("shard of 0", lambda: numbers(3).shard(0, 0), "num_shards=0 is not a whole number >= 1", "shard()", "num_shards"),
     ("shard -1", lambda: numbers(3).shard(2, -1), "index=-1 is not a whole number >= 0", "shard()", "index"),
     ("shard 2 of 2", lambda: numbers(3).shard(2, 2), "index=2 of num_shards=2", "shard()", "an index in 0..1"),
@@ -115,3 +134,34 @@ def test_a_function_that_fails_while_an_interleave_is_built_fails_there() -> Non
 def test_a_mix_with_an_endless_dataset_is_as_long_as_the_finite_ones_last() -> None:
     assert list(numbers(2).mix(endless())) == [0, 0, 1, 1]
     assert numbers(2).mix(endless(), weights=[1, 2]).take(3)[1] == 0
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3])
+def test_a_shuffle_of_groups_goes_on_with_other_workers_and_on_other_ranks(shards: int) -> None:
+    def ranks(count: int) -> list[Any]:
+        ds = ps.from_source(Grouped([7, 5, 9, 3, 12])).shuffle(seed=3, window_groups=2)
+        return [ds.shard(count, rank).batch(3, drop_remainder=True).repeat(2) for rank in range(count)]
+
+    whole = list(ps.from_source(Grouped([7, 5, 9, 3, 12])).shuffle(seed=3, window_groups=2).repeat(2))
+    state: Any = None
+    head: list[int] = []
+    for ds in ranks(2):
+        with ds.feed(num_workers=3) as feed:
+            head += [number for _ in range(2) for number in next(feed).tolist()]
+            state = feed.state_dict()
+    assert sorted(head) == sorted(whole[:12])
+    rest: list[int] = []
+    for ds in ranks(shards):
+        with ds.feed(num_workers=1) as feed:
+            feed.load_state_dict(state)
+            rest += next(feed).tolist()
+    assert sorted(rest) == sorted(whole[12 : 12 + 3 * shards])
+
+
+def test_a_state_of_other_groups_is_refused() -> None:
+    with ps.from_source(Grouped([4, 4])).shuffle(window_groups=1).feed() as feed:
+        next(feed)
+        state = feed.state_dict()
+    with ps.from_source(Grouped([2, 6])).shuffle(window_groups=1).feed() as feed, pytest.raises(ps.errors.StateMismatch) as caught:
+        feed.load_state_dict(state)
+    assert "shuffle(window_groups=1 of " in str(caught.value)

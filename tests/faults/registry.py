@@ -31,6 +31,7 @@ _POLICIES = "laws/test_policies.py"
 _FUNCTIONS, _OPERATORS, _COMPLETION = "faults/test_functions.py", "faults/test_operators.py", "faults/test_completion.py"
 _RANKS, _COORDINATION, _LOAD = "faults/test_ranks.py", "faults/test_coordination.py", "faults/test_load.py"
 _COORDINATOR = "faults/test_coordinator.py"
+_PACKING = "faults/test_packing.py"
 _HELD, _EVERYTHING = "faults/test_resume_operators.py", "faults/test_everything.py"
 _ENQUEUER, _IN_PROCESSES, _IN_THREADS = "enqueuer/test_enqueuer.py", "enqueuer/test_in_processes.py", "enqueuer/test_in_threads.py"
 _CHILD, _ENTRY, _OUTBOX = "_processes/test_child.py", "_processes/test_entry.py", "_processes/test_outbox.py"
@@ -1144,6 +1145,118 @@ _OF_QUEUES: dict[str, tuple[str, ...]] = {
 """Tests of the same rows with a queue in place of a feed."""
 
 _CREW, _JOBS, _LIVES = "jobs/test_crew.py", "jobs/test_run.py", "jobs/test_lives.py"
+_PACK_ROWS = (
+    Fault(
+        "D1",
+        "the disk is full at any write, sync, close or rename of packing",
+        "the error of that step; no file under its final name that is not complete; a rerun gives the same bytes",
+        _in(
+            _PACKING,
+            "a_full_disk_at_any_step_is_an_error_and_a_rerun_gives_the_same_files",
+            "a_full_disk_says_how_much_is_needed",
+            "a_disk_without_room_is_an_error_before_anything_is_written",
+        ),
+    ),
+    Fault(
+        "D2",
+        "a write is short, or the size of files is limited",
+        "it goes on until all is written, or is an error",
+        _in(_PACKING, "short_writes_are_continued", "a_limit_on_the_size_of_files_is_an_error_and_no_record_is_cut"),
+    ),
+    Fault(
+        "D3",
+        "EIO, EDQUOT, EROFS, ESTALE from a step of packing",
+        "the error of that step; a rerun gives the same bytes",
+        _in(
+            _PACKING,
+            "another_error_of_a_step_is_an_error_and_a_rerun_gives_the_same_files",
+            "any_error_at_every_step_is_an_error_and_a_rerun_gives_the_same_files",
+            "a_system_call_that_fails_is_an_error",
+        ),
+    ),
+    Fault(
+        "D4",
+        "a packer is killed at any moment, alone or with its workers",
+        "a rerun goes on, keeps finished shards and gives the same bytes",
+        _in(
+            _PACKING,
+            "a_packer_that_is_killed_again_and_again_ends_with_the_same_files",
+            "a_packer_with_workers_that_is_killed_leaves_nobody_and_goes_on_to_the_same_files",
+            "a_packer_with_workers_is_killed_at_a_hundred_moments",
+            "finished_shards_are_not_written_again",
+            "a_finished_shard_that_was_changed_is_written_again",
+        ),
+    ),
+    Fault(
+        "D5",
+        "a kill between any two steps of publishing",
+        "the old state or the new one; what was left is removed",
+        _in(
+            _PACKING,
+            "a_packer_that_is_killed_at_a_step_goes_on_to_the_same_files",
+            "a_packer_that_is_killed_at_every_step_goes_on_to_the_same_files",
+        ),
+    ),
+    Fault(
+        "D6",
+        "two packers on one folder",
+        "the second gets a PackError; so does a worker whose packer is gone",
+        (
+            *_in(_PACKING, "a_second_packer_in_one_folder_is_refused"),
+            *_in("packing/test_shard.py", "a_worker_whose_packer_is_gone_writes_nothing"),
+        ),
+    ),
+    Fault(
+        "D7",
+        "another number of jobs, also after a failure",
+        "the same files",
+        _in(
+            _PACKING,
+            "any_number_of_workers_before_and_after_an_error_gives_the_same_files",
+            "any_split_of_any_dataset_gives_the_same_files",
+            "processes_write_the_same_files_as_one_thread",
+        ),
+    ),
+    Fault(
+        "D8",
+        "a bad input while packing",
+        "its error, or it is left out and listed in the manifest, and the counts add up",
+        _in(
+            _PACKING,
+            "a_bad_element_is_an_error_that_names_it",
+            "a_bad_element_is_left_out_and_listed_in_the_manifest_and_counts_add_up",
+            "more_bad_elements_than_the_policy_allows_are_an_error",
+        ),
+    ),
+    Fault(
+        "D9",
+        "an input file changes while it is packed, or before a rerun",
+        "SourceError or PackError that says so; no manifest",
+        _in(_PACKING, "an_input_that_changes_while_it_is_packed_is_an_error", "an_input_that_changed_before_a_rerun_is_an_error"),
+    ),
+    Fault(
+        "D10",
+        "the destination is removed, or cannot be written",
+        "the error of the system",
+        _in(_PACKING, "a_destination_that_is_removed_meanwhile_is_an_error", "a_destination_that_cannot_be_written_is_an_error"),
+    ),
+    Fault(
+        "D22",
+        "only close() tells that a write failed",
+        "an error; nothing gets its name",
+        _in(_PACKING, "an_error_that_only_close_tells_is_an_error"),
+    ),
+    Fault(
+        "D23",
+        "power is lost: what was not synced is gone",
+        "what has its name is complete; the manifest is there only behind all shards; a rerun gives the same bytes",
+        _in(
+            _PACKING,
+            "after_a_loss_of_power_a_file_that_has_its_name_is_complete",
+            "after_a_loss_of_power_at_every_step_a_rerun_gives_the_same_files",
+        ),
+    ),
+)
 _JOB_ROWS = (
     Fault(
         "A6",
@@ -1333,4 +1446,5 @@ FAULTS = tuple(
         + _OF_INDICES.get(row.number, ())
     )
     for row in (*_ROWS, *_JOB_ROWS, *_INDEX_ROWS)
+    for row in (*_ROWS, *_JOB_ROWS, *_PACK_ROWS)
 )

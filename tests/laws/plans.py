@@ -7,9 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from _order.references import bucketed, concatenated, drawn, first_fitted, resampled
+from _order.references import bucketed, concatenated, drawn, first_fitted, group_shuffled, resampled
 from hypothesis import strategies as st
 from laws.turns import interleaved_turns, mix_turns
+from sources.groups import Grouped
 from sources.streams import Numbers
 
 import penstock as ps
@@ -92,9 +93,12 @@ def row_sums(batch: Any) -> Any:
 class Plan:
     """A dataset and its reference: `reference(epoch)` lists one pass of what it delivers."""
 
-    def __init__(self, dataset: ps.Dataset, reference: Any, words: str, indexable: bool, batched: bool, random: int = 0) -> None:
+    def __init__(
+        self, dataset: ps.Dataset, reference: Any, words: str, indexable: bool, batched: bool, random: int = 0, groups: Any = None
+    ) -> None:
         self.dataset, self.reference, self.words = dataset, reference, words
         self.indexable, self.batched, self.random = indexable, batched, random
+        self.groups: list[int] | None = groups  # the group of each element, where they lie in groups
 
     def __repr__(self) -> str:
         return self.words
@@ -107,7 +111,11 @@ class Plan:
             changes.get("indexable", self.indexable),
             changes.get("batched", self.batched),
             self.random,
+            changes.get("groups"),
         )
+
+    def cut(self, part: slice) -> list[int] | None:
+        return None if self.groups is None else self.groups[part]
 
     def everything(self) -> list[Any]:
         return [plain(item) for item in self.reference(0)]
@@ -115,7 +123,12 @@ class Plan:
 
 def _source(draw: Any) -> Plan:
     size = draw(SOURCE_SIZES)
-    kind = draw(st.sampled_from(["source", "arrays", "generator", "stream"]))
+    kind = draw(st.sampled_from(["source", "arrays", "generator", "stream", "groups"]))
+    if kind == "groups":
+        sizes = draw(st.lists(st.integers(0, 9), max_size=8))
+        groups = [number for number, size in enumerate(sizes) for _ in range(size)]
+        dataset = ps.from_source(Grouped(sizes))
+        return Plan(dataset, lambda epoch: list(range(sum(sizes))), f"groups({sizes})", indexable=True, batched=False, groups=groups)
     if kind == "generator":
         dataset = ps.from_generator(lambda: iter(range(size)), fast_forward=True)
         return Plan(dataset, lambda epoch: list(range(size)), f"generator({size})", indexable=False, batched=False)
@@ -153,6 +166,7 @@ def _step(draw: Any, plan: Plan) -> Plan:
     if not plan.batched:
         names += ["bucket", "pack"]
     if plan.indexable:
+        names += ["groups"] * 3 if plan.groups is not None else []
         names += ["shuffle", "window", "concatenate", "cache", "windows", "mix", "interleave"]
     if plan.batched:
         names += ["unbatch"]
@@ -167,15 +181,17 @@ def _step(draw: Any, plan: Plan) -> Plan:
                 return plan.then(
                     ds.map(later, concurrency=concurrency), lambda e: [plain_double(x) for x in ref(e)], f"map(async, {concurrency})"
                 )
-            return plan.then(ds.map(double, concurrency=concurrency), lambda e: [plain_double(x) for x in ref(e)], f"map(c={concurrency})")
+            mapped = ds.map(double, concurrency=concurrency)
+            return plan.then(mapped, lambda e: [plain_double(x) for x in ref(e)], f"map(c={concurrency})", groups=plan.groups)
         case "take":
-            return plan.then(ds.take(number), lambda e: ref(e)[:number], f"take({number})")
+            return plan.then(ds.take(number), lambda e: ref(e)[:number], f"take({number})", groups=plan.cut(slice(number)))
         case "skip":
-            return plan.then(ds.skip(number), lambda e: ref(e)[number:], f"skip({number})")
+            return plan.then(ds.skip(number), lambda e: ref(e)[number:], f"skip({number})", groups=plan.cut(slice(number, None)))
         case "shard":
             shards = draw(st.integers(1, 3))
             index = draw(st.integers(0, shards - 1))
-            return plan.then(ds.shard(shards, index), lambda e: ref(e)[index::shards], f"shard({shards},{index})")
+            groups = plan.cut(slice(index, None, shards))
+            return plan.then(ds.shard(shards, index), lambda e: ref(e)[index::shards], f"shard({shards},{index})", groups=groups)
         case "repeat":
             count = draw(st.integers(1, 3))
             return plan.then(ds.repeat(count), lambda e: [x for k in range(count) for x in ref(e * count + k)], f"repeat({count})")
@@ -190,6 +206,13 @@ def _step(draw: Any, plan: Plan) -> Plan:
             return plan.then(ds.unbatch(), lambda e: [y for x in ref(e) for y in x], "unbatch", indexable=False, batched=False)
         case "shuffle":
             return plan.then(ds.shuffle(seed=number), lambda e: _permuted(ref(e), e, None, number), f"shuffle({number})")
+        case "groups":
+            labels = plan.groups or []
+            return plan.then(
+                ds.shuffle(seed=number, window_groups=1 + number // 3),
+                lambda e: group_shuffled(_by_group(ref(e), labels), 1 + number // 3, number, e),
+                f"groups({1 + number // 3}, {number})",
+            )
         case "buffer":
             size = number + 1
             return plan.then(ds.shuffle(size, seed=3), lambda e: drawn([(x, 0) for x in ref(e)], e, size, 1, 3), f"buffer({size})")
@@ -231,7 +254,8 @@ def _step(draw: Any, plan: Plan) -> Plan:
                 batched=True,
             )
         case "concatenate":
-            return plan.then(ds.concatenate(ds), lambda e: ref(e) + ref(e), "concatenate(self)")
+            twice = None if plan.groups is None else plan.groups + [label + 1000 for label in plan.groups]
+            return plan.then(ds.concatenate(ds), lambda e: ref(e) + ref(e), "concatenate(self)", groups=twice)
         case "cache":
             limit = draw(st.sampled_from([None, 600]))
             return plan.then(ds.cache(max_bytes=limit), lambda e: ref(0), f"cache({limit})")
@@ -249,6 +273,10 @@ def _step(draw: Any, plan: Plan) -> Plan:
             order = interleaved_turns([len(ref(0)[cut]) for cut in parts], cycle, block)
             return plan.then(outer, lambda e: [ref(e)[parts[child]][place] for child, place in order], f"interleave({cycle}, {block})")
     return plan.then(ds.prefetch(2), ref, "prefetch(2)")
+
+
+def _by_group(values: list[Any], labels: list[int]) -> list[list[Any]]:
+    return [[value for value, label in zip(values, labels, strict=True) if label == group] for group in sorted(set(labels))]
 
 
 def plain_double(x: Any) -> Any:

@@ -10,7 +10,18 @@ from numpy.typing import NDArray
 
 from penstock._contracts.transform import Scratch
 
-__all__ = ["ColumnSource", "IndexedSource", "StatefulStream", "StreamSource", "SubscriptedSource", "TransientSource"]
+__all__ = [
+    "ChunkedSource",
+    "ColumnSource",
+    "FileSource",
+    "GroupedSource",
+    "IndexedSource",
+    "RowFailed",
+    "StatefulStream",
+    "StreamSource",
+    "SubscriptedSource",
+    "TransientSource",
+]
 
 
 @runtime_checkable
@@ -50,6 +61,17 @@ class SubscriptedSource(IndexedSource, Protocol):
         """Return what is to be raised for an exception of `obj[index]`."""
 
 
+class RowFailed(Exception):
+    """Raised by `gather_columns` to say which row it was: the rows before it can be gathered, and `error` is what is raised for it.
+
+    Any other exception of `gather_columns` says that some row cannot be read, and they are asked for one by one.
+    """
+
+    def __init__(self, row: int, error: Exception) -> None:
+        super().__init__(row, error)
+        self.row, self.error = row, error
+
+
 @runtime_checkable
 class ColumnSource(IndexedSource, Protocol):
     """An indexed source over arrays: whole blocks are gathered with one call per field."""
@@ -61,7 +83,26 @@ class ColumnSource(IndexedSource, Protocol):
         """Return the structure that `element.unflatten` needs (as `element.flatten` gave it)."""
 
     def gather_columns(self, indices: NDArray[np.int64], out: list[NDArray[Any]] | None) -> list[NDArray[Any]]:
-        """Gather rows `indices` of every leaf: into `out` (arrays of shape (n, *leaf shape)) or into new arrays."""
+        """Gather rows `indices` of every leaf: into `out` (arrays of shape (n, *leaf shape)) or into new arrays.
+
+        When an element cannot be read, raise `RowFailed`, or any exception when it is not known which one it was.
+        """
+
+
+@runtime_checkable
+class GroupedSource(IndexedSource, Protocol):
+    """An indexed source whose elements lie in groups: row groups, or the files of a dataset in shards."""
+
+    def group_starts(self) -> NDArray[np.int64]:
+        """Return int64 [groups + 1]: the index of the first element of each group, then the length. The fingerprint changes with it."""
+
+
+@runtime_checkable
+class ChunkedSource(GroupedSource, Protocol):
+    """A grouped source that decodes whole groups: one element of a group costs as much as all of it."""
+
+    def groups_kept(self) -> int:
+        """Return about how many decoded groups it keeps in memory."""
 
 
 @runtime_checkable
@@ -111,3 +152,11 @@ class StatefulStream(StreamSource, Protocol):
 
     def open_at(self, pass_number: int, state: Any) -> Iterator[Any]:
         """Start pass `pass_number` behind a place that `state` said in it."""
+
+
+@runtime_checkable
+class FileSource(Protocol):
+    """A source that reads files of this machine: who has to know whether they stay as they are asks for them."""
+
+    def input_files(self) -> Iterator[str]:
+        """Give the full path of each file, once, in the same order each time."""

@@ -18,11 +18,13 @@ from penstock._ops.leaves import BatchLeaf, ConcatenateLeaf, ReadLeaf, ZipLeaf
 from penstock._ops.map import MapOp
 from penstock._ops.mixing import InterleaveLeaf, MixLeaf, in_turn
 from penstock._ops.operator import ChainOp, Leaf, Operator
-from penstock._ops.positions import EnumerateOp, PickOp, RepeatOp, ShardOp, ShuffleOp, SkipOp
+from penstock._ops.positions import EnumerateOp, GroupShuffleOp, PickOp, RepeatOp, ShardOp, ShuffleOp, SkipOp
 from penstock._ops.transforms import Step, TransformsOp
 from penstock._order.arithmetic import INFINITE, Length
+from penstock._order.grouping import GroupOrders
 from penstock._order.interleaving import interleaving
 from penstock._plan import node as plan
+from penstock._plan.groups import groups_of
 from penstock._plan.length import length_of, mixing_of, passes_of
 
 __all__ = [
@@ -161,6 +163,9 @@ def items_of(node: plan.Node, counter: Counter) -> list[Item]:
     match node:
         case plan.Map():
             return [map_item(node, counter)]
+        case plan.Shuffle() if node.window_groups is not None:
+            orders = GroupOrders(groups_of(node.child), node.window_groups, seed=node.seed, reshuffle=node.reshuffle_each_epoch)
+            return [GroupShuffleOp(orders)]
         case plan.Shuffle():
             return [ShuffleOp(int(below or 0), node.buffer_size, node.seed, node.reshuffle_each_epoch)]
         case plan.Pick():

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from penstock._ops.block import Block, Ints
 from penstock._ops.worker import WorkerContext
 from penstock._order import arithmetic
+from penstock._order.grouping import GroupOrders
 from penstock._order.permutation import shuffled, window_shuffled
 
-__all__ = ["EnumerateOp", "PickOp", "RepeatOp", "ShardOp", "ShuffleOp", "SkipOp", "moves_only"]
+__all__ = ["EnumerateOp", "GroupShuffleOp", "PickOp", "RepeatOp", "ShardOp", "ShuffleOp", "SkipOp", "moves_only"]
 
 
 class _Moves:
@@ -45,6 +46,16 @@ class ShuffleOp(_Moves):
             return epochs, shuffled(epochs, positions, self.num_elements, seed=self.seed, reshuffle=self.reshuffle)
         window = window_shuffled(epochs, positions, self.num_elements, self.buffer_size, seed=self.seed, reshuffle=self.reshuffle)
         return epochs, window
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupShuffleOp(_Moves):
+    """Groups in another order, and positions inside windows of several groups."""
+
+    orders: GroupOrders
+
+    def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
+        return epochs, self.orders.shuffled(epochs, positions)
 
 
 @dataclass(frozen=True, slots=True)

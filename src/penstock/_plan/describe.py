@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from penstock._contracts.transform import Transform
+from penstock._plan.groups import group_mark
 from penstock._plan.node import (
     AnyBatch,
     Batch,
@@ -64,7 +65,7 @@ def describe(node: Node, *, saved: bool = False) -> str:
         case Unbatch():
             return "unbatch()"
         case Shuffle():
-            return _describe_shuffle(node)
+            return _describe_shuffle(node, saved)
         case Shard():
             return "shard(num_shards, index)" if saved else f"shard({node.num_shards}, {node.index})"
         case Take() | Skip():
@@ -104,9 +105,11 @@ def _describe_function(node: Map | Filter | FlatMap | RejectionResample, saved: 
             return f"rejection_resample({fn}, {list(node.target)}{initial}, seed={node.seed})"
 
 
-def _describe_shuffle(node: Shuffle) -> str:
+def _describe_shuffle(node: Shuffle, saved: bool) -> str:
     size = "" if node.buffer_size is None else f"buffer_size={node.buffer_size}, "
     size += f"buffer_bytes={node.buffer_bytes}, " if node.buffer_bytes else ""
+    if node.window_groups is not None:
+        size += f"window_groups={node.window_groups}{f' of {group_mark(node.child)}' if saved else ''}, "
     again = "" if node.reshuffle_each_epoch else ", reshuffle_each_epoch=False"
     return f"shuffle({size}seed={node.seed}{again})"
 

@@ -112,7 +112,8 @@ class Unbatch:
 class Shuffle:
     """A keyed permutation of positions: global without `buffer_size`, inside a window with one.
 
-    Behind a filter or generator, where there are no positions, a buffer of elements, of at most `buffer_bytes`.
+    Behind a filter or generator, where there are no positions, a buffer of elements, of at most `buffer_bytes`. With `window_groups`,
+    groups of the source in another order, and their elements inside windows of so many groups.
     """
 
     child: Node
@@ -120,6 +121,7 @@ class Shuffle:
     seed: int
     reshuffle_each_epoch: bool
     buffer_bytes: int = 0
+    window_groups: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

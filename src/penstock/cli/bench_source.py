@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import zipfile
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import numpy as np
 
 from penstock.errors import PlanError, SourceError
 
-__all__ = ["Opened", "Operator", "open_source"]
+__all__ = ["Opened", "Operator", "imported", "open_plain", "open_source"]
 
 _WHERE = "penstock bench SOURCE"
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -60,7 +61,7 @@ def open_source(source: str, *, root: str | None, function: str | None, crop: in
         PlanError: arguments that do not go together, or a function that cannot be imported.
         MissingExtra: images without an image decoder.
     """
-    dataset, kind = _open(source, root)
+    dataset, kind = open_plain(source, root, "bench")
     if len(dataset) == 0:
         raise SourceError(f"{source!r} holds no elements", where=_WHERE, fix="give a source with at least one element")
     if function is not None:
@@ -78,13 +79,21 @@ def open_source(source: str, *, root: str | None, function: str | None, crop: in
     return Opened(dataset=dataset, kind=kind, operators=_image_operators(crop, resize), side=crop or resize or 224)
 
 
-def _open(source: str, root: str | None) -> tuple[Any, str]:
+def open_plain(source: str, root: str | None, command: str) -> tuple[Any, str]:
+    """Open SOURCE of a command without operators, and say in a few words what it is.
+
+    Raises:
+        SourceError: nothing is there.
+        PlanError: a root for something that is no list file.
+    """
     import penstock as ps
 
     path = Path(source)
     is_list = path.is_file() and path.suffix.lower() not in (".npy", ".npz")
     if root is not None and not is_list:
-        raise PlanError(f"--root={root!r} is for list files, {source!r} is none", where="penstock bench --root", fix="leave --root out")
+        raise PlanError(
+            f"--root={root!r} is for list files, {source!r} is none", where=f"penstock {command} --root", fix="leave --root out"
+        )
     if is_list:
         return ps.read_list(source, root=root), "a list of images"
     if path.is_file():
@@ -95,7 +104,7 @@ def _open(source: str, root: str | None) -> tuple[Any, str]:
         return ps.read_files(source), "image files"
     raise SourceError(
         f"{source!r} does not exist",
-        where=_WHERE,
+        where=f"penstock {command} SOURCE",
         fix="give a list file of `path label` lines, a folder of images, a quoted glob such as 'images/*.jpg', or a .npy or .npz file",
     )
 
@@ -140,8 +149,18 @@ def _image_operators(crop: int | None, resize: int | None) -> tuple[Operator, ..
 
 
 def _user_operator(reference: str) -> Operator:
-    """Import "module:function", with the current folder on the path as `python -m` has it."""
-    where = f"penstock bench --map {reference}"
+    function = imported(reference, f"penstock bench --map {reference}")
+    if not callable(function):
+        raise _no_function(reference, f"penstock bench --map {reference}")
+    return Operator(name=reference.partition(":")[2], function=function)
+
+
+def imported(reference: str, where: str) -> Any:
+    """Import "module:name", with the current folder on the path as `python -m` has it.
+
+    Raises:
+        PlanError: there is no such module or name.
+    """
     module_name, _, name = reference.partition(":")
     if not module_name or not name:
         raise PlanError(
@@ -149,17 +168,22 @@ def _user_operator(reference: str) -> Operator:
             where=where,
             fix="write it as module:function, such as mycode.augment:train_transform",
         )
-    if "" not in sys.path:
-        sys.path.insert(0, "")
+    here = os.getcwd()  # not "", which worker processes would take for the folder that this one began in
+    if here not in sys.path:
+        sys.path.insert(0, here)
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise PlanError(
             f"module {module_name!r} cannot be imported: {error}", where=where, fix="run from the folder that holds it, or install it"
         ) from error
-    function = getattr(module, name, None)
-    if not callable(function):
-        raise PlanError(
-            f"module {module_name!r} has no function {name!r}", where=where, fix="name a function that takes an element and returns one"
-        )
-    return Operator(name=name, function=function)
+    if not hasattr(module, name):
+        raise _no_function(reference, where)
+    return getattr(module, name)
+
+
+def _no_function(reference: str, where: str) -> PlanError:
+    module_name, _, name = reference.partition(":")
+    return PlanError(
+        f"module {module_name!r} has no function {name!r}", where=where, fix="name a function that takes an element and returns one"
+    )

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from penstock._contracts.version import VERSION
+from penstock.cli.pack_arguments import add_inspect, add_pack
 from penstock.errors import PenstockError
 
 __all__ = ["main"]
@@ -24,6 +25,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             from penstock.cli import demo
 
             return demo.run(demo.settings_from(arguments))
+        if arguments.command == "pack":
+            from penstock.cli import pack
+
+            return pack.run(pack.settings_from(arguments))
+        if arguments.command == "inspect":
+            from penstock.cli import inspect
+
+            return inspect.run(inspect.settings_from(arguments))
         if arguments.command == "index":
             from penstock.cli import indexing
 
@@ -52,6 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_demo(commands.add_parser("demo", help="train a small model on real photographs, in line and through Penstock, and compare"))
     _add_bench(commands.add_parser("bench", help="measure a pipeline over your own images or arrays on this machine"))
+    add_pack(commands.add_parser("pack", help="write a dataset, through its preprocessing, to files that need no more work"))
+    add_inspect(commands.add_parser("inspect", help="show what is in a file of records, and verify it"))
     _add_index(commands.add_parser("index", help="build the indices of record files, so that any record can be read at any time"))
     return parser
 

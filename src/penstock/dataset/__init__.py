@@ -10,6 +10,8 @@ from penstock.dataset.opening import (
     read_images,
     read_list,
     read_text,
+    read_parquet,
+    read_tar,
     read_tfrecord,
 )
 from penstock.dataset.quarantine import read_quarantine
@@ -23,7 +25,9 @@ __all__ = [
     "read_files",
     "read_images",
     "read_list",
+    "read_parquet",
     "read_quarantine",
     "read_text",
+    "read_tar",
     "read_tfrecord",
 ]

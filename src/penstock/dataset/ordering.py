@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 from penstock._plan import check
 from penstock._plan import node as plan
 from penstock._plan.describe import function_name
+from penstock._plan.groups import groups_of
 from penstock._plan.length import is_indexable, length_of
 from penstock.dataset.chaining import LATER, Chaining, branches
 from penstock.errors import PlanError
@@ -23,7 +24,13 @@ class OrderMethods(Chaining):
     __slots__ = ()
 
     def shuffle(
-        self, buffer_size: int | None = None, seed: int = 0, reshuffle_each_epoch: bool = True, *, buffer_bytes: int | None = None
+        self,
+        buffer_size: int | None = None,
+        seed: int = 0,
+        reshuffle_each_epoch: bool = True,
+        *,
+        buffer_bytes: int | None = None,
+        window_groups: int | None = None,
     ) -> Self:
         """Put the elements in a random order that the seed determines: of all of them, or inside a window.
 
@@ -38,10 +45,16 @@ class OrderMethods(Chaining):
             reshuffle_each_epoch: whether each pass of a `repeat` above has an order of its own.
             buffer_bytes: bound on the elements in the buffer, where there is one; 256 MB by default. It depends on the data alone, so
                 the order does too.
+            window_groups: for a source that lies in groups (row groups of Parquet, files of records): the groups come in a random order,
+                and their elements in a random one inside windows of so many groups. So a window's groups are read once, while it lasts;
+                the more groups, the closer to a global permutation, which it is from their number on.
 
         Raises:
-            PlanError: without `buffer_size` behind a filter, flat_map or generator, and on endless datasets.
+            PlanError: without `buffer_size` behind a filter, flat_map or generator, and on endless datasets; `window_groups` without
+                groups, or with `buffer_size`.
         """
+        if window_groups is not None:
+            return self._shuffle_groups(window_groups, buffer_size, seed, bool(reshuffle_each_epoch))
         size = None if buffer_size is None else check.count_argument(buffer_size, "buffer_size", "shuffle", least=1)
         seed = check.seed_argument(seed, "shuffle")
         num_bytes = 0
@@ -52,6 +65,23 @@ class OrderMethods(Chaining):
             check.finite(self._root, "shuffle", "shuffle() first, then repeat(): each epoch gets an order of its own")
         node = plan.Shuffle(
             child=self._root, buffer_size=size, seed=seed, reshuffle_each_epoch=bool(reshuffle_each_epoch), buffer_bytes=num_bytes
+        )
+        return self._with(node)
+
+    def _shuffle_groups(self, window_groups: int, buffer_size: int | None, seed: int, reshuffle: bool) -> Self:
+        count = check.count_argument(window_groups, "window_groups", "shuffle", least=1)
+        if buffer_size is not None:
+            raise PlanError(
+                f"a window is of {count} groups or of {buffer_size} elements, not both", where="shuffle()", fix="give one of the two"
+            )
+        check.indexable(self._root, "shuffle", f"give it a buffer_size= instead, or {LATER}")
+        groups_of(self._root)
+        node = plan.Shuffle(
+            child=self._root,
+            buffer_size=None,
+            seed=check.seed_argument(seed, "shuffle"),
+            reshuffle_each_epoch=reshuffle,
+            window_groups=count,
         )
         return self._with(node)
 

@@ -10,6 +10,7 @@ from penstock.sources.indexed import IndexableSource
 from penstock.sources.listfile import ListSource
 from penstock.sources.records import RecordFormat, RecordSource, RecordTable
 from penstock.sources.stream import IterableSource, StatefulSource, stream_source
+from penstock.sources.tar import TarSource
 from penstock.sources.text import TextLines, text_source
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "RecordSource",
     "RecordTable",
     "StatefulSource",
+    "TarSource",
     "TextLines",
     "stream_source",
     "text_source",

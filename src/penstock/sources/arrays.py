@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,15 @@ class ArraySource:
     def describe(self, index: int) -> str:
         """Name the row."""
         return f"row {index} of the arrays"
+
+    def input_files(self) -> Iterator[str]:
+        """Give the path of each memory map's file."""
+        for array in self._arrays:
+            base: Any = array
+            while base is not None and not isinstance(base, np.memmap):
+                base = getattr(base, "base", None)
+            if base is not None and base.filename is not None:
+                yield os.path.abspath(base.filename)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return shapes, dtypes and a check sum of at most 256 kB: first, last and evenly spaced rows (all of a small array)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from penstock._contracts.transform import Scratch
@@ -72,6 +72,10 @@ class FilesSource:
     def describe(self, index: int) -> str:
         """Name the file."""
         return f"file {shown(self._table.path(index))}"
+
+    def input_files(self) -> Iterator[str]:
+        """Give the full path of each element's file."""
+        return self._table.all_full()
 
     def fingerprint(self) -> dict[str, Any]:
         """Return count, a check sum of all paths below their common folder, and one of both ends of up to 64 files."""

@@ -109,6 +109,10 @@ class ImageFolderSource:
         """Name the file and its folder."""
         return f"image {shown(self._table.path(index))} of {shown(self._folder)}"
 
+    def input_files(self) -> Iterator[str]:
+        """Give the full path of each element's file."""
+        return self._table.all_full()
+
     def fingerprint(self) -> dict[str, Any]:
         """Return class names' and paths' check sums, the count, and sizes and a check sum of both ends of up to 64 files."""
         return {**self._table.fingerprint("images"), "num_classes": len(self.class_names)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -152,6 +152,10 @@ class ListSource:
     def describe(self, index: int) -> str:
         """Name line, list and path."""
         return f"line {self.line_number(index)} of {shown(self._name)} ({shown(self._table.path(index))})"
+
+    def input_files(self) -> Iterator[str]:
+        """Give the full path of each element's file."""
+        return self._table.all_full()
 
     def fingerprint(self) -> dict[str, Any]:
         """Return count, check sums of all paths and labels, and sizes and a check sum of both ends of up to 64 files."""

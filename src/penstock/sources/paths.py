@@ -6,7 +6,7 @@ import os
 import struct
 import sys
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,10 @@ class PathTable:
         if path[0] == "/" or (os.sep == "\\" and os.path.isabs(path)):
             return path
         return self.base + path
+
+    def all_full(self) -> Iterator[str]:
+        """Give the full path of each, in order."""
+        return (self.full(self.path(index)) for index in range(len(self)))
 
     def read_into(self, indices: Sequence[int], rows: list[Any], labels: NDArray[np.int64] | None) -> None:
         """Append {"path", "data"} per index, with "label" where there are labels; `len(rows)` tells which one failed.

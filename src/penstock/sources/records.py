@@ -187,6 +187,11 @@ class RecordSource:
         """Name record, file and offset."""
         return self.table.describe(index, self._noun)
 
+    def input_files(self) -> Iterator[str]:
+        """Give the full path of each file of this machine."""
+        storage = self._storage
+        return (os.path.abspath(storage.name(file)) for file in range(len(storage)) if "mtime_ns" in storage.identity(file))
+
     def fingerprint(self) -> dict[str, Any]:
         """Return format, count, and a check sum of names below the common folder, sizes, counts and check sums of the files."""
         names = [os.fsencode(name) for name in self.table.names]

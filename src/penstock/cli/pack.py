@@ -1,0 +1,191 @@
+"""`penstock pack`: a source through its operators into shards, once, and what that bought."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from penstock._contracts.policy import Policy, Raise, Skip
+from penstock.cli.bench_source import imported, open_plain
+from penstock.cli.gain import Gain, measured
+from penstock.cli.screen import Screen, seconds
+from penstock.dataset import Dataset
+from penstock.errors import PlanError, SourceError
+from penstock.formats.sizes import size_words
+from penstock.observe.stats import available_cpus
+from penstock.packing import Manifest, estimate, pack
+from penstock.packing.reencode import reencoded
+
+__all__ = ["Settings", "run", "settings_from"]
+
+_COMMAND = "penstock pack"
+_MOST_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What to pack, where to and how. `options` are those of `penstock.packing.PackOptions`."""
+
+    source: str
+    dest: str
+    root: str | None
+    function: str | None
+    resize: int | None
+    quality: int | None
+    num_workers: int
+    on_error: Policy
+    options: dict[str, Any]
+    dry_run: bool
+    measure: bool
+
+
+def settings_from(arguments: argparse.Namespace) -> Settings:
+    """Return the settings that these command-line arguments ask for."""
+    given = arguments.compression
+    compression = None if given in (None, "none") else {"gzip": "GZIP"}.get(given.lower(), given)
+    return Settings(
+        source=arguments.source,
+        dest=arguments.dest,
+        root=arguments.root,
+        function=arguments.map,
+        resize=arguments.resize,
+        quality=arguments.quality,
+        num_workers=available_cpus() if arguments.num_workers == "auto" else arguments.num_workers,
+        on_error=Skip() if arguments.on_error == "skip" else Raise(),
+        options={
+            "format": arguments.format,
+            "compression": compression,
+            "num_shards": arguments.shards,
+            "shard_bytes": arguments.shard_bytes,
+            "shuffle": arguments.shuffle,
+            "variants": arguments.variants,
+            "name": arguments.name,
+        },
+        dry_run=arguments.dry_run,
+        measure=not arguments.no_measure,
+    )
+
+
+def run(settings: Settings) -> int:
+    """Pack, or predict; print what came of it. Returns 0.
+
+    Raises:
+        PenstockError, OSError: as `penstock.packing.pack`.
+    """
+    dataset, kind = opened(settings)
+    screen = Screen(sys.stdout, name_columns=14)
+    executor: Literal["processes", "threads"] = "threads" if kind == "arrays" else "processes"
+    if settings.dry_run:
+        _predict(settings, dataset, kind, screen)
+        return 0
+    manifest = pack(
+        dataset,
+        settings.dest,
+        num_workers=settings.num_workers,
+        executor=executor,
+        on_error=settings.on_error,
+        progress=True,
+        **settings.options,
+    )
+    _report(settings, manifest, kind, screen)
+    if settings.measure:
+        _bought(measured(dataset, manifest, settings.num_workers, settings.on_error), screen)
+    return 0
+
+
+def opened(settings: Settings) -> tuple[Any, str]:
+    """Open SOURCE with its operators, and say in a few words what it is.
+
+    Raises:
+        SourceError, PlanError, MissingExtra: it cannot be opened, or arguments do not go together.
+    """
+    dataset, kind = _open(settings.source, settings.root)
+    images = settings.resize is not None or settings.quality is not None
+    if settings.function is not None and images:
+        raise PlanError(
+            "--map and --resize are two ways to make the elements",
+            where=f"{_COMMAND} --map",
+            fix="resize in your function, or leave it out",
+        )
+    if settings.function is not None:
+        function = imported(settings.function, f"{_COMMAND} --map {settings.function}")
+        if not callable(function):
+            raise PlanError(
+                f"{settings.function!r} is no function", where=f"{_COMMAND} --map", fix="name a function that takes and returns an element"
+            )
+        return dataset.map(function), kind
+    if images:
+        if kind in ("arrays", "a dataset"):
+            raise PlanError(
+                f"--resize and --quality are for image files, and {settings.source!r} is {kind}",
+                where=f"{_COMMAND} --resize",
+                fix="leave them out, and resize in the dataset or with --map",
+            )
+        return reencoded(dataset, "data", size=settings.resize, quality=settings.quality or 90), kind
+    return dataset, kind
+
+
+def _open(source: str, root: str | None) -> tuple[Any, str]:
+    module, colon, name = source.partition(":")
+    if not (colon and name and module.replace(".", "").isidentifier()) or Path(source).exists():
+        dataset, kind = open_plain(source, root, "pack")
+        return dataset, kind
+    found = imported(source, f"{_COMMAND} {source}")
+    if not isinstance(found, Dataset) and callable(found):
+        found = found()
+    if not isinstance(found, Dataset):
+        raise SourceError(
+            f"{source!r} is a {type(found).__name__}, not a dataset",
+            where=f"{_COMMAND} SOURCE",
+            fix="name a ps.Dataset, or a function that returns one",
+        )
+    return found, "a dataset"
+
+
+def _predict(settings: Settings, dataset: Any, kind: str, screen: Screen) -> None:
+    found = estimate(dataset, num_workers=settings.num_workers, on_error=settings.on_error, **settings.options)
+    screen.line(f"penstock pack {settings.source}: a look at {found.num_sampled:,} elements of {kind}; nothing was written")
+    screen.fact("would write", f"{found.count:,} elements, about {size_words(found.size)} in {_files(found.num_shards)}")
+    screen.fact("would take", f"about {seconds(found.seconds)} with {_workers_words(settings.num_workers)}")
+    for line in found.fields:
+        screen.fact("field", line)
+
+
+def _report(settings: Settings, manifest: Manifest, kind: str, screen: Screen) -> None:
+    screen.line(f"penstock pack {settings.source} ({kind})")
+    screen.fact(
+        "written", f"{len(manifest):,} elements, {size_words(manifest.num_bytes)} in {_files(len(manifest.shards))}, {manifest.format}"
+    )
+    screen.fact("manifest", manifest.path)
+    for column in manifest.columns:
+        screen.fact("field", column.words())
+    if manifest.skipped:
+        screen.fact("left out", f"{len(manifest.skipped):,} elements, listed in the manifest:")
+        for lost in manifest.skipped[:_MOST_SHOWN]:
+            screen.point(f"{lost['where'] or lost['key']}: {lost['error']}: {lost['text'].splitlines()[0] if lost['text'] else ''}")
+
+
+def _bought(gain: Gain, screen: Screen) -> None:
+    screen.heading("What this bought, measured on this machine")
+    screen.fact(
+        "raw source", f"{gain.raw_per_s:,.0f} samples/s, through the same operators, with {_workers_words(gain.num_workers, 'threads')}"
+    )
+    screen.fact("packed", f"{gain.packed_per_s:,.0f} samples/s: {gain.times:,.1f} times as many")
+    if gain.pays_after_epochs is None:
+        screen.point("Packing did not make this source faster to read here: its elements cost little to make.")
+    else:
+        screen.point(
+            f"Of what an epoch over the raw source takes, {100 / gain.times:.2g} % are left. Both were read from files in the "
+            "system's cache as far as it held them; from a cold disk both are slower."
+        )
+
+
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count:,} files"
+
+
+def _workers_words(count: int, noun: str = "workers") -> str:
+    return f"1 {noun[:-1]}" if count == 1 else f"{count} {noun}"

@@ -1,0 +1,286 @@
+"""Parquet files: footers, what a column's values are as elements, and row groups as arrays. Needs pyarrow."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock._contracts.storage import Storage
+from penstock.errors import IndexStale, MissingExtra, PlanError, RecordError
+
+__all__ = [
+    "Column",
+    "Footer",
+    "check_unchanged",
+    "columns_of",
+    "is_bytes",
+    "is_list",
+    "is_text",
+    "one_line",
+    "pyarrow",
+    "read_footer",
+    "same_columns",
+    "storage_type",
+]
+
+_MAGIC = b"PAR1"
+_TAIL_BYTES = 8
+MAX_FOOTER_BYTES = 512 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What the values of a column are in an element.
+
+    Attributes:
+        name: of the column and of the element's field.
+        form: "array" (a number, a date or an array of a fixed shape), "ragged" (a one-dimensional array), "str" or "bytes".
+        shape: of one value; () for a scalar.
+        dtype: as NumPy writes it; "" for str and bytes.
+    """
+
+    name: str
+    form: str
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+
+    @property
+    def words(self) -> str:
+        """Say it as in `ds.spec()`, such as float32[3]."""
+        if self.form in ("str", "bytes"):
+            return self.form
+        sizes = [None] if self.form == "ragged" else list(self.shape)
+        return f"{np.dtype(self.dtype).name}{sizes}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footer:
+    """The end of one file.
+
+    Attributes:
+        metadata: pyarrow's FileMetaData.
+        offset: where it begins, the end of the data.
+        crc32: of its bytes.
+    """
+
+    metadata: Any
+    offset: int
+    crc32: int
+
+
+def pyarrow() -> tuple[Any, Any]:
+    """Return the modules pyarrow and pyarrow.parquet.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtra(f"pyarrow cannot be imported: {error}", where="read_parquet()", fix="pip install 'penstock[parquet]'") from error
+    return pyarrow, pyarrow.parquet
+
+
+def read_footer(storage: Storage, file: int, known_crc32: int | None = None) -> Footer:
+    """Read and check the end of a file.
+
+    Args:
+        storage: the files.
+        file: which.
+        known_crc32: of the footer as it was; another one is an IndexStale.
+
+    Raises:
+        RecordError: it is no Parquet file, or not all of one.
+        IndexStale: it is not the file that it was.
+        SourceError, OSError: it cannot be read.
+    """
+    name, size = storage.name(file), storage.size(file)
+    if size < 3 * len(_MAGIC):
+        raise _no_parquet(name, f"it has {size} bytes, and a Parquet file has at least 12")
+    tail = storage.read(file, size - _TAIL_BYTES, _TAIL_BYTES)
+    length = int.from_bytes(tail[:4], "little")
+    if known_crc32 is not None and (tail[4:] != _MAGIC or length > size - _TAIL_BYTES):
+        raise _replaced(name)
+    if tail[4:] == b"PARE":
+        raise _no_parquet(name, "its footer is encrypted", "decrypt it; encrypted files are not read")
+    if tail[4:] != _MAGIC:
+        raise _no_parquet(name, f"it ends with {tail[4:]!r} where {_MAGIC!r} marks a footer: another format, or a file that was cut")
+    if length > size - _TAIL_BYTES - len(_MAGIC):
+        raise _no_parquet(name, f"its footer would have {length} bytes, and the file has {size}")
+    if length > MAX_FOOTER_BYTES:
+        raise _no_parquet(name, f"its footer has {length} bytes, more than {MAX_FOOTER_BYTES}", "write fewer columns or larger row groups")
+    if (head := storage.read(file, 0, len(_MAGIC))) != _MAGIC:
+        raise _no_parquet(name, f"it begins with {head!r}, not with {_MAGIC!r}")
+    data = storage.read(file, size - _TAIL_BYTES - length, length + _TAIL_BYTES)
+    crc32 = zlib.crc32(data)
+    if known_crc32 not in (None, crc32):
+        raise _replaced(name)
+    pa, pq = pyarrow()
+    try:
+        metadata = pq.read_metadata(pa.BufferReader(_MAGIC + data))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _no_parquet(name, f"its footer cannot be read: {one_line(error)}") from error
+    return Footer(metadata=metadata, offset=size - _TAIL_BYTES - length, crc32=crc32)
+
+
+def check_unchanged(storage: Storage, file: int, footer: Footer) -> None:
+    """Refuse a file whose footer is another one by now.
+
+    Raises:
+        IndexStale, SourceError, OSError: it is, or it cannot be read.
+    """
+    data = storage.read(file, footer.offset, storage.size(file) - footer.offset)
+    if zlib.crc32(data) != footer.crc32:
+        raise _replaced(storage.name(file))
+
+
+def _replaced(name: str) -> IndexStale:
+    return IndexStale(
+        f"{name!r} has another footer than when the dataset was made: it was replaced",
+        where=f"read_parquet, {name!r}",
+        fix="do not change files while they are read; build the dataset again",
+    )
+
+
+def _no_parquet(name: str, why: str, fix: str = "take it out of the pattern, or write it again") -> RecordError:
+    return RecordError(f"{name!r} is no whole Parquet file: {why}", where=f"read_parquet, {name!r}", fix=fix)
+
+
+def one_line(error: BaseException) -> str:
+    """Return the first line of an error's text."""
+    return str(error).partition("\n")[0]
+
+
+def columns_of(schema: Any, names: Sequence[str] | None, name: str) -> tuple[Column, ...]:
+    """Say what the values of columns are as elements.
+
+    Args:
+        schema: pyarrow's, of the file.
+        names: the columns wanted, in this order; None for all.
+        name: of the file, for errors.
+
+    Raises:
+        PlanError: a column is not there, or has a type that has no defined conversion.
+    """
+    where = f"read_parquet, {name!r}"
+    seen = schema.names
+    wanted = list(seen) if names is None else list(names)
+    known = set(seen)
+    for column in wanted:
+        if column not in known:
+            some = ", ".join(map(repr, seen[:8])) + (", ..." if len(seen) > 8 else "")
+            raise PlanError(f"there is no column {column!r}", where=where, fix=f"choose from {some}")
+    if len(known) < len(seen) or len(set(wanted)) < len(wanted):
+        double = next(column for names in (seen, wanted) for column, count in Counter(names).items() if count > 1)
+        raise PlanError(f"the column {double!r} stands twice", where=where, fix="give every column a name of its own")
+    if not wanted:
+        raise PlanError("there is no column to read", where=where, fix="give columns=None or names of columns")
+    return tuple(_column(schema.field(column), where) for column in wanted)
+
+
+def _column(field: Any, where: str) -> Column:
+    pa, _ = pyarrow()
+    kind = storage_type(field.type)
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if is_text(kind):
+        return Column(field.name, "str")
+    if is_bytes(kind):
+        return Column(field.name, "bytes")
+    shape: tuple[int, ...] = ()
+    while pa.types.is_fixed_size_list(kind):
+        shape = (*shape, kind.list_size)
+        kind = storage_type(kind.value_type)
+    if not shape and is_list(kind):
+        dtype = _dtype(storage_type(kind.value_type))
+        if dtype is not None:
+            return Column(field.name, "ragged", (), dtype)
+    dtype = _dtype(kind)
+    if dtype is not None:
+        return Column(field.name, "array", shape, dtype)
+    raise PlanError(
+        f"the column {field.name!r} is of the type {_short(field.type)}, which has no conversion to arrays, str or bytes",
+        where=where,
+        fix="leave it out with columns=[...], or write it as numbers, strings, or lists of numbers",
+    )
+
+
+def _short(kind: Any) -> str:
+    text = str(kind)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def storage_type(kind: Any) -> Any:
+    """Return what an extension type is stored as: what its metadata say is never interpreted."""
+    pa, _ = pyarrow()
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return kind
+
+
+def is_text(kind: Any) -> bool:
+    """Tell whether values are str."""
+    types = pyarrow()[0].types
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def is_bytes(kind: Any) -> bool:
+    """Tell whether values are bytes."""
+    types = pyarrow()[0].types
+    fixed = types.is_fixed_size_binary(kind) and not types.is_decimal(kind)
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or fixed)
+
+
+def is_list(kind: Any) -> bool:
+    """Tell whether values are lists of any length."""
+    types = pyarrow()[0].types
+    return bool(types.is_list(kind) or types.is_large_list(kind))
+
+
+def _dtype(kind: Any) -> str | None:
+    """Return the dtype of a primitive type, None of any other."""
+    types = pyarrow()[0].types
+    if types.is_boolean(kind):
+        return "|b1"
+    if types.is_date(kind):
+        return "<M8[D]" if types.is_date32(kind) else "<M8[ms]"
+    if types.is_timestamp(kind):
+        return f"<M8[{kind.unit}]"
+    if types.is_duration(kind):
+        return f"<m8[{kind.unit}]"
+    if types.is_integer(kind) or types.is_floating(kind):
+        return np.dtype(kind.to_pandas_dtype()).str
+    return None
+
+
+def same_columns(first: Sequence[Column], other: Sequence[Column], first_name: str, other_name: str) -> None:
+    """Refuse a file whose columns are not those of the first.
+
+    Raises:
+        RecordError: naming the first difference.
+    """
+    by_name = {column.name: column for column in other}
+    what = ""
+    for column in first:
+        found = by_name.pop(column.name, None)
+        if found is None:
+            what = f"it has no column {column.name!r}, which is {column.words} there"
+        elif found != column:
+            what = f"the column {column.name!r} is {found.words}, and {column.words} there"
+        if what:
+            break
+    if not what and by_name:
+        extra = next(iter(by_name.values()))
+        what = f"it has a column {extra.name!r} ({extra.words}) that is not there"
+    if what:
+        raise RecordError(
+            f"{other_name!r} has another schema than {first_name!r}: {what}",
+            where=f"read_parquet, {other_name!r}",
+            fix="write both with one schema, or read them as two datasets",
+        )

@@ -1,0 +1,231 @@
+"""A decoded row group of Parquet: columns as NumPy arrays over Arrow's memory, strings as Arrow arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import RecordError
+from penstock.formats.parquet import Column, is_list, pyarrow, storage_type
+
+__all__ = ["Fixed", "RowGroup", "row_group"]
+
+Ints = NDArray[np.int64]
+_LISTED = 4096
+"""Up to so many different strings of a column are made Python strings at once: 30 ns a row then, 150 ns otherwise."""
+_LISTED_BYTES = 1 << 20
+
+
+class Values(Protocol):
+    """The values of one column in a row group."""
+
+    nulls: NDArray[np.bool_] | None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+
+    def take(self, rows: Ints) -> list[Any]:
+        """Return the values of some rows, none of which is null; they hold no memory of the group."""
+
+
+class Fixed:
+    """Numbers, dates, or arrays of one shape."""
+
+    def __init__(self, array: NDArray[Any], nulls: NDArray[np.bool_] | None) -> None:
+        self.array, self.nulls = array, nulls
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return self.array.nbytes
+
+    def take(self, rows: Ints) -> list[Any]:
+        """Return scalars, or views of one new array."""
+        return list(self.array[rows])
+
+
+class Ragged:
+    """One-dimensional arrays of any lengths."""
+
+    def __init__(self, values: NDArray[Any], offsets: NDArray[Any], nulls: NDArray[np.bool_] | None) -> None:
+        self._values, self._offsets, self.nulls = values, offsets, nulls
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return self._values.nbytes + self._offsets.nbytes
+
+    def take(self, rows: Ints) -> list[Any]:
+        """Return new arrays."""
+        begins, ends = self._offsets[rows].tolist(), self._offsets[rows + 1].tolist()
+        return [self._values[begin:end].copy() for begin, end in zip(begins, ends, strict=True)]
+
+
+class Text:
+    """Strings or bytes."""
+
+    def __init__(self, array: Any, nulls: NDArray[np.bool_] | None) -> None:
+        self._array, self.nulls = array, nulls
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return int(self._array.nbytes)
+
+    def take(self, rows: Ints) -> list[Any]:
+        """Return str or bytes."""
+        found: list[Any] = self._array.take(pyarrow()[0].array(rows)).to_pylist()
+        return found
+
+
+class Coded:
+    """Strings or bytes by number: each different one is there once, however many rows have it."""
+
+    def __init__(self, codes: NDArray[np.int32], words: Any, nulls: NDArray[np.bool_] | None) -> None:
+        self._codes, self._words, self.nulls = codes, words, nulls
+        small = len(words) <= _LISTED and words.nbytes <= _LISTED_BYTES
+        self._list: list[Any] | None = words.to_pylist() if small else None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        listed = 0 if self._list is None else int(self._words.nbytes) + 60 * len(self._list)
+        return int(self._codes.nbytes + self._words.nbytes) + listed
+
+    def take(self, rows: Ints) -> list[Any]:
+        """Return str or bytes; rows with the same share one object."""
+        codes, words = self._codes[rows], self._list
+        if words is None:
+            used, codes = np.unique(codes, return_inverse=True)
+            words = self._words.take(pyarrow()[0].array(used)).to_pylist()
+        return [words[code] for code in codes.tolist()]
+
+
+class RowGroup:
+    """The wanted columns of one row group. Read-only; from any thread."""
+
+    def __init__(self, columns: Sequence[Column], values: Sequence[Values]) -> None:
+        self.columns, self.values = columns, values
+        self.nbytes = sum(one.nbytes for one in values)
+        self._with_nulls = [(column.name, one.nulls) for column, one in zip(columns, values, strict=True) if one.nulls is not None]
+
+    def null_at(self, rows: Ints) -> tuple[int, str] | None:
+        """Return (place in `rows`, column) of a row that has a null; None when none has."""
+        for name, nulls in self._with_nulls:
+            found = np.flatnonzero(nulls[rows])
+            if len(found):
+                return int(found[0]), name
+        return None
+
+
+def row_group(table: Any, columns: Sequence[Column], null_values: Mapping[str, Any]) -> RowGroup:
+    """Make columns of an Arrow table, without copying numbers.
+
+    Args:
+        table: of one row group, with the columns.
+        columns: what they are.
+        null_values: by column: what stands for null.
+
+    Raises:
+        RecordError: a column is not what it should be.
+    """
+    return RowGroup(columns, [_values(table.column(column.name), column, null_values) for column in columns])
+
+
+def _values(chunked: Any, column: Column, null_values: Mapping[str, Any]) -> Values:
+    pa, _ = pyarrow()
+    if pa.types.is_dictionary(chunked.type) and chunked.num_chunks > 1:
+        chunked = chunked.unify_dictionaries()
+    array = chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], chunked.type)
+    array = _storage(array)
+    if column.name in null_values and array.null_count:
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        array = array.fill_null(pa.scalar(null_values[column.name], array.type))
+    if column.form in ("str", "bytes"):
+        nulls = _nulls(array)
+        if not pa.types.is_dictionary(array.type):
+            return Text(array, nulls)
+        codes = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        return Coded(codes, array.dictionary if len(array.dictionary) else pa.array([None], array.type.value_type), nulls)
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if column.form == "ragged":
+        return _ragged(array, column)
+    fixed, nulls = _fixed(array)
+    if fixed.shape[1:] != column.shape or fixed.dtype.str != column.dtype:
+        raise RecordError(
+            f"the column {column.name!r} is {fixed.dtype.name}{list(fixed.shape[1:])}, and {column.words} by its schema",
+            where=f"column {column.name!r}",
+            fix="write the file again",
+        )
+    fixed.flags.writeable = False
+    return Fixed(fixed, nulls)
+
+
+def _storage(array: Any) -> Any:
+    pa, _ = pyarrow()
+    while isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    return array
+
+
+def _nulls(array: Any) -> NDArray[np.bool_] | None:
+    """Return which values are null; None when none is."""
+    if not array.null_count:
+        return None
+    found: NDArray[np.bool_] = array.is_null().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _fixed(array: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """Return the values of a primitive or fixed-size list array, and which have a null."""
+    pa, _ = pyarrow()
+    array = _storage(array)
+    kind = array.type
+    nulls = _nulls(array)
+    if pa.types.is_fixed_size_list(kind):
+        size = kind.list_size
+        inner, inner_nulls = _fixed(array.values.slice(array.offset * size, len(array) * size))
+        if inner_nulls is not None:
+            some = inner_nulls.reshape(len(array), size).any(axis=1)
+            nulls = some if nulls is None else nulls | some
+        return inner.reshape(len(array), size, *inner.shape[1:]), nulls
+    if pa.types.is_boolean(kind):
+        return array.fill_null(False).to_numpy(zero_copy_only=False), nulls
+    raw = np.dtype(f"i{kind.bit_width // 8}") if pa.types.is_temporal(kind) else np.dtype(kind.to_pandas_dtype())
+    buffer = array.buffers()[1]
+    if buffer is None or not len(array):
+        values = np.empty(0, raw)
+    else:
+        values = np.frombuffer(buffer, raw, len(array), array.offset * raw.itemsize)
+    if pa.types.is_temporal(kind):
+        values = _temporal(values, kind)
+    return values, nulls
+
+
+def _temporal(values: NDArray[Any], kind: Any) -> NDArray[Any]:
+    types = pyarrow()[0].types
+    if types.is_date32(kind):
+        return values.astype("<M8[D]")
+    if types.is_date64(kind):
+        return values.view("<M8[ms]")
+    return values.view(f"<m8[{kind.unit}]" if types.is_duration(kind) else f"<M8[{kind.unit}]")
+
+
+def _ragged(array: Any, column: Column) -> Ragged:
+    assert is_list(storage_type(array.type)), column
+    offsets = array.offsets.to_numpy()
+    values, inner = _fixed(array.values)
+    nulls = _nulls(array)
+    if inner is not None:
+        before = np.concatenate([[0], np.cumsum(inner)])
+        some = before[offsets[1:]] > before[offsets[:-1]]
+        nulls = some if nulls is None else nulls | some
+    return Ragged(values, offsets, nulls)

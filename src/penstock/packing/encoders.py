@@ -1,0 +1,196 @@
+"""Elements into the bytes of one shard: TFRecord, tar as WebDataset has it, Parquet. The bytes depend on elements and options alone."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from penstock.formats.example import encode_example
+from penstock.formats.parquet import pyarrow
+from penstock.formats.tar_writer import TarWriter
+from penstock.formats.tfrecord import RecordWriter
+from penstock.packing.columns import Column, npy, raw
+from penstock.packing.disk import OutFile
+
+__all__ = ["COMPRESSIONS", "FORMATS", "SUFFIXES", "Encoder", "open_encoder"]
+
+FORMATS = ("tfrecord", "tar", "parquet")
+COMPRESSIONS: dict[str, tuple[str, ...]] = {"tfrecord": ("GZIP",), "tar": (), "parquet": ("zstd",)}
+"""What each format can be compressed by."""
+SUFFIXES = {"tfrecord": ".tfrecord", "tar": ".tar", "parquet": ".parquet"}
+
+_GROUP_ROWS = 4096
+_GROUP_BYTES = 16 << 20
+
+
+class Encoder(Protocol):
+    """Writes elements to a file. Used from one thread."""
+
+    def add(self, values: Sequence[Any]) -> None:
+        """Write one element, given as `Schema.values` returns it.
+
+        Raises:
+            SpecError: it is too large for the format.
+            OSError: the file cannot be written.
+        """
+
+    def finish(self) -> None:
+        """Write what comes last; the file stays open.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+
+
+def open_encoder(fmt: str, columns: Sequence[Column], compression: str | None, out: OutFile, shard: int) -> Encoder:
+    """Return what writes the elements of a shard to `out`.
+
+    Raises:
+        MissingExtra: Parquet without pyarrow.
+    """
+    if fmt == "tfrecord":
+        return _Records(columns, compression, out)
+    return _Tar(columns, out, shard) if fmt == "tar" else _Parquet(columns, compression, out)
+
+
+class _Records:
+    """A `tf.train.Example` for each element."""
+
+    def __init__(self, columns: Sequence[Column], compression: str | None, out: OutFile) -> None:
+        self._columns = columns
+        self._writer = RecordWriter(out, compression)
+
+    def add(self, values: Sequence[Any]) -> None:
+        features: dict[str, Any] = {}
+        for column, value in zip(self._columns, values, strict=True):
+            features[column.name] = _in_example(column, value)
+            if column.shapes:
+                features[column.shapes] = np.array(value.shape, np.int64)
+        self._writer.write(encode_example(features))
+
+    def finish(self) -> None:
+        self._writer.close()
+
+
+def _in_example(column: Column, value: Any) -> Any:
+    match column.stored:
+        case "bytes" | "str":
+            return value
+        case "raw":
+            return raw(value)
+        case "float":
+            return value.astype(np.float32).reshape(-1)
+        case "int":
+            return value.astype(np.int64).reshape(-1)
+    return (value if value.dtype.kind == "f" else value.astype(np.int64)).reshape(-1)
+
+
+class _Tar:
+    """A group of members `KEY.NAME.EXTENSION` for each element; the key is made of the shard's number and the element's place in it."""
+
+    def __init__(self, columns: Sequence[Column], out: OutFile, shard: int) -> None:
+        self._columns, self._shard = columns, shard
+        self._writer = TarWriter(out)
+        self._count = 0
+
+    def add(self, values: Sequence[Any]) -> None:
+        key = f"{self._shard:05d}-{self._count:07d}"
+        self._writer.write_sample(key, {column.name: _in_tar(column, value) for column, value in zip(self._columns, values, strict=True)})
+        self._count += 1
+
+    def finish(self) -> None:
+        self._writer.close()
+
+
+def _in_tar(column: Column, value: Any) -> bytes:
+    match column.stored:
+        case "bytes":
+            return value  # type: ignore[no-any-return]
+        case "str":
+            return value.encode()  # type: ignore[no-any-return]
+        case "npy":
+            return npy(value)
+    return json.dumps(value.item()).encode()
+
+
+class _Parquet:
+    """Row groups of so many rows or bytes, whichever comes first."""
+
+    def __init__(self, columns: Sequence[Column], compression: str | None, out: OutFile) -> None:
+        self._pyarrow, parquet = pyarrow()
+        self._columns = columns
+        self._schema = self._pyarrow.schema([field for column in columns for field in self._fields(column)])
+        self._rows: list[list[Any]] = [[] for _ in self._schema]
+        self._held = 0
+        self._writer = parquet.ParquetWriter(
+            self._pyarrow.PythonFile(_Unclosed(out), mode="w"),
+            self._schema,
+            compression=compression or "none",
+            use_dictionary=False,
+            write_page_checksum=True,
+        )
+
+    def add(self, values: Sequence[Any]) -> None:
+        place = 0
+        for column, value in zip(self._columns, values, strict=True):
+            self._rows[place].append(_in_parquet(column, value))
+            place += 1
+            if column.shapes:
+                self._rows[place].append(list(value.shape))
+                place += 1
+            self._held += len(value) if isinstance(value, (bytes, str)) else value.nbytes
+        if len(self._rows[0]) == _GROUP_ROWS or self._held >= _GROUP_BYTES:
+            self._write()
+
+    def finish(self) -> None:
+        if self._rows[0]:
+            self._write()
+        self._writer.close()
+
+    def _write(self) -> None:
+        arrays = [self._pyarrow.array(rows, field.type) for rows, field in zip(self._rows, self._schema, strict=True)]
+        self._writer.write_batch(self._pyarrow.record_batch(arrays, schema=self._schema), row_group_size=_GROUP_ROWS)
+        self._rows, self._held = [[] for _ in self._schema], 0
+
+    def _fields(self, column: Column) -> list[Any]:
+        arrow = self._pyarrow
+        match column.stored:
+            case "bytes" | "raw":
+                kind = arrow.binary()
+            case "str":
+                kind = arrow.string()
+            case _:
+                kind = arrow.from_numpy_dtype(np.dtype(column.field.dtype))
+        fields = [arrow.field(column.name, arrow.list_(kind) if column.stored == "list" else kind, nullable=False)]
+        return [*fields, arrow.field(column.shapes, arrow.list_(arrow.int64()), nullable=False)] if column.shapes else fields
+
+
+def _in_parquet(column: Column, value: Any) -> Any:
+    match column.stored:
+        case "bytes" | "str":
+            return value
+        case "raw":
+            return raw(value)
+        case "list":
+            return value
+    return value[()]
+
+
+class _Unclosed(io.RawIOBase):
+    """What pyarrow writes to: it closes what it was given, and the file must be synced first."""
+
+    def __init__(self, out: OutFile) -> None:
+        self._out = out
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return self._out.write(data)
+
+    def tell(self) -> int:
+        return self._out.tell()

@@ -1,0 +1,210 @@
+"""The destination while it is packed: who may write there, what is finished, and what an earlier run left."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from typing import Any
+
+from penstock.errors import PackError
+from penstock.packing.disk import Disk, OutFile, publish
+
+__all__ = ["WORK", "Folder", "lock_folder", "sha256_of"]
+
+WORK = ".packing"
+"""The folder inside the destination for what is not finished; it is removed at the end."""
+
+_RUN = "run.json"
+_READ_BYTES = 1 << 20
+
+
+class Folder:
+    """Paths and small files of a destination. Picklable: workers have one too.
+
+    Args:
+        path: the destination, absolute.
+        disk: makes the steps.
+    """
+
+    def __init__(self, path: str, disk: Disk) -> None:
+        self.path, self.disk = path, disk
+        self.work = os.path.join(path, WORK)
+
+    def file(self, name: str) -> str:
+        """Return the path of a finished file."""
+        return os.path.join(self.path, name)
+
+    def prepare(self, run: dict[str, Any], names: list[str]) -> None:
+        """Make ready for a run, which goes on with what an earlier one of the same kind has finished. Call it with the lock held.
+
+        Args:
+            run: what the bytes of the shards depend on, JSON-able, with "id", a number of this run alone.
+            names: of the files that it will write.
+
+        Raises:
+            PackError: other files are there that it would replace, or an unfinished run of another kind.
+            OSError: the folder cannot be written.
+        """
+        found = self.run()
+        if found is None:
+            there = [name for name in names if os.path.lexists(self.file(name))]
+            if there:
+                raise PackError(
+                    f"{there[0]!r} is there already, and nothing says what it is",
+                    where=f"pack() to {self.path!r}",
+                    fix="give another folder, or remove the file",
+                )
+        else:
+            self._check_same(found, run)
+        self.disk.make_folder(self.work)
+        for name in sorted(os.listdir(self.work)):
+            if name.endswith((".part", ".ticks")):
+                self.disk.remove(os.path.join(self.work, name))
+        self._write(os.path.join(self.work, _RUN), run)
+        self.disk.sync_folder(self.path)
+
+    def run(self) -> dict[str, Any] | None:
+        """Return what the unfinished run here is, None when there is none."""
+        return self._read(os.path.join(self.work, _RUN))
+
+    def check_run(self, run_id: str) -> None:
+        """Make sure that this run is still the one at work here; call it with the shared lock held.
+
+        Raises:
+            PackError: the packer was killed, and another has begun.
+        """
+        found = self.run()
+        if found is None or found.get("id") != run_id:
+            raise PackError(
+                "another packer has begun in this folder", where=f"pack() to {self.path!r}", fix="nothing: this worker's packer is gone"
+            )
+
+    def _check_same(self, found: dict[str, Any], run: dict[str, Any]) -> None:
+        for key, value in json.loads(json.dumps(run)).items():
+            if key != "id" and found.get(key) != value:
+                words = (
+                    "the input files have changed"
+                    if key == "inputs"
+                    else f"its {key} is another: {_short(found.get(key))}, now {_short(value)}"
+                )
+                raise PackError(
+                    f"the folder holds an unfinished packing of something else: {words}",
+                    where=f"pack() to {self.path!r}",
+                    fix=f"give what it was begun with, or another folder; or remove {WORK!r} and the shards in it",
+                )
+
+    # -- shards -------------------------------------------------------------------------------------------------------------------
+
+    def publish(self, name: str, fill: Any, note: Any) -> OutFile:
+        """Write a shard; its note is on the disk before it has its name.
+
+        Args:
+            name: of the shard.
+            fill: writes the content to the `OutFile`.
+            note: returns what is to be noted of the closed file, JSON-able.
+
+        Raises:
+            OSError: any step failed. Nothing that is cut stands under the name.
+        """
+        note_path = os.path.join(self.work, f"{name}.json")
+        return publish(self.disk, self.file(name), self.work, fill, lambda file: self._write(note_path, note(file)))
+
+    def finished(self, name: str) -> dict[str, Any] | None:
+        """Return the note of a shard that an earlier run has finished, None when it must be written.
+
+        Raises:
+            OSError: a file that is there cannot be read.
+        """
+        note = self._read(os.path.join(self.work, f"{name}.json"))
+        path = self.file(name)
+        if note is None or not os.path.isfile(path) or os.path.getsize(path) != note["size"] or sha256_of(path) != note["sha256"]:
+            return None
+        return note
+
+    def write_manifest(self, name: str, manifest: dict[str, Any]) -> None:
+        """Write the manifest, the last file of all.
+
+        Raises:
+            OSError: any step failed.
+        """
+        self._write(self.file(name), manifest, indent=1)
+
+    def clear(self) -> None:
+        """Remove what was needed until here.
+
+        Raises:
+            OSError: it cannot be removed.
+        """
+        if not os.path.isdir(self.work):
+            return
+        # The run last: as long as it stands, a rerun knows what the notes are of.
+        names = sorted(os.listdir(self.work), key=lambda name: (name == _RUN, name))
+        for name in names:
+            self.disk.remove(os.path.join(self.work, name))
+        self.disk.remove_folder(self.work)
+        self.disk.sync_folder(self.path)
+
+    # -- small files --------------------------------------------------------------------------------------------------------------
+
+    def _write(self, path: str, record: dict[str, Any], indent: int | None = None) -> None:
+        data = (json.dumps(record, indent=indent, ensure_ascii=True, allow_nan=False) + "\n").encode()
+        publish(self.disk, path, self.work, lambda file: file.write(data))
+
+    def _read(self, path: str) -> dict[str, Any] | None:
+        try:
+            with open(path, "rb") as file:
+                record = json.loads(file.read())
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            record = None
+        if not isinstance(record, dict):
+            raise PackError(f"{path!r} cannot be read", where=f"pack() to {self.path!r}", fix=f"remove {self.work!r} and the shards")
+        return record
+
+
+def lock_folder(path: str, *, shared: bool) -> int:
+    """Lock a destination and return the descriptor that holds the lock: it ends when that is closed, however the process ends.
+
+    The packer locks alone, to know that nobody is at work, not even a worker of a packer that was killed, and then goes on with the shared
+    lock that its workers take as well.
+
+    Raises:
+        PackError: somebody else is at work there.
+        OSError: the folder cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0))
+    try:
+        for kind in (fcntl.LOCK_SH,) if shared else (fcntl.LOCK_EX, fcntl.LOCK_SH):
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise PackError(
+            "another packer is at work in this folder, or its workers have not ended yet",
+            where=f"pack() to {path!r}",
+            fix="wait for it to end, or give another folder",
+        ) from None
+    except OSError:  # a file system without locks
+        pass
+    return descriptor
+
+
+def sha256_of(path: str) -> str:
+    """Return the hash of a file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    import hashlib
+
+    state = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        while data := file.read(_READ_BYTES):
+            state.update(data)
+    return state.hexdigest()
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 120 else text[:117] + "..."

@@ -1,0 +1,220 @@
+"""What is in a file of records: how many, how large, of what; and whether all of it can be trusted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import PenstockError, RecordError, SourceError
+from penstock.formats import index as sidecar
+from penstock.kernels.framing import crc32c
+from penstock.packing import looks
+from penstock.packing.manifest import Manifest, find_manifest, read_manifest
+from penstock.packing.reading import Restore
+from penstock.packing.report import Inspection, pieces_of
+
+__all__ = ["NO_COUNT", "inspect"]
+
+NO_COUNT = "no count to check against: that the file was cut between two records could not be seen"
+
+
+def inspect(path: str | os.PathLike[str], *, verify: bool = False, num_samples: int = 3) -> list[Inspection]:
+    """Look into a TFRecord, WebDataset tar, Parquet, index or manifest file, or a folder of such; told apart by their content.
+
+    A damaged file is no error: what is wrong stands in `problems`. Blocks; reads TFRecord and tar files whole.
+
+    Args:
+        path: a file, or a folder: one with a manifest is a packed dataset.
+        verify: check every check sum and every count, hashes of the manifest too; else only what is read anyway.
+        num_samples: how many elements to decode, from the beginning of each file.
+
+    Returns:
+        One for each file; of a packed dataset the manifest first.
+
+    Raises:
+        SourceError: there is nothing to inspect: no such file, or none of a known kind.
+        OSError: a file cannot be read.
+    """
+    text = os.fspath(path)
+    if not os.path.exists(text):
+        raise SourceError(f"{text!r} does not exist", where="penstock inspect", fix="give a file or folder")
+    if os.path.isdir(text):
+        try:
+            text = find_manifest(text)
+        except SourceError:
+            return _folder(text, verify, num_samples)
+    first = _one(text, None, verify, num_samples)
+    if first is None:
+        raise SourceError(
+            f"{text!r} is no file that can be inspected",
+            where="penstock inspect",
+            fix="give a TFRecord, tar, Parquet, index (.psidx) or manifest file",
+        )
+    return first
+
+
+def _folder(path: str, verify: bool, num_samples: int) -> list[Inspection]:
+    found: list[Inspection] = []
+    for name in sorted(os.listdir(path)):
+        full = os.path.join(path, name)
+        if os.path.isfile(full) and not name.startswith("."):
+            found += _one(full, None, verify, num_samples) or []
+    if not found:
+        raise SourceError(
+            f"the folder {path!r} holds no file that can be inspected", where="penstock inspect", fix="give a folder of record files"
+        )
+    return found
+
+
+def _one(path: str, manifest: Manifest | None, verify: bool, num_samples: int) -> list[Inspection] | None:
+    """Look into a file; None when it is of no known kind."""
+    with open(path, "rb") as file:
+        head = file.read(1024)
+    report = Inspection(path=path, kind="", size=os.path.getsize(path))
+    if head.lstrip()[:1] == b"{" and b'"penstock_pack"' in head:
+        return _packed(path, report, verify, num_samples)
+    look = _look_of(path, head)
+    if look is None:
+        return None
+    owner = _owner(path) if manifest is None else manifest
+    try:
+        look(report, verify, num_samples)
+    except (PenstockError, ValueError) as error:
+        report.add_problem(error)
+    _restore(report, owner)
+    if report.kind != "index":
+        _check_counts(report, owner, verify)
+    return [report]
+
+
+def _look_of(path: str, head: bytes) -> Callable[[Inspection, bool, int], None] | None:
+    if head.startswith(b"PSINDEX\n") or path.endswith(sidecar.SUFFIX):
+        return look_index
+    if head.startswith(b"PAR1") or path.endswith(".parquet"):
+        return looks.look_parquet
+    if head[257:262] == b"ustar" or path.endswith(".tar"):
+        return looks.look_tar
+    if ".tfrecord" in os.path.basename(path) or looks.begins_as_tfrecord(head):
+        return looks.look_tfrecord
+    return None
+
+
+def _packed(path: str, report: Inspection, verify: bool, num_samples: int) -> list[Inspection]:
+    report.kind = "manifest of a packed dataset"
+    try:
+        manifest = read_manifest(path)
+    except RecordError as error:
+        report.add_problem(error)
+        return [report]
+    report.count, report.noun = len(manifest), f"records in {len(manifest.shards)} files"
+    report.fields = [column.words() for column in manifest.columns]
+    report.problems += manifest.problems(hashes=verify)
+    if manifest.skipped:
+        report.remarks.append(f"{len(manifest.skipped)} elements were left out when it was packed")
+    if verify and not report.problems:
+        report.remarks.append("verified: names, sizes and SHA-256 of all files")
+    out = [report]
+    for number, file in enumerate(manifest.files()):
+        if os.path.isfile(file) and (verify or number == 0):
+            out += _one(file, manifest, verify, num_samples if number == 0 else 0) or []
+    return out
+
+
+def _owner(path: str) -> Manifest | None:
+    """Return the manifest beside a file, if it is one of its shards."""
+    try:
+        manifest = read_manifest(os.path.dirname(os.path.abspath(path)))
+    except (SourceError, OSError):
+        return None
+    return manifest if os.path.basename(path) in {shard.name for shard in manifest.shards} else None
+
+
+def _restore(report: Inspection, manifest: Manifest | None) -> None:
+    """Show the samples of a packed file as what was packed."""
+    if manifest is None or not report.samples:
+        return
+    restore = Restore(manifest.columns)
+    try:
+        restored = [restore({name: _single(value) for name, value in sample.items()}) for sample in report.samples]
+    except (PenstockError, ValueError, KeyError, TypeError) as error:
+        report.problems.append(f"a sample is not what the manifest says: {type(error).__name__}: {error}")
+        return
+    report.samples = [one if isinstance(one, dict) else {"value": one} for one in restored]
+    report.fields = [column.words() for column in manifest.columns]
+
+
+def _single(value: Any) -> Any:
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def _check_counts(report: Inspection, manifest: Manifest | None, verify: bool) -> None:
+    """Compare the records that were found with what a manifest or an index says."""
+    sources = []
+    if manifest is not None:
+        entry = next(shard for shard in manifest.shards if shard.name == os.path.basename(report.path))
+        sources.append(("the manifest", entry.count))
+        if report.size != entry.size:
+            report.problems.append(f"it has {report.size} bytes and had {entry.size} when it was packed")
+    index = _index_of(report, verify)
+    if index is not None:
+        sources.append(("the index", len(index)))
+    for name, count in sources:
+        if count != report.count:
+            report.problems.append(f"{report.count} {report.noun} were found, and {name} says {count}")
+        elif verify:
+            report.remarks.append(f"verified: as many {report.noun} as {name} says")
+    if not sources and report.kind.startswith(("TFRecord", "WebDataset")):
+        report.remarks.append(NO_COUNT)
+
+
+def _index_of(report: Inspection, verify: bool) -> sidecar.Index | None:
+    path = report.path + sidecar.SUFFIX
+    if not os.path.isfile(path):
+        return None
+    try:
+        with open(path, "rb") as file:
+            index = sidecar.decode(file.read(), path)
+    except RecordError as error:
+        report.problems.append(f"its index {os.path.basename(path)!r} cannot be used: {error.what}")
+        return None
+    if index.size != report.size:
+        report.problems.append(f"it has {report.size} bytes, and had {index.size} when its index was built")
+    elif verify and index.crc32c and index.crc32c != _crc_of(report.path):
+        report.problems.append("its bytes are not those that its index was built of: the CRC32C of the file differs")
+    return index
+
+
+def look_index(report: Inspection, verify: bool, num_samples: int) -> None:
+    """Look into a sidecar index.
+
+    Raises:
+        RecordError: it is damaged.
+    """
+    report.kind = "index"
+    with open(report.path, "rb") as file:
+        index = sidecar.decode(file.read(), report.path)
+    report.kind, report.count = "index", len(index)
+    report.lengths = index.columns["lengths"].astype(np.int64)
+    report.remarks.append(f"of a {index.kind} file of {index.size:,} bytes")
+    report.fields = [f"column {name!r}: {values.dtype.name} [{len(values)}]" for name, values in index.columns.items()]
+    described = report.path.removesuffix(sidecar.SUFFIX)
+    if not os.path.isfile(described):
+        report.remarks.append(f"the file that it describes, {os.path.basename(described)!r}, is not beside it")
+    elif os.path.getsize(described) != index.size:
+        report.problems.append(
+            f"{os.path.basename(described)!r} has {os.path.getsize(described)} bytes, and had {index.size} when it was built"
+        )
+    elif verify and index.crc32c and _crc_of(described) != index.crc32c:
+        report.problems.append(f"{os.path.basename(described)!r} has other bytes than when it was built: its CRC32C differs")
+    elif verify:
+        report.remarks.append("verified: its own check sums, and those of the file that it describes")
+
+
+def _crc_of(path: str) -> int:
+    crc = 0
+    for piece in pieces_of(path):
+        crc = crc32c(piece, crc)
+    return crc

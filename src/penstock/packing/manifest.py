@@ -1,0 +1,200 @@
+"""The manifest of a packed dataset: what is in it, how it is written, and the size and hash of each file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import RecordError, SourceError
+from penstock.packing.columns import Column
+from penstock.packing.folder import sha256_of
+from penstock.packing.schema import NoSchema, Schema
+
+__all__ = ["FORM", "Manifest", "ShardEntry", "find_manifest", "read_manifest", "sealed"]
+
+FORM = 1
+_SUFFIX = "-manifest.json"
+_MOST_BYTES = 1 << 30
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_STORED = ("bytes", "str", "int", "float", "list", "raw", "text", "npy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardEntry:
+    """One file: name, elements, bytes and SHA-256."""
+
+    name: str
+    count: int
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A packed dataset.
+
+    Attributes:
+        path: of the manifest.
+        record: all of it as it stands in the file; see docs/formats/manifest.md.
+        format: "tfrecord", "tar" or "parquet".
+        compression: as in `PackOptions`.
+        columns: how the fields are written.
+        shards: the files, in order.
+        skipped: the elements that were left out, a record each.
+    """
+
+    path: str
+    record: dict[str, Any]
+    format: str
+    compression: str | None
+    columns: tuple[Column, ...]
+    shards: tuple[ShardEntry, ...]
+    skipped: tuple[dict[str, Any], ...]
+
+    def __len__(self) -> int:
+        """Count the elements."""
+        return sum(shard.count for shard in self.shards)
+
+    @property
+    def folder(self) -> str:
+        """Return the folder of the files."""
+        return os.path.dirname(os.path.abspath(self.path))
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the size of all files."""
+        return sum(shard.size for shard in self.shards)
+
+    def files(self) -> list[str]:
+        """Return the paths of the files, in order."""
+        return [os.path.join(self.folder, shard.name) for shard in self.shards]
+
+    def check_files(self, *, hashes: bool = False) -> None:
+        """Make sure that the files are those that were packed: none is missing or too many, and sizes, or all bytes, are right.
+
+        Args:
+            hashes: read every file and compare its SHA-256; else only names and sizes are looked at.
+
+        Raises:
+            SourceError: the first file that is not what it was.
+            OSError: a file cannot be read.
+        """
+        problem = next(self.problems(hashes=hashes), None)
+        if problem is not None:
+            raise SourceError(problem, where=f"manifest {self.path!r}", fix="restore the file from a copy, or pack the dataset again")
+
+    def problems(self, *, hashes: bool) -> Any:
+        """Give what is wrong with the files, a sentence each; see `check_files`."""
+        for path, shard in zip(self.files(), self.shards, strict=True):
+            if not os.path.isfile(path):
+                yield f"{shard.name!r} is missing: it had {shard.count} of {len(self)} elements"
+            elif os.path.getsize(path) != shard.size:
+                yield f"{shard.name!r} has {os.path.getsize(path)} bytes and had {shard.size} when it was packed"
+            elif hashes and sha256_of(path) != shard.sha256:
+                yield f"{shard.name!r} has other bytes than when it was packed: its SHA-256 differs"
+        yield from self._strangers()
+
+    def _strangers(self) -> Any:
+        known = {shard.name for shard in self.shards}
+        name, suffix = self.record["options"]["name"], os.path.splitext(self.shards[0].name)[1]
+        pattern = re.compile(re.escape(name) + r"-\d{5,6}(-of-\d{5})?(\.[a-z]+)*" + re.escape(suffix))
+        for other in sorted(os.listdir(self.folder)):
+            if pattern.fullmatch(other) and other not in known:
+                yield f"{other!r} looks like a shard and is not of this dataset"
+
+
+def find_manifest(path: str | os.PathLike[str]) -> str:
+    """Return the path of a manifest, given itself or its folder.
+
+    Raises:
+        SourceError: the folder has none, or several.
+    """
+    text = os.fspath(path)
+    if not os.path.isdir(text):
+        return text
+    found = sorted(name for name in os.listdir(text) if name.endswith(_SUFFIX))
+    if len(found) != 1:
+        what = f"the manifests {', '.join(found)}" if found else "no manifest"
+        unfinished = not found and os.path.isdir(os.path.join(text, ".packing"))
+        raise SourceError(
+            f"{text!r} holds {what}" + (": a packing that was not finished" if unfinished else ""),
+            where="a packed dataset",
+            fix="run `penstock pack` again with the same options"
+            if unfinished
+            else "give the folder that `penstock pack` wrote, or the file of one manifest",
+        )
+    return os.path.join(text, found[0])
+
+
+def read_manifest(path: str | os.PathLike[str]) -> Manifest:
+    """Read the manifest of a packed dataset.
+
+    Args:
+        path: the folder, or the file.
+
+    Raises:
+        SourceError: there is none.
+        RecordError: it cannot be read: it is cut, changed or of another version.
+        OSError: as the system says it.
+    """
+    file_name = find_manifest(path)
+    with open(file_name, "rb") as file:
+        data = file.read(_MOST_BYTES)
+    try:
+        return _manifest(file_name, json.loads(data))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise RecordError(
+            f"the manifest cannot be read: {type(error).__name__}: {error}",
+            where=f"manifest {file_name!r}",
+            fix="restore it from a copy, or pack the dataset again",
+        ) from error
+
+
+def sealed(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a manifest with the hash of itself."""
+    return {**record, "sha256": _hash(record)}
+
+
+def _hash(record: dict[str, Any]) -> str:
+    rest = {key: value for key, value in record.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def _manifest(path: str, record: Any) -> Manifest:
+    if record["sha256"] != _hash(record):
+        raise NoSchema("its own SHA-256 is wrong: it was changed")
+    if record["penstock_pack"] != FORM:
+        raise NoSchema(f"its form is {record['penstock_pack']!r}, and {FORM} is known")
+    shards = tuple(_shard(part) for part in record["shards"])
+    if not shards or record["count"] != sum(shard.count for shard in shards) or record["size"] != sum(shard.size for shard in shards):
+        raise NoSchema("the counts or sizes of the shards are not those of the whole")
+    schema = Schema.from_json(record["fields"])
+    columns = []
+    for field, part in zip(schema.fields, record["fields"], strict=True):
+        if part["stored"] not in _STORED:
+            raise NoSchema(f"field {field.name!r} is stored as {part['stored']!r}")
+        columns.append(Column(field=field, name=str(part["column"]), stored=part["stored"], shapes=str(part.get("shapes", ""))))
+    if record["format"] not in ("tfrecord", "tar", "parquet") or not isinstance(record["options"]["name"], str):
+        raise NoSchema(f"format {record['format']!r}")
+    return Manifest(
+        path=path,
+        record=record,
+        format=record["format"],
+        compression=record["compression"],
+        columns=tuple(columns),
+        shards=shards,
+        skipped=tuple(dict(part) for part in record["skipped"]),
+    )
+
+
+def _shard(part: Any) -> ShardEntry:
+    name, count, size, sha256 = part["name"], part["count"], part["size"], part["sha256"]
+    if not isinstance(name, str) or not name or os.path.basename(name) != name or name in (".", ".."):
+        raise NoSchema(f"{name!r} is no file name")
+    if type(count) is not int or type(size) is not int or count < 0 or size < 0 or not _SHA256.fullmatch(sha256):
+        raise NoSchema(f"shard {name!r} has no count, size and SHA-256")
+    return ShardEntry(name=name, count=count, size=size, sha256=sha256)

@@ -1,0 +1,110 @@
+"""What decides the bytes of a packed dataset, beside the dataset."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from penstock._plan import check
+from penstock.errors import PlanError
+from penstock.packing.encoders import COMPRESSIONS, FORMATS, SUFFIXES
+
+__all__ = ["PackOptions", "destination", "options_of"]
+
+_SHARD_BYTES = 256_000_000
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackOptions:
+    """Options of `pack` that change what is written.
+
+    Attributes:
+        format: "tfrecord" (records are `tf.train.Example`), "tar" (as WebDataset has it) or "parquet".
+        compression: None; "GZIP" for TFRecord, "zstd" for Parquet.
+        num_shards: how many files. None: as many as make them about `shard_bytes` large.
+        shard_bytes: the size to aim at, judged by a sample at fixed positions, so that it does not depend on who writes what; 256 MB by
+            default. Shards get equal numbers of elements, so their sizes differ as the elements do.
+        shuffle: seed of an order over all elements, variants included; None keeps the dataset's own.
+        variants: how often each element is written. The random numbers of its maps are others each time, those of epochs 0, 1, ...
+        name: what the names of the files begin with.
+    """
+
+    format: Literal["tfrecord", "tar", "parquet"] = "tfrecord"
+    compression: str | None = None
+    num_shards: int | None = None
+    shard_bytes: int | None = None
+    shuffle: int | None = None
+    variants: int = 1
+    name: str = "data"
+
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise PlanError(f"format={self.format!r} is not known", where="pack()", fix=f"give one of {', '.join(FORMATS)}")
+        known = COMPRESSIONS[self.format]
+        if self.compression is not None and self.compression not in known:
+            raise PlanError(
+                f"compression={self.compression!r} is not known for {self.format}",
+                where="pack()",
+                fix=f"give {' or '.join(map(repr, (None, *known)))}",
+            )
+        if self.num_shards is not None and self.shard_bytes is not None:
+            raise PlanError("num_shards= and shard_bytes= say the same in two ways", where="pack()", fix="give one of them")
+        for name in ("num_shards", "shard_bytes", "variants"):
+            if getattr(self, name) is not None:
+                check.count_argument(getattr(self, name), name, "pack", least=1)
+        if self.shuffle is not None:
+            check.seed_argument(self.shuffle, "pack")
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise PlanError(
+                f"name={self.name!r} cannot begin a file name",
+                where="pack()",
+                fix="give letters, digits, '_', '-' and '.', such as \"train\"",
+            )
+
+    def count_of(self, estimated_bytes: float, num_positions: int) -> int:
+        """Return how many shards there will be."""
+        wanted = self.num_shards or -(-int(estimated_bytes) // (self.shard_bytes or _SHARD_BYTES))
+        return max(1, min(wanted, num_positions))
+
+    def file_names(self, num_shards: int) -> list[str]:
+        """Return the names of the shards: those of TensorFlow Datasets, for a tar those that WebDataset's braces count up."""
+        suffix = SUFFIXES[self.format] + (".gz" if self.compression == "GZIP" else "")
+        if self.format == "tar":
+            return [f"{self.name}-{number:06d}{suffix}" for number in range(num_shards)]
+        return [f"{self.name}-{number:05d}-of-{num_shards:05d}{suffix}" for number in range(num_shards)]
+
+    def manifest_name(self) -> str:
+        """Return the name of the manifest."""
+        return f"{self.name}-manifest.json"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what stands in the manifest."""
+        return asdict(self)
+
+
+def options_of(given: dict[str, Any]) -> PackOptions:
+    """Make the record of keyword arguments.
+
+    Raises:
+        PlanError: one is not known, or its value.
+    """
+    known = PackOptions.__dataclass_fields__
+    for name in given:
+        if name not in known:
+            raise PlanError(f"there is no option {name!r}", where="pack()", fix=f"the options are {', '.join(sorted(known))}")
+    return PackOptions(**given)
+
+
+def destination(dest: str | os.PathLike[str]) -> str:
+    """Return the absolute path of a destination.
+
+    Raises:
+        PlanError: it is no path.
+    """
+    try:
+        return os.path.abspath(os.fsdecode(dest))
+    except TypeError:
+        raise PlanError(f"dest={dest!r} is no path", where="pack()", fix="give the path of a folder") from None

@@ -1,0 +1,342 @@
+"""`pack`: a dataset into shards that everybody can read, as one call."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from penstock._contracts.policy import Policy, Replace, Skip, checked_policy, final
+from penstock._contracts.version import VERSION
+from penstock._plan.identity import identity
+from penstock.errors import PackError, PlanError, SourceError, TooManySkipped
+from penstock.formats.sizes import size_words
+from penstock.jobs import parallel_jobs
+from penstock.observe.progress import Progress
+from penstock.observe.stats import available_cpus
+from penstock.packing.disk import Disk
+from penstock.packing.folder import Folder, lock_folder
+from penstock.packing.inputs import Inputs, changed, look
+from penstock.packing.manifest import FORM, Manifest, read_manifest, sealed
+from penstock.packing.options import PackOptions, destination, options_of
+from penstock.packing.sampling import Sample, check_room, take_sample
+from penstock.packing.shard import Task
+from penstock.packing.splitting import Split, split
+from penstock.packing.ticks import Ticker
+
+__all__ = ["Estimate", "Packing", "estimate", "pack"]
+
+_WHERE = "pack()"
+_LARGEST_TASK_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What packing would give, by a sample of the elements.
+
+    Attributes:
+        count: elements; exact where nothing is filtered or skipped.
+        size: bytes of all files.
+        num_shards: files.
+        seconds: how long it would take, by the time of the sample and as many CPUs as there are workers.
+        num_sampled: elements that were looked at.
+        fields: how they would be written, a line each.
+    """
+
+    count: int
+    size: int
+    num_shards: int
+    seconds: float
+    num_sampled: int
+    fields: tuple[str, ...]
+
+
+def pack(
+    dataset: Any,
+    dest: str | os.PathLike[str],
+    *,
+    num_workers: int | Literal["auto"] = "auto",
+    executor: Literal["processes", "threads"] = "processes",
+    on_error: Policy | None = None,
+    progress: bool | Literal["always"] = False,
+    **options: Any,
+) -> Manifest:
+    """Write all elements of a dataset to files that need no more work when they are read: TFRecord, WebDataset tar or Parquet.
+
+    Shard s holds a run of the dataset's positions, in its order, and nothing but dataset, options and s decides its bytes. So the files are
+    the same for any number of workers, and after a kill: the same call finds the shards that are finished and makes the rest. A file has
+    its final name when all of it is on the disk; the manifest, with fields, counts, sizes, hashes and what was left out, is written last.
+
+    Blocks until all is done. May be called from any thread. With processes a program calls it under `if __name__ == "__main__":`, and the
+    functions of the dataset stand at the top of a module, as for `ps.parallel_jobs`.
+
+    Args:
+        dataset: has positions (no generator) and an end; filter, flat_map and unbatch may stand above, with maps. Elements are dicts,
+            tuples or single values of numbers, arrays, bytes and str, the same fields in each.
+        dest: a folder; it is made when it is not there.
+        num_workers: how many at once; "auto" is one per available CPU. With fewer shards than workers, each has several threads.
+        executor: "processes", or "threads": in this process, for functions that cannot be sent to others and for arrays in memory.
+        on_error: what is done about an element that fails, or cannot be written: the dataset's own policy by default. `ps.Skip(...)` leaves
+            it out and notes it in the manifest. A count as limit is for all shards together, and each stops at it; a rate
+            is judged at the end.
+        progress: True draws a bar on stderr if that is a terminal; "always" writes elsewhere too, a line every 10 s.
+        **options: what is written, as in `penstock.packing.PackOptions`: format, compression, num_shards, shard_bytes, shuffle, variants,
+            name.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        PlanError: an option cannot be used, or the dataset cannot be cut into shards.
+        SpecError: the elements differ in their fields, or have one that cannot be written; the dataset cannot be sent to a process.
+        SourceError: there is no element; an input file changed meanwhile.
+        PackError: another packer is at work in the folder; it holds something else; the disk has too little room.
+        OSError: the disk is full, or a file cannot be written.
+        TooManySkipped: more elements failed than the policy allows.
+        WorkerDied: a worker was killed.
+        MissingExtra: Parquet without pyarrow.
+        BaseException: what a function of the dataset raised, with a note that names stage, element and shard; KeyboardInterrupt.
+    """
+    packing = Packing(dataset, options_of(options), on_error)
+    return packing.run(destination(dest), num_workers=num_workers, executor=executor, progress=progress, disk=Disk())
+
+
+def estimate(dataset: Any, *, num_workers: int | Literal["auto"] = "auto", on_error: Policy | None = None, **options: Any) -> Estimate:
+    """Say what `pack` with these arguments would write, and how long it would take. Makes at most 64 elements, writes nothing.
+
+    Raises:
+        PlanError, SpecError, SourceError, MissingExtra, BaseException: as `pack`.
+    """
+    packing = Packing(dataset, options_of(options), on_error)
+    sample = packing.sample()
+    num_shards = packing.options.count_of(sample.total_bytes, packing.split.num_positions)
+    return Estimate(
+        count=sample.total_count,
+        size=sample.total_bytes,
+        num_shards=num_shards,
+        seconds=sample.element_s * sample.total_count / _count_of(num_workers),
+        num_sampled=sample.num_sampled,
+        fields=tuple(column.words() for column in sample.columns),
+    )
+
+
+class Packing:
+    """A dataset with all that decides the bytes. Nothing runs before `run` or `sample`."""
+
+    def __init__(self, dataset: Any, options: PackOptions, on_error: Policy | None) -> None:
+        """Check.
+
+        Raises:
+            PlanError: as `pack`.
+        """
+        self.options = options
+        self.split: Split = split(dataset, variants=options.variants, shuffle=options.shuffle)
+        self.policy = checked_policy(self.split.options.on_error if on_error is None else on_error, "on_error", _WHERE)
+        if isinstance(final(self.policy), Replace):
+            raise PlanError(
+                "Replace() would put an element in place of another that stands in another shard",
+                where="pack(on_error=...)",
+                fix="use ps.Skip() or ps.Retry()",
+            )
+
+    def sample(self) -> Sample:
+        """Look at some elements; see `take_sample`."""
+        return take_sample(self.split, self.options, self.policy)
+
+    def run(self, dest: str, *, num_workers: Any, executor: Any, progress: Any, disk: Disk) -> Manifest:
+        """Pack to a folder; see `pack`."""
+        if executor not in ("processes", "threads"):
+            raise PlanError(f"executor={executor!r} is not known", where=_WHERE, fix='give "processes" or "threads"')
+        count = _count_of(num_workers)
+        inputs = look(self.split.base)
+        sample = self.sample()
+        num_shards = self.options.count_of(sample.total_bytes, self.split.num_positions)
+        record = self._record(sample, num_shards)
+        names = self.options.file_names(num_shards)
+        folder = Folder(dest, disk)
+        disk.make_folder(dest)
+        lock = lock_folder(dest, shared=False)
+        try:
+            done = _finished(folder, self.options, record)
+            if done is None:
+                task = self._task(folder, sample, names, record, inputs)
+                check_room(dest, sample.total_bytes - _written(folder, names))
+                notes = _notes(task, count, executor, progress)
+                self._judge(notes, inputs)
+                folder.write_manifest(self.options.manifest_name(), sealed(_with_notes(record, notes)))
+            folder.clear()
+            return done or read_manifest(folder.file(self.options.manifest_name()))
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                error.add_note(
+                    f"penstock: packing needs about {size_words(sample.total_bytes)}; {size_words(_written(folder, names))} are there"
+                )
+            raise
+        finally:
+            os.close(lock)
+
+    def _record(self, sample: Sample, num_shards: int) -> dict[str, Any]:
+        """Return what the bytes depend on, as it stands in the manifest."""
+        return {
+            "penstock_pack": FORM,
+            "format": self.options.format,
+            "compression": self.options.compression,
+            "fields": [column.as_json() for column in sample.columns],
+            "options": {**self.options.as_json(), "on_error": repr(self.policy)},
+            "num_shards": num_shards,
+            "num_positions": self.split.num_positions,
+            "dataset": identity(self.split.whole(), ""),
+            "versions": _versions(self.options.format),
+        }
+
+    def _task(self, folder: Folder, sample: Sample, names: list[str], record: dict[str, Any], inputs: Inputs) -> Task:
+        run_id = os.urandom(8).hex()
+        folder.prepare({**record, "inputs": {"count": inputs.num_files, "digest": inputs.digest}, "id": run_id}, names)
+        return Task(
+            split=self.split,
+            borders=self.split.borders(len(names)),
+            names=names,
+            options=self.options,
+            schema=sample.schema,
+            columns=sample.columns,
+            policy=self.policy,
+            folder=folder,
+            run_id=run_id,
+            num_threads=0,
+        )
+
+    def _judge(self, notes: list[dict[str, Any]], inputs: Inputs) -> None:
+        """Refuse a result of which too much is missing, or whose input changed while it was made.
+
+        Raises:
+            TooManySkipped, SourceError: what is wrong.
+        """
+        error = changed(self.split.base, inputs)
+        if error is not None:
+            raise error
+        if not sum(note["count"] for note in notes):
+            raise SourceError("no element is left to write", where=_WHERE, fix="look at the filter, and at what on_error leaves out")
+        last = final(self.policy)
+        limit = last.limit if isinstance(last, Skip) else None
+        num_lost = sum(len(note["skipped"]) for note in notes)
+        most = None if limit is None else limit if isinstance(limit, int) else limit * self.split.num_positions
+        if most is not None and num_lost > most:
+            first = next(lost for note in notes for lost in note["skipped"])
+            raise TooManySkipped(
+                f"{num_lost} of {self.split.num_positions} elements failed, limit {limit!r}; first: {first['error']}: {first['text']}",
+                where=f"{_WHERE}, {first['where']}",
+                fix="mend the input, or allow more: ps.Skip(limit)",
+            )
+
+
+def _finished(folder: Folder, options: PackOptions, record: dict[str, Any]) -> Manifest | None:
+    """Return the manifest of an earlier run that wrote the same; None when there is none.
+
+    Raises:
+        PackError: there is one of something else, or its files are not what they were.
+    """
+    path = folder.file(options.manifest_name())
+    if not os.path.lexists(path):
+        return None
+    manifest = read_manifest(path)
+    other = next((key for key in record if manifest.record.get(key) != _as_read(record[key])), None)
+    problem = f"its {other} is another" if other else next(manifest.problems(hashes=True), None)
+    if problem is not None:
+        raise PackError(
+            f"the folder holds a packed dataset {options.name!r} already, and {problem}",
+            where=f"{_WHERE} to {folder.path!r}",
+            fix="give another folder or name=, or remove what is there",
+        )
+    return manifest
+
+
+def _as_read(value: Any) -> Any:
+    import json
+
+    return json.loads(json.dumps(value))
+
+
+def _written(folder: Folder, names: list[str]) -> int:
+    """Return how many bytes of the shards are there already."""
+    return sum(os.path.getsize(path) for path in map(folder.file, names) if os.path.isfile(path))
+
+
+def _notes(task: Task, count: int, executor: str, progress: Any) -> list[dict[str, Any]]:
+    """Have all shards written, and return their notes in order."""
+    from dataclasses import replace
+
+    num_shards = len(task.names)
+    workers = min(count, num_shards)
+    threads = -(-count // workers)
+    task = replace(task, num_threads=threads if threads > 1 else 0)
+    with ExitStack() as stack:
+        advance = _bar(progress, task.split.num_positions, stack)
+        if advance is not None:
+            path = os.path.join(task.folder.work, f"{task.run_id}.ticks")
+            task = replace(task, ticks=stack.enter_context(Ticker(path, advance)).path)
+        if executor == "processes":
+            _check_small(task)
+        return parallel_jobs(task, range(num_shards), workers, executor=executor)  # type: ignore[arg-type]
+
+
+def _bar(progress: Any, total: int, stack: ExitStack) -> Callable[[int], object] | None:
+    if not progress or (progress is True and not (sys.stderr and sys.stderr.isatty())):
+        return None
+    return stack.enter_context(Progress("packing", total, unit="elements")).advance
+
+
+def _check_small(task: Task) -> None:
+    """Refuse to send large arrays to each worker.
+
+    Raises:
+        PlanError: the dataset is too large, or cannot be sent.
+    """
+    import pickle
+
+    try:
+        size = len(pickle.dumps(task, protocol=5))
+    except Exception as error:
+        raise PlanError(
+            f"the dataset cannot be sent to worker processes: {type(error).__name__}: {error}",
+            where="pack(executor='processes')",
+            fix='give functions that stand at the top of a module (no lambda), or executor="threads"',
+        ) from error
+    if size > _LARGEST_TASK_BYTES:
+        raise PlanError(
+            f"the dataset takes {size / 1e6:,.0f} MB to send to each worker process: it holds its data in memory",
+            where="pack(executor='processes')",
+            fix='give executor="threads", or a dataset that reads files',
+        )
+
+
+def _with_notes(record: dict[str, Any], notes: list[dict[str, Any]]) -> dict[str, Any]:
+    shards = [{key: note[key] for key in ("name", "count", "size", "sha256", "first", "positions")} for note in notes]
+    return {
+        **record,
+        "count": sum(note["count"] for note in notes),
+        "size": sum(note["size"] for note in notes),
+        "num_skipped": sum(len(note["skipped"]) for note in notes),
+        "shards": shards,
+        "skipped": [{"shard": number, **lost} for number, note in enumerate(notes) for lost in note["skipped"]],
+    }
+
+
+def _versions(fmt: str) -> dict[str, str]:
+    import numpy as np
+
+    versions = {"penstock": VERSION, "numpy": np.__version__}
+    if fmt == "parquet":
+        from penstock.formats.parquet import pyarrow
+
+        versions["pyarrow"] = pyarrow()[0].__version__
+    return versions
+
+
+def _count_of(num_workers: Any) -> int:
+    from penstock._plan import check
+
+    return available_cpus() if num_workers == "auto" else check.count_argument(num_workers, "num_workers", "pack", least=1)

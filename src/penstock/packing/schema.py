@@ -1,0 +1,203 @@
+"""What the elements of a packed dataset are made of: named fields, found from a sample, and held against every element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock._contracts.element import spec_of
+from penstock.errors import SpecError
+
+__all__ = ["SINGLE", "Field", "NoSchema", "Schema", "fields_of", "schema_of"]
+
+SINGLE = "value"
+"""The name of the only field of an element that is no dict and no tuple."""
+
+_DTYPES = "biufc"
+_WHERE = "pack()"
+
+
+class NoSchema(ValueError):
+    """What was given describes no fields. Internal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One field.
+
+    Attributes:
+        name: keys of nested dicts are joined by "/"; places in a tuple or list are numbers.
+        kind: "bytes", "str" or "array", the last also for a number.
+        dtype: of an array, as `numpy.dtype.str`, little-endian; "" else.
+        shape: of an array; None where the size differs between elements. () of a number, of bytes and str.
+    """
+
+    name: str
+    kind: str
+    dtype: str = ""
+    shape: tuple[int | None, ...] = ()
+
+    @property
+    def is_ragged(self) -> bool:
+        """Tell whether the values differ in shape in a way that their length does not tell."""
+        return None in self.shape and len(self.shape) > 1
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what stands in the manifest."""
+        record: dict[str, Any] = {"name": self.name, "kind": self.kind}
+        if self.kind == "array":
+            record |= {"dtype": self.dtype, "shape": list(self.shape)}
+        return record
+
+    def words(self) -> str:
+        """Say it as `ds.spec()` does."""
+        if self.kind != "array":
+            return self.kind
+        return np.dtype(self.dtype).name + (str(list(self.shape)) if self.shape else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """The fields in the order of the elements' own."""
+
+    fields: tuple[Field, ...]
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """Return what stands in the manifest."""
+        return [field.as_json() for field in self.fields]
+
+    @classmethod
+    def from_json(cls, record: Any) -> Schema:
+        """Read what `as_json` gave.
+
+        Raises:
+            NoSchema: it is something else; a TypeError, ValueError or KeyError says the same.
+        """
+        fields = []
+        for part in record:
+            shape = tuple(None if size is None else int(size) for size in part.get("shape", ()))
+            kind, dtype = str(part["kind"]), str(part.get("dtype", ""))
+            if kind not in ("bytes", "str", "array") or (kind == "array" and np.dtype(dtype).kind not in _DTYPES):
+                raise NoSchema(f"kind {kind!r}, dtype {dtype!r}")
+            if any(size is not None and size < 0 for size in shape):
+                raise NoSchema(f"shape {shape}")
+            fields.append(Field(name=str(part["name"]), kind=kind, dtype=dtype, shape=shape))
+        return cls(fields=tuple(fields))
+
+    def values(self, element: Any) -> list[Any]:
+        """Return the fields of an element, checked: bytes, str, and little-endian arrays in C order.
+
+        Raises:
+            SpecError: it has other fields, or one of another kind, dtype or shape.
+        """
+        found = fields_of(element)
+        if list(found) != [field.name for field in self.fields]:
+            raise SpecError(
+                f"the element has the fields {', '.join(found) or 'none'}; the first ones had {', '.join(one.name for one in self.fields)}",
+                where=_WHERE,
+                fix="map a function that gives all elements the same fields in the same order",
+            )
+        return [_checked(field, value) for field, value in zip(self.fields, found.values(), strict=True)]
+
+
+def fields_of(element: Any) -> dict[str, Any]:
+    """Return the leaves of an element by name: those of a dict by their keys, of a tuple or list by their place, else one, `SINGLE`.
+
+    Raises:
+        SpecError: two leaves have one name, or a key is no text, or there is no leaf.
+    """
+    out: dict[str, Any] = {}
+    _collect(element, "", out)
+    if not out:
+        raise SpecError("the element has no fields", where=_WHERE, fix="map a function that returns a dict with at least one field")
+    return out
+
+
+def _collect(value: Any, prefix: str, out: dict[str, Any]) -> None:
+    if isinstance(value, dict):
+        for key, child in value.items():
+            if not isinstance(key, str) or not key:
+                raise SpecError(f"the field name {key!r} is no text", where=_WHERE, fix="name the fields by texts")
+            _collect(child, f"{prefix}/{key}" if prefix else key, out)
+        return
+    if isinstance(value, (tuple, list)):
+        for place, child in enumerate(value):
+            _collect(child, f"{prefix}/{place}" if prefix else str(place), out)
+        return
+    name = prefix or SINGLE
+    if name in out:
+        raise SpecError(f"two fields have the name {name!r}", where=_WHERE, fix="rename one of them")
+    out[name] = value
+
+
+def schema_of(elements: Iterable[Any]) -> Schema:
+    """Find the fields from a sample of elements. Sizes that differ in it are None.
+
+    Raises:
+        SpecError: the elements differ in more than sizes, or a field cannot be written.
+        NoSchema: there is no element.
+    """
+    found: dict[str, Field] | None = None
+    for element in elements:
+        now = {name: _field(name, value) for name, value in fields_of(element).items()}
+        found = now if found is None else _joined(found, now)
+    if found is None:
+        raise NoSchema("no element")
+    return Schema(fields=tuple(found.values()))
+
+
+def _field(name: str, value: Any) -> Field:
+    if isinstance(value, str):
+        return Field(name=name, kind="str")
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return Field(name=name, kind="bytes")
+    spec = spec_of(value)
+    if spec.dtype.kind not in _DTYPES:
+        raise SpecError(
+            f"field {name!r} is a {type(value).__name__}{f' of {spec.dtype}' if spec.shape else ''}, which no packed format holds",
+            where=_WHERE,
+            fix="map a function that makes it a number, an array of numbers, bytes or str, or leaves the field out",
+        )
+    return Field(name=name, kind="array", dtype=spec.dtype.newbyteorder("<").str, shape=tuple(spec.shape))
+
+
+def _joined(one: dict[str, Field], other: dict[str, Field]) -> dict[str, Field]:
+    if list(one) != list(other):
+        raise SpecError(
+            f"some elements have the fields {', '.join(one)}, others {', '.join(other)}",
+            where=_WHERE,
+            fix="map a function that gives all elements the same fields in the same order",
+        )
+    out = {}
+    for name, field in one.items():
+        now = other[name]
+        if (field.kind, field.dtype, len(field.shape)) != (now.kind, now.dtype, len(now.shape)):
+            raise SpecError(
+                f"field {name!r} is {field.words()} in some elements, {now.words()} in others",
+                where=_WHERE,
+                fix="map a function that makes them the same",
+            )
+        shape = tuple(size if size == new else None for size, new in zip(field.shape, now.shape, strict=True))
+        out[name] = Field(name=name, kind=field.kind, dtype=field.dtype, shape=shape)
+    return out
+
+
+def _checked(field: Field, value: Any) -> Any:
+    now = _field(field.name, value)
+    if field.kind == "array":
+        fits = len(now.shape) == len(field.shape) and all(size in (None, new) for size, new in zip(field.shape, now.shape, strict=True))
+        # A vector's length is told by its bytes: it may differ although it did not in the sample.
+        fits = fits or len(now.shape) == len(field.shape) == 1
+        if now.kind == "array" and now.dtype == field.dtype and fits:
+            return np.ascontiguousarray(value, np.dtype(field.dtype)).reshape(now.shape)
+    elif now.kind == field.kind:
+        return value if field.kind == "str" else bytes(value)
+    raise SpecError(
+        f"field {field.name!r} is {now.words()}; the sample had {field.words()}",
+        where=_WHERE,
+        fix="map a function that makes all elements alike; where sizes differ, declare them: "
+        "ds.map(fn, output_spec={...: ps.ArraySpec((None, None, 3), 'uint8')})",
+    )

@@ -1,0 +1,139 @@
+"""One shard, written by one worker: the same bytes whoever writes it, and however often."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock._contracts.event import ElementLost, Event
+from penstock._contracts.policy import Policy
+from penstock.errors import PenstockError
+from penstock.packing.columns import Column
+from penstock.packing.disk import OutFile
+from penstock.packing.encoders import open_encoder
+from penstock.packing.folder import Folder, lock_folder
+from penstock.packing.options import PackOptions
+from penstock.packing.schema import Schema
+from penstock.packing.splitting import Split, for_part
+from penstock.packing.ticks import Ticks
+
+__all__ = ["Task"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What a worker is given: everything that the bytes of a shard depend on, and where they go. Called with a shard's number.
+
+    Attributes:
+        split: the dataset.
+        borders: positions where shards begin, and the end.
+        names: of the files.
+        options: what else decides the bytes.
+        schema: the fields.
+        columns: how they are written.
+        policy: what is done about elements that fail.
+        folder: the destination.
+        run_id: of the packer's run.
+        num_threads: of the feed in each worker; 0 is in line.
+        ticks: the named pipe for the progress, or None.
+    """
+
+    split: Split
+    borders: Sequence[int]
+    names: Sequence[str]
+    options: PackOptions
+    schema: Schema
+    columns: tuple[Column, ...]
+    policy: Policy
+    folder: Folder
+    run_id: str
+    num_threads: int
+    ticks: str | None = None
+
+    def __call__(self, shard: int) -> dict[str, Any]:
+        """Write shard `shard`, unless it is there already, and return its note.
+
+        Raises:
+            PackError: the packer that gave the task is gone.
+            OSError: the disk is full, was taken away, or another step failed; no file stands under a final name that is not complete.
+            BaseException: of an element that could not be made or written.
+        """
+        lock = lock_folder(self.folder.path, shared=True)
+        ticks = Ticks(self.ticks)
+        try:
+            self.folder.check_run(self.run_id)
+            note = self.folder.finished(self.names[shard])
+            if note is None:
+                return self._write(shard, ticks)
+            ticks.add(note["positions"])
+            return {**note, "reused": True}
+        finally:
+            ticks.close()
+            os.close(lock)
+
+    def _write(self, shard: int, ticks: Ticks) -> dict[str, Any]:
+        content = _Content(self, shard, ticks)
+        note: dict[str, Any] = {}
+
+        def describe(file: OutFile) -> dict[str, Any]:
+            note.update(content.note(file))
+            return note
+
+        try:
+            self.folder.publish(self.names[shard], content.fill, describe)
+        except OSError as error:
+            if isinstance(error, PenstockError):
+                raise
+            error.add_note(
+                f"penstock: writing {self.folder.file(self.names[shard])!r}; the files that are there are complete, a rerun goes on"
+            )
+            raise
+        return note
+
+
+class _Content:
+    """What goes into one shard."""
+
+    def __init__(self, task: Task, shard: int, ticks: Ticks) -> None:
+        self._task, self._shard, self._ticks = task, shard, ticks
+        self._begin, self._end = task.borders[shard], task.borders[shard + 1]
+        self._lost: list[dict[str, Any]] = []
+        self._count = 0
+
+    def fill(self, out: OutFile) -> None:
+        """Make the elements and write them."""
+        task = self._task
+        encoder = open_encoder(task.options.format, task.columns, task.options.compression, out, self._shard)
+        part = task.split.part(self._begin, self._end).map(task.schema.values, name="pack")
+        options = {"executor": "threads", "num_workers": task.num_threads} if task.num_threads else {"executor": "inline"}
+        fixed = {"ordered": True, "quarantine": None, "record": None, "replay": None, "on_error": for_part(task.policy)}
+        done = 0
+        with part.feed(listeners=[self._listen], **options, **fixed) as feed:
+            feed.warns_when_empty = False
+            for values in feed:
+                encoder.add(values)
+                self._count += 1
+                if done < self._end - self._begin:
+                    self._ticks.add()
+                    done += 1
+        self._ticks.add(self._end - self._begin - done)
+        encoder.finish()
+
+    def note(self, out: OutFile) -> dict[str, Any]:
+        """Say what is in the file."""
+        return {
+            "name": self._task.names[self._shard],
+            "count": self._count,
+            "size": out.size,
+            "sha256": out.sha256,
+            "first": self._begin,
+            "positions": self._end - self._begin,
+            "skipped": self._lost,
+        }
+
+    def _listen(self, event: Event) -> None:
+        if isinstance(event, ElementLost):
+            record = {"where": event.where, "stage": event.stage, "error": type(event.error).__name__, "text": str(event.error)}
+            self._lost.append({"key": [list(key) for key in event.keys], **record, "retries": event.retries})

@@ -1,0 +1,91 @@
+"""How far the workers are, told through a named pipe: a shard is a job of minutes, and a bar that moves once a minute helps nobody."""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+__all__ = ["Ticker", "Ticks"]
+
+_COUNT = struct.Struct("<I")
+_EVERY_S = 0.1
+_READ_BYTES = 4096
+
+
+class Ticks:
+    """The worker's end: counts elements, and tells ten times a second. Used from one thread."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+        self._pipe = -1
+        self._held = 0
+        self._next_s = time.perf_counter() + _EVERY_S
+
+    def add(self, count: int = 1) -> None:
+        """Say that so many more elements are done."""
+        self._held += count
+        if self._path is not None and time.perf_counter() >= self._next_s:
+            self._tell()
+
+    def close(self) -> None:
+        """Tell the rest, and close."""
+        if self._path is not None and self._held:
+            self._tell()
+        pipe, self._pipe = self._pipe, -1
+        if pipe >= 0:
+            os.close(pipe)
+
+    def _tell(self) -> None:
+        self._next_s = time.perf_counter() + _EVERY_S
+        try:
+            if self._pipe < 0:
+                self._pipe = os.open(self._path or "", os.O_WRONLY | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0))
+            os.write(self._pipe, _COUNT.pack(self._held))
+        except OSError:  # nobody listens, or the pipe is full: a bar is no reason to fail
+            return
+        self._held = 0
+
+
+class Ticker:
+    """The packer's end: a thread that hands on what workers tell. `path` is None where the file system has no named pipes."""
+
+    def __init__(self, path: str, advance: Callable[[int], object]) -> None:
+        """Make the pipe `path`, and begin to listen. `advance` is called from a thread of its own, one call at a time."""
+        self.path: str | None = path
+        try:
+            os.mkfifo(path)
+        except OSError:
+            self.path = None
+            return
+        # Opened for both, so that it does not end while no worker writes.
+        self._pipe = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
+        self._advance = advance
+        self._thread = threading.Thread(target=self._listen, name="penstock-pack-ticks")
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if self.path is None:
+            return
+        os.write(self._pipe, _COUNT.pack(0))  # the end; what workers told stands before it
+        self._thread.join()
+        os.close(self._pipe)
+        try:
+            os.unlink(self.path)
+        except OSError:  # the destination was taken away; whoever packs says so
+            pass
+
+    def _listen(self) -> None:
+        while True:
+            data = os.read(self._pipe, _READ_BYTES)
+            for (count,) in _COUNT.iter_unpack(data):
+                if count == 0:
+                    return
+                self._advance(count)

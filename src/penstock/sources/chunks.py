@@ -1,0 +1,116 @@
+"""Decoded parts of files, kept in memory up to a number of bytes, each decoded by one thread while others wait for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from penstock.errors import RecordError
+
+__all__ = ["Chunk", "Chunks"]
+
+_MOST_FAILURES = 1024
+
+
+class Chunk(Protocol):
+    """What is kept."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+
+
+Kept = TypeVar("Kept", bound=Chunk)
+
+
+class _Flight:
+    """A chunk that one thread is decoding."""
+
+    __slots__ = ("done",)
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+
+
+class Chunks(Generic[Kept]):
+    """Chunks by number. The one used longest ago goes first; the newest stays even when it alone is too large.
+
+    A chunk whose bytes are not what they should be (RecordError) is remembered as bad and not decoded again: it would be once for each of its
+    elements. Any other error is forgotten, so that a retry reads again. Thread-safe; waits only for another thread that decodes.
+
+    Args:
+        load: decodes a chunk.
+        max_bytes: of the chunks that are kept.
+    """
+
+    def __init__(self, load: Callable[[int], Kept], max_bytes: int) -> None:
+        self._load, self._max_bytes = load, max_bytes
+        self._lock = threading.Lock()
+        self._kept: dict[int, Kept] = {}  # the one used longest ago first
+        self._num_bytes = 0
+        self._flights: dict[int, _Flight] = {}
+        self._failures: dict[int, RecordError] = {}
+        self.num_loaded = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"load": self._load, "max_bytes": self._max_bytes}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def get(self, number: int) -> Kept:
+        """Return a chunk; decode it, or wait for the thread that does.
+
+        Raises:
+            RecordError: its bytes are bad.
+            Exception: what `load` raises, as it is.
+        """
+        while True:
+            with self._lock:
+                chunk = self._kept.pop(number, None)
+                if chunk is not None:
+                    self._kept[number] = chunk
+                    return chunk
+                failure = self._failures.get(number)
+                if failure is not None:
+                    raise RecordError(failure.what, where=failure.where, fix=failure.fix)
+                flight = self._flights.get(number)
+                if flight is None:
+                    flight = self._flights[number] = _Flight()
+                    break
+            flight.done.wait()
+        return self._loaded(number, flight)
+
+    def soonest(self, numbers: Sequence[int]) -> int:
+        """Return which of some chunks to ask for first: one that is there, else one that nobody decodes, else the first."""
+        with self._lock:
+            for number in numbers:
+                if number in self._kept:
+                    return number
+            return next((number for number in numbers if number not in self._flights), numbers[0])
+
+    def _loaded(self, number: int, flight: _Flight) -> Kept:
+        chunk = failure = None
+        try:
+            chunk = self._load(number)
+        except RecordError as error:
+            failure = error
+            raise
+        finally:
+            with self._lock:
+                del self._flights[number]
+                if failure is not None and len(self._failures) < _MOST_FAILURES:
+                    self._failures[number] = failure
+                if chunk is not None:
+                    self._keep(number, chunk)
+            flight.done.set()
+        return chunk
+
+    def _keep(self, number: int, chunk: Kept) -> None:
+        self.num_loaded += 1
+        self._kept[number] = chunk
+        self._num_bytes += chunk.nbytes
+        while self._num_bytes > self._max_bytes and len(self._kept) > 1:
+            oldest = next(iter(self._kept))
+            self._num_bytes -= self._kept.pop(oldest).nbytes

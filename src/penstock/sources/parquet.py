@@ -1,0 +1,178 @@
+"""Parquet files by row: row groups are decoded once and kept while they are needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._contracts.element import LEAF, Structure
+from penstock._contracts.storage import Storage
+from penstock._order.arithmetic import grouped
+from penstock.errors import LengthMismatch, RecordError
+from penstock.formats.row_group import Fixed, RowGroup
+from penstock.sources.chunks import Chunks
+from penstock.sources.parquet_files import ParquetFiles
+
+__all__ = ["ParquetColumns", "ParquetSource", "parquet_source"]
+
+Ints = NDArray[np.int64]
+
+
+class ParquetSource:
+    """Serve rows of Parquet files as dicts, any row at any time, from any thread. See `penstock.read_parquet`.
+
+    A row costs its row group, unless that is at hand: ask for rows of few groups at a time (`group_starts`).
+    """
+
+    def __init__(self, storage: Storage, files: ParquetFiles, cache_bytes: int) -> None:
+        self._names = [storage.name(file) for file in range(len(storage))]
+        self._files, self._cache_bytes = files, cache_bytes
+        self.chunks = Chunks(files.load, cache_bytes)
+        self._starts = files.group_starts
+        self._count = int(self._starts[-1])
+
+    def __len__(self) -> int:
+        return self._count
+
+    def group_starts(self) -> Ints:
+        """Return int64 [row groups + 1]."""
+        return self._starts
+
+    def groups_kept(self) -> int:
+        """Return about how many decoded row groups there is memory for."""
+        return max(1, self._cache_bytes // max(1, self._files.group_bytes))
+
+    def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
+        """Append one dict per index; when one cannot be read, those before it are appended.
+
+        Raises:
+            RecordError: bytes of a row group are bad, or a value is null.
+            SourceError, OSError: a file cannot be read, or was replaced.
+        """
+        if len(indices) > 1:
+            try:
+                rows.extend(self._rows(np.asarray(indices, np.int64)))
+            except (RecordError, OSError):
+                pass  # asked one by one, those before the first bad one come, and it is the one that is named
+            else:
+                return
+        for index in indices:
+            rows.extend(self._rows(np.array([index], np.int64)))
+
+    def _rows(self, indices: Ints) -> list[Any]:
+        names = [column.name for column in self._files.columns]
+        out: list[Any] = [None] * len(indices)
+        for group, members, rows in self._parts(indices):
+            columns = [values.take(rows) for values in group.values]
+            for member, values in zip(members.tolist(), zip(*columns, strict=True), strict=True):
+                out[member] = dict(zip(names, values, strict=True))
+        return out
+
+    def _parts(self, indices: Ints) -> Any:
+        """Yield (group, places in `indices`, rows in the group), in whatever order the groups are there soonest."""
+        numbers = np.searchsorted(self._starts, indices, "right") - 1
+        if len(indices) and numbers[0] == numbers[-1] and (numbers == numbers[0]).all():
+            parts = {int(numbers[0]): np.arange(len(indices))}
+        else:
+            parts = dict(grouped(numbers))
+        while parts:
+            number = self.chunks.soonest(list(parts))
+            members = parts.pop(number)
+            rows = indices[members] - self._starts[number]
+            group = self.chunks.get(number)
+            null = group.null_at(rows)
+            if null is not None:
+                row = int(rows[null[0]])
+                raise RecordError(
+                    f"the column {null[1]!r} is null in row {row} of {self._files.describe(number)}",
+                    where=self.describe(int(self._starts[number]) + row),
+                    fix=f"give read_parquet null_values={{{null[1]!r}: ...}}, or leave such elements out with feed(on_error=ps.Skip())",
+                )
+            yield group, members, rows
+
+    def describe(self, index: int) -> str:
+        """Name row, row group and file."""
+        number = int(np.searchsorted(self._starts, index, "right")) - 1
+        return f"row {index - int(self._starts[number])} of {self._files.describe(number)}"
+
+    def input_files(self) -> Iterator[str]:
+        """Give the full path of each file."""
+        return map(os.path.abspath, self._names)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return count, columns, and a check sum of all footers: rows of each group, places, sizes and statistics of each column."""
+        return {
+            "kind": "parquet",
+            "count": len(self),
+            "num_files": len(self._names),
+            "columns": [[column.name, column.words] for column in self._files.columns],
+            "footers_crc32": self._files.crc32,
+        }
+
+    def label(self) -> str:
+        """Return the call with the numbers of elements, row groups and files."""
+        more = "" if len(self._names) == 1 else f" and {len(self._names) - 1} more"
+        return f"read_parquet({self._names[0]!r}{more}, {len(self)} elements in {len(self._files)} row groups)"
+
+
+class ParquetColumns(ParquetSource):
+    """One whose columns are all numbers, dates or arrays of fixed shapes: blocks are gathered column by column."""
+
+    def structure(self) -> Structure:
+        """Return the structure of one element: a dict of leaves."""
+        columns = self._files.columns
+        return ("dict", tuple(column.name for column in columns), tuple(LEAF for _ in columns))
+
+    def leaves(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Return shape and dtype of each column's values."""
+        return [(column.shape, np.dtype(column.dtype)) for column in self._files.columns]
+
+    def gather_columns(self, indices: Ints, out: list[NDArray[Any]] | None) -> list[NDArray[Any]]:
+        """Gather rows `indices` of every column: into `out` (arrays of shape (n, *shape)) or into new arrays.
+
+        Raises:
+            LengthMismatch: an index is not in 0..len-1.
+            RecordError, SourceError, OSError: as `gather`; what was written to `out` is then undefined.
+        """
+        if indices.size and int(indices.view(np.uint64).max()) >= self._count:
+            raise LengthMismatch(
+                f"the files have {self._count} rows, and indices from {int(indices.min())} to {int(indices.max())} were asked for",
+                where=self.label(),
+                fix=f"ask for rows 0..{self._count - 1}; when no code of yours did, report it as a fault of penstock",
+            )
+        if out is None:
+            out = [np.empty((len(indices), *shape), dtype) for shape, dtype in self.leaves()]
+        for group, members, rows in self._parts(indices):
+            _scatter(group, members, rows, out, whole=len(members) == len(indices))
+        return out
+
+
+def _scatter(group: RowGroup, members: Ints, rows: Ints, out: list[NDArray[Any]], *, whole: bool) -> None:
+    """Write rows of a group to places `members` of `out`; all of them, in order, when `whole`."""
+    run = len(rows) > 0 and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((np.diff(rows) == 1).all())
+    for values, target in zip(group.values, out, strict=True):
+        assert isinstance(values, Fixed)
+        if whole and run:
+            np.copyto(target, values.array[int(rows[0]) : int(rows[-1]) + 1])
+        elif whole and target.dtype == values.array.dtype:
+            # mode="raise" would gather into a buffer first; the rows are known to be there.
+            np.take(values.array, rows, axis=0, out=target, mode="clip")
+        else:
+            target[members] = values.array[rows]
+
+
+def parquet_source(
+    storage: Storage, columns: Sequence[str] | None, null_values: Mapping[str, Any], cache_bytes: int, max_group_bytes: int
+) -> ParquetSource:
+    """Open files, as a source of columns where the columns allow it.
+
+    Raises:
+        MissingExtra, PlanError, RecordError, SourceError, OSError: as `ParquetFiles`.
+    """
+    files = ParquetFiles(storage, columns, null_values, max_group_bytes)
+    kind = ParquetColumns if all(column.form == "array" for column in files.columns) else ParquetSource
+    return kind(storage, files, cache_bytes)

@@ -1,0 +1,199 @@
+"""Row groups of a list of Parquet files: where they lie, and their bytes read and decoded."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock._contracts.storage import Storage
+from penstock.errors import PenstockError, PlanError, RecordError
+from penstock.formats.parquet import (
+    Column,
+    Footer,
+    check_unchanged,
+    columns_of,
+    one_line,
+    pyarrow,
+    read_footer,
+    same_columns,
+    storage_type,
+)
+from penstock.formats.parquet_reader import Reader
+from penstock.formats.row_group import RowGroup, row_group
+
+__all__ = ["ParquetFiles"]
+
+_MOST_READERS = 16
+_MOST_METADATA_BYTES = 64 << 20
+
+
+class ParquetFiles:
+    """The files of one dataset. Thread-safe; open files and metadata in memory are bounded.
+
+    Args:
+        storage: the files.
+        columns: names of the columns wanted; None for all of the first file.
+        null_values: by column: what stands for null.
+        max_group_bytes: bound on one decoded row group.
+
+    Attributes:
+        columns: what each is.
+        group_starts: int64 [groups + 1], the first row of each row group that has rows, and the number of rows.
+        crc32: check sum of all footers.
+        group_bytes: about how many bytes a row group has decoded: the largest of the first in the first file.
+
+    Raises:
+        RecordError: a file is no Parquet file, or has another schema than the first.
+        PlanError: a column that is not there or has no conversion, or a value for null that is none of its values.
+        SourceError, OSError: a file cannot be read.
+    """
+
+    def __init__(self, storage: Storage, columns: Sequence[str] | None, null_values: Mapping[str, Any], max_group_bytes: int) -> None:
+        self._storage, self._null_values, self._max_group_bytes = storage, dict(null_values), max_group_bytes
+        self._lock = threading.Lock()
+        self._idle: list[Reader] = []
+        self._footer_crcs: list[int] = []
+        places: list[tuple[int, int]] = []
+        counts: list[int] = []
+        self.columns: tuple[Column, ...] = ()
+        for file in range(len(storage)):
+            footer = read_footer(storage, file)
+            name, schema = storage.name(file), _schema(footer, storage.name(file))
+            found = columns_of(schema, columns, name)
+            if file:
+                same_columns(self.columns, found, storage.name(0), name)
+            else:
+                self.columns = found
+                _check_null_values(self._null_values, schema, found, name)
+            groups = [footer.metadata.row_group(group).num_rows for group in range(footer.metadata.num_row_groups)]
+            if min(groups, default=0) < 0 or sum(groups) != footer.metadata.num_rows:
+                raise RecordError(
+                    f"{name!r} has {footer.metadata.num_rows} rows by its footer, and {sum(groups)} in its row groups",
+                    where=f"read_parquet, {name!r}",
+                    fix="write the file again",
+                )
+            self._footer_crcs.append(footer.crc32)
+            places += [(file, group) for group, count in enumerate(groups) if count]
+            counts += [count for count in groups if count]
+            if file == 0:
+                self._idle.append(Reader(storage, file, footer, self.columns, frozenset()))
+        self._places = np.array(places, np.int32).reshape(-1, 2)
+        self.group_starts = np.zeros(len(counts) + 1, np.int64)
+        np.cumsum(counts, out=self.group_starts[1:])
+        self.crc32 = zlib.crc32(np.array(self._footer_crcs, "<u4").tobytes())
+        groups = [group for file, group in self._places[:64].tolist() if file == 0]
+        self.group_bytes = max((sum(self._idle[0].sizes(group)) for group in groups), default=1)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key not in ("_lock", "_idle")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock(), _idle=[])
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def describe(self, number: int) -> str:
+        """Name row group and file."""
+        file, group = self._places[number].tolist()
+        return f"row group {group} of {self._storage.name(file)!r}"
+
+    def load(self, number: int) -> RowGroup:
+        """Read and decode a row group: one read of the storage, decoding in Arrow's threads.
+
+        Raises:
+            RecordError: its bytes are not what they should be, or would be more than `max_group_bytes` decoded.
+            IndexStale: the file was replaced.
+            SourceError, OSError: it cannot be read.
+        """
+        file, group = self._places[number].tolist()
+        reader = self._take_reader(file)
+        try:
+            coded = reader.coded(group)
+            if coded != reader.coded_columns:
+                reader = Reader(self._storage, file, reader.footer, self.columns, coded)
+            return self._decoded(reader, number, group)
+        finally:
+            self._give_back(reader)
+
+    def _decoded(self, reader: Reader, number: int, group: int) -> RowGroup:
+        pa, _ = pyarrow()
+        where = f"read_parquet, {self._storage.name(reader.file)!r}, row group {group}"
+        total = sum(reader.sizes(group))
+        if total > self._max_group_bytes:
+            raise RecordError(
+                f"{self.describe(number)} would take {total} bytes decoded, more than max_group_bytes={self._max_group_bytes}",
+                where=where,
+                fix="write smaller row groups, choose fewer columns, or raise max_group_bytes if the file is trusted",
+            )
+        reader.fetch(group)
+        count = int(self.group_starts[number + 1] - self.group_starts[number])
+        try:
+            table = reader.file_reader.read_row_group(group, columns=[column.name for column in self.columns])
+            if table.num_rows != count or table.num_columns != len(self.columns):
+                raise pa.ArrowInvalid(
+                    f"{table.num_rows} rows of {table.num_columns} columns where {count} of {len(self.columns)} should be"
+                )
+            decoded = row_group(table, self.columns, self._null_values)
+        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+            if isinstance(error, PenstockError) and not isinstance(error, RecordError):
+                raise
+            if isinstance(error, OSError) and error.errno is not None:  # the system's; what Arrow says of bad bytes has no number
+                raise
+            check_unchanged(self._storage, reader.file, reader.footer)
+            raise RecordError(
+                f"{self.describe(number)} cannot be decoded: {one_line(error)}",
+                where=where,
+                fix="write the file again; to go on without the rows of this group give feed(on_error=ps.Skip())",
+            ) from error
+        finally:
+            reader.forget()
+        check_unchanged(self._storage, reader.file, reader.footer)
+        return decoded
+
+    def _take_reader(self, file: int) -> Reader:
+        with self._lock:
+            for place in reversed(range(len(self._idle))):
+                if self._idle[place].file == file:
+                    return self._idle.pop(place)
+        footer = read_footer(self._storage, file, self._footer_crcs[file])
+        return Reader(self._storage, file, footer, self.columns, frozenset())
+
+    def _give_back(self, reader: Reader) -> None:
+        with self._lock:
+            self._idle.append(reader)
+            while len(self._idle) > 1 and (
+                len(self._idle) > _MOST_READERS or sum(one.metadata_bytes for one in self._idle) > _MOST_METADATA_BYTES
+            ):
+                self._idle.pop(0)
+
+
+def _schema(footer: Footer, name: str) -> Any:
+    pa, _ = pyarrow()
+    try:
+        return footer.metadata.schema.to_arrow_schema()
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise RecordError(
+            f"the schema of {name!r} cannot be read: {one_line(error)}", where=f"read_parquet, {name!r}", fix="write the file again"
+        ) from error
+
+
+def _check_null_values(values: Mapping[str, Any], schema: Any, columns: Sequence[Column], name: str) -> None:
+    pa, _ = pyarrow()
+    scalars = {column.name for column in columns if column.form != "ragged" and not column.shape}
+    for column, value in values.items():
+        where = f"read_parquet, {name!r}, null_values[{column!r}]"
+        if column not in scalars:
+            raise PlanError(f"{column!r} is no column of single values that is read", where=where, fix="name columns of numbers or strings")
+        kind = storage_type(schema.field(column).type)
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        try:
+            good = pa.scalar(value, kind).is_valid
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+            good = False
+        if not good:
+            raise PlanError(f"{value!r} is no value of the column, which is {kind}", where=where, fix="give one of its type")

@@ -1,0 +1,246 @@
+"""Samples of tar files in WebDataset's convention."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._contracts.storage import Storage
+from penstock.errors import PenstockError, PlanError, RecordError
+from penstock.formats.index import Index
+from penstock.formats.tar import LEFT_OUT, find_samples
+from penstock.formats.tar_fields import decode_field
+from penstock.formats.tar_samples import Names, Sample, split_samples
+from penstock.sources.paths import shown
+from penstock.sources.records import RecordSource, RecordTable
+
+__all__ = ["TarFormat", "TarSource"]
+
+_DECODE = (None, "basic")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TarFormat:
+    """See `RecordFormat`: a record is a sample, from its first header to the padding of its last member.
+
+    Args:
+        fields: the extensions wanted, each a tuple of alternatives the first of which names the field; None: all that are there.
+        decode: "basic", or None for bytes.
+        verify: compare each sample with its check sum in the index.
+    """
+
+    fields: tuple[tuple[str, ...], ...] | None = None
+    decode_by: str | None = None
+    verify: bool = True
+    names: Names = field(default_factory=Names, compare=False, repr=False)
+
+    @property
+    def kind(self) -> str:
+        """Return "tar"."""
+        return "tar"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return nothing: where samples lie depends on the file alone."""
+        return {}
+
+    def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
+        """Find the samples of one file.
+
+        Raises:
+            RecordError: see docs/formats/tar.md.
+        """
+        return find_samples(pieces, size, name)
+
+    def decode(self, data: memoryview, table: RecordTable, index: int) -> dict[str, Any]:
+        """Return one sample.
+
+        Raises:
+            RecordError: its bytes are damaged, a field is missing or is not what it should be.
+        """
+        whole = np.frombuffer(data, np.uint8)
+        rows: list[dict[str, Any]] = []
+        error = self.decode_block(whole, np.zeros(1, np.int64), np.array([whole.size]), table, np.array([index]), rows)
+        if error is not None:
+            raise error
+        return rows[0]
+
+    def decode_block(
+        self,
+        data: NDArray[np.uint8],
+        begins: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        table: RecordTable,
+        indices: NDArray[np.int64],
+        rows: list[Any],
+    ) -> RecordError | None:
+        """Append the samples that lie in `data` to `rows`, up to the first bad one; return what is wrong with that, or None."""
+        crcs = table.columns["crc32c"][indices] if self.verify else None
+        samples: list[Sample] = []
+
+        def place(sample: int) -> tuple[str, int]:
+            index = int(indices[sample])
+            return table.names[table.place(index)[0]], int(table.columns["offsets"][index])
+
+        error = split_samples(data, begins, ends - begins, crcs, self.names, samples, place)
+        make: Callable[[Sample], dict[str, Any]] = self._all if self.fields is None else self._chosen
+        for sample in samples:
+            try:
+                rows.append(make(sample))
+            except RecordError as wrong:
+                wrong.add_note(f"in the sample with key {shown(sample.key)}")
+                return wrong
+        return error
+
+    def _all(self, sample: Sample) -> dict[str, Any]:
+        element: dict[str, Any] = {"__key__": sample.key}
+        decode = self.decode_by is not None
+        for name, data in sample.fields.items():
+            element[name] = decode_field(name, data) if decode else bytes(data)
+        return element
+
+    def _chosen(self, sample: Sample) -> dict[str, Any]:
+        element: dict[str, Any] = {"__key__": sample.key}
+        found = sample.fields
+        for alternatives in self.fields or ():
+            name = next((name for name in alternatives if name in found), None)
+            if name is None:
+                raise RecordError(
+                    f"the sample has no field {' or '.join(map(repr, alternatives))}; it has {', '.join(map(repr, found))}",
+                    where=f"read_tar, argument 'fields', key {shown(sample.key)}",
+                    fix='name what every sample has, or alternatives as in "jpg;png"; on_error=ps.Skip() leaves such samples out',
+                )
+            data = found[name]
+            element[alternatives[0]] = bytes(data) if self.decode_by is None else decode_field(name, data)
+        return element
+
+
+class TarSource(RecordSource):
+    """Serve the samples of tar files: {"__key__": str, extension: bytes, ...}.
+
+    Args:
+        storage: the files.
+        fields: the extensions wanted, such as ["jpg;jpeg;png", "cls"]; None: all that are there.
+        decode: "basic" for numbers, texts, JSON and arrays by extension; None: bytes.
+        verify: compare each sample that is read with its check sum in the index.
+        missing_end: of files without the two blocks of zeros at their end: "warn", "error" or "accept".
+        links: of links and special files, whose data are not in the file: "error", or "skip", which counts them.
+        indices: of the files; None: find, check or build them now.
+
+    Raises:
+        PlanError: an argument that is none of these.
+        RecordError: a file that is not what it should be, or holds what is not read.
+        SourceError, OSError: a file that cannot be read.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        fields: Sequence[str] | None = None,
+        decode: str | None = None,
+        verify: bool = True,
+        missing_end: str = "warn",
+        links: str = "error",
+        indices: Sequence[Index] | None = None,
+    ) -> None:
+        _one_of("decode", decode, _DECODE)
+        _one_of("missing_end", missing_end, ("warn", "error", "accept"))
+        _one_of("links", links, ("error", "skip"))
+        self._tar = TarFormat(fields=_alternatives(fields), decode_by=decode, verify=verify)
+        super().__init__(storage, self._tar, "read_tar", noun="sample", indices=indices)
+        _judge_ends(self.table, missing_end)
+        if links == "error":
+            _refuse_links(self.table)
+
+    def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
+        """Append one element per index; when one cannot be read, those before it are appended.
+
+        Raises:
+            OSError, SourceError: a file cannot be read, with a note that names the sample.
+            RecordError: a damaged sample, or one that lacks a field, with a note that names it.
+        """
+        before = len(rows)
+        places = np.asarray(indices, np.int64)
+        try:
+            data, begins, ends = self.read(places, self._scratch())
+        except (OSError, PenstockError) as error:
+            if len(places) == 1:
+                error.add_note(f"reading {self.describe(int(places[0]))}")
+                raise
+            for index in indices:
+                self.gather([index], rows)
+            return
+        wrong = self._tar.decode_block(data, begins, ends, self.table, places, rows)
+        if wrong is not None:
+            wrong.add_note(f"decoding {self.describe(indices[len(rows) - before])}")
+            raise wrong
+
+    def left_out(self) -> dict[str, int]:
+        """Count the members of all files that are no part of a sample, by kind; kinds that did not occur are not there."""
+        counts = {kind: sum(int(index.meta.get(kind, 0)) for index in self.table.indices) for kind in LEFT_OUT}
+        return {kind: count for kind, count in counts.items() if count}
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what `RecordSource` does, and which fields are read how."""
+        fields = None if self._tar.fields is None else [";".join(names) for names in self._tar.fields]
+        return {**super().fingerprint(), "fields": fields, "decode": self._tar.decode_by}
+
+    def label(self) -> str:
+        """Return the call with the numbers of elements and files, and what is left out."""
+        left = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in self.left_out().items())
+        return super().label().removesuffix(")") + (f"; left out: {left})" if left else ")")
+
+
+def _one_of(argument: str, value: Any, known: tuple[str | None, ...]) -> None:
+    if value not in known:
+        raise PlanError(
+            f"{argument}={value!r} is not known", where=f"read_tar, argument {argument!r}", fix=f"give {' or '.join(map(repr, known))}"
+        )
+
+
+def _alternatives(fields: Any) -> tuple[tuple[str, ...], ...] | None:
+    """Return the names of each field that is wanted."""
+    if fields is None:
+        return None
+    good = isinstance(fields, (list, tuple)) and fields and all(isinstance(name, str) and name for name in fields)
+    wanted = tuple(tuple(name.split(";")) for name in fields) if good else ()
+    firsts = [names[0] for names in wanted]
+    if not good or len(set(firsts)) < len(firsts) or "__key__" in firsts:
+        raise PlanError(
+            f"fields={fields!r} is no list of different extensions",
+            where="read_tar, argument 'fields'",
+            fix='give a list such as ["jpg;jpeg;png", "cls"]; the key always comes as "__key__"',
+        )
+    return wanted
+
+
+def _judge_ends(table: RecordTable, missing_end: str) -> None:
+    """Warn of files without an end, or refuse them: they may have been cut where a sample ends."""
+    open_files = [file for file, index in enumerate(table.indices) if index.meta.get("end") != "blocks"]
+    if not open_files or missing_end == "accept":
+        return
+    name, size = table.names[open_files[0]], table.indices[open_files[0]].size
+    more = "" if len(open_files) == 1 else f" and {len(open_files) - 1} more files"
+    what = f"{shown(name)}{more}: there are no two blocks of zeros at the end, so the archive may have been cut where a member ends"
+    if missing_end == "error":
+        raise RecordError(
+            what, where=f"read_tar, {shown(name)}, offset {size}", fix='get another copy, or give missing_end="accept" if all is there'
+        )
+    warnings.warn(f'{what}; missing_end="accept" says that all is there', stacklevel=2)
+
+
+def _refuse_links(table: RecordTable) -> None:
+    for name, index in zip(table.names, table.indices, strict=True):
+        num_links, num_special = int(index.meta.get("links", 0)), int(index.meta.get("special", 0))
+        if num_links or num_special:
+            raise RecordError(
+                f"there are {num_links} links and {num_special} devices or other special members, whose data are not in the archive",
+                where=f"read_tar, {shown(name)}, the first one at offset {index.meta.get('first_odd')}",
+                fix='write it with `tar --dereference --hard-dereference`, or give links="skip" if samples are whole without them',
+            )

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sources.groups import Chunked, Grouped
+
+import penstock as ps
+from penstock._plan.groups import find_groups, group_mark, groups_of, reading_notes
+from penstock.errors import PlanError, SourceError
+
+NUMBERS = ps.from_source(Grouped([3, 0, 4, 1, 2]))
+
+
+def borders(dataset: ps.Dataset) -> list[int] | None:
+    found = find_groups(dataset._root)
+    return None if found is None else found.tolist()
+
+
+def test_a_source_says_its_groups_and_empty_ones_do_not_count() -> None:
+    assert borders(NUMBERS) == [0, 3, 7, 8, 10]
+    assert groups_of(NUMBERS._root).dtype == np.int64
+    assert borders(ps.from_source(Grouped([]))) == [0]
+
+
+def test_operators_that_keep_the_order_keep_the_groups() -> None:
+    assert borders(NUMBERS.map(abs).enumerate().prefetch(2).cache()) == [0, 3, 7, 8, 10]
+    assert borders(NUMBERS.take(5)) == [0, 3, 5]
+    assert borders(NUMBERS.take(2**70)) == [0, 3, 7, 8, 10]
+    assert borders(NUMBERS.skip(4)) == [0, 3, 4, 6]
+    assert borders(NUMBERS.skip(99)) == [0]
+    assert borders(NUMBERS.concatenate(NUMBERS.take(4))) == [0, 3, 7, 8, 10, 13, 14]
+
+
+@given(st.lists(st.integers(0, 5), max_size=6), st.integers(1, 4), st.data())
+def test_a_shard_has_the_part_of_each_group_that_it_has(sizes: list[int], num_shards: int, data: st.DataObject) -> None:
+    index = data.draw(st.integers(0, num_shards - 1))
+    group_of = [group for group, size in enumerate(sizes) for _ in range(size)][index::num_shards]
+    expected = [0, *(place for place in range(1, len(group_of)) if group_of[place] != group_of[place - 1])]
+    found = borders(ps.from_source(Grouped(sizes)).shard(num_shards, index))
+    assert found == ([*expected, len(group_of)] if group_of else [0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda ds: ds.shuffle(),
+        lambda ds: ds.shuffle(window_groups=2),
+        lambda ds: ds.repeat(2),
+        lambda ds: ds.batch(2),
+        lambda ds: ds.zip(ds),
+        lambda ds: ds.concatenate(ps.from_source([1, 2])),
+        lambda ds: ps.from_arrays(np.arange(3)),
+    ],
+)
+def test_where_nothing_keeps_groups_together_the_error_says_what_to_do(change: Any) -> None:
+    with pytest.raises(PlanError) as caught:
+        groups_of(change(NUMBERS)._root)
+    assert "needs elements that lie in groups" in caught.value.what
+    assert "put it right above such a source" in caught.value.fix
+
+
+@pytest.mark.parametrize("starts", [[], [0, 5], [1, 10], [0, 7, 3, 10], [[0, 10]], [0.0, 10.0]])
+def test_borders_that_are_none_are_an_error_of_the_source(starts: Any) -> None:
+    source = Grouped([10])
+    source.group_starts = lambda: np.array(starts)  # type: ignore[method-assign]
+    with pytest.raises(SourceError, match="no borders of groups of 10 elements"):
+        groups_of(ps.from_source(source)._root)
+
+
+def test_the_mark_tells_other_borders() -> None:
+    assert group_mark(NUMBERS._root) == group_mark(NUMBERS.map(abs)._root) != group_mark(ps.from_source(Grouped([3, 4, 3]))._root)
+
+
+def test_a_shuffle_that_needs_more_decoded_groups_than_are_kept_is_noted() -> None:
+    ds = ps.from_source(Chunked([5] * 20, kept=6))
+    assert reading_notes(ds.shuffle(window_groups=6)._root) == []
+    assert reading_notes(ps.from_source(Grouped([5] * 20)).shuffle()._root) == []
+    (note,) = reading_notes(ds.map(abs).shuffle()._root)
+    assert note.startswith("this shuffle reads 20 groups of numbers(100) at a time, and about 6 are kept decoded")
+    assert "shuffle(window_groups=3) reads each once" in note
+    (note,) = reading_notes(ds.shuffle(window_groups=7)._root)
+    assert note.startswith("shuffle(window_groups=7) reads 7 groups")
+    assert f"  note: {note}" in ds.shuffle(window_groups=7).explain().splitlines()

@@ -1,0 +1,147 @@
+"""`penstock pack` as a user runs it."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.cli import main
+
+pytest.importorskip("simplejpeg", reason="simplejpeg is not installed")
+from penstock.packing.reencode import EncodeJpeg
+
+pytestmark = pytest.mark.usefixtures("fork_server")
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for number in range(12):
+        folder = tmp_path / "photos" / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = np.full((60, 80 + number, 3), number * 20, np.uint8)
+        (folder / f"{number}.jpg").write_bytes(EncodeJpeg("data")({"data": pixels})["data"])
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["pack", *arguments])
+    captured = capsys.readouterr()
+    return code, " ".join(captured.out.split()), captured.err
+
+
+def test_photographs_are_resized_packed_and_measured(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    code, out, err = run(capsys, "photos", "out", "--resize=30", "--quality=80", "--shards=3", "--num-workers=1", "--shuffle=1")
+    assert (code, err) == (0, "")
+    assert "12 elements" in out
+    assert "in 3 files, tfrecord" in out
+    assert "What this bought, measured on this machine" in out
+    assert out.count("samples/s") == 2
+    assert "times as many" in out
+    elements = list(ps.read_packed("out"))
+    assert sorted(int(one["label"]) for one in elements) == [0] * 6 + [1] * 6
+    assert {ps.image.decode(one["data"]).shape[0] for one in elements} == {30}
+    assert [one["path"] for one in elements] != sorted(one["path"] for one in elements)
+
+
+@pytest.mark.slow
+def test_the_number_of_workers_changes_no_byte(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    found = []
+    for number in ("1", "2"):
+        assert run(capsys, "photos", number, "--resize=20", "--shards=2", f"--num-workers={number}", "--no-measure")[0] == 0
+        found.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(Path(number).iterdir())])
+    assert found[0] == found[1]
+
+
+def test_a_dry_run_predicts_and_writes_nothing(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    code, out, _ = run(capsys, "photos", "out", "--resize=30", "--dry-run", "--shard-bytes=1kB")
+    assert code == 0
+    assert "a look at 12 elements of a folder of images; nothing was written" in out
+    assert "would write 12 elements, about" in out
+    assert "would take about" in out
+    assert not Path("out").exists()
+
+
+def test_a_corrupt_photograph_is_an_error_or_left_out_and_listed(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    (photos / "photos" / "a" / "4.jpg").write_bytes(b"<html>not found</html>")
+    code, _, err = run(capsys, "photos", "out", "--resize=30", "--no-measure")
+    assert code == 1
+    assert "4.jpg" in err
+    code, out, _ = run(capsys, "photos", "out2", "--resize=30", "--on-error=skip", "--no-measure")
+    assert code == 0
+    assert "left out 1 elements, listed in the manifest" in out
+    assert "4.jpg" in out
+    assert len(ps.read_packed("out2")) == 11
+
+
+def test_a_function_of_the_users_is_run_in_processes(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    (photos / "mine_for_pack.py").write_text("def short(element):\n    return {'n': len(element['data']), 'label': element['label']}\n")
+    code, _, err = run(
+        capsys, "photos", "out", "--map=mine_for_pack:short", "--no-measure", "--format=tar", "--num-workers=2", "--shards=2"
+    )
+    assert (code, err) == (0, "")
+    assert ps.read_packed("out")[0].keys() == {"n", "label"}
+
+
+def test_a_dataset_of_the_users_is_packed_with_variants(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    (photos / "data_for_pack.py").write_text(
+        "import penstock as ps\n"
+        "def noisy(number, rng):\n    return {'number': number, 'noise': float(rng.random())}\n"
+        "train = ps.from_source(range(10)).map(noisy, seed=1)\n"
+        "def made():\n    return train.take(3)\n"
+        "other = 5\n"
+    )
+    assert run(capsys, "data_for_pack:train", "out", "--variants=3", "--no-measure")[0] == 0
+    elements = list(ps.read_packed("out"))
+    assert len(elements) == 30
+    assert len({float(one["noise"]) for one in elements}) == 30
+    assert run(capsys, "data_for_pack:made", "three", "--no-measure")[0] == 0
+    assert len(ps.read_packed("three")) == 3
+    code, _, err = run(capsys, "data_for_pack:other", "none")
+    assert code == 1
+    assert "'data_for_pack:other' is a int, not a dataset" in err
+
+
+def test_arrays_are_packed_in_threads(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    np.savez("a.npz", x=np.arange(20).reshape(10, 2), y=np.arange(10))
+    assert run(capsys, "a.npz", "out", "--compression=gzip", "--no-measure")[0] == 0
+    assert [int(one["y"]) for one in ps.read_packed("out")] == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["photos", "out", "--map=a:b", "--resize=3"], "--map and --resize are two ways to make the elements"),
+        (["missing", "out"], "'missing' does not exist"),
+        (["nomodule_here:x", "out"], "module 'nomodule_here' cannot be imported"),
+        (["photos", "out", "--quality=101"], "quality=101 is not a JPEG quality"),
+        (["photos", "out", "--compression=lz4"], "compression='lz4' is not known for tfrecord"),
+        (["photos", "out", "--map=os:sep"], "'os:sep' is no function"),
+        (["a.npy", "out", "--resize=3"], "--resize and --quality are for image files"),
+    ],
+)
+def test_arguments_that_do_not_go_together_are_errors(
+    capsys: pytest.CaptureFixture[str], photos: Path, arguments: list[str], words: str
+) -> None:
+    np.save("a.npy", np.zeros((3, 2)))
+    code, _, err = run(capsys, *arguments)
+    assert code == 1
+    assert words in err
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("given", [{"raw_per_s": 10.0, "packed_per_s": 5.0, "num_workers": 1}])
+def test_packing_that_buys_nothing_says_so(capsys: pytest.CaptureFixture[str], given: dict[str, Any]) -> None:
+    import sys
+
+    from penstock.cli.gain import Gain
+    from penstock.cli.pack import _bought
+    from penstock.cli.screen import Screen
+
+    _bought(Gain(**given), Screen(sys.stdout))
+    assert "Packing did not make this source faster to read here" in capsys.readouterr().out

@@ -1,0 +1,259 @@
+"""Small datasets to pack, disks that misbehave, and a packer that runs in a process of its own."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import penstock as ps
+from penstock.packing import pack
+from penstock.packing.disk import Disk
+from penstock.packing.options import PackOptions
+from penstock.packing.packer import Packing
+
+COUNT = 50
+
+
+def element(number: int, rng: np.random.Generator) -> dict[str, Any]:
+    """Make every kind of field; some numbers are random."""
+    return {
+        "number": number,
+        "name": f"é {number}",
+        "data": bytes(rng.integers(0, 256, 40 + number % 7, dtype=np.uint8)),
+        "pixels": np.full((2, 3), number % 256, np.uint8),
+        "vector": np.arange(number % 5, dtype=np.float32),
+        "exact": number / 3,
+        "drawn": int(rng.integers(1 << 40)),
+    }
+
+
+def odd(element: dict[str, Any]) -> bool:
+    return bool(element["number"] % 2)
+
+
+def twice(element: dict[str, Any]) -> list[dict[str, Any]]:
+    return [element] * (element["number"] % 3)
+
+
+def bad_at_7(element: dict[str, Any]) -> dict[str, Any]:
+    if element["number"] == 7:
+        raise ValueError("number 7 is bad")
+    return element
+
+
+def dataset(count: int = COUNT) -> ps.Dataset:
+    return ps.from_source(range(count)).map(element, seed=5)
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """Return the hash of every file, in sub-folders too."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def shards(folder: Path) -> dict[str, str]:
+    """Return the hashes of what stands under a final name."""
+    return {name: value for name, value in hashes(folder).items() if not name.startswith(".packing")}
+
+
+def packed_with(disk: Disk, dest: Path, count: int = COUNT, **options: Any) -> None:
+    """Pack in one thread, through a disk of ours."""
+    chosen = PackOptions(**{"num_shards": 3, **options})
+    Packing(dataset(count), chosen, None).run(str(dest), num_workers=1, executor="threads", progress=False, disk=disk)
+
+
+class StepDisk(Disk):
+    """Counts the steps; something happens at step `at`, before it is made or after."""
+
+    def __init__(self, at: int, *, after: bool = False) -> None:
+        self.at, self.after, self.count = at, after, 0
+        self.names: list[str] = []
+
+    def happen(self, name: str) -> None:
+        """Do it."""
+
+    def _step(self, name: str, make: Any) -> Any:
+        mine = self.count == self.at
+        self.count += 1
+        self.names.append(name)
+        if mine and not self.after:
+            self.happen(name)
+        result = make()
+        if mine and self.after:
+            self.happen(name)
+        return result
+
+    def create(self, path: str) -> int:
+        return int(self._step("create", lambda: Disk.create(self, path)))
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        return int(self._step("write", lambda: Disk.write(self, descriptor, data)))
+
+    def sync(self, descriptor: int) -> None:
+        self._step("sync", lambda: Disk.sync(self, descriptor))
+
+    def close(self, descriptor: int) -> None:
+        self._step("close", lambda: Disk.close(self, descriptor))
+
+    def rename(self, source: str, target: str) -> None:
+        self._step("rename", lambda: Disk.rename(self, source, target))
+
+    def remove(self, path: str) -> None:
+        self._step("remove", lambda: Disk.remove(self, path))
+
+    def make_folder(self, path: str) -> None:
+        self._step("make_folder", lambda: Disk.make_folder(self, path))
+
+    def remove_folder(self, path: str) -> None:
+        self._step("remove_folder", lambda: Disk.remove_folder(self, path))
+
+
+class FailingDisk(StepDisk):
+    """Raises an OSError at one step. A descriptor that cannot be closed is closed all the same, as Linux does it."""
+
+    def __init__(self, at: int, code: int = errno.ENOSPC, *, after: bool = False) -> None:
+        super().__init__(at, after=after)
+        self.code = code
+
+    def happen(self, name: str) -> None:
+        raise OSError(self.code, os.strerror(self.code))
+
+    def create(self, path: str) -> int:
+        if self.count != self.at or not self.after:
+            return super().create(path)
+        os.close(Disk.create(self, path))  # made, and then told that it was not
+        self.count += 1
+        raise OSError(self.code, os.strerror(self.code))
+
+    def close(self, descriptor: int) -> None:
+        try:
+            super().close(descriptor)
+        except OSError:
+            if not self.after:
+                os.close(descriptor)
+            raise
+
+
+class DeadlyDisk(StepDisk):
+    """Ends the process by SIGKILL at one step."""
+
+    def happen(self, name: str) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+        threading.Event().wait()
+
+
+class ShortDisk(Disk):
+    """Writes a few bytes at a time."""
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        return super().write(descriptor, data[:777])
+
+
+def life(dest: str, at: int, after: bool) -> None:
+    """Pack, and be killed at a step."""
+    packed_with(DeadlyDisk(at, after=after), Path(dest))
+
+
+def life_in_processes(dest: str) -> None:
+    """Pack with two worker processes."""
+    pack(dataset(400), dest, num_workers=2, num_shards=8)
+
+
+class WaitingDisk(StepDisk):
+    """Waits at one step until it may go on."""
+
+    def __init__(self, at: int, held: threading.Event, go_on: threading.Event) -> None:
+        super().__init__(at)
+        self._held, self._go_on = held, go_on
+
+    def happen(self, name: str) -> None:
+        self._held.set()
+        assert self._go_on.wait(60)
+
+
+class LogDisk(Disk):
+    """Takes notes of every step, to play them again up to any of them as a disk that lost its power would have kept them.
+
+    Kept for certain are the bytes that were synced, and the names of folders that were synced. `names_kept` says what became of the other
+    names; other bytes are lost.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = str(root)
+        self.steps: list[tuple[Any, ...]] = []
+
+    def create(self, path: str) -> int:
+        descriptor = super().create(path)
+        self.steps.append(("create", path, descriptor))
+        return descriptor
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        count = super().write(descriptor, data)
+        self.steps.append(("write", descriptor, bytes(data[:count])))
+        return count
+
+    def sync(self, descriptor: int) -> None:
+        super().sync(descriptor)
+        self.steps.append(("sync", descriptor))
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        self.steps.append(("rename", source, target))
+
+    def remove(self, path: str) -> None:
+        super().remove(path)
+        self.steps.append(("remove", path))
+
+    def make_folder(self, path: str) -> None:
+        super().make_folder(path)
+        self.steps.append(("folder", path))
+
+    def remove_folder(self, path: str) -> None:
+        super().remove_folder(path)
+        self.steps.append(("remove", path))
+
+    def sync_folder(self, path: str) -> None:
+        Disk().sync_folder(path)
+        self.steps.append(("sync_folder", path))
+
+    def replay(self, end: int, dest: Path, *, names_kept: bool) -> None:
+        """Make what is left of the first `end` steps."""
+        now: dict[str, Any] = {}  # path -> number of a file, or "folder"
+        kept: dict[str, Any] = {}
+        opened: dict[int, int] = {}
+        written: list[bytes] = []
+        safe: list[bytes] = []
+        for step in self.steps[:end]:
+            match step:
+                case ("create", path, descriptor):
+                    now[path] = opened[descriptor] = len(written)
+                    written.append(b"")
+                    safe.append(b"")
+                case ("write", descriptor, data):
+                    written[opened[descriptor]] += data
+                case ("sync", descriptor):
+                    safe[opened[descriptor]] = written[opened[descriptor]]
+                case ("rename", source, target):
+                    now[target] = now.pop(source)
+                case ("remove", path):
+                    del now[path]
+                case ("folder", path):
+                    now[path] = "folder"
+                case ("sync_folder", folder):
+                    kept = {path: what for path, what in kept.items() if os.path.dirname(path) != folder}
+                    kept |= {path: what for path, what in now.items() if os.path.dirname(path) == folder}
+        names = now if names_kept else kept
+        dest.mkdir()
+        for path in sorted(names):
+            place = dest / os.path.relpath(path, self._root)
+            if names[path] == "folder":
+                place.mkdir(exist_ok=True)
+            elif place.parent.is_dir():
+                place.write_bytes(safe[names[path]])

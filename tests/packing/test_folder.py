@@ -1,0 +1,92 @@
+"""The destination while it is packed."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import PackError
+from penstock.packing.disk import Disk
+from penstock.packing.folder import Folder, lock_folder, sha256_of
+
+RUN = {"format": "tar", "inputs": "a", "id": "1"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(str(tmp_path), Disk())
+
+
+def test_a_run_of_the_same_kind_goes_on_and_removes_what_was_left(folder: Folder, tmp_path: Path) -> None:
+    folder.prepare(RUN, ["a"])
+    (tmp_path / ".packing" / "a.1.part").write_bytes(b"half")
+    folder.prepare({**RUN, "id": "2"}, ["a"])
+    assert sorted(os.listdir(tmp_path / ".packing")) == ["run.json"]
+    folder.check_run("2")
+    with pytest.raises(PackError) as caught:
+        folder.check_run("1")
+    assert "another packer has begun in this folder" in str(caught.value)
+    folder.clear()
+    assert os.listdir(tmp_path) == []
+    folder.clear()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"format": "parquet"}, 'its format is another: "tar", now "parquet"'), ({"inputs": "b"}, "the input files have changed")],
+)
+def test_a_run_of_another_kind_is_refused(folder: Folder, change: dict[str, str], words: str) -> None:
+    folder.prepare(RUN, [])
+    with pytest.raises(PackError) as caught:
+        folder.prepare({**RUN, **change}, [])
+    assert words in str(caught.value)
+
+
+def test_files_that_nobody_knows_are_not_replaced(folder: Folder, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"mine")
+    with pytest.raises(PackError) as caught:
+        folder.prepare(RUN, ["b", "a"])
+    assert "'a' is there already, and nothing says what it is" in str(caught.value)
+    assert (tmp_path / "a").read_bytes() == b"mine"
+
+
+def test_a_shard_is_finished_when_note_size_and_hash_fit(folder: Folder, tmp_path: Path) -> None:
+    folder.prepare(RUN, ["a"])
+    assert folder.finished("a") is None
+    folder.publish("a", lambda file: file.write(b"content"), lambda file: {"size": file.size, "sha256": file.sha256})
+    note = folder.finished("a")
+    assert note is not None
+    assert note["sha256"] == sha256_of(str(tmp_path / "a"))
+    for content in (b"other c", b"content!"):
+        (tmp_path / "a").write_bytes(content)
+        assert folder.finished("a") is None
+    (tmp_path / "a").unlink()
+    assert folder.finished("a") is None
+
+
+def test_a_damaged_note_is_an_error_that_says_what_to_remove(folder: Folder, tmp_path: Path) -> None:
+    folder.prepare(RUN, ["a"])
+    (tmp_path / ".packing" / "run.json").write_text("{")
+    with pytest.raises(PackError) as caught:
+        folder.prepare(RUN, ["a"])
+    assert "run.json' cannot be read" in str(caught.value)
+
+
+def test_a_manifest_is_written_as_json(folder: Folder, tmp_path: Path) -> None:
+    folder.prepare(RUN, [])
+    folder.write_manifest("m.json", {"é": 1})
+    assert json.loads((tmp_path / "m.json").read_text("ascii")) == {"é": 1}
+
+
+def test_a_lock_keeps_other_packers_away_but_not_workers(tmp_path: Path) -> None:
+    packer = lock_folder(str(tmp_path), shared=False)
+    worker = lock_folder(str(tmp_path), shared=True)
+    os.close(packer)
+    with pytest.raises(PackError) as caught:
+        lock_folder(str(tmp_path), shared=False)
+    assert "or its workers have not ended yet" in str(caught.value)
+    os.close(worker)
+    os.close(lock_folder(str(tmp_path), shared=False))

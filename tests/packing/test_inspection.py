@@ -1,0 +1,129 @@
+"""What `penstock inspect` finds, and what it finds wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from packing.small import bad_at_7, dataset
+
+import penstock as ps
+from penstock.errors import SourceError
+from penstock.formats.tfrecord import frame
+from penstock.packing.inspection import NO_COUNT, inspect
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> Path:
+    ps.pack(dataset(20), tmp_path / "out", num_shards=2, executor="threads")
+    return tmp_path / "out"
+
+
+def problems(path: Path, verify: bool = True) -> list[str]:
+    return [problem for report in inspect(path, verify=verify) for problem in report.problems]
+
+
+def test_a_packed_dataset_is_shown_as_it_was_packed(packed: Path) -> None:
+    manifest, first, second = inspect(packed, verify=True, num_samples=1)
+    assert (manifest.kind, manifest.count, manifest.noun) == ("manifest of a packed dataset", 20, "records in 2 files")
+    assert (first.kind, first.count, second.count, first.problems) == ("TFRecord", 10, 10, [])
+    assert first.samples[0]["name"] == "é 0"
+    assert first.samples[0]["pixels"].shape == (2, 3)
+    assert first.fields[3] == "pixels: uint8[2, 3] as raw bytes"
+    assert "verified: as many records as the manifest says" in first.remarks
+
+
+def test_a_shard_alone_knows_its_manifest(packed: Path) -> None:
+    (report,) = inspect(packed / "data-00001-of-00002.tfrecord", verify=True)
+    assert report.samples[0]["name"] == "é 10"
+    assert NO_COUNT not in report.remarks
+
+
+def test_a_cut_between_two_records_is_found_by_manifest_or_index_and_else_is_said_to_be_unseen(packed: Path, tmp_path: Path) -> None:
+    path = packed / "data-00000-of-00002.tfrecord"
+    lengths = inspect(path)[0].lengths
+    assert lengths is not None
+    path.write_bytes(path.read_bytes()[: -int(lengths[-1]) - 16])
+    assert "9 records were found, and the manifest says 10" in problems(path)
+
+    alone = tmp_path / "alone.tfrecord"
+    shutil.copy(packed / "data-00001-of-00002.tfrecord", alone)
+    list(ps.read_tfrecord(str(alone)))  # builds the index
+    alone.write_bytes(alone.read_bytes()[: -int(inspect(alone)[0].lengths[-1]) - 16])
+    found = problems(alone)
+    assert "9 records were found, and the index says 10" in found
+
+    Path(f"{alone}.psidx").unlink()
+    (report,) = inspect(alone, verify=True)
+    assert report.problems == []
+    assert NO_COUNT in report.remarks
+
+
+def test_damage_is_a_problem_and_no_error(packed: Path) -> None:
+    path = packed / "data-00000-of-00002.tfrecord"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    found = problems(packed)
+    assert any("SHA-256 differs" in problem for problem in found)
+    assert any("CRC" in problem or "check sum" in problem for problem in found)
+
+
+def test_a_missing_shard_and_a_damaged_manifest_are_problems(packed: Path) -> None:
+    (packed / "data-00001-of-00002.tfrecord").unlink()
+    assert "'data-00001-of-00002.tfrecord' is missing: it had 10 of 20 elements" in problems(packed, verify=False)
+    path = packed / "data-manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "count": 3}))
+    (report,) = inspect(packed)
+    assert "it was changed" in report.problems[0]
+
+
+def test_elements_that_were_left_out_are_a_remark(tmp_path: Path) -> None:
+    ps.pack(dataset(20).map(bad_at_7), tmp_path / "out", executor="threads", on_error=ps.Skip())
+    assert "1 elements were left out when it was packed" in inspect(tmp_path / "out")[0].remarks
+
+
+def test_an_index_is_shown_and_compared_with_its_file(packed: Path) -> None:
+    path = packed / "data-00000-of-00002.tfrecord"
+    list(ps.read_tfrecord(str(path)))
+    index = Path(f"{path}.psidx")
+    (report,) = inspect(index, verify=True)
+    assert (report.kind, report.count, report.problems) == ("index", 10, [])
+    assert report.fields[0] == "column 'offsets': int64 [10]"
+    assert "verified: its own check sums, and those of the file that it describes" in report.remarks
+    data = path.read_bytes()
+    path.write_bytes(bytes(len(data)))
+    assert "has other bytes than when it was built" in problems(index)[0]
+    path.write_bytes(data[:-1])
+    assert f"has {len(data) - 1} bytes, and had {len(data)}" in problems(index)[0]
+    path.unlink()
+    assert problems(index) == []
+    index.write_bytes(index.read_bytes()[:-1])
+    assert len(problems(index)) == 1
+
+
+def test_a_damaged_index_beside_a_file_is_a_problem(packed: Path) -> None:
+    path = packed / "data-00000-of-00002.tfrecord"
+    Path(f"{path}.psidx").write_bytes(b"PSINDEX\n")
+    assert any("cannot be used" in problem for problem in problems(path))
+
+
+def test_a_folder_without_a_manifest_is_looked_through(tmp_path: Path) -> None:
+    for name in ("a.bin", "b.tfrecord"):
+        (tmp_path / name).write_bytes(frame(b"x") * 3)
+    (tmp_path / "notes.txt").write_text("hello")
+    assert [(Path(report.path).name, report.count) for report in inspect(tmp_path)] == [("a.bin", 3), ("b.tfrecord", 3)]
+
+
+def test_what_is_nothing_to_inspect_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    for path, words in (
+        (tmp_path / "missing", "does not exist"),
+        (tmp_path / "notes.txt", "is no file that can be inspected"),
+        (tmp_path, "holds no file"),
+    ):
+        with pytest.raises(SourceError) as caught:
+            inspect(path)
+        assert words in str(caught.value)

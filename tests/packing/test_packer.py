@@ -1,0 +1,141 @@
+"""`ps.pack` as a user calls it. What goes wrong while it runs: tests/faults/test_packing.py."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from packing.small import dataset, hashes, odd
+
+import penstock as ps
+from penstock.errors import PackError, PlanError, SourceError
+from penstock.packing import estimate
+
+
+def packed(tmp_path: Path, ds: Any = None, **options: Any) -> Any:
+    return ps.pack(dataset(20) if ds is None else ds, tmp_path / "out", **{"executor": "threads", "num_shards": 2, **options})
+
+
+def test_packing_again_finds_everything_and_writes_nothing(tmp_path: Path) -> None:
+    first = packed(tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    assert packed(tmp_path).record == first.record
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == before
+
+
+def test_something_else_in_the_folder_is_refused(tmp_path: Path) -> None:
+    packed(tmp_path)
+    before = hashes(tmp_path)
+    for ds, options, words in (
+        (dataset(21), {}, "its num_positions is another"),
+        (None, {"shuffle": 1}, "its options is another"),
+        (dataset(20).map(dict), {}, "its dataset is another"),
+    ):
+        with pytest.raises(PackError) as caught:
+            packed(tmp_path, ds, **options)
+        assert words in str(caught.value)
+    assert hashes(tmp_path) == before
+    (tmp_path / "out" / "data-00001-of-00002.tfrecord").unlink()
+    with pytest.raises(PackError) as caught:
+        packed(tmp_path)
+    assert "'data-00001-of-00002.tfrecord' is missing" in str(caught.value)
+
+
+def test_two_datasets_of_other_names_may_share_a_folder(tmp_path: Path) -> None:
+    packed(tmp_path, name="train")
+    packed(tmp_path, dataset(5), name="test")
+    assert len(ps.read_packed(tmp_path / "out" / "train-manifest.json")) == 20
+    assert len(ps.read_packed(tmp_path / "out" / "test-manifest.json")) == 5
+
+
+def test_a_filter_that_leaves_nothing_in_a_shard_makes_an_empty_one(tmp_path: Path) -> None:
+    manifest = packed(tmp_path, ps.from_source([0, 0, 0, 1]).map(lambda number: {"number": number}).filter(odd), num_shards=4)
+    assert [shard.count for shard in manifest.shards] == [0, 0, 0, 1]
+    assert [int(one["number"]) for one in ps.read_packed(tmp_path / "out")] == [1]
+
+
+def test_a_filter_that_leaves_nothing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SourceError) as caught:
+        packed(tmp_path, dataset(1).filter(odd))
+    assert "all were filtered out" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"on_error": ps.Replace()}, "Replace() would put an element in place of another"),
+        ({"on_error": 3}, "on_error=3 is no policy"),
+        ({"executor": "magic"}, "executor='magic' is not known"),
+        ({"num_workers": 0}, "num_workers=0"),
+        ({"colour": 1}, "there is no option 'colour'"),
+    ],
+)
+def test_arguments_that_cannot_be_are_errors(tmp_path: Path, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        packed(tmp_path, **options)
+    assert words in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_sent_to_processes_is_told_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(PlanError) as caught:
+        packed(tmp_path, dataset(20).map(lambda element: element), executor="processes")
+    assert 'executor="threads"' in str(caught.value)
+    with pytest.raises(PlanError) as caught:
+        packed(tmp_path / "large", ps.from_arrays(np.zeros((2, 1 << 25), np.uint8)), executor="processes")
+    assert "to send to each worker process: it holds its data in memory" in str(caught.value)
+
+
+def test_the_size_of_a_shard_is_aimed_at(tmp_path: Path) -> None:
+    manifest = packed(tmp_path, dataset(2000), num_shards=None, shard_bytes=20_000)
+    sizes = [shard.size for shard in manifest.shards]
+    assert len(sizes) > 5
+    assert all(16_000 < size < 24_000 for size in sizes)
+
+
+def test_single_values_and_tuples_are_packed(tmp_path: Path) -> None:
+    packed(tmp_path, ps.from_source(range(10)))
+    assert [int(one) for one in ps.read_packed(tmp_path / "out")] == list(range(10))
+    packed(tmp_path / "pair", ps.from_source([(1, "a"), (2, "b")]))
+    assert list(ps.read_packed(tmp_path / "pair" / "out"))[1] == {"0": 2, "1": "b"}
+
+
+def test_an_estimate_says_what_would_come_and_writes_nothing(tmp_path: Path) -> None:
+    found = estimate(dataset(20), num_workers=2, num_shards=3, format="tar")
+    manifest = packed(tmp_path, num_shards=3, format="tar")
+    assert (found.count, found.num_shards, found.num_sampled) == (20, 3, 20)
+    assert found.size <= manifest.num_bytes
+    assert found.seconds > 0
+    assert found.fields[0] == "number.cls: int64 as text"
+
+
+def test_a_bar_is_drawn_when_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    told: list[tuple[str, float]] = []
+    counts: list[float] = []
+
+    class Noting:
+        def __init__(self, what: str, total: float, **options: Any) -> None:
+            told.append((what, total))
+
+        def __enter__(self) -> Noting:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            return None
+
+        def advance(self, count: float = 1) -> None:
+            counts.append(count)
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(sys.modules["penstock.packing.packer"], "Progress", Noting)  # its own drawing begins after two seconds
+    packed(tmp_path, progress=True)
+    assert told == [("packing", 20)]
+    assert sum(counts) == 20

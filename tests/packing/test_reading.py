@@ -1,0 +1,89 @@
+"""What was packed comes back as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from packing.small import dataset
+
+import penstock as ps
+from penstock.errors import RecordError, SourceError, SpecError
+from penstock.packing import features_of, read_manifest
+
+WAYS = [("tfrecord", None), ("tfrecord", "GZIP"), ("tar", None), ("parquet", None), ("parquet", "zstd")]
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, (bytes, str)):
+        return bool(one == other)
+    one, other = np.asarray(one), np.asarray(other)
+    return one.dtype == other.dtype and np.array_equal(one, other)
+
+
+def ragged(number: int) -> dict[str, Any]:
+    return {
+        "x": np.full((number % 3, 2, number % 4), number, np.int16),
+        "n": {"deep": np.float16(number)},
+        "c": complex(number),
+        "u": np.uint64(2**64 - 1),
+    }
+
+
+@pytest.mark.parametrize(("fmt", "compression"), WAYS)
+@pytest.mark.parametrize("make", [lambda: dataset(30), lambda: ps.from_source(range(1, 20)).map(ragged)], ids=["plain", "ragged"])
+def test_all_elements_come_back_with_their_types(tmp_path: Path, fmt: str, compression: str | None, make: Any) -> None:
+    if fmt == "parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    ds = make()
+    ps.pack(ds, tmp_path, executor="threads", num_shards=3, format=fmt, compression=compression, shuffle=4, variants=2)
+    back = list(ps.read_packed(tmp_path))
+    wanted = list(ds.repeat(2).shuffle(seed=4))
+    assert len(back) == len(wanted)
+    for one, other in zip(back, wanted, strict=True):
+        flat = {"x": other["x"], "n/deep": other["n"]["deep"], "c": other["c"], "u": other["u"]} if "n" in other else other
+        assert same(one, flat)
+
+
+def test_it_has_positions_and_is_shuffled_without_a_buffer(tmp_path: Path) -> None:
+    ps.pack(dataset(30), tmp_path, executor="threads", num_shards=3)
+    back = ps.read_packed(tmp_path)
+    assert len(back) == 30
+    assert int(back[17]["number"]) == 17
+    assert sorted(int(one["number"]) for one in back.shuffle(seed=1)) == list(range(30))
+
+
+def test_the_features_are_those_for_read_tfrecord(tmp_path: Path) -> None:
+    manifest = ps.pack(dataset(10), tmp_path, executor="threads", num_shards=2)
+    found = list(ps.read_tfrecord(str(tmp_path / "*.tfrecord"), features=features_of(manifest)))
+    assert [int(one["number"]) for one in found] == list(range(10))
+    ps.pack(dataset(10), tmp_path / "tar", executor="threads", format="tar")
+    with pytest.raises(SpecError) as caught:
+        features_of(read_manifest(tmp_path / "tar"))
+    assert "tar files have no features" in str(caught.value)
+
+
+def test_a_missing_shard_is_an_error(tmp_path: Path) -> None:
+    ps.pack(dataset(10), tmp_path, executor="threads", num_shards=2)
+    (tmp_path / "data-00000-of-00002.tfrecord").unlink()
+    with pytest.raises(SourceError) as caught:
+        ps.read_packed(tmp_path)
+    assert "'data-00000-of-00002.tfrecord' is missing" in str(caught.value)
+
+
+def test_every_changed_bit_of_a_small_file_is_found(tmp_path: Path) -> None:
+    ps.pack(ps.from_source([1, 2]), tmp_path, executor="threads", num_shards=1)
+    (path,) = tmp_path.glob("*.tfrecord")
+    data = path.read_bytes()
+    for bit in range(0, len(data) * 8, 29):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        for index in tmp_path.glob("*.psidx"):
+            index.unlink()
+        with pytest.raises(RecordError):
+            list(ps.read_packed(tmp_path))

@@ -1,0 +1,61 @@
+"""The look at some elements before packing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from packing.small import bad_at_7, dataset, odd
+
+import penstock as ps
+from penstock.errors import PackError, SourceError
+from penstock.packing.options import PackOptions
+from penstock.packing.sampling import check_room, take_sample
+from penstock.packing.splitting import split
+
+
+def sampled(ds: ps.Dataset, options: PackOptions | None = None, policy: ps.Raise | ps.Skip | None = None):  # type: ignore[no-untyped-def]
+    return take_sample(split(ds, variants=1, shuffle=None), options or PackOptions(), policy or ps.Raise())
+
+
+def test_a_small_dataset_is_measured_whole_and_its_size_is_exact(tmp_path: Path) -> None:
+    found = sampled(dataset(50))
+    manifest = ps.pack(dataset(50), tmp_path / "out", executor="threads", num_shards=1)
+    assert found.num_sampled == 50
+    assert (found.total_count, found.total_bytes) == (50, manifest.num_bytes)
+    assert found.element_s > 0
+
+
+def test_a_large_one_is_judged_by_64_elements_and_always_the_same(tmp_path: Path) -> None:
+    first, second = sampled(dataset(5000)), sampled(dataset(5000))
+    assert first.num_sampled == 64
+    assert first.total_count == 5000
+    assert (first.schema, first.columns, first.total_bytes) == (second.schema, second.columns, second.total_bytes)
+    assert 0.9 < first.total_bytes / ps.pack(dataset(5000), tmp_path / "out", executor="threads").num_bytes < 1.1
+
+
+def test_a_filter_makes_the_count_an_estimate() -> None:
+    assert 1500 < sampled(dataset(5000).filter(odd)).total_count < 3500
+
+
+def test_bad_elements_are_left_out_or_raised_as_the_policy_says() -> None:
+    assert sampled(dataset(20).map(bad_at_7), policy=ps.Skip()).total_count == 19
+    with pytest.raises(ValueError, match="number 7 is bad"):
+        sampled(dataset(20).map(bad_at_7))
+
+
+def test_no_elements_are_an_error() -> None:
+    with pytest.raises(SourceError) as caught:
+        sampled(ps.from_arrays(np.zeros((0, 2))))
+    assert "the dataset has no elements" in str(caught.value)
+    with pytest.raises(SourceError) as caught:
+        sampled(dataset(3).take(1).filter(odd))
+    assert "none of 1 elements could be made, or all were filtered out" in str(caught.value)
+
+
+def test_a_disk_without_room_is_an_error(tmp_path: Path) -> None:
+    check_room(str(tmp_path), 1)
+    with pytest.raises(PackError) as caught:
+        check_room(str(tmp_path), 10**18)
+    assert "are needed and" in str(caught.value)

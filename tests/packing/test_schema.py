@@ -1,0 +1,103 @@
+"""Which fields elements have."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.errors import SpecError
+from penstock.packing.schema import NoSchema, Schema, fields_of, schema_of
+
+
+def test_fields_of_nested_elements_have_names() -> None:
+    assert fields_of({"a": 1, "b": {"c": (2, 3)}}) == {"a": 1, "b/c/0": 2, "b/c/1": 3}
+    assert fields_of((4, [5])) == {"0": 4, "1/0": 5}
+    assert fields_of(6) == {"value": 6}
+
+
+@pytest.mark.parametrize(
+    ("element", "words"),
+    [({}, "has no fields"), ({1: 2}, "the field name 1 is no text"), ({"a": {"b": 1}, "a/b": 2}, "two fields have the name 'a/b'")],
+)
+def test_fields_that_cannot_be_named_are_an_error(element: object, words: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        fields_of(element)
+    assert words in str(caught.value)
+
+
+def test_a_schema_has_kinds_and_dtypes_and_leaves_open_what_differs() -> None:
+    schema = schema_of(
+        {"n": n, "s": "x", "b": b"x", "i": np.zeros((2, n, 3), ">u2"), "f": 0.5, "t": np.True_, "m": memoryview(b"x")} for n in (1, 2)
+    )
+    assert [field.words() for field in schema.fields] == ["int64", "str", "bytes", "uint16[2, None, 3]", "float64", "bool", "bytes"]
+    assert [field.is_ragged for field in schema.fields] == [False, False, False, True, False, False, False]
+    assert Schema.from_json(schema.as_json()) == schema
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        [{"name": "a", "kind": "thing"}],
+        [{"name": "a", "kind": "array", "dtype": "O"}],
+        [{"name": "a", "kind": "array", "dtype": "<i4", "shape": [-1]}],
+    ],
+)
+def test_a_record_that_is_no_schema_is_refused(record: object) -> None:
+    with pytest.raises(NoSchema):
+        Schema.from_json(record)
+    with pytest.raises(NoSchema):
+        schema_of([])
+
+
+@pytest.mark.parametrize("value", [None, {1, 2}, np.array(["a"]), np.array([None]), np.datetime64("2020-01-01")])
+def test_what_no_format_holds_is_an_error(value: object) -> None:
+    with pytest.raises(SpecError) as caught:
+        schema_of([{"odd": value}])
+    assert "field 'odd' is a" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [
+        ({"a": 1}, {"b": 1}, "some elements have the fields a, others b"),
+        ({"a": 1}, {"a": 1.5}, "field 'a' is int64 in some elements, float64 in others"),
+        ({"a": np.zeros(2)}, {"a": np.zeros((2, 2))}, "float64[2] in some elements, float64[2, 2] in others"),
+    ],
+)
+def test_elements_that_differ_in_more_than_sizes_are_an_error(one: object, other: object, words: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        schema_of([one, other])
+    assert words in str(caught.value)
+
+
+def test_values_come_checked_in_the_order_of_the_fields() -> None:
+    schema = schema_of([{"x": np.zeros((2, 3), np.int32), "v": np.zeros(3), "b": b"", "n": 1}])
+    array = np.arange(6, dtype=">i4").reshape(3, 2).T
+    x, v, b, n = schema.values({"x": array, "v": np.ones(5), "b": bytearray(b"abc"), "n": np.int64(7)})
+    assert np.array_equal(x, array)
+    assert x.flags.c_contiguous
+    assert x.dtype == np.dtype("<i4")
+    assert v.shape == (5,)
+    assert (b, type(b)) == (b"abc", bytes)
+    assert (n.shape, int(n)) == ((), 7)
+
+
+@pytest.mark.parametrize(
+    ("element", "words"),
+    [
+        ({"y": 1}, "the element has the fields y; the first ones had x"),
+        ({"x": np.zeros((2, 4))}, "field 'x' is float64[2, 4]; the sample had float64[2, 3]"),
+        ({"x": np.zeros((2, 3), np.float32)}, "field 'x' is float32[2, 3]"),
+        ({"x": "text"}, "field 'x' is str"),
+    ],
+)
+def test_an_element_unlike_the_sample_is_an_error_that_says_how_to_declare_it(element: object, words: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        schema_of([{"x": np.zeros((2, 3))}]).values(element)
+    assert words in str(caught.value)
+
+
+def test_the_specs_of_a_schema_are_those_of_a_dataset() -> None:
+    ds = ps.from_arrays({"a": np.zeros((3, 2), np.uint8)})
+    assert [field.words() for field in schema_of([ds[0]]).fields] == [repr(ds.spec()["a"])]

@@ -1,0 +1,85 @@
+"""A dataset as shards."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from packing.small import dataset, odd, twice
+
+import penstock as ps
+from penstock.dataset import Dataset
+from penstock.errors import PlanError
+from penstock.packing.splitting import for_part, split
+
+DATASETS = {
+    "plain": dataset,
+    "shuffled": lambda: dataset().shuffle(seed=3).repeat(2),
+    "filter": lambda: dataset().shuffle(seed=3).filter(odd).map(len),
+    "flat_map": lambda: dataset().flat_map(twice).map(dict),
+    "batches": lambda: dataset().map(len).batch(4),
+    "unbatched": lambda: ps.from_source(range(20)).batch(3).unbatch(),
+    "prefetch": lambda: dataset().filter(odd).prefetch(2),
+}
+
+
+def same(one: list[Any], other: list[Any]) -> bool:
+    return repr(one) == repr(other)
+
+
+@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("num_shards", [1, 3, 7])
+def test_all_parts_together_are_the_whole(name: str, num_shards: int) -> None:
+    whole = DATASETS[name]()
+    cut = split(whole, variants=1, shuffle=None)
+    borders = cut.borders(num_shards)
+    parts = [element for begin, end in pairwise(borders) for element in cut.part(begin, end).feed(executor="inline")]
+    assert same(parts, list(whole.feed(executor="inline")))
+    assert same(parts, list(Dataset(cut.whole()).feed(executor="inline")))
+
+
+def test_some_positions_are_what_stands_there() -> None:
+    cut = split(dataset().shuffle(seed=1), variants=1, shuffle=None)
+    whole = list(dataset().shuffle(seed=1))
+    assert same(list(cut.some([0, 7, 49])), [whole[0], whole[7], whole[49]])
+
+
+def test_variants_are_passes_with_other_random_numbers_and_are_shuffled_together() -> None:
+    cut = split(dataset(10), variants=3, shuffle=5)
+    elements = list(cut.part(0, 30).feed(executor="inline"))
+    assert same(elements, list(dataset(10).repeat(3).shuffle(seed=5)))
+    assert sorted(one["number"] for one in elements) == sorted([*range(10)] * 3)
+    assert len({one["drawn"] for one in elements}) == 30
+    assert [one["number"] for one in elements[:10]] != list(range(10))
+
+
+def test_variants_are_made_below_a_filter() -> None:
+    cut = split(dataset(10).filter(odd), variants=2, shuffle=None)
+    assert [one["number"] for one in cut.part(0, 20)] == [1, 3, 5, 7, 9] * 2
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: [1, 2], "is not a Dataset"),
+        (lambda: ps.from_generator(lambda: iter([1])), "a generator or stream cannot be cut into shards"),
+        (
+            lambda: dataset().filter(odd).batch(3),
+            "batch cannot be cut into shards: only reading tells which elements it has, as it stands above a filter",
+        ),
+        (lambda: dataset().filter(odd).take(3), "take cannot be cut into shards"),
+        (lambda: dataset().repeat(), "an endless dataset cannot be packed"),
+    ],
+)
+def test_what_cannot_be_cut_is_an_error_with_what_to_do(make: Any, words: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        split(make(), variants=1, shuffle=None)
+    assert words in str(caught.value)
+
+
+def test_a_rate_of_skipped_elements_is_not_judged_in_a_part() -> None:
+    assert for_part(ps.Skip(0.1, errors=OSError)) == ps.Skip(None, errors=OSError)
+    assert for_part(ps.Retry(2, then=ps.Skip(0.1))) == ps.Retry(2, then=ps.Skip())
+    for policy in (ps.Skip(3), ps.Raise(), ps.Retry(2)):
+        assert for_part(policy) is policy
