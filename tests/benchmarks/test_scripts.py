@@ -32,6 +32,7 @@ CLAIMS = {
     "classic": ["classic.py"],
     "enqueuer": ["enqueuer.py"],
     "queues": ["queues.py"],
+    "parquet": ["parquet.py"],
 }
 PACKAGES = {"dataloader": "torch", "spdl": "spdl", "tensorflow": "tensorflow", "torch": "torch"}
 HAS = {kind: importlib.util.find_spec(package) is not None for kind, package in PACKAGES.items()}

@@ -15,6 +15,7 @@ __all__ = [
     "ColumnSource",
     "GroupedSource",
     "IndexedSource",
+    "RowFailed",
     "StatefulStream",
     "StreamSource",
     "SubscriptedSource",
@@ -59,6 +60,17 @@ class SubscriptedSource(IndexedSource, Protocol):
         """Return what is to be raised for an exception of `obj[index]`."""
 
 
+class RowFailed(Exception):
+    """Raised by `gather_columns` to say which row it was: the rows before it can be gathered, and `error` is what is raised for it.
+
+    Any other exception of `gather_columns` says that some row cannot be read, and they are asked for one by one.
+    """
+
+    def __init__(self, row: int, error: Exception) -> None:
+        super().__init__(row, error)
+        self.row, self.error = row, error
+
+
 @runtime_checkable
 class ColumnSource(IndexedSource, Protocol):
     """An indexed source over arrays: whole blocks are gathered with one call per field."""
@@ -70,7 +82,10 @@ class ColumnSource(IndexedSource, Protocol):
         """Return the structure that `element.unflatten` needs (as `element.flatten` gave it)."""
 
     def gather_columns(self, indices: NDArray[np.int64], out: list[NDArray[Any]] | None) -> list[NDArray[Any]]:
-        """Gather rows `indices` of every leaf: into `out` (arrays of shape (n, *leaf shape)) or into new arrays."""
+        """Gather rows `indices` of every leaf: into `out` (arrays of shape (n, *leaf shape)) or into new arrays.
+
+        When an element cannot be read, raise `RowFailed`, or any exception when it is not known which one it was.
+        """
 
 
 @runtime_checkable

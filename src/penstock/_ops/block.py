@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from penstock._contracts.element import LEAF, Structure, unflatten
 from penstock._contracts.policy import Policy
-from penstock._contracts.source import ColumnSource, TransientSource
+from penstock._contracts.source import ColumnSource, RowFailed, TransientSource
 from penstock._contracts.transform import Scratch
 
 __all__ = ["Block", "ElementFailed", "Gathers", "Ints", "Keys", "split", "zeros"]
@@ -203,10 +203,19 @@ class Block:
         return self._column_source.leaves()
 
     def columns(self, out: list[NDArray[Any]] | None = None) -> list[NDArray[Any]]:
-        """Return one array per leaf, the block's length first; written into `out` when it is given."""
+        """Return one array per leaf, the block's length first; written into `out` when it is given.
+
+        Raises:
+            ElementFailed: when the source could not read one of them; `whole` when it does not say which.
+        """
         if self._columns is None:
             assert self._column_source is not None
-            return self._column_source.gather_columns(self.indices, out)
+            try:
+                return self._column_source.gather_columns(self.indices, out)
+            except RowFailed as failed:
+                raise ElementFailed(min(failed.row, len(self) - 1), "read", failed.error) from failed.error
+            except BaseException as error:
+                raise ElementFailed(0, "read", error, whole=True) from error
         if out is None:
             return self._columns
         for target, column in zip(out, self._columns, strict=True):
