@@ -199,6 +199,11 @@ def _nulls(array: Any) -> NDArray[np.bool_] | None:
     return found
 
 
+def _either(nulls: NDArray[np.bool_] | None, more: Any) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = np.asarray(more, np.bool_) if nulls is None else np.logical_or(nulls, more)
+    return found
+
+
 def _fixed(array: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
     """Return the values of a primitive or fixed-size list array, and which have a null."""
     pa, _ = pyarrow()
@@ -209,8 +214,7 @@ def _fixed(array: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
         size = kind.list_size
         inner, inner_nulls = _fixed(array.values.slice(array.offset * size, len(array) * size))
         if inner_nulls is not None:
-        nulls = some if nulls is None else np.logical_or(nulls, some)
-            nulls = some if nulls is None else nulls | some
+            nulls = _either(nulls, inner_nulls.reshape(len(array), size).any(axis=1))
         return inner.reshape(len(array), size, *inner.shape[1:]), nulls
     if pa.types.is_boolean(kind):
         return array.fill_null(False).to_numpy(zero_copy_only=False), nulls
@@ -241,6 +245,5 @@ def _ragged(array: Any, column: Column) -> Ragged:
     nulls = _nulls(array)
     if inner is not None:
         before = np.concatenate([[0], np.cumsum(inner)])
-        some: NDArray[np.bool_] = before[offsets[1:]] > before[offsets[:-1]]
-        nulls = some if nulls is None else nulls | some
+        nulls = _either(nulls, before[offsets[1:]] > before[offsets[:-1]])
     return Ragged(values, offsets, nulls)
