@@ -10,6 +10,8 @@ import penstock as ps
 from penstock.errors import SourceError
 from penstock.sources.iterator_states import IteratorStates, has_iterator_states
 
+CLOSED: list[int] = []
+
 
 class Counting:
     """An iterator with a place, as Grain's have."""
@@ -25,6 +27,9 @@ class Counting:
             raise StopIteration
         self.next += 1
         return self.next - 1
+
+    def close(self) -> None:
+        CLOSED.append(self.next)
 
     def get_state(self) -> Any:
         return b"%d" % self.next if self.as_bytes else {"next": self.next}
@@ -67,6 +72,15 @@ def test_a_feed_goes_on_where_the_iterator_was(as_bytes: bool, stop: int) -> Non
     with ps.from_stream(Mapped(100, as_bytes)).repeat(2).feed() as feed:
         feed.load_state_dict(state)
         assert head + list(feed) == [*range(100), *range(100)]
+
+
+def test_an_iterator_is_closed_at_its_end_and_with_the_feed() -> None:
+    CLOSED.clear()
+    assert list(ps.from_stream(Mapped(5))) == [0, 1, 2, 3, 4]
+    assert CLOSED == [5]
+    with ps.from_stream(Mapped(10**9)).feed() as feed:
+        next(feed)
+    assert len(CLOSED) >= 2
 
 
 def test_it_is_named_as_what_it_is() -> None:

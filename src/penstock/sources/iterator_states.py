@@ -40,8 +40,7 @@ class IteratorStates:
         self._last = iter(self._stream)
         if state is not None:
             self._last.set_state(_decoded(state))
-        last: Iterator[Any] = self._last
-        return last
+        return _closed_at_end(self._last)
 
     def state_dict(self) -> Any:
         """Return where the last iterator is: behind the element that it gave last."""
@@ -50,6 +49,16 @@ class IteratorStates:
     def load_state_dict(self, state: Any) -> None:
         """Let the next `iter` begin where `state` was taken."""
         self._loaded = state
+
+
+def _closed_at_end(elements: Any) -> Iterator[Any]:
+    """Give what an iterator gives, and close it then or when this is closed: it may hold threads."""
+    try:
+        yield from elements
+    finally:  # when this is closed it comes twice, as Python has it; an end or an error closes nothing by itself
+        close = getattr(elements, "close", None)
+        if callable(close):
+            close()
 
 
 def _encoded(state: Any) -> Any:
