@@ -82,4 +82,4 @@ def test_nested_columns_beside_those_wanted_do_not_move_them(tmp_path: Path) -> 
     reader = reader_of(write(tmp_path / "a.parquet", table, group=30), ["x"])
     reader.fetch(reader.layout(0).spans)
     assert reader.file_reader.read_row_group(0, columns=["x"]).column("x").to_pylist() == list(range(30))
-    assert reader.layout(0).num_bytes == 30 * 12
+    assert reader.layout(0).num_bytes == 30 * 8

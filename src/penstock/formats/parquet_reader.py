@@ -71,7 +71,7 @@ class Reader:
         for name, leaf, width, form in self._leaves:
             chunk = data.column(leaf)
             count, begin, length = chunk.num_values, chunk.data_page_offset, chunk.total_compressed_size
-            num_bytes += count * (width + 4) if width else chunk.total_uncompressed_size + 8 * count
+            num_bytes += count * (width + 4 * (form == "ragged")) if width else chunk.total_uncompressed_size + 8 * count
             if chunk.has_dictionary_page:
                 if 0 < chunk.dictionary_page_offset < begin:
                     begin = chunk.dictionary_page_offset
