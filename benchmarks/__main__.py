@@ -29,6 +29,7 @@ SCRIPTS = (
     ("classic.py",),
     ("queues.py",),
     ("packing.py",),
+    ("parquet.py",),
 )
 
 

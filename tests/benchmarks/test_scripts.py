@@ -34,6 +34,7 @@ CLAIMS = {
     "enqueuer": ["enqueuer.py"],
     "queues": ["queues.py"],
     "packing": ["packing.py"],
+    "parquet": ["parquet.py"],
 }
 PACKAGES = {"dataloader": "torch", "spdl": "spdl", "tensorflow": "tensorflow", "torch": "torch"}
 HAS = {kind: importlib.util.find_spec(package) is not None for kind, package in PACKAGES.items()}

@@ -608,6 +608,43 @@ _ROWS = (
         "it is delivered, the others flow",
         _in(_DATA, "one_huge_element_among_small_ones_does_not_stop_the_others"),
     ),
+    Fault(
+        "C29",
+        "a pickle in the extension metadata of a Parquet file",
+        "it is never loaded",
+        _in("formats/test_parquet.py", "extension_types_are_what_they_are_stored_as_and_their_metadata_are_never_unpickled"),
+    ),
+    Fault(
+        "C31",
+        "Parquet: no footer, cut, wrong magic, a bad page, other schemas, bombs, very many columns, types without a conversion, replaced",
+        "RecordError with file and row group; the first difference of two schemas; nothing unbounded is allocated",
+        (
+            *_in(
+                "formats/test_parquet.py",
+                "what_is_no_parquet_file_is_told_with_the_reason",
+                "any_byte_of_a_footer_that_is_changed_is_an_error_or_a_file_with_another_check_sum",
+                "a_footer_larger_than_the_bound_is_refused_before_it_is_read",
+                "a_type_without_a_conversion_is_an_error_that_names_the_column",
+                "the_first_difference_of_two_schemas_is_named",
+            ),
+            *_in(
+                "sources/test_parquet_files.py",
+                "every_bit_that_is_changed_in_a_page_with_a_check_sum_is_found",
+                "bad_bytes_without_a_check_sum_that_cannot_be_decoded_are_an_error",
+                "a_file_with_another_schema_is_an_error_that_names_both",
+                "a_row_group_that_would_be_too_large_decoded_is_refused_before_it_is_read",
+                "a_dictionary_of_a_huge_word_stays_one_word",
+                "many_columns_cost_only_those_that_are_read",
+                "a_file_that_was_replaced_or_cut_is_never_read_silently",
+            ),
+            *_in(
+                "sources/test_parquet.py",
+                "a_bad_row_group_fails_its_rows_alone_and_they_are_named",
+                "a_null_is_an_error_of_its_element_unless_a_value_stands_for_it",
+                "strings_that_are_not_utf8_are_an_error_of_their_file",
+            ),
+        ),
+    ),
     # -- resume
     Fault(
         "E1",

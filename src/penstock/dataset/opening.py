@@ -261,7 +261,7 @@ def read_parquet(
 
     Numbers and booleans are NumPy scalars; dates, timestamps (UTC where they have a zone) and durations datetime64 and timedelta64; strings
     str; binary bytes; lists of one size arrays of that shape; lists of numbers one-dimensional arrays. Dictionary columns are what they
-    stand for. A row costs its whole row group, unless that is still at hand: shuffle with `shuffle(seed=..., window_groups=k)`, which decodes
+    stand for. A row costs its row group, unless that is still at hand: shuffle with `shuffle(seed=..., window_groups=k)`, which decodes
     each row group once per epoch if k of them fit `cache_bytes`; `shuffle(seed=...)` decodes them again and again unless all fit.
 
     Args:
@@ -273,7 +273,7 @@ def read_parquet(
 
     Raises:
         MissingExtra: pyarrow is not installed.
-        PlanError: a column that is not there, that has no conversion (structs, lists of lists, decimals, times of day), or a wrong argument.
+        PlanError: a column that is not there or has no conversion (structs, lists of lists, decimals, times of day), or a wrong argument.
         RecordError: a file is no Parquet file, or has another schema than the first; the first difference is named.
         SourceError, OSError: no file, or one that cannot be read.
     """

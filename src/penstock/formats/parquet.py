@@ -30,6 +30,7 @@ __all__ = [
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
+_MIDDLE_BYTES = 32 << 10  # 15 us; the whole footer may be megabytes, and is looked at for each row group
 MAX_FOOTER_BYTES = 512 << 20
 
 
@@ -66,11 +67,13 @@ class Footer:
         metadata: pyarrow's FileMetaData.
         offset: where it begins, the end of the data.
         crc32: of its bytes.
+        middle_crc32: of 32 KiB in its middle.
     """
 
     metadata: Any
     offset: int
     crc32: int
+    middle_crc32: int
 
 
 def pyarrow() -> tuple[Any, Any]:
@@ -126,18 +129,25 @@ def read_footer(storage: Storage, file: int, known_crc32: int | None = None) -> 
         metadata = pq.read_metadata(pa.BufferReader(_MAGIC + data))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _no_parquet(name, f"its footer cannot be read: {one_line(error)}") from error
-    return Footer(metadata=metadata, offset=size - _TAIL_BYTES - length, crc32=crc32)
+    offset = size - _TAIL_BYTES - length
+    begin, count = _middle(offset, size)
+    return Footer(metadata=metadata, offset=offset, crc32=crc32, middle_crc32=zlib.crc32(data[begin - offset : begin - offset + count]))
 
 
 def check_unchanged(storage: Storage, file: int, footer: Footer) -> None:
-    """Refuse a file whose footer is another one by now.
+    """Refuse a file whose footer is another one by now, as far as its middle says: statistics of columns stand there.
 
     Raises:
         IndexStale, SourceError, OSError: it is, or it cannot be read.
     """
-    data = storage.read(file, footer.offset, storage.size(file) - footer.offset)
-    if zlib.crc32(data) != footer.crc32:
+    begin, length = _middle(footer.offset, storage.size(file))
+    if zlib.crc32(storage.read(file, begin, length)) != footer.middle_crc32:
         raise _replaced(storage.name(file))
+
+
+def _middle(begin: int, end: int) -> tuple[int, int]:
+    length = min(end - begin, _MIDDLE_BYTES)
+    return (begin + end - length) // 2, length
 
 
 def _replaced(name: str) -> IndexStale:
@@ -255,7 +265,7 @@ def _dtype(kind: Any) -> str | None:
     if types.is_duration(kind):
         return f"<m8[{kind.unit}]"
     if types.is_integer(kind) or types.is_floating(kind):
-        return np.dtype(kind.to_pandas_dtype()).str
+        return str(np.dtype(kind.to_pandas_dtype()).str)
     return None
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,25 @@ from penstock._contracts.storage import Storage
 from penstock.errors import RecordError
 from penstock.formats.parquet import Column, Footer, pyarrow, storage_type
 
-__all__ = ["Reader"]
+__all__ = ["Layout", "Reader"]
 
 _GAP_BYTES = 64 << 10  # a shorter gap between two columns is read with them: a request costs more
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where a row group lies in its file.
+
+    Attributes:
+        spans: (begin, end) of its bytes, ascending; those with short gaps between them joined.
+        num_bytes: what its columns take decoded, at most about.
+        coded: columns of strings that are to be read as numbers of a dictionary: as strings, a small page may be terabytes.
+    """
+
+    spans: list[tuple[int, int]]
+    num_bytes: int
+    coded: frozenset[str]
 
 
 class Reader:
@@ -43,47 +60,41 @@ class Reader:
             widths[column.name] = max(width, np.dtype(column.dtype).itemsize if column.dtype else 0)
         self._leaves = [(column.name, leaves[column.name], widths[column.name], column.form) for column in columns]
 
-    def coded(self, group: int) -> frozenset[str]:
-        """Return the columns of strings that are to be read as numbers of a dictionary: read as strings, a small page may be terabytes."""
-        texts = [(name, leaf) for name, leaf, _, form in self._leaves if form in ("str", "bytes")]
-        if not texts:
-            return frozenset()
-        data = self.footer.metadata.row_group(group)
-        return frozenset(name for name, leaf in texts if data.column(leaf).has_dictionary_page)
-
-    def sizes(self, group: int) -> list[int]:
-        """Return the bytes of each column decoded, at most about."""
-        data = self.footer.metadata.row_group(group)
-        out = []
-        for _, leaf, width, _ in self._leaves:
-            chunk = data.column(leaf)
-            out.append(chunk.num_values * width + 4 * chunk.num_values if width else chunk.total_uncompressed_size + 8 * chunk.num_values)
-        return out
-
-    def fetch(self, group: int) -> None:
-        """Read the bytes of the columns into memory, with one call of the storage.
+    def layout(self, group: int) -> Layout:
+        """Say where the columns of a row group lie, and what they take decoded.
 
         Raises:
             RecordError: a column lies outside its file.
-            SourceError, OSError: they cannot be read.
         """
         data = self.footer.metadata.row_group(group)
-        spans = []
-        for name, leaf, _, _ in self._leaves:
+        spans, coded, num_bytes = [], [], 0
+        for name, leaf, width, form in self._leaves:
             chunk = data.column(leaf)
-            begin, length = chunk.data_page_offset, chunk.total_compressed_size
-            if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < begin:
-                begin = chunk.dictionary_page_offset
-            if begin < 4 or length < 0 or begin + length > self.footer.offset:
+            count, begin, length = chunk.num_values, chunk.data_page_offset, chunk.total_compressed_size
+            num_bytes += count * (width + 4 * (form == "ragged")) if width else chunk.total_uncompressed_size + 8 * count
+            if chunk.has_dictionary_page:
+                if 0 < chunk.dictionary_page_offset < begin:
+                    begin = chunk.dictionary_page_offset
+                if form in ("str", "bytes"):
+                    coded.append(name)
+            if begin < 4 or length < 0 or begin + length > self.footer.offset or count < 0:
                 file = self._storage.name(self.file)
                 raise RecordError(
-                    f"the column {name!r} of row group {group} would lie at {begin} with {length} bytes, outside the "
+                    f"the column {name!r} of row group {group} would lie at {begin} with {length} bytes and {count} values, outside the "
                     f"{self.footer.offset} bytes of data of {file!r}",
                     where=f"read_parquet, {file!r}, row group {group}",
                     fix="write the file again",
                 )
             spans.append((begin, begin + length))
-        self._spans.fill(_joined(spans))
+        return Layout(spans=_joined(spans), num_bytes=num_bytes, coded=frozenset(coded))
+
+    def fetch(self, spans: Sequence[tuple[int, int]]) -> None:
+        """Read spans into memory, with one call of the storage.
+
+        Raises:
+            SourceError, OSError: they cannot be read.
+        """
+        self._spans.fill(spans)
 
     def forget(self) -> None:
         """Let go of the bytes."""
@@ -104,7 +115,10 @@ class _Spans:
     def fill(self, spans: Sequence[tuple[int, int]]) -> None:
         """Read spans (begin, end), ascending."""
         self._parts, self._begins = [], [begin for begin, _ in spans]
-        if spans:
+        if len(spans) == 1:
+            begin, end = spans[0]
+            self._parts = [memoryview(self._storage.read(self._file, begin, end - begin))]
+        elif spans:
             offsets = np.array(self._begins, np.int64)
             lengths = np.array([end for _, end in spans], np.int64) - offsets
             data, starts = self._storage.read_spans(np.full(len(spans), self._file, np.int64), offsets, lengths, None)
@@ -116,7 +130,7 @@ class _Spans:
         begin = self._place
         end = self._size if count < 0 else min(begin + count, self._size)
         self._place = max(begin, end)
-        place = int(np.searchsorted(self._begins, begin, "right")) - 1
+        place = bisect_right(self._begins, begin) - 1
         if place >= 0 and end <= self._begins[place] + len(self._parts[place]):
             return self._parts[place][begin - self._begins[place] : end - self._begins[place]]
         return self._storage.read(self._file, begin, end - begin) if end > begin else b""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError
-from penstock.formats.parquet import Column, is_list, pyarrow, storage_type
+from penstock.formats.parquet import Column, is_list, one_line, pyarrow, storage_type
 
 __all__ = ["Fixed", "RowGroup", "row_group"]
 
@@ -98,7 +98,8 @@ class Coded:
 
     def take(self, rows: Ints) -> list[Any]:
         """Return str or bytes; rows with the same share one object."""
-        codes, words = self._codes[rows], self._list
+        words = self._list
+        codes: NDArray[Any] = self._codes[rows]
         if words is None:
             used, codes = np.unique(codes, return_inverse=True)
             words = self._words.take(pyarrow()[0].array(used)).to_pylist()
@@ -150,6 +151,7 @@ def _values(chunked: Any, column: Column, null_values: Mapping[str, Any]) -> Val
         array = array.fill_null(pa.scalar(null_values[column.name], array.type))
     if column.form in ("str", "bytes"):
         nulls = _nulls(array)
+        _check_text(array.dictionary if pa.types.is_dictionary(array.type) else array, column)
         if not pa.types.is_dictionary(array.type):
             return Text(array, nulls)
         codes = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
@@ -169,6 +171,19 @@ def _values(chunked: Any, column: Column, null_values: Mapping[str, Any]) -> Val
     return Fixed(fixed, nulls)
 
 
+def _check_text(array: Any, column: Column) -> None:
+    """Refuse strings that are not UTF-8 before somebody makes str of them: a GB/s."""
+    pa, _ = pyarrow()
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise RecordError(
+            f"the column {column.name!r} has a value that is no {column.form}: {one_line(error)}",
+            where=f"column {column.name!r}",
+            fix="write the file again, or read the column as bytes",
+        ) from error
+
+
 def _storage(array: Any) -> Any:
     pa, _ = pyarrow()
     while isinstance(array, pa.ExtensionArray):
@@ -184,6 +199,11 @@ def _nulls(array: Any) -> NDArray[np.bool_] | None:
     return found
 
 
+def _either(nulls: NDArray[np.bool_] | None, more: Any) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = np.asarray(more, np.bool_) if nulls is None else np.logical_or(nulls, more)
+    return found
+
+
 def _fixed(array: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
     """Return the values of a primitive or fixed-size list array, and which have a null."""
     pa, _ = pyarrow()
@@ -194,8 +214,7 @@ def _fixed(array: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
         size = kind.list_size
         inner, inner_nulls = _fixed(array.values.slice(array.offset * size, len(array) * size))
         if inner_nulls is not None:
-            some = inner_nulls.reshape(len(array), size).any(axis=1)
-            nulls = some if nulls is None else nulls | some
+            nulls = _either(nulls, inner_nulls.reshape(len(array), size).any(axis=1))
         return inner.reshape(len(array), size, *inner.shape[1:]), nulls
     if pa.types.is_boolean(kind):
         return array.fill_null(False).to_numpy(zero_copy_only=False), nulls
@@ -226,6 +245,5 @@ def _ragged(array: Any, column: Column) -> Ragged:
     nulls = _nulls(array)
     if inner is not None:
         before = np.concatenate([[0], np.cumsum(inner)])
-        some = before[offsets[1:]] > before[offsets[:-1]]
-        nulls = some if nulls is None else nulls | some
+        nulls = _either(nulls, before[offsets[1:]] > before[offsets[:-1]])
     return Ragged(values, offsets, nulls)

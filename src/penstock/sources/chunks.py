@@ -36,8 +36,8 @@ class _Flight:
 class Chunks(Generic[Kept]):
     """Chunks by number. The one used longest ago goes first; the newest stays even when it alone is too large.
 
-    A chunk whose bytes are not what they should be (RecordError) is remembered as bad and not decoded again: it would be once for each of its
-    elements. Any other error is forgotten, so that a retry reads again. Thread-safe; waits only for another thread that decodes.
+    A chunk whose bytes are not what they should be (RecordError) is remembered as bad and not decoded again, which would be once for each
+    of its elements. Any other error is forgotten, so that a retry reads again. Thread-safe; waits only for another thread that decodes.
 
     Args:
         load: decodes a chunk.

@@ -22,7 +22,7 @@ from penstock.formats.parquet import (
     same_columns,
     storage_type,
 )
-from penstock.formats.parquet_reader import Reader
+from penstock.formats.parquet_reader import Layout, Reader
 from penstock.formats.row_group import RowGroup, row_group
 
 __all__ = ["ParquetFiles"]
@@ -86,7 +86,7 @@ class ParquetFiles:
         np.cumsum(counts, out=self.group_starts[1:])
         self.crc32 = zlib.crc32(np.array(self._footer_crcs, "<u4").tobytes())
         groups = [group for file, group in self._places[:64].tolist() if file == 0]
-        self.group_bytes = max((sum(self._idle[0].sizes(group)) for group in groups), default=1)
+        self.group_bytes = max((self._idle[0].layout(group).num_bytes for group in groups), default=1)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key not in ("_lock", "_idle")}
@@ -113,24 +113,23 @@ class ParquetFiles:
         file, group = self._places[number].tolist()
         reader = self._take_reader(file)
         try:
-            coded = reader.coded(group)
-            if coded != reader.coded_columns:
-                reader = Reader(self._storage, file, reader.footer, self.columns, coded)
-            return self._decoded(reader, number, group)
+            layout = reader.layout(group)
+            if layout.coded != reader.coded_columns:
+                reader = Reader(self._storage, file, reader.footer, self.columns, layout.coded)
+            return self._decoded(reader, number, group, layout)
         finally:
             self._give_back(reader)
 
-    def _decoded(self, reader: Reader, number: int, group: int) -> RowGroup:
+    def _decoded(self, reader: Reader, number: int, group: int, layout: Layout) -> RowGroup:
         pa, _ = pyarrow()
         where = f"read_parquet, {self._storage.name(reader.file)!r}, row group {group}"
-        total = sum(reader.sizes(group))
-        if total > self._max_group_bytes:
+        if layout.num_bytes > self._max_group_bytes:
             raise RecordError(
-                f"{self.describe(number)} would take {total} bytes decoded, more than max_group_bytes={self._max_group_bytes}",
+                f"{self.describe(number)} would take {layout.num_bytes} bytes decoded, more than max_group_bytes={self._max_group_bytes}",
                 where=where,
                 fix="write smaller row groups, choose fewer columns, or raise max_group_bytes if the file is trusted",
             )
-        reader.fetch(group)
+        reader.fetch(layout.spans)
         count = int(self.group_starts[number + 1] - self.group_starts[number])
         try:
             table = reader.file_reader.read_row_group(group, columns=[column.name for column in self.columns])
@@ -144,9 +143,9 @@ class ParquetFiles:
                 raise
             if isinstance(error, OSError) and error.errno is not None:  # the system's; what Arrow says of bad bytes has no number
                 raise
-            check_unchanged(self._storage, reader.file, reader.footer)
+            read_footer(self._storage, reader.file, reader.footer.crc32)
             raise RecordError(
-                f"{self.describe(number)} cannot be decoded: {one_line(error)}",
+                f"{self.describe(number)} cannot be decoded: {error.what if isinstance(error, RecordError) else one_line(error)}",
                 where=where,
                 fix="write the file again; to go on without the rows of this group give feed(on_error=ps.Skip())",
             ) from error

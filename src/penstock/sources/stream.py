@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.errors import PlanError, SourceError, StateUnavailable
 from penstock.sources.generator import GeneratorSource
+from penstock.sources.iterator_states import IteratorStates, has_iterator_states
 
 __all__ = ["IterableSource", "StatefulSource", "stream_source"]
 
@@ -22,6 +23,8 @@ def stream_source(stream: Any, fast_forward: bool = False, length: int | None = 
     Raises:
         PlanError: `stream` cannot be iterated, or `length` is not a count.
     """
+    if has_iterator_states(stream):
+        stream = IteratorStates(stream)
     has_states = all(callable(getattr(stream, name, None)) for name in ("state_dict", "load_state_dict"))
     return (StatefulSource if has_states else IterableSource)(stream, fast_forward, length)
 

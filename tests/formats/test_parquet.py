@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from formats.tables import everything, numbers, opened, write
+
+from penstock.errors import IndexStale, PlanError, RecordError
+from penstock.formats import parquet
+from penstock.formats.parquet import Column, check_unchanged, columns_of, read_footer, same_columns
+
+
+def refused(path: Path, fragment: str) -> RecordError:
+    with pytest.raises(RecordError) as caught:
+        read_footer(opened(path), 0)
+    assert fragment in caught.value.what
+    assert repr(str(path)) in caught.value.what
+    assert repr(str(path)) in caught.value.where
+    return caught.value
+
+
+def test_a_footer_says_groups_and_where_the_data_end(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", numbers(25))
+    footer = read_footer(opened(path), 0)
+    assert footer.metadata.num_row_groups == 3
+    assert path.read_bytes()[footer.offset - 20 :].endswith(b"PAR1")
+    check_unchanged(opened(path), 0, footer)
+
+
+def test_what_is_no_parquet_file_is_told_with_the_reason(tmp_path: Path) -> None:
+    good = write(tmp_path / "good.parquet", numbers(25)).read_bytes()
+    bad = tmp_path / "bad.parquet"
+    for data, fragment in [
+        (b"", "it has 0 bytes"),
+        (b"PAR1PAR1", "it has 8 bytes"),
+        (good[:-1], "where b'PAR1' marks a footer: another format, or a file that was cut"),
+        (good[: len(good) // 2], "marks a footer"),
+        (good[:-8] + good[-8:-4] + b"PARE", "its footer is encrypted"),
+        (b"RIFF" + good[4:], "it begins with b'RIFF'"),
+        (good[:-8] + (2**31).to_bytes(4, "little") + b"PAR1", "its footer would have 2147483648 bytes"),
+        (good[:-8] + (9).to_bytes(4, "little") + b"PAR1", "its footer cannot be read"),
+        (good[:-40] + b"\xff" * 32 + good[-8:], ""),
+    ]:
+        bad.write_bytes(data)
+        if fragment:
+            refused(bad, fragment)
+
+
+def test_any_byte_of_a_footer_that_is_changed_is_an_error_or_a_file_with_another_check_sum(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", numbers(3).select(["number"]))
+    good = path.read_bytes()
+    footer = read_footer(opened(path), 0)
+    for place in range(footer.offset, len(good)):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 0x10]) + good[place + 1 :])
+        with pytest.raises((IndexStale, RecordError)):
+            read_footer(opened(path), 0, footer.crc32)
+
+
+def test_a_footer_larger_than_the_bound_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "MAX_FOOTER_BYTES", 100)
+    error = refused(write(tmp_path / "a.parquet", numbers(25)), "more than 100")
+    assert error.fix == "write fewer columns or larger row groups"
+
+
+def test_a_replaced_file_is_stale(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", numbers(25).select(["number"]), compression="none")
+    storage = opened(path)
+    footer = read_footer(storage, 0)
+    other = write(tmp_path / "b.parquet", numbers(25, start=100).select(["number"]), compression="none").read_bytes()
+    assert len(other) == len(path.read_bytes())
+    path.write_bytes(other)
+    for look in (lambda: check_unchanged(storage, 0, footer), lambda: read_footer(storage, 0, footer.crc32)):
+        with pytest.raises(IndexStale, match="has another footer than when the dataset was made"):
+            look()
+
+
+def test_each_kind_of_column_has_its_form() -> None:
+    found = {column.name: column.words for column in columns_of(everything(3).schema, None, "a")}
+    assert found == {
+        "number": "int64[]",
+        "half": "float32[]",
+        "odd": "bool[]",
+        "pair": "uint8[2]",
+        "grid": "int16[2, 3]",
+        "small": "int8[]",
+        "f16": "float16[]",
+        "word": "str",
+        "each": "str",
+        "long": "str",
+        "raw": "bytes",
+        "four": "bytes",
+        "coded": "str",
+        "coded_number": "int64[]",
+        "list": "int64[None]",
+        "flags": "bool[None]",
+        "day": "datetime64[D][]",
+        "time": "datetime64[ms][]",
+        "time_utc": "datetime64[us][]",
+        "lasting": "timedelta64[s][]",
+    }
+    assert [column.name for column in columns_of(everything(3).schema, ["word", "half"], "a")] == ["word", "half"]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.struct([("a", pa.int32())]),
+        pa.list_(pa.list_(pa.int32())),
+        pa.list_(pa.string()),
+        pa.decimal128(10, 2),
+        pa.time32("s"),
+        pa.map_(pa.string(), pa.int32()),
+        pa.null(),
+        pa.list_(pa.string(), 2),
+    ],
+)
+def test_a_type_without_a_conversion_is_an_error_that_names_the_column(kind: Any) -> None:
+    schema = pa.schema([("fine", pa.int32()), ("odd one", kind)])
+    with pytest.raises(PlanError) as caught:
+        columns_of(schema, None, "a.parquet")
+    assert "the column 'odd one' is of the type " in caught.value.what
+    assert "columns=[...]" in caught.value.fix
+    assert columns_of(schema, ["fine"], "a.parquet") == (Column("fine", "array", (), "<i4"),)
+
+
+@pytest.mark.parametrize(
+    ("names", "fragment"), [(["nine"], "no column 'nine'"), ([], "no column to read"), (["a", "a"], "the column 'a' stands twice")]
+)
+def test_columns_that_cannot_be_chosen_are_an_error(names: list[str], fragment: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        columns_of(pa.schema([("a", pa.int32())]), names, "a.parquet")
+    assert fragment in caught.value.what
+
+
+def test_two_columns_of_one_name_are_an_error() -> None:
+    with pytest.raises(PlanError, match="the column 'a' stands twice"):
+        columns_of(pa.schema([("a", pa.int32()), ("b", pa.int32()), ("a", pa.int64())]), ["b"], "a.parquet")
+
+
+def test_the_first_difference_of_two_schemas_is_named() -> None:
+    a, b, c = Column("a", "array", (), "<i4"), Column("b", "str"), Column("c", "array", (3,), "<f4")
+    same_columns([a, b], [b, a], "one", "two")
+    for other, fragment in [
+        ([a], "it has no column 'b', which is str there"),
+        ([a, Column("b", "bytes")], "the column 'b' is bytes, and str there"),
+        ([Column("a", "array", (), "<i8"), b], "the column 'a' is int64[], and int32[] there"),
+        ([a, b, c], "it has a column 'c' (float32[3]) that is not there"),
+    ]:
+        with pytest.raises(RecordError) as caught:
+            same_columns([a, b], other, "one", "two")
+        assert caught.value.what == f"'two' has another schema than 'one': {fragment}"
+
+
+def test_extension_types_are_what_they_are_stored_as_and_their_metadata_are_never_unpickled(tmp_path: Path) -> None:
+    trap = tmp_path / "trap"
+    field = pa.field(
+        "x",
+        pa.int64(),
+        metadata={
+            b"ARROW:extension:name": b"arrow.py_extension_type",
+            b"ARROW:extension:metadata": b"cos\nsystem\n(S'touch " + os.fsencode(trap) + b"'\ntR.",
+        },
+    )
+    path = write(tmp_path / "a.parquet", pa.table([pa.array(np.arange(30))], pa.schema([field])))
+    code = (
+        "import sys, warnings; warnings.simplefilter('ignore'); seen = []; "
+        "sys.addaudithook(lambda event, _: seen.append(event) if event == 'pickle.find_class' else None); "
+        "import penstock as ps; ds = ps.read_parquet(sys.argv[1]); "
+        "assert [int(row['x']) for row in ds] == list(range(30)); assert not seen, seen"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert not trap.exists()
+
+
+def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock.errors import MissingExtra
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtra) as caught:
+        parquet.pyarrow()
+    assert caught.value.fix == "pip install 'penstock[parquet]'"

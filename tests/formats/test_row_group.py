@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from formats.tables import everything
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import RecordError
+from penstock.formats.parquet import Column, columns_of
+from penstock.formats.row_group import Coded, Fixed, RowGroup, Text, row_group
+
+
+def group_of(table: Any, **null_values: Any) -> RowGroup:
+    return row_group(table, columns_of(table.schema, None, "a"), null_values)
+
+
+def plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+
+
+def test_values_of_every_kind_are_what_arrow_says_they_are() -> None:
+    table = everything(23)
+    group = group_of(table)
+    rows = np.array([22, 0, 7, 7])
+    for column, values in zip(group.columns, group.values, strict=True):
+        expected = [table.column(column.name)[int(row)].as_py() for row in rows]
+        if column.name == "time_utc":
+            expected = [moment.replace(tzinfo=None) - moment.utcoffset() for moment in expected]
+        if column.name == "lasting":
+            expected = [np.timedelta64(delta).astype("m8[s]") for delta in expected]
+            assert values.take(rows) == expected
+        else:
+            assert [plain(value) for value in values.take(rows)] == expected, column
+    assert group.null_at(np.arange(23)) is None
+    assert group.nbytes > 0
+
+
+def test_numbers_are_views_of_arrows_memory_that_cannot_be_written_to() -> None:
+    column = pa.array(np.arange(1000.0))
+    (values,) = group_of(pa.table({"x": column})).values
+    assert isinstance(values, Fixed)
+    assert values.array.__array_interface__["data"][0] == column.buffers()[1].address
+    assert not values.array.flags.writeable
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(-5, 5)), max_size=20), st.integers(0, 5), st.integers(0, 20))
+def test_parts_of_arrays_with_nulls_keep_their_places(values: list[Any], begin: int, count: int) -> None:
+    array = pa.array(values, pa.int32()).slice(begin, count)
+    expected = values[begin : begin + count]
+    (found,) = group_of(pa.table({"x": array})).values
+    nulls = [False] * len(expected) if found.nulls is None else found.nulls.tolist()
+    assert nulls == [value is None for value in expected]
+    rows = np.flatnonzero(~np.array(nulls, bool))
+    assert [int(value) for value in found.take(rows)] == [value for value in expected if value is not None]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([1, None, 3]),
+        pa.array([True, None, True]),
+        pa.array(["a", None, "c"]),
+        pa.array(["a", None, "a"]).dictionary_encode(),
+        pa.array([1, None, 1]).dictionary_encode(),
+        pa.array([[1], None, [2]], pa.list_(pa.int8())),
+        pa.array([[1], [None, 4], []], pa.list_(pa.int8())),
+        pa.array([[1, 2], None, [3, 4]], pa.list_(pa.int8(), 2)),
+        pa.array([[1, 2], [None, 5], [3, 4]], pa.list_(pa.int8(), 2)),
+        pa.array([None, None, None], pa.string()).dictionary_encode(),
+    ],
+)
+def test_a_null_is_told_with_its_row_and_column(array: Any) -> None:
+    group = group_of(pa.table({"fine": [1, 2, 3], "x": array}))
+    assert group.null_at(np.array([1])) == (0, "x")
+    if array.null_count < 3:
+        assert group.null_at(np.array([2, 0])) is None
+        assert group.null_at(np.array([2, 0, 1])) == (2, "x")
+
+
+@pytest.mark.parametrize(
+    ("array", "value"),
+    [
+        (pa.array([1.5, None]), -1.0),
+        (pa.array([True, None]), False),
+        (pa.array(["a", None]), ""),
+        (pa.array(["a", None]).dictionary_encode(), "none"),
+        (pa.array([7, None]).dictionary_encode(), 0),
+    ],
+)
+def test_a_value_may_stand_for_null(array: Any, value: Any) -> None:
+    group = group_of(pa.table({"x": array}), x=value)
+    assert group.null_at(np.arange(2)) is None
+    assert plain(group.values[0].take(np.array([1]))[0]) == value
+
+
+def test_words_of_a_dictionary_are_there_once_however_many_rows_have_them() -> None:
+    word = "x" * 1_000_000
+    codes = pa.array(np.zeros(100_000, np.int32))
+    (values,) = group_of(pa.table({"x": pa.DictionaryArray.from_arrays(codes, pa.array([word, "y"]))})).values
+    assert isinstance(values, Coded)
+    assert values.nbytes < 4_000_000
+    taken = values.take(np.arange(5000))
+    assert taken[0] == word
+    assert all(other is taken[0] for other in taken)
+
+
+def test_many_different_words_are_made_when_they_are_asked_for() -> None:
+    words = [f"word {number}" for number in range(10_000)]
+    (values,) = group_of(pa.table({"x": pa.array(words).dictionary_encode()})).values
+    assert values.take(np.array([9_999, 3, 3])) == ["word 9999", "word 3", "word 3"]
+    (values,) = group_of(pa.table({"x": words})).values
+    assert isinstance(values, Text)
+    assert values.take(np.array([9_999, 3, 3])) == ["word 9999", "word 3", "word 3"]
+
+
+def test_ragged_values_do_not_hold_the_group() -> None:
+    (values,) = group_of(pa.table({"x": pa.array([[1, 2], [3]])})).values
+    taken = values.take(np.array([0, 1]))
+    assert all(row.base is None for row in taken)
+
+
+def test_several_chunks_are_one_column() -> None:
+    chunks = pa.chunked_array([pa.array(["a", "b"]).dictionary_encode(), pa.array(["c", "a"]).dictionary_encode()])
+    group = group_of(pa.table({"x": chunks, "y": pa.chunked_array([[1, 2], [3, 4]]), "z": pa.chunked_array([["p"], ["q", "r", "s"]])}))
+    assert [values.take(np.array([3, 0, 2])) for values in group.values] == [["a", "a", "c"], [4, 1, 3], ["s", "p", "r"]]
+
+
+def test_an_empty_table_has_no_values() -> None:
+    group = group_of(everything(3).slice(0, 0))
+    assert [values.take(np.empty(0, np.int64)) for values in group.values] == [[]] * len(group.columns)
+
+
+def test_a_column_that_is_not_what_it_should_be_is_an_error() -> None:
+    with pytest.raises(RecordError, match=r"the column 'x' is int64\[\], and float32\[\] by its schema"):
+        row_group(pa.table({"x": [1]}), [Column("x", "array", (), "<f4")], {})

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from formats.tables import everything, numbers, write
+
+import penstock as ps
+from penstock._contracts.source import ChunkedSource, ColumnSource
+from penstock.errors import LengthMismatch, PlanError, RecordError
+from penstock.sources.parquet import ParquetColumns, ParquetSource
+from penstock.testing import check_source
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    write(tmp_path / "a.parquet", numbers(47))
+    write(tmp_path / "b.parquet", numbers(36, start=47), group=8)
+    return tmp_path
+
+
+def source_of(dataset: ps.Dataset) -> Any:
+    return dataset._root.source  # type: ignore[union-attr]
+
+
+def test_rows_of_fixed_shapes_are_a_column_source_that_keeps_the_laws(folder: Path) -> None:
+    def made() -> Any:
+        return source_of(ps.read_parquet(folder / "*.parquet"))
+
+    source = made()
+    assert isinstance(source, ColumnSource)
+    assert isinstance(source, ChunkedSource)
+    rows = numbers(83).to_pylist()
+    assert source.structure() == ps._contracts.element.structure_of(rows[0]) or source.structure()[1] == tuple(rows[0])
+    check_source(source, expected=rows, again=made, most_elements=24)
+
+
+def test_rows_of_every_kind_keep_the_laws(tmp_path: Path) -> None:
+    table = everything(33).drop_columns(["time_utc", "lasting"])
+    path = write(tmp_path / "a.parquet", table)
+
+    def made() -> Any:
+        return source_of(ps.read_parquet(path, cache_bytes=100_000))
+
+    assert not isinstance(made(), ColumnSource)
+    rows = table.to_pylist()
+    for row in rows:
+        row.update(day=np.datetime64(row["day"]), time=np.datetime64(row["time"]))
+    check_source(made(), expected=rows, again=made, most_elements=24)
+
+
+@pytest.mark.parametrize("window_groups", [1, 3, 99])
+def test_a_shuffle_of_groups_decodes_each_row_group_once_per_epoch(folder: Path, window_groups: int) -> None:
+    kept = 10 * 90 * min(window_groups, 10) * 2  # of two windows, for workers that are ahead
+    ds = ps.read_parquet(folder / "*.parquet", cache_bytes=kept)
+    source = source_of(ds)
+    for epoch in (1, 2):
+        with ds.shuffle(seed=5, window_groups=window_groups).batch(7).feed(num_workers=2) as feed:
+            seen = np.concatenate([batch["number"] for batch in feed])
+        assert sorted(seen.tolist()) == list(range(83))
+        if window_groups != 99:
+            assert source.chunks.num_loaded <= 10 * epoch + 1
+    if window_groups == 99:
+        assert source.chunks.num_loaded == 10
+
+
+def test_blocks_of_any_rows_are_gathered_into_any_arrays(folder: Path) -> None:
+    source = source_of(ps.read_parquet(folder / "*.parquet", columns=["number", "grid"], cache_bytes=0))
+    for indices in ([], [5], [3, 4, 5], [82, 0, 41, 41, 7], list(range(83)), list(range(82, -1, -1))):
+        places = np.array(indices, np.int64)
+        found = source.gather_columns(places, None)
+        assert found[0].tolist() == indices
+        assert found[1].tolist() == (np.arange(6).reshape(2, 3) + 6 * places[:, None, None]).tolist()
+        out = [np.empty(len(indices), np.float64), np.empty((len(indices), 2, 3), np.int16)]
+        assert source.gather_columns(places, out)[0].tolist() == indices
+    with pytest.raises(LengthMismatch, match="the files have 83 rows"):
+        source.gather_columns(np.array([83]), None)
+    with pytest.raises(LengthMismatch):
+        source.gather_columns(np.array([-1]), None)
+
+
+def test_a_saved_shuffle_goes_on_with_other_workers_and_memory(folder: Path) -> None:
+    def made(cache_bytes: int) -> ps.Dataset:
+        return ps.read_parquet(folder / "*.parquet", columns=["number"], cache_bytes=cache_bytes).shuffle(seed=1, window_groups=3).batch(5)
+
+    with made(10**6).feed(num_workers=3) as feed:
+        whole = [batch["number"].tolist() for batch in feed]
+    for stop in (0, 7):
+        with made(200).feed(num_workers=1) as feed:
+            head = [next(feed)["number"].tolist() for _ in range(stop)]
+            state = json.loads(json.dumps(feed.state_dict()))
+        with made(10**6).feed(num_workers=2) as feed:
+            feed.load_state_dict(state)
+            assert head + [batch["number"].tolist() for batch in feed] == whole
+
+
+def test_what_it_is_stands_in_print_and_explain(folder: Path) -> None:
+    ds = ps.read_parquet(folder / "*.parquet", cache_bytes=2000)
+    assert f"read_parquet({str(folder / 'a.parquet')!r} and 1 more, 83 elements in 10 row groups)" in str(ds)
+    assert "groups are decoded again and again" in ds.shuffle(seed=1).explain()
+    assert "again and again" not in ps.read_parquet(folder / "*.parquet").shuffle(seed=1).explain()
+    assert source_of(ds).describe(49) == f"row 2 of row group 0 of {str(folder / 'b.parquet')!r}"
+
+
+def test_a_bad_row_group_fails_its_rows_alone_and_they_are_named(folder: Path) -> None:
+    path = folder / "a.parquet"
+    data = bytearray(path.read_bytes())
+    ds = ps.read_parquet(folder / "*.parquet", columns=["number"])
+    chunk = source_of(ds)._files._idle[0].footer.metadata.row_group(2).column(0)
+    data[chunk.dictionary_page_offset + chunk.total_compressed_size - 2] ^= 0xFF
+    path.write_bytes(bytes(data))
+    good = [number for number in range(83) if not 20 <= number < 30]
+    for batch_size in (1, 7):
+        with pytest.raises(RecordError) as caught, ds.batch(batch_size).feed() as feed:
+            list(feed)
+        assert "row group 2 of" in caught.value.what
+        with ds.batch(batch_size).feed(on_error=ps.Skip(10)) as feed:
+            assert np.concatenate([batch["number"] for batch in feed]).tolist() == good
+    with ds.shuffle(window_groups=3).batch(7).feed(on_error=ps.Skip(10)) as feed:
+        assert sorted(np.concatenate([batch["number"] for batch in feed]).tolist()) == good
+
+
+@pytest.mark.parametrize("kind", ["columns", "rows"])
+def test_a_null_is_an_error_of_its_element_unless_a_value_stands_for_it(tmp_path: Path, kind: str) -> None:
+    table = pa.table({"x": [1, 2, None, 4], **({"word": ["a", "b", "c", "d"]} if kind == "rows" else {})})
+    path = write(tmp_path / "a.parquet", table, group=4)
+    ds = ps.read_parquet(path)
+    assert isinstance(source_of(ds), ParquetColumns if kind == "columns" else ParquetSource)
+    with pytest.raises(RecordError) as caught, ds.batch(4).feed() as feed:
+        list(feed)
+    assert "the column 'x' is null in row 2 of row group 0 of" in caught.value.what
+    assert "null_values={'x': ...}" in caught.value.fix
+    with ds.batch(4).feed(on_error=ps.Skip()) as feed:
+        assert [batch["x"].tolist() for batch in feed] == [[1, 2, 4]]
+    assert [int(row["x"]) for row in ps.read_parquet(path, null_values={"x": -1})] == [1, 2, -1, 4]
+
+
+def test_strings_that_are_not_utf8_are_an_error_of_their_file(tmp_path: Path) -> None:
+    bad = pa.Array.from_buffers(pa.string(), 2, pa.array([b"ok", b"\xff\xfe"]).buffers())
+    path = write(tmp_path / "a.parquet", pa.table({"word": bad}), use_dictionary=False)
+    with pytest.raises(RecordError) as caught:
+        ps.read_parquet(path)[1]
+    assert "row group 0 of" in caught.value.what
+    assert "the column 'word' has a value that is no str" in caught.value.what
+
+
+def test_eight_threads_read_all_rows_through_a_small_cache(folder: Path) -> None:
+    source = source_of(ps.read_parquet(folder / "*.parquet", columns=["number"], cache_bytes=300))
+    barrier, wrong = threading.Barrier(8), []
+
+    def read(seed: int) -> None:
+        order = np.random.default_rng(seed).permutation(83)
+        barrier.wait(60)
+        for part in np.array_split(order, 12):
+            if source.gather_columns(part, None)[0].tolist() != part.tolist():
+                wrong.append(seed)  # noqa: PERF401
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragment"),
+    [
+        ({"columns": "number"}, "columns='number' is a str"),
+        ({"cache_bytes": -1}, "cache_bytes=-1"),
+        ({"max_group_bytes": 0}, "max_group_bytes=0"),
+    ],
+)
+def test_wrong_arguments_are_an_error(folder: Path, arguments: dict[str, Any], fragment: str) -> None:
+    with pytest.raises(PlanError, match=fragment):
+        ps.read_parquet(folder / "*.parquet", **arguments)

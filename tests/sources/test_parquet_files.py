@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from formats.tables import numbers, opened, write
+
+from penstock.errors import IndexStale, PlanError, RecordError, SourceError
+from penstock.sources.parquet_files import ParquetFiles
+
+MOST = 4 << 30
+
+
+def files_of(*paths: Path, columns: list[str] | None = None, null_values: Any = None, most: int = MOST) -> ParquetFiles:
+    return ParquetFiles(opened(*paths), columns, null_values or {}, most)
+
+
+def test_row_groups_of_all_files_are_numbered_and_empty_ones_left_out(tmp_path: Path) -> None:
+    one, two, none = tmp_path / "1.parquet", tmp_path / "2.parquet", tmp_path / "0.parquet"
+    write(one, numbers(25))
+    write(two, numbers(7, start=25), group=5)
+    write(none, numbers(0))
+    files = files_of(one, two, none)
+    assert files.group_starts.tolist() == [0, 10, 20, 25, 30, 32]
+    assert len(files) == 5
+    assert files.describe(3) == f"row group 0 of {str(two)!r}"
+    assert [int(files.load(number).values[0].take(np.array([0]))[0]) for number in range(5)] == [0, 10, 20, 25, 30]
+    assert files_of(none).group_starts.tolist() == [0]
+
+
+def test_the_check_sum_of_the_footers_tells_other_contents_of_the_same_size(tmp_path: Path) -> None:
+    paths = [write(tmp_path / f"{start}.parquet", numbers(25, start=start).select(["number"]), compression="none") for start in (0, 100, 0)]
+    assert len({path.stat().st_size for path in paths}) == 1
+    crcs = [files_of(path).crc32 for path in paths]
+    assert crcs[0] == crcs[2] != crcs[1]
+
+
+def test_a_file_with_another_schema_is_an_error_that_names_both(tmp_path: Path) -> None:
+    one = write(tmp_path / "1.parquet", numbers(3))
+    two = write(tmp_path / "2.parquet", numbers(3).drop_columns(["odd"]))
+    with pytest.raises(RecordError) as caught:
+        files_of(one, two)
+    assert str(one) in caught.value.what
+    assert "it has no column 'odd', which is bool[] there" in caught.value.what
+    assert files_of(one, two, columns=["number", "half"]).group_starts.tolist() == [0, 3, 6]
+    with pytest.raises(PlanError, match="there is no column 'odd'"):
+        files_of(two, one, columns=["odd"])
+
+
+def test_a_row_group_that_would_be_too_large_decoded_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "bomb.parquet", pa.table({"x": np.zeros(3_000_000)}), group=3_000_000)
+    assert path.stat().st_size < 20_000
+    with pytest.raises(RecordError) as caught:
+        files_of(path, most=10_000_000).load(0)
+    assert "row group 0 of" in caught.value.what
+    assert "more than max_group_bytes=10000000" in caught.value.what
+    assert files_of(path, most=40_000_000).load(0).nbytes == 24_000_000
+
+
+def test_a_dictionary_of_a_huge_word_stays_one_word(tmp_path: Path) -> None:
+    word = "x" * 5_000_000
+    coded = pa.DictionaryArray.from_arrays(pa.array(np.zeros(200_000, np.int32)), pa.array([word]))
+    path = write(tmp_path / "bomb.parquet", pa.table({"x": coded}), group=200_000, dictionary_pagesize_limit=10_000_000)
+    assert path.stat().st_size < 1_000_000  # and 1 TB as strings
+    group = files_of(path).load(0)
+    assert group.nbytes < 50_000_000
+    assert group.values[0].take(np.array([199_999])) == [word]
+
+
+def test_every_bit_that_is_changed_in_a_page_with_a_check_sum_is_found(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", numbers(25).select(["number"]))
+    good = path.read_bytes()
+    files = files_of(path)
+    chunk = files._idle[0].footer.metadata.row_group(1).column(0)
+    expected = [files.load(number).values[0].take(np.arange(5)) for number in range(3)]
+    begin = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
+    found = 0
+    for place in range(begin, begin + chunk.total_compressed_size):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 1 << place % 8]) + good[place + 1 :])
+        assert files.load(0).values[0].take(np.arange(5)) == expected[0]
+        outcome = _outcome(files)
+        found += isinstance(outcome, str)
+        if isinstance(outcome, str):
+            assert outcome.startswith(f"row group 1 of {str(path)!r} cannot be decoded: ")
+        else:
+            assert outcome == expected[1]  # a field of a page's header that nothing depends on
+    assert found > chunk.total_compressed_size // 2
+
+
+def _outcome(files: ParquetFiles) -> Any:
+    try:
+        return files.load(1).values[0].take(np.arange(5))
+    except RecordError as error:
+        return error.what
+
+
+def test_bad_bytes_without_a_check_sum_that_cannot_be_decoded_are_an_error(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", pa.table({"word": [f"word {number % 7}" for number in range(100)]}), write_page_checksum=False)
+    data = bytearray(path.read_bytes())
+    data[4:60] = b"\xff" * 56
+    path.write_bytes(bytes(data))
+    with pytest.raises(RecordError, match=r"row group 0 of .* cannot be decoded"):
+        files_of(path).load(0)
+
+
+def test_a_file_that_was_replaced_or_cut_is_never_read_silently(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", numbers(25).select(["number"]), compression="none")
+    good = path.read_bytes()
+    files = files_of(path)
+    files.load(0)
+    write(path, numbers(25, start=100).select(["number"]), compression="none")
+    with pytest.raises(IndexStale, match="it was replaced"):
+        files.load(1)
+    write(path, numbers(90, start=100).select(["number"]), compression="none")
+    with pytest.raises(SourceError):
+        files.load(1)
+    path.write_bytes(good[: len(good) // 3])
+    with pytest.raises(SourceError, match="ends inside a read"):
+        files.load(1)
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        files.load(1)
+    path.write_bytes(good)
+    assert files.load(1).values[0].take(np.array([0])) == [10]
+
+
+def test_more_files_than_readers_are_read_and_readers_stay_few(tmp_path: Path) -> None:
+    paths = [write(tmp_path / f"{number:02d}.parquet", numbers(4, start=4 * number)) for number in range(40)]
+    files = files_of(*paths, columns=["number"])
+    for number in (*range(40), 0, 39, 5):
+        assert files.load(number).values[0].take(np.arange(4)) == list(range(4 * number, 4 * number + 4))
+    assert len(files._idle) == 16
+
+
+@pytest.mark.parametrize("count", [2000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_many_columns_cost_only_those_that_are_read(tmp_path: Path, count: int) -> None:
+    schema = pa.schema([(f"column {number}", pa.int8()) for number in range(count)])
+    table = pa.Table.from_arrays([pa.array([number % 100, 1], pa.int8()) for number in range(count)], schema=schema)
+    path = write(tmp_path / "wide.parquet", table, use_dictionary=False, store_schema=False)
+    files = files_of(path, columns=[f"column {count - 1}", "column 0"])
+    assert [values.take(np.array([0])) for values in files.load(0).values] == [[99], [0]]
+    with pytest.raises(PlanError) as caught:
+        files_of(path, columns=["no such"])
+    assert caught.value.fix.startswith("choose from 'column 0', ")
+    assert caught.value.fix.endswith(", ...")
+    assert len(caught.value.fix) < 200
+
+
+@pytest.mark.parametrize(
+    ("null_values", "fragment"),
+    [({"nine": 1}, "'nine' is no column of single values"), ({"pair": 1}, "'pair' is no column"), ({"number": "a"}, "'a' is no value")],
+)
+def test_values_for_null_that_are_none_are_an_error(tmp_path: Path, null_values: Any, fragment: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        files_of(write(tmp_path / "a.parquet", numbers(3)), null_values=null_values)
+    assert fragment in caught.value.what
+
+
+def test_pickled_files_are_read_on_the_other_side(tmp_path: Path) -> None:
+    files = files_of(write(tmp_path / "a.parquet", numbers(25)))
+    copy = pickle.loads(pickle.dumps(files))
+    assert copy.load(2).values[0].take(np.array([4])) == [24]
