@@ -127,9 +127,7 @@ def _encode_steps(steps: Any, feature: Feature | None, where: str) -> bytes:
 def _steps(record: bytes, entry: tuple[int, int], kind: int | None, name: bytes) -> Steps:
     try:
         return [
-            lists_of(record, iter([step]), kind)
-            for part in values_of(record, entry)
-            for step in messages(record, part.begin, part.end, 1)
+            lists_of(record, iter([step]), kind) for part in values_of(record, entry) for step in messages(record, part.begin, part.end, 1)
         ]
     except WireFault as fault:
         fault.name = name
@@ -175,6 +173,8 @@ def _check_sequences(features: Any, caller: str) -> dict[str, Feature]:
     for name, feature in checked.items():
         if isinstance(feature, FixedLenFeature):
             raise SpecError(
-                f"the sequence {name!r} is declared a FixedLenFeature", where=caller, fix="declare a FixedLenSequenceFeature of a step's shape"
+                f"the sequence {name!r} is declared a FixedLenFeature",
+                where=caller,
+                fix="declare a FixedLenSequenceFeature of a step",
             )
     return checked
