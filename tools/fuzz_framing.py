@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CASES", "check_frames", "crc32c", "damaged_file", "scan_frames"]
+__all__ = ["CASES", "check_frames", "crc32c", "damaged_file", "find_frame", "scan_frames"]
 
 
 def damaged_file(rng: np.random.Generator) -> NDArray[np.uint8]:
@@ -22,7 +22,7 @@ def damaged_file(rng: np.random.Generator) -> NDArray[np.uint8]:
 
     parts = []
     for _ in range(rng.integers(0, 6)):
-        data = rng.bytes(int(rng.choice([0, 1, 3, rng.integers(0, 400)])))
+        data = rng.bytes((0, 1, 3, int(rng.integers(0, 400)))[rng.integers(0, 4)])
         length = struct.pack("<Q", len(data) if rng.random() < 0.95 else int(rng.integers(0, 2**63)) >> int(rng.integers(0, 63)))
         parts.append(length + crc(length) + data + crc(data))
     file = b"".join(parts)
@@ -57,8 +57,8 @@ def scan_frames(library: Any, rng: np.random.Generator) -> None:
     from penstock.kernels.framing_native import NativeFraming
 
     data = damaged_file(rng)
-    left = int(rng.choice([data.size, data.size + rng.integers(0, 99), 2**63 - 1]))
-    limit = int(rng.choice([2**63 - 1, rng.integers(0, 200)]))
+    left = (data.size, data.size + int(rng.integers(0, 99)), 2**63 - 1)[rng.integers(0, 3)]
+    limit = 2**63 - 1 if rng.random() < 0.5 else int(rng.integers(0, 200))
     bounds = (left, limit, int(rng.integers(0, 3)), int(rng.integers(0, 2**40)))
     capacity, results = int(rng.integers(0, 8)), []
     for version in (NativeFraming(library.library), twin):
@@ -66,6 +66,19 @@ def scan_frames(library: Any, rng: np.random.Generator) -> None:
         results.append((version.scan_frames(data, bounds, *arrays), *(array.tolist() for array in arrays)))
     if results[0] != results[1]:
         raise AssertionError(f"C and NumPy find different frames: {results}, {bounds}, {data.tobytes()!r}")
+
+
+def find_frame(library: Any, rng: np.random.Generator) -> None:
+    """Compare where a frame may begin behind any place."""
+    from penstock.kernels import framing_twin as twin
+    from penstock.kernels.framing_native import NativeFraming
+
+    data = damaged_file(rng)
+    start = int(rng.integers(0, data.size + 1))
+    left = (data.size, data.size + int(rng.integers(0, 99)), 2**63 - 1)[rng.integers(0, 3)]
+    ours, other = NativeFraming(library.library).find_frame(data, start, left), twin.find_frame(data, start, left)
+    if ours != other:
+        raise AssertionError(f"C and NumPy find different places: {ours}, {other}, {start}, {left}, {data.tobytes()!r}")
 
 
 def check_frames(library: Any, rng: np.random.Generator) -> None:
@@ -90,4 +103,4 @@ def check_frames(library: Any, rng: np.random.Generator) -> None:
         raise AssertionError(f"C and NumPy judge frames differently: {results}, {starts}, {lengths}, {data.tobytes()!r}")
 
 
-CASES: list[Callable[[Any, np.random.Generator], None]] = [crc32c, scan_frames, check_frames]
+CASES: list[Callable[[Any, np.random.Generator], None]] = [crc32c, scan_frames, find_frame, check_frames]

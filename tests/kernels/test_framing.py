@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import SpecError
 from penstock.formats.tfrecord import frame
-from penstock.kernels.framing import UNKNOWN, FrameStatus, check_frames, crc32c, masked, scan_frames
+from penstock.kernels.framing import UNKNOWN, FrameStatus, check_frames, crc32c, find_frame, masked, scan_frames
 
 RECORDS = [b"", b"a", b"bc" * 700, b"\0" * 12]
 FILE = b"".join(map(frame, RECORDS))
@@ -45,7 +45,7 @@ def test_the_mask_is_the_one_of_tensorflow() -> None:
     assert masked(crc32c(b"")) == 0xA282EAD8
 
 
-@given(st.binary(max_size=5000), st.integers(0, 5000), st.integers(0, 2**32 - 1))
+@given(st.binary(max_size=500), st.integers(0, 500), st.integers(0, 2**32 - 1))
 def test_a_check_sum_goes_on_from_the_one_of_the_bytes_before(data: bytes, cut: int, value: int) -> None:
     assert crc32c(data[cut:], crc32c(data[:cut], value)) == crc32c(data, value)
     array = np.frombuffer(data, np.uint8)
@@ -129,6 +129,15 @@ def test_the_first_bad_data_stop_a_scan_that_checks_them() -> None:
     data[STARTS[2] + 12] ^= 1
     assert scan_frames(data, *places(), left=len(data)) == (2, STARTS[2], FrameStatus.DATA_CRC, 1400)
     assert scan_frames(data, *places(), left=len(data), check_data=False).num_frames == 4
+
+
+def test_the_next_place_where_a_frame_may_begin_is_found() -> None:
+    for start in range(len(FILE) + 1):
+        behind = [border for border in STARTS.tolist() if border >= start]
+        assert find_frame(FILE, start, left=len(FILE)) == (behind[0] if behind else max(start, len(FILE) - 11))
+    assert find_frame(header(2**40), 0, left=12) == 1
+    assert find_frame(header(2**40), 0) == 0
+    assert find_frame(b"", 0) == 0
 
 
 def test_frames_anywhere_in_a_buffer_are_checked() -> None:

@@ -126,6 +126,7 @@ def read_tfrecord(
     max_record_bytes: int = 1 << 30,
     allow_empty: bool = False,
     index: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    resync: bool = False,
     features: Mapping[str, Feature] | None = None,
 ) -> Dataset:
     """Read the records of TFRecord files: {"record": bytes}, or with `features` those of tf.train.Example.
@@ -145,6 +146,8 @@ def read_tfrecord(
         allow_empty: take files without records for empty shards; otherwise they are an error.
         index: a text index ("offset size" lines, from tfrecord2idx) instead of Penstock's own: "idx" for `NAME.idx` beside each file, or
             paths, one for each file in sorted order.
+        resync: go on behind a damaged header. What stands there up to the next good one is one record, which is an error when it is read,
+            so that a policy may leave it out. By default such a file is an error here.
         features: what to take from each record, such as {"image": ps.FixedLenFeature((), bytes), "label": ps.FixedLenFeature((), "int64")}.
 
     Raises:
@@ -157,7 +160,13 @@ def read_tfrecord(
     from penstock.sources.tfrecord_opening import open_tfrecord
 
     source = open_tfrecord(
-        pattern, compression=compression, check_crc=check_crc, max_record_bytes=max_record_bytes, allow_empty=allow_empty, index=index
+        pattern,
+        compression=compression,
+        check_crc=check_crc,
+        max_record_bytes=max_record_bytes,
+        allow_empty=allow_empty,
+        index=index,
+        resync=resync,
     )
     if features is None:
         return _read(source) if isinstance(source, IndexedSource) else Dataset(plan.ReadStream(source=source))

@@ -25,10 +25,15 @@ def frame_error(
     """
     which = f"record {record}" if record >= 0 else "the record"
     what, fix = _words(status, bytes(data[:FRAME_BYTES]), data, left, limit)
-    return RecordError(f"{which} of {name!r} at offset {offset}: {what}", where=f"{name!r}, {which}, offset {offset}", fix=fix or _FIX)
+    return RecordError(
+        f"{which} of {name!r} at offset {offset}: {what}",
+        where=f"{name!r}, {which}, offset {offset}",
+        fix=fix or (_FIX if status is FrameStatus.DATA_CRC else _FIX_HEADER),
+    )
 
 
-_FIX = "get another copy of the file or write it again; on_error=ps.Skip() leaves the record out and goes on"
+_FIX = "get another copy of the file or write it again; feed(on_read_error=ps.Skip()) leaves the record out"
+_FIX_HEADER = "get another copy of the file or write it again; resync=True goes on with the next record that can be found"
 
 
 def _words(status: FrameStatus, head: bytes, data: bytes | memoryview, left: int, limit: int) -> tuple[str, str]:
@@ -36,9 +41,9 @@ def _words(status: FrameStatus, head: bytes, data: bytes | memoryview, left: int
     match status:
         case FrameStatus.CUT if len(head) < HEADER_BYTES:
             return f"the file is truncated: {len(head)} bytes are left, and a header has {HEADER_BYTES}", ""
-        case FrameStatus.CUT:
+        case FrameStatus.CUT if left < UNKNOWN >> 1:
             return f"the file is truncated: the record says {length} bytes, and {max(0, left - FRAME_BYTES)} are left for them", ""
-        case FrameStatus.LIMIT:
+        case FrameStatus.CUT | FrameStatus.LIMIT:
             return (
                 f"the record says {length} bytes, over max_record_bytes={limit}",
                 "give a larger max_record_bytes if such records are meant",
@@ -51,7 +56,7 @@ def _words(status: FrameStatus, head: bytes, data: bytes | memoryview, left: int
             computed = masked(crc32c(body))
             return f"the {length} bytes of its data have the masked CRC32C 0x{computed:08x}, and the file says 0x{stored:08x}", ""
         case _:
-            return f"its length is {length}, and the index says another", "build the index again"
+            return f"it says {length} bytes, and {left - FRAME_BYTES} lie between its header and what follows", ""
 
 
 def _bad_header(head: bytes, length: int) -> tuple[str, str]:

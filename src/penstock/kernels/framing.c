@@ -63,6 +63,17 @@ API int64_t penstock_scan_frames(const uint8_t *buffer, int64_t num, int64_t lef
     return count;
 }
 
+/* Returns the first place from `from` on where a frame may begin: a length with its right check sum, that fits the `left` bytes from the buffer's
+ * begin on. Where there is none in these `num` bytes: the first place whose header does not lie in them wholly. */
+API int64_t penstock_find_frame(const uint8_t *buffer, int64_t num, int64_t from, int64_t left) {
+    int64_t place = from;
+    for (; num - place >= HEADER_BYTES; place++) {
+        const uint64_t length = length_of(buffer + place);
+        if (left - place >= FRAME_BYTES && length <= (uint64_t)(left - place - FRAME_BYTES) && matches(buffer + place, 8, buffer + place + 8)) break;
+    }
+    return place;
+}
+
 int penstock_frame_status(const uint8_t *bytes, int64_t num, int check_data) {
     if (num < FRAME_BYTES) return FRAME_CUT;
     if (!matches(bytes, 8, bytes + 8)) return FRAME_LENGTH_CRC;

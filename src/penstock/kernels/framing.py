@@ -25,6 +25,7 @@ __all__ = [
     "Scan",
     "check_frames",
     "crc32c",
+    "find_frame",
     "masked",
     "scan_frames",
 ]
@@ -93,6 +94,9 @@ class Framing(Protocol):
         /,
     ) -> int:
         """Find frames; bounds: left, limit, mode, base."""
+
+    def find_frame(self, buffer: NDArray[np.uint8], start: int, left: int, /) -> int:
+        """Find a header."""
 
     def check_frames(
         self,
@@ -180,6 +184,27 @@ def scan_frames(
     found = _chosen().scan_frames(data, bounds, offsets, lengths, state)
     position, status, detail = state.tolist()
     return Scan(found, position, FrameStatus(status), detail)
+
+
+def find_frame(buffer: Bytes, start: int, *, left: int = UNKNOWN) -> int:
+    """Return the first place from `start` on where a frame may begin: a length with its right check sum that fits what is left.
+
+    For going on behind damage. Chance makes one in 2**32 places such a place, far fewer with `left`. One call without the GIL.
+
+    Args:
+        buffer: bytes of the file.
+        start: where to begin.
+        left: as in `scan_frames`.
+
+    Returns:
+        The place; where there is none, the first one whose header does not lie in the buffer wholly, at least `start`.
+
+    Raises:
+        SpecError: no contiguous buffer, or a number out of range.
+    """
+    data = _bytes_of("find_frame", "buffer", buffer)
+    left = integer("find_frame", "left", left, data.size, UNKNOWN)
+    return _chosen().find_frame(data, integer("find_frame", "start", start, 0, data.size), left)
 
 
 def check_frames(

@@ -14,6 +14,7 @@ _POINTER, _INT64, _UINT32, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint
 _SIGNATURES: Final = {
     "penstock_crc32c": (_UINT32, [_POINTER, _INT64, _UINT32]),
     "penstock_scan_frames": (_INT64, [_POINTER, _INT64, _INT64, _INT64, _INT, _INT64, _POINTER, _POINTER, _INT64, _POINTER]),
+    "penstock_find_frame": (_INT64, [_POINTER, *[_INT64] * 3]),
     "penstock_check_frames": (_INT64, [_POINTER, _INT64, _POINTER, _POINTER, _INT64, _INT, _POINTER]),
 }
 
@@ -28,6 +29,7 @@ class NativeFraming:
             function.argtypes = arguments
         self._crc32c = library.penstock_crc32c
         self._scan_frames = library.penstock_scan_frames
+        self._find_frame = library.penstock_find_frame
         self._check_frames = library.penstock_check_frames
 
     def crc32c(self, data: NDArray[np.uint8] | bytes, num: int, value: int) -> int:
@@ -48,6 +50,11 @@ class NativeFraming:
         places = (offsets.ctypes.data, lengths.ctypes.data, lengths.size, state.ctypes.data)
         count: int = self._scan_frames(buffer.ctypes.data, buffer.size, left, limit, mode, base, *places)
         return count
+
+    def find_frame(self, buffer: NDArray[np.uint8], start: int, left: int) -> int:
+        """Return the first place from `start` on where a frame may begin."""
+        place: int = self._find_frame(buffer.ctypes.data, buffer.size, start, left)
+        return place
 
     def check_frames(
         self,

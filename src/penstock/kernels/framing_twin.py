@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["check_frames", "crc32c", "scan_frames"]
+__all__ = ["check_frames", "crc32c", "find_frame", "scan_frames"]
 
 _HEADER = struct.Struct("<QI")
 _GOOD, _MORE, _FULL, _CUT, _LENGTH_CRC, _LIMIT, _DATA_CRC, _OTHER_LENGTH = range(8)
@@ -136,8 +136,19 @@ def _data_fit(data: memoryview, begin: int, length: int) -> bool:
 
 
 def _masked(data: memoryview) -> int:
-    crc = crc32c(np.frombuffer(data, np.uint8), len(data), 0)
+    crc = _by_bytes(data, _MASK32) ^ _MASK32 if len(data) < _LEAST_BYTES else crc32c(np.frombuffer(data, np.uint8), len(data), 0)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & _MASK32
+
+
+def find_frame(buffer: NDArray[np.uint8], start: int, left: int) -> int:
+    """Return the first place from `start` on where a frame may begin."""
+    data, place = buffer.data, start
+    while len(data) - place >= _HEADER.size:
+        length, crc = _HEADER.unpack_from(data, place)
+        if length <= left - place - _FRAME_BYTES and _masked(data[place : place + 8]) == crc:
+            break
+        place += 1
+    return place
 
 
 def check_frames(

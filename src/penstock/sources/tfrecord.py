@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
+from penstock._storage.local import LocalStorage
+from penstock._storage.sampling import sample
 from penstock.errors import PenstockError, PlanError, RecordError
 from penstock.formats.index import Index
 from penstock.formats.text_index import parse_text_index
@@ -31,6 +33,7 @@ class TFRecordFormat:
     """See `RecordFormat`. A record's span is its whole frame, so that it can be checked whenever it is read."""
 
     check_crc: bool = True
+    resync: bool = False
 
     @property
     def kind(self) -> str:
@@ -39,8 +42,8 @@ class TFRecordFormat:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return nothing: the file alone decides where its records are."""
-        return {}
+        """Return what becomes of damaged headers; of a file without any, the records are the same."""
+        return {"resync": True} if self.resync else {}
 
     def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
         """Find the frames by their headers, whose check sums are checked.
@@ -48,7 +51,7 @@ class TFRecordFormat:
         Raises:
             RecordError: naming file, record number and offset.
         """
-        spans = scan_headers(pieces, size, name)
+        spans = scan_headers(pieces, size, name, resync=self.resync)
         return {"offsets": spans.offsets, "lengths": spans.lengths}
 
     def decode(self, data: memoryview, table: RecordTable, index: int) -> dict[str, bytes]:
@@ -78,6 +81,7 @@ class TFRecordSource(RecordSource):
         check_crc: False: only the check sums of the lengths.
         max_record_bytes: a longer record is an error now.
         allow_empty: take a file of 0 bytes for one without records.
+        resync: take what stands between a damaged header and the next good one for one record, which is an error when it is read.
         indices: of the files; None: Penstock's own, found or built now.
 
     Raises:
@@ -92,11 +96,12 @@ class TFRecordSource(RecordSource):
         check_crc: bool = True,
         max_record_bytes: int = MAX_RECORD_BYTES,
         allow_empty: bool = False,
+        resync: bool = False,
         indices: Sequence[Index] | None = None,
     ) -> None:
         self.check_crc = check_crc
         refuse_empty(storage, allow_empty)
-        super().__init__(storage, TFRecordFormat(check_crc), _CALLER, indices=indices)
+        super().__init__(storage, TFRecordFormat(check_crc, resync), _CALLER, indices=indices)
         self._refuse_long(max_record_bytes)
 
     def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
@@ -180,6 +185,7 @@ def text_indices(storage: Storage, index: str | os.PathLike[str] | Sequence[str 
                 options={},
                 size=storage.size(file),
                 crc32c=0,
+                samples=sample(storage, file) if isinstance(storage, LocalStorage) else 0,
                 identity=storage.identity(file),
                 meta={"from": "text index"},
                 columns=columns,
