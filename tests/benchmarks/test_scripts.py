@@ -14,6 +14,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 CLAIMS = {
     "w1": ["w1.py"],
     "w1u": ["w1.py", "--uint8"],
+    "w2": ["w2.py"],
     "w3": ["w3.py"],
     "w4": ["w4.py"],
     "w6": ["w6.py"],
