@@ -608,6 +608,15 @@ _ROWS = (
         _in(_DATA, "one_huge_element_among_small_ones_does_not_stop_the_others"),
     ),
     Fault(
+        "D13",
+        "a file that is cut while it is read",
+        "SourceError that names it, no SIGBUS",
+        (
+            *_in(_TFFAULTS, "a_file_that_is_cut_while_a_feed_reads_it_is_an_error_and_no_signal"),
+            *_in(_TFSOURCE, "a_file_that_is_cut_while_it_is_read_is_an_error_that_names_it"),
+        ),
+    ),
+    Fault(
         "C13",
         "malformed tf.train.Example: bad varint, wrong wire type, deep nesting, missing feature, wrong kind, a million features",
         "RecordError with record and feature; the parser is bounded",
@@ -623,14 +632,6 @@ _ROWS = (
         "a pickle in the bytes of a record",
         "it is bytes: nothing is ever unpickled",
         _in("faults/test_examples.py", "bytes_of_a_record_are_never_unpickled"),
-    ),
-        "D13",
-        "a file that is cut while it is read",
-        "SourceError that names it, no SIGBUS",
-        (
-            *_in(_TFFAULTS, "a_file_that_is_cut_while_a_feed_reads_it_is_an_error_and_no_signal"),
-            *_in(_TFSOURCE, "a_file_that_is_cut_while_it_is_read_is_an_error_that_names_it"),
-        ),
     ),
     # -- resume
     Fault(

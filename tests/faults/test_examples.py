@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fuzz_examples import delimited, varint
 
 import penstock as ps
+from fuzz_examples import delimited, varint
 from penstock.errors import RecordError
 from penstock.formats.tfrecord import RecordWriter
 

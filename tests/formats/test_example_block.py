@@ -43,12 +43,21 @@ def test_bytes_and_lists_that_vary_have_no_columns(feature: Any) -> None:
 
 
 def test_rows_of_a_block_are_those_of_its_records_one_by_one() -> None:
-    features: dict[str, Any] = {**FEATURES, "b": ps.FixedLenFeature((), bytes, b"none"), "v": ps.VarLenFeature("int64"), "w": ps.VarLenFeature(bytes)}
+    features: dict[str, Any] = {
+        **FEATURES,
+        "b": ps.FixedLenFeature((), bytes, b"none"),
+        "v": ps.VarLenFeature("int64"),
+        "w": ps.VarLenFeature(bytes),
+    }
     reader = pickle.loads(pickle.dumps(ExampleReader(features)))
     rng = np.random.default_rng(0)
     records = []
     for number in range(20):
-        element: dict[str, Any] = {"x": rng.normal(size=2), "v": rng.integers(0, 9, number % 4), "w": [b"w" * number] * (number % 3) or np.array([], object)}
+        element: dict[str, Any] = {
+            "x": rng.normal(size=2),
+            "v": rng.integers(0, 9, number % 4),
+            "w": [b"w" * number] * (number % 3) or np.array([], object),
+        }
         records.append(ps.encode_example(element | ({"b": b"%d" % number} if number % 2 else {})))
     rows = reader.rows(*block_of(*records))
     for row, record in zip(rows, records, strict=True):

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fuzz_examples import delimited, varint
 from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
+from fuzz_examples import delimited, varint
 from penstock.errors import SpecError
 from penstock.formats.example_encode import _varints
 

@@ -72,7 +72,15 @@ def test_defaults_are_one_value_or_an_array_of_the_shape(shape: Any, dtype: Any,
 
 @pytest.mark.parametrize(
     ("shape", "dtype", "default"),
-    [((), "int64", 1.5), ((), "int64", 2**70), ((), "int64", "1"), ((), bytes, "text"), ((), bytes, 1), ((3,), "int64", [1, 2]), ((), "float32", [[1], [2, 3]])],
+    [
+        ((), "int64", 1.5),
+        ((), "int64", 2**70),
+        ((), "int64", "1"),
+        ((), bytes, "text"),
+        ((), bytes, 1),
+        ((3,), "int64", [1, 2]),
+        ((), "float32", [[1], [2, 3]]),
+    ],
 )
 def test_defaults_that_do_not_fit_are_refused(shape: Any, dtype: Any, default: Any) -> None:
     with pytest.raises(PlanError, match="default_value"):
@@ -86,7 +94,9 @@ def test_steps_of_no_values_and_defaults_that_pad_are_refused() -> None:
         ps.FixedLenSequenceFeature((), "int64", default_value=0)
 
 
-@pytest.mark.parametrize("features", [{}, None, ["a"], {1: ps.VarLenFeature("int64")}, {"a": "int64"}, {"\ud800": ps.VarLenFeature("int64")}])
+@pytest.mark.parametrize(
+    "features", [{}, None, ["a"], {1: ps.VarLenFeature("int64")}, {"a": "int64"}, {"\ud800": ps.VarLenFeature("int64")}]
+)
 def test_what_is_no_mapping_of_features_is_refused(features: Any) -> None:
     with pytest.raises(PlanError, match="argument 'features'"):
         check_features(features, "read_tfrecord")

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fuzz_examples import delimited, varint
 
+from fuzz_examples import delimited, varint
 from penstock.errors import SpecError
 from penstock.kernels.examples import BadRecord, fill_examples, parse_examples
 from penstock.kernels.examples_plan import COUNT, FIXED, FeaturePlan, make_plan

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fuzz_examples import parse_examples
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fuzz_examples import parse_examples
 from penstock.kernels import native
 
 LIBRARY = native.load()

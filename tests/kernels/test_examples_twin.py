@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from fuzz_examples import delimited, varint
 
+from fuzz_examples import delimited, varint
 from penstock.kernels import examples_twin
 from penstock.kernels.examples_plan import COUNT, FIXED, FeaturePlan, make_plan
 from penstock.kernels.messages import BYTES, FLOAT, INT64

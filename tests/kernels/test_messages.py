@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fuzz_examples import delimited, varint
 
+from fuzz_examples import delimited, varint
 from penstock.kernels.messages import BYTES, FLOAT, INT64, as_array, entries, lists_of, messages, values_of
 from penstock.kernels.wire import Fault, WireFault
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fuzz_examples import delimited, varint
 
+from fuzz_examples import delimited, varint
 from penstock.kernels.wire import MAX_DEPTH, Fault, WireFault, fields, varints
 
 KNOWN = {1: (2,), 2: (0, 2), 3: (5,)}

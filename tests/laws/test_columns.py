@@ -83,11 +83,12 @@ def test_replace_puts_the_next_good_row_in_the_place_of_one_that_cannot_be_read(
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("named", ERRORS)
 def test_the_error_names_the_one_row_and_all_whole_batches_before_it_are_delivered(named: bool, options: dict[str, Any]) -> None:
-    got = []
-    with dataset(Columns(frozenset({31}), named)).batch(8).feed(**options) as feed:
-        with pytest.raises(OSError, match="row 31 is gone") as caught:
-            for batch in feed:
-                got.append(batch)
+    got: list[Any] = []
+    with (
+        dataset(Columns(frozenset({31}), named)).batch(8).feed(**options) as feed,
+        pytest.raises(OSError, match="row 31 is gone") as caught,
+    ):
+        got.extend(feed)
     assert xs(got) == [list(range(start, start + 8)) for start in (0, 8, 16)]
     assert any("stage 'read'" in note and "index 31" in note for note in caught.value.__notes__)
 

@@ -66,7 +66,12 @@ def test_both_obey_the_laws_of_a_source(tmp_path: Path, monkeypatch: pytest.Monk
     for features in (NUMBERS, ANY):
         expected = []
         for index in range(SIZE):
-            wanted = {"x": np.float32(element(index)["x"]), "y": np.int64(index), "name": f"n{index}".encode(), "ids": element(index)["ids"]}
+            wanted = {
+                "x": np.float32(element(index)["x"]),
+                "y": np.int64(index),
+                "name": f"n{index}".encode(),
+                "ids": element(index)["ids"],
+            }
             expected.append({name: wanted[name] for name in features})
         check_source(opened(pattern, features), expected=expected, again=lambda features=features: opened(pattern, features))
 
@@ -98,12 +103,13 @@ def test_a_bad_record_is_an_error_with_file_record_and_feature_behind_everything
 ) -> None:
     pattern = write(tmp_path, {33: BROKEN})
     fields = {name: features[name] for name in ("x", "y")} if features is NUMBERS else {**NUMBERS, "name": features["name"]}
-    got = []
-    with ps.read_tfrecord(pattern, features=fields).batch(8).feed(**options) as feed:
-        with pytest.raises(RecordError, match="'x' has 1 values") as caught:
-            for batch in feed:
-                got += batch["y"].tolist()
-    assert got == list(range(32))
+    got: list[Any] = []
+    with (
+        ps.read_tfrecord(pattern, features=fields).batch(8).feed(**options) as feed,
+        pytest.raises(RecordError, match="'x' has 1 values") as caught,
+    ):
+        got.extend(feed)
+    assert [y for batch in got for y in batch["y"].tolist()] == list(range(32))
     notes = "\n".join(caught.value.__notes__)
     assert "record 13 of" in notes
     assert "1.tfrecord" in notes
