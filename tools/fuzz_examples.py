@@ -68,14 +68,14 @@ def _exact(rng: np.random.Generator, kind: int, num: int) -> bytes:
     return delimited(1, b"".join(varint(int(rng.integers(0, 400))) for _ in range(num)))
 
 
-def random_example(rng: np.random.Generator, wanted: Any = None) -> bytes:
+def random_example(rng: np.random.Generator, wanted: Any = None, unknown_in_entries: float = 0.1) -> bytes:
     """Make a well-formed Example, mostly of what a plan wants, with all that the format allows strewn in."""
     entries = [_wanted(rng, one) for one in (() if wanted is None else wanted.features) if rng.random() < 0.97]
     for _ in range(int(rng.integers(0, 3)) if rng.random() < 0.5 else 0):
         feature = b"".join(
             delimited(int(kind), _list(rng, int(kind), int(rng.integers(0, 3)))) for kind in rng.integers(1, 4, int(rng.integers(0, 3)))
         )
-        entries.append(_entry(rng, NAMES[rng.integers(0, len(NAMES))], feature))
+        entries.append(_entry(rng, NAMES[rng.integers(0, len(NAMES))], feature, unknown_in_entries))
     rng.shuffle(entries)
     cut = int(rng.integers(0, len(entries) + 1)) if rng.random() < 0.1 else len(entries)
     parts = [delimited(1, b"".join(entries[:cut])), *([delimited(1, b"".join(entries[cut:]))] if cut < len(entries) else [])]
@@ -90,9 +90,9 @@ def _wanted(rng: np.random.Generator, one: Any) -> bytes:
     return _entry(rng, one.name, delimited(one.kind, _exact(rng, one.kind, num)))
 
 
-def _entry(rng: np.random.Generator, name: bytes, feature: bytes) -> bytes:
+def _entry(rng: np.random.Generator, name: bytes, feature: bytes, unknown: float = 0.1) -> bytes:
     parts = [delimited(1, name), delimited(2, feature)]
-    if rng.random() < 0.1:
+    if rng.random() < unknown:
         parts.insert(int(rng.integers(0, 3)), _unknown(rng))
     if rng.random() < 0.05:
         parts.append(parts[int(rng.integers(0, len(parts)))])

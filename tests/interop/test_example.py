@@ -10,7 +10,6 @@ import pytest
 
 import penstock as ps
 from fuzz_examples import random_example
-from penstock.errors import RecordError
 from penstock.formats.tfrecord import RecordWriter
 
 pytestmark = pytest.mark.slow
@@ -100,25 +99,19 @@ def test_tensorflow_parses_what_was_written(tf: Any, tmp_path: Path) -> None:
 def test_joined_and_repeated_fields_mean_what_they_mean_to_protobuf(tf: Any) -> None:
     rng, both = np.random.default_rng(7), 0
     for _ in range(3000):
-        data = random_example(rng)
-        try:
-            message = tf.train.Example.FromString(data)
-        except Exception:
-            continue
-        wanted = {}
-        for name, feature in message.features.feature.items():
+        # Protobuf's Python runtime, other than its C++ one, takes a map entry with an unknown field as unknown itself.
+        data = random_example(rng, unknown_in_entries=0)
+        message = tf.train.Example.FromString(data)
+        features = {name: feature for name, feature in message.features.feature.items() if feature.WhichOneof("kind")}
+        found = ps.decode_example(data)
+        assert found.keys() == features.keys(), data
+        for name, feature in features.items():
             kind = feature.WhichOneof("kind")
-            if kind:
-                wanted[name] = list(getattr(feature, kind).value)
-        try:
-            found = ps.decode_example(data)
-        except RecordError:
-            continue
-        assert found.keys() == wanted.keys()
-        for name, values in wanted.items():
-            assert np.array_equal(found[name], values, equal_nan=not isinstance(found[name], list)), (name, data)
-        both += 1
-    assert both > 2000
+            values = list(getattr(feature, kind).value)
+            assert kind == "bytes_list" or found[name].dtype == ("float32" if kind == "float_list" else "int64")
+            np.testing.assert_array_equal(found[name], values if kind == "bytes_list" else np.array(values, found[name].dtype))
+            both += 1
+    assert both > 1000
 
 
 def test_sequence_examples_have_the_same_bytes(tf: Any) -> None:
