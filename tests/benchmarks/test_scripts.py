@@ -34,7 +34,7 @@ CLAIMS = {
     "enqueuer": ["enqueuer.py"],
     "queues": ["queues.py"],
 }
-PACKAGES = {"dataloader": "torch", "spdl": "spdl", "tensorflow": "tensorflow", "torch": "torch"}
+PACKAGES = {"dali": "nvidia", "tfdata": "tensorflow", "dataloader": "torch", "spdl": "spdl", "tensorflow": "tensorflow", "torch": "torch"}
 HAS = {kind: importlib.util.find_spec(package) is not None for kind, package in PACKAGES.items()}
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks measure with /proc")
 
