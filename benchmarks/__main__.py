@@ -9,6 +9,7 @@ from pathlib import Path
 SCRIPTS = (
     ("w1.py",),
     ("w1.py", "--uint8"),
+    ("w2.py",),
     ("w3.py",),
     ("w4.py",),
     ("w6.py",),

@@ -31,6 +31,8 @@ LINES = (
     Line("W1: JPEG to float32 CHW, images/s", "w1", "limit", "penstock", "dataloader", "inline"),
     Line("W1: peak memory, MB (PSS)", "w1", "inline", "penstock", "dataloader", "inline", "peak_pss_mb"),
     Line("W1u: JPEG to uint8 HWC, images/s", "w1u", "limit", "penstock", "dataloader", "inline"),
+    Line("W2: tf.train.Example, shuffled, records/s", "w2", "limit", "penstock_2", "", ""),
+    Line("W2: tf.train.Example, in file order, records/s", "w2", "limit", "penstock_2_ordered", "", ""),
     Line("W3: small images, the user's function, images/s", "w3", "inline", "penstock_function", "dataloader", "inline"),
     Line("W3: the same with a NumPy generator, images/s", "w3", "inline_rng", "penstock_rng", "", "inline_rng"),
     Line("W3: Penstock's own operators, images/s", "w3", "inline", "penstock_operators", "dataloader", "inline"),

@@ -68,17 +68,14 @@ def _exact(rng: np.random.Generator, kind: int, num: int) -> bytes:
     return delimited(1, b"".join(varint(int(rng.integers(0, 400))) for _ in range(num)))
 
 
-def random_example(rng: np.random.Generator, wanted: Any = None) -> bytes:
+def random_example(rng: np.random.Generator, wanted: Any = None, unknown_in_entries: float = 0.1) -> bytes:
     """Make a well-formed Example, mostly of what a plan wants, with all that the format allows strewn in."""
-    entries = []
-    for one in () if wanted is None else wanted.features:
-        if rng.random() < 0.97:
-            entries.append(_entry(rng, one.name, delimited(one.kind, _exact(rng, one.kind, one.count * int(rng.integers(1, 3) if one.mode else 1)))))
+    entries = [_wanted(rng, one) for one in (() if wanted is None else wanted.features) if rng.random() < 0.97]
     for _ in range(int(rng.integers(0, 3)) if rng.random() < 0.5 else 0):
         feature = b"".join(
             delimited(int(kind), _list(rng, int(kind), int(rng.integers(0, 3)))) for kind in rng.integers(1, 4, int(rng.integers(0, 3)))
         )
-        entries.append(_entry(rng, NAMES[rng.integers(0, len(NAMES))], feature))
+        entries.append(_entry(rng, NAMES[rng.integers(0, len(NAMES))], feature, unknown_in_entries))
     rng.shuffle(entries)
     cut = int(rng.integers(0, len(entries) + 1)) if rng.random() < 0.1 else len(entries)
     parts = [delimited(1, b"".join(entries[:cut])), *([delimited(1, b"".join(entries[cut:]))] if cut < len(entries) else [])]
@@ -87,9 +84,15 @@ def random_example(rng: np.random.Generator, wanted: Any = None) -> bytes:
     return b"".join(parts)
 
 
-def _entry(rng: np.random.Generator, name: bytes, feature: bytes) -> bytes:
+def _wanted(rng: np.random.Generator, one: Any) -> bytes:
+    """Make an entry of what a plan wants."""
+    num = one.count * int(rng.integers(1, 3) if one.mode else 1)
+    return _entry(rng, one.name, delimited(one.kind, _exact(rng, one.kind, num)))
+
+
+def _entry(rng: np.random.Generator, name: bytes, feature: bytes, unknown: float = 0.1) -> bytes:
     parts = [delimited(1, name), delimited(2, feature)]
-    if rng.random() < 0.1:
+    if rng.random() < unknown:
         parts.insert(int(rng.integers(0, 3)), _unknown(rng))
     if rng.random() < 0.05:
         parts.append(parts[int(rng.integers(0, len(parts)))])
@@ -160,14 +163,15 @@ def _compare(native: Any, twin: Any, plan: Any, buffer: NDArray[np.uint8], start
     """Run both calls in both versions."""
     num, results = len(starts), []
     for version in (native, twin):
-        outs = [
-            np.zeros(num if one.mode else num * one.count * one.width, np.int64 if one.mode else one.dtype) for one in plan.features
-        ]
+        outs = [np.zeros(num if one.mode else num * one.count * one.width, np.int64 if one.mode else one.dtype) for one in plan.features]
         report = np.zeros(4, np.int64)
         row = version.parse_examples(buffer, starts, lengths, plan, plan.first, outs, None, report)
         done = [row, report.tolist()]
         if row < 0 and plan.has_variable:
-            offsets = [np.concatenate([[0], np.cumsum(out)]) if one.mode else np.zeros(1, np.int64) for one, out in zip(plan.features, outs, strict=True)]
+            offsets = [
+                np.concatenate([[0], np.cumsum(out)]) if one.mode else np.zeros(1, np.int64)
+                for one, out in zip(plan.features, outs, strict=True)
+            ]
             filled = [
                 np.zeros(int(where[-1]) * one.width, one.dtype) if one.mode else out
                 for one, out, where in zip(plan.features, outs, offsets, strict=True)

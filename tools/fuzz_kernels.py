@@ -19,10 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fuzz_examples
 import numpy as np
 from numpy.typing import NDArray
 
+import fuzz_examples
 import fuzz_framing
 import fuzz_spans
 

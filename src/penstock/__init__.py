@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from penstock import image, queues
     from penstock.enqueuer import GeneratorEnqueuer, SampleBatches
     from penstock.feed import Feed
-    from penstock.formats.example import ParseExample as parse_example
-    from penstock.formats.example import decode_example, encode_example
+    from penstock.formats.example import decode_example, encode_example, parse_example
     from penstock.formats.features import FixedLenFeature, FixedLenSequenceFeature, VarLenFeature
     from penstock.formats.sequence_example import decode_sequence_example, encode_sequence_example
     from penstock.jobs import parallel_jobs
@@ -103,10 +102,8 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module("penstock.enqueuer"), name)
     if name in ("FixedLenFeature", "FixedLenSequenceFeature", "VarLenFeature"):
         return getattr(importlib.import_module("penstock.formats.features"), name)
-    if name in ("decode_example", "encode_example"):
+    if name in ("decode_example", "encode_example", "parse_example"):
         return getattr(importlib.import_module("penstock.formats.example"), name)
     if name in ("decode_sequence_example", "encode_sequence_example"):
         return getattr(importlib.import_module("penstock.formats.sequence_example"), name)
-    if name == "parse_example":
-        return importlib.import_module("penstock.formats.example").ParseExample
     raise AttributeError(f"module 'penstock' has no attribute {name!r}")

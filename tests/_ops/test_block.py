@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock._contracts.source import RowFailed
 from penstock._contracts.transform import Scratch
 from penstock._ops.block import Block, ElementFailed, zeros
 from penstock.sources import ArraySource, FilesSource, IndexableSource
@@ -129,3 +130,41 @@ def test_a_block_of_elements_in_working_memory_tells_which_was_read_last(tmp_pat
     files = block([0, 1], source=source, transient=source)
     files.read_transient(1, Scratch())
     assert (files.begun, files.reading) == (1, False)
+
+
+class FailingColumns(ArraySource):
+    """Columns of which some rows cannot be read; says which, or not."""
+
+    def __init__(self, bad: set[int], named: bool) -> None:
+        super().__init__(COLUMNS)
+        self.bad, self.named = bad, named
+
+    def gather_columns(self, indices: Any, out: Any) -> Any:
+        rows = [row for row, index in enumerate(indices.tolist()) if index in self.bad]
+        if rows and self.named:
+            raise RowFailed(rows[0], OSError("gone"))
+        if rows:
+            raise OSError("gone")
+        return super().gather_columns(indices, out)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_column_source_that_fails_says_which_row_it_was_or_that_it_does_not_know(named: bool) -> None:
+    source = FailingColumns({5, 6}, named)
+    with pytest.raises(ElementFailed) as caught:
+        block([1, 2, 6, 5], source=source, column_source=source).columns()
+    failed = caught.value
+    assert (failed.stage, failed.offset, failed.whole) == ("read", 2 if named else 0, not named)
+    assert type(failed.error) is OSError
+    assert failed.__cause__ is failed.error
+
+
+def test_a_column_source_that_names_a_row_behind_the_block_is_taken_to_mean_the_last_one() -> None:
+    class Wrong(ArraySource):
+        def gather_columns(self, indices: Any, out: Any) -> Any:
+            raise RowFailed(99, OSError("gone"))
+
+    source = Wrong(COLUMNS)
+    with pytest.raises(ElementFailed) as caught:
+        block([1, 2], source=source, column_source=source).columns()
+    assert caught.value.offset == 1

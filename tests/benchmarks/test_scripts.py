@@ -14,6 +14,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 CLAIMS = {
     "w1": ["w1.py"],
     "w1u": ["w1.py", "--uint8"],
+    "w2": ["w2.py"],
     "w3": ["w3.py"],
     "w4": ["w4.py"],
     "w6": ["w6.py"],
@@ -36,7 +37,7 @@ CLAIMS = {
     "packing": ["packing.py"],
     "parquet": ["parquet.py"],
 }
-PACKAGES = {"dataloader": "torch", "spdl": "spdl", "tensorflow": "tensorflow", "torch": "torch"}
+PACKAGES = {"dali": "nvidia", "tfdata": "tensorflow", "dataloader": "torch", "spdl": "spdl", "tensorflow": "tensorflow", "torch": "torch"}
 HAS = {kind: importlib.util.find_spec(package) is not None for kind, package in PACKAGES.items()}
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks measure with /proc")
 

@@ -645,6 +645,23 @@ _ROWS = (
             ),
         ),
     ),
+    Fault(
+        "C13",
+        "malformed tf.train.Example: bad varint, wrong wire type, deep nesting, missing feature, wrong kind, a million features",
+        "RecordError with record and feature; the parser is bounded",
+        _in(
+            "faults/test_examples.py",
+            "a_malformed_example_is_an_error_with_its_record_and_feature",
+            "a_record_of_a_million_features_is_read",
+            "every_cut_of_a_record_in_a_good_frame_is_an_error",
+        ),
+    ),
+    Fault(
+        "C29",
+        "a pickle in the bytes of a record",
+        "it is bytes: nothing is ever unpickled",
+        _in("faults/test_examples.py", "bytes_of_a_record_are_never_unpickled"),
+    ),
     # -- resume
     Fault(
         "E1",

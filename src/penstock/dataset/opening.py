@@ -197,11 +197,10 @@ def read_tfrecord(
     resync: bool = False,
     features: Mapping[str, Feature] | None = None,
 ) -> Dataset:
-    """Read the records of TFRecord files: {"record": bytes}, or the features of tf.train.Example; files in the order of the bytes of
-    their paths.
+    """Read the records of TFRecord files: {"record": bytes}, or with `features` those of tf.train.Example.
 
-    With `features` elements are dicts with one entry for each. Where all are FixedLenFeature of numbers, whole blocks are read, checked and
-    parsed straight into the rows of batches.
+    Files come in the order of the bytes of their paths. With `features` elements are dicts with one entry for each; where all are
+    FixedLenFeature of numbers, whole blocks are read, checked and parsed straight into the rows of batches.
 
     Uncompressed files are read by an index, which is kept beside them as `NAME.psidx` (or in the user's cache folder) and built when it is
     missing or stale: any record at any time, `len`, `shuffle` without a buffer. Both check sums of a record are checked at every read.
@@ -239,14 +238,14 @@ def read_tfrecord(
     )
     if features is None:
         return _read(source) if isinstance(source, IndexedSource) else Dataset(plan.ReadStream(source=source))
-    from penstock.formats.example import ParseExample
+    from penstock.formats.example import parse_example
     from penstock.formats.example_block import ExampleReader
     from penstock.formats.features import check_features
     from penstock.sources.examples import example_source
 
     if isinstance(source, IndexedSource):
         return _read(example_source(source, ExampleReader(check_features(features, "read_tfrecord"))))
-    return Dataset(plan.ReadStream(source=source)).map(ParseExample(features))
+    return Dataset(plan.ReadStream(source=source)).map(parse_example(features))
 
 
 def read_parquet(

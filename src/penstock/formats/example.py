@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,7 +16,7 @@ from penstock.formats.features import Feature, check_features
 from penstock.kernels.messages import BYTES, Entry, as_array, entries, lists_of, messages, values_of
 from penstock.kernels.wire import WireFault
 
-__all__ = ["ParseExample", "Record", "bytes_of_record", "decode_example", "decode_features", "encode_example", "found_values", "name_of"]
+__all__ = ["Record", "bytes_of_record", "decode_example", "decode_features", "encode_example", "found_values", "name_of", "parse_example"]
 
 Record: TypeAlias = bytes | bytearray | memoryview
 
@@ -41,7 +41,7 @@ def encode_example(element: Mapping[str, Any], features: Mapping[str, Feature] |
 
 
 def decode_example(data: Record, features: Mapping[str, Feature] | None = None) -> dict[str, Any]:
-    """Read a serialized tf.train.Example; from any thread. To read many, use `ParseExample`, which prepares `features` once.
+    """Read a serialized tf.train.Example; from any thread. To read many, use `parse_example`, which prepares `features` once.
 
     Args:
         data: the record.
@@ -53,7 +53,7 @@ def decode_example(data: Record, features: Mapping[str, Feature] | None = None) 
         PlanError: `features` is no mapping of features.
     """
     if features is not None:
-        return ParseExample(features)(data)
+        return parse_example(features)(data)
     record = bytes_of_record(data, "decode_example")
     try:
         return decode_features(record, messages(record, 0, len(record), 1))
@@ -61,30 +61,30 @@ def decode_example(data: Record, features: Mapping[str, Feature] | None = None) 
         raise wire_error(fault) from fault
 
 
-class ParseExample:
-    """Parse serialized tf.train.Example in a map: `ds.map(ps.parse_example(features))`.
+def parse_example(features: Mapping[str, Feature]) -> Callable[[Any], dict[str, Any]]:
+    """Return a function that parses serialized tf.train.Example, for a map: `ds.map(ps.parse_example(features))`.
 
-    Takes bytes, or {"record": bytes} as `read_tfrecord` gives them; returns a dict with one entry for each feature, in their order.
-    Never changed after it is made; from any number of threads.
+    It takes bytes, or {"record": bytes} as `read_tfrecord` gives them, and returns a dict with one entry for each feature, in their order.
+    From any number of threads; it can be pickled.
 
     Args:
         features: what to take from a record; see `FixedLenFeature`.
 
     Raises:
-        PlanError: `features` is no mapping of features.
+        PlanError: `features` is no mapping of features; from the function: its argument is no record.
+        RecordError: from the function: the record is no Example, or not what was declared; with the feature and the byte.
     """
+    return _Parser(ExampleReader(check_features(features, "parse_example")))
 
-    def __init__(self, features: Mapping[str, Feature]) -> None:
-        self._reader = ExampleReader(check_features(features, "parse_example"))
+
+class _Parser:
+    """What `parse_example` returns."""
+
+    def __init__(self, reader: ExampleReader) -> None:
+        self._reader = reader
         self.__name__ = "parse_example"
 
     def __call__(self, record: Record | Mapping[str, Any]) -> dict[str, Any]:
-        """Return the element of one record.
-
-        Raises:
-            RecordError: it is no Example, or not what was declared; with the feature and the byte.
-            PlanError: the element is no record.
-        """
         data = np.frombuffer(bytes_of_record(record, "parse_example"), np.uint8)
         try:
             return self._reader.rows(data, np.zeros(1, np.int64), np.array([data.size], np.int64))[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -119,7 +120,7 @@ def _variable(data: Data, feature: Feature, values: NDArray[Any], offsets: Spans
     shape = feature.shape if isinstance(feature, FixedLenSequenceFeature) else ()
     flat = _objects(_bytes_of(data, values, None)) if feature.dtype is bytes else values
     ends = offsets.tolist()
-    return [flat[begin:end].reshape(-1, *shape) for begin, end in zip(ends, ends[1:], strict=False)]
+    return [flat[begin:end].reshape(-1, *shape) for begin, end in pairwise(ends)]
 
 
 def _bytes_of(data: Data, spans: NDArray[np.int64], default: list[bytes] | None) -> list[bytes]:

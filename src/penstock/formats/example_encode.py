@@ -139,7 +139,7 @@ def _as_bytes(value: Any, where: str) -> bytes:
             return value.encode()
         except UnicodeEncodeError as error:
             raise SpecError(f"{value!r} is no UTF-8", where=where, fix='encode it yourself, for example with "surrogateescape"') from error
-    if isinstance(value, _TEXTS):
+    if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     raise SpecError(f"{type(value).__name__} has no place in a record", where=where, fix="give numbers, bytes, str, or arrays of them")
 
@@ -164,7 +164,8 @@ def _varints(values: NDArray[np.uint64]) -> bytes:
     places = np.arange(10)
     more = places < (sizes - 1)[:, None]
     out = (groups & np.uint64(127)).astype(np.uint8) | (more.astype(np.uint8) << 7)
-    return out[places < sizes[:, None]].tobytes()
+    kept: NDArray[np.uint8] = out[places < sizes[:, None]]
+    return kept.tobytes()
 
 
 def _name(feature: Feature) -> str:

@@ -169,11 +169,10 @@ def _settle(feature: Any) -> None:
 
 def _shape(shape: Any, name: str) -> tuple[int, ...]:
     try:
-        sizes = tuple(index(size) for size in shape)
-        good = all(size >= 0 for size in sizes) and prod(sizes) < _MOST_VALUES
+        sizes: tuple[int, ...] | None = tuple(index(size) for size in shape)
     except TypeError:
-        good = False
-    if not good:
+        sizes = None
+    if sizes is None or min(sizes, default=0) < 0 or prod(sizes) >= _MOST_VALUES:
         raise PlanError(
             f"shape={shape!r} is no shape", where=f"{name}, argument 'shape'", fix="give sizes from 0 on, such as (), (256,) or (28, 28)"
         )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.source import RowFailed
-from penstock.errors import RecordError, SpecError
+from penstock.errors import PlanError, RecordError, SpecError
 from penstock.formats.example import Record, bytes_of_record, decode_features, found_values, name_of
 from penstock.formats.example_block import ExampleReader
 from penstock.formats.example_encode import delimited, encode_feature, encode_features, encode_map
@@ -127,9 +127,7 @@ def _encode_steps(steps: Any, feature: Feature | None, where: str) -> bytes:
 def _steps(record: bytes, entry: tuple[int, int], kind: int | None, name: bytes) -> Steps:
     try:
         return [
-            lists_of(record, iter([step]), kind)
-            for part in values_of(record, entry)
-            for step in messages(record, part.begin, part.end, 1)
+            lists_of(record, iter([step]), kind) for part in values_of(record, entry) for step in messages(record, part.begin, part.end, 1)
         ]
     except WireFault as fault:
         fault.name = name
@@ -174,7 +172,9 @@ def _check_sequences(features: Any, caller: str) -> dict[str, Feature]:
     checked = check_features(features, caller, may_be_empty=True)
     for name, feature in checked.items():
         if isinstance(feature, FixedLenFeature):
-            raise SpecError(
-                f"the sequence {name!r} is declared a FixedLenFeature", where=caller, fix="declare a FixedLenSequenceFeature of a step's shape"
+            raise PlanError(
+                f"the sequence {name!r} is declared a FixedLenFeature",
+                where=caller,
+                fix="declare a FixedLenSequenceFeature of a step",
             )
     return checked

@@ -115,9 +115,7 @@ def fill_examples(
         offsets.append(where)
         outs.append(np.empty((int(where[-1]), *([2] if feature.width == 2 else [])), feature.dtype))
     bad = _run(buffer, starts, lengths, plan, plan.second, outs, offsets)
-    filled = [
-        None if feature.mode == FIXED else (out, where) for feature, out, where in zip(plan.features, outs, offsets, strict=True)
-    ]
+    filled = [None if feature.mode == FIXED else (out, where) for feature, out, where in zip(plan.features, outs, offsets, strict=True)]
     return bad, filled
 
 

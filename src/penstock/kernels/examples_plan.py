@@ -19,7 +19,7 @@ COUNT: Final = 1
 FILL: Final = 2
 SKIP: Final = 3
 
-_DTYPES: Final = {BYTES: np.dtype(np.int64), FLOAT: np.dtype(np.float32), INT64: np.dtype(np.int64)}
+_DTYPES: Final[dict[int, np.dtype[Any]]] = {BYTES: np.dtype(np.int64), FLOAT: np.dtype(np.float32), INT64: np.dtype(np.int64)}
 
 
 @dataclass(frozen=True, slots=True)
