@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fuzz_framing
+import fuzz_tar
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted(map(str, (ROOT / "src" / "penstock" / "kernels").glob("*.c")))
@@ -262,6 +263,7 @@ CASES: list[Callable[[Any, np.random.Generator], None]] = [
     gather_windows,
     deal,
     *fuzz_framing.CASES,
+    *fuzz_tar.CASES,
 ]
 
 if __name__ == "__main__":
