@@ -17,7 +17,7 @@ _BYTES = (0, 32, 46, 47, 48, 55, 56, 76, 75, 83, 103, 120, 0x80, 0xFF)
 
 
 def damaged_archive(rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Make a small archive in an allocation of its own, as some program writes it; mostly with wrong bytes behind good check sums, or cut."""
+    """Make a small archive in an allocation of its own, mostly with wrong bytes behind good check sums, or cut."""
     file = bytearray(_archive(rng))
     for _ in range(int(rng.choice([0, 0, 1, 2, 4]))):
         block = int(rng.integers(0, len(file) // _UNIT)) * _UNIT

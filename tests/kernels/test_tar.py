@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from formats.archives import END, header, member, sample
 
-from formats.archives import END, member, sample
 from penstock.errors import SpecError
 from penstock.kernels.tar import Table, scan_members, scan_samples
 from penstock.kernels.tar_codes import Column, Outcome, Place
@@ -83,3 +83,13 @@ def test_a_table_forgets_its_first_rows_and_keeps_the_others_with_their_names() 
     assert (table.rows[:2, columns] == before[:, columns]).all()
     table.drop(2)
     assert table.state[[Place.NUM_ROWS, Place.SAMPLE]].tolist() == [0, -1]
+
+
+def test_a_sample_of_more_than_32_bits_is_found_by_headers_alone() -> None:
+    half = b"\x80" + (1 << 31).to_bytes(11, "big")
+    table, total = Table(with_crc=False), (1 << 32) + 1024
+    assert scan_members(array(header(b"a.x", half)), 0, total, table) == Outcome.MORE
+    place = int(table.state[Place.POSITION])
+    assert place == 512 + (1 << 31)
+    table.state[Place.POSITION] = 0
+    assert scan_members(array(header(b"a.y", half)), place, total, table) == Outcome.LARGE_SAMPLE
