@@ -82,7 +82,7 @@ def _array(data: memoryview) -> Any:
 
 _MOST_SIDES = 32
 _HEADER = re.compile(
-    rb"\x93NUMPY(\x01|\x02)\x00((?:..)|(?:....))\{'descr': '([<>|=][?biufcSU]\d{1,6}|[<>][mM]8(?:\[\d{0,6}[a-z]{1,2}\])?)', "
+    rb"\x93NUMPY(\x01|\x02)\x00((?:..)|(?:....))\{'descr': '([<>|=][?biufcSU]\d{1,6}|[<>][mM]8(?:\[\d{0,6}[A-Za-z]{1,2}\])?)', "
     rb"'fortran_order': (True|False), 'shape': \(((?:\d{1,18}, ?)*(?:\d{1,18})?)\),? ?\}",
     re.DOTALL,
 )
