@@ -83,6 +83,7 @@ def test_what_is_not_as_its_name_says_is_an_error_with_its_first_bytes() -> None
     assert "another length than it says" in refusal("npy", npy(np.zeros(4)).replace(b"\x01\0v\0", b"\x01\0\xff\xff"))
     assert "without structured types" in refusal("npy", npy(np.zeros(2, [("a", "<i4")])))
     assert "without structured types" in refusal("npy", b"\x93NUMPY" + bytes(99))
+    assert "its type is '<f3'" in refusal("npy", npy(np.zeros(4, np.float32)).replace(b"<f4", b"<f3"))
 
 
 @given(place=st.integers(0, 140), byte=st.integers(0, 255), cut=st.integers(0, 200))
@@ -90,9 +91,10 @@ def test_a_damaged_array_is_an_array_or_an_error(place: int, byte: int, cut: int
     data = bytearray(npy(np.arange(4, dtype=np.float32)))
     data[place % len(data)] = byte
     try:
-        assert decode("npy", bytes(data[: len(data) - cut % 20])).nbytes == 16
-    except RecordError as error:
-        assert "npy" in str(error)
+        found = decode("npy", bytes(data[: len(data) - cut % 20]))
+    except RecordError:
+        return
+    assert found.nbytes == 16
 
 
 class Payload:

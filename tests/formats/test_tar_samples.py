@@ -57,6 +57,20 @@ def test_a_changed_byte_fails_its_sample_and_those_before_it_are_there(place: in
     assert ("check sum" in error.what) or ("no tar header" in error.what)
 
 
+def test_every_flipped_bit_of_a_sample_is_found() -> None:
+    found = find_samples(iter(pieces(DATA)), len(DATA), "x.tar")
+    spans = (found["offsets"], found["lengths"], found["crc32c"])
+    data, end, names = np.frombuffer(DATA, np.uint8).copy(), len(DATA) - len(END), Names()
+    for place in range(end):
+        for bit in range(8):
+            data[place] ^= 1 << bit
+            samples: list[Sample] = []
+            error = split_samples(data, *spans, names, samples, lambda number: ("x.tar", 0))
+            data[place] ^= 1 << bit
+            assert error is not None
+            assert len(samples) == (place >= 2560) + (place >= 3584)
+
+
 def test_of_two_bad_samples_the_first_is_named_whatever_is_wrong_with_it() -> None:
     data = bytearray(DATA)
     data[600] ^= 1  # data of the first, and below a header of the second

@@ -69,7 +69,10 @@ def _array(data: memoryview) -> Any:
     begin = head.end(2) + int.from_bytes(head.group(2), "little")
     if (version == b"\1") != (len(head.group(2)) == 2) or not head.end() <= begin <= len(data):
         raise _refused("npy", "its header has another length than it says", "write it again with np.save")
-    dtype = np.dtype(descr.decode())
+    try:
+        dtype = np.dtype(descr.decode())
+    except TypeError as error:
+        raise _refused("npy", f"its type is {descr.decode()!r}", "write it again with np.save") from error
     shape = tuple(int(side) for side in sides.split(b",") if side.strip())
     needed = math.prod(shape) * dtype.itemsize
     if len(shape) > _MOST_SIDES or len(data) - begin != needed:
