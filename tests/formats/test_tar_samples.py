@@ -57,12 +57,12 @@ def test_a_changed_byte_fails_its_sample_and_those_before_it_are_there(place: in
     assert ("check sum" in error.what) or ("no tar header" in error.what)
 
 
-def test_every_flipped_bit_of_a_sample_is_found() -> None:
+def test_a_flipped_bit_in_any_byte_of_a_sample_is_found() -> None:
     found = find_samples(iter(pieces(DATA)), len(DATA), "x.tar")
     spans = (found["offsets"], found["lengths"], found["crc32c"])
     data, end, names = np.frombuffer(DATA, np.uint8).copy(), len(DATA) - len(END), Names()
     for place in range(end):
-        for bit in range(8):
+        for bit in range(8) if place < 512 else (place % 8,):
             data[place] ^= 1 << bit
             samples: list[Sample] = []
             error = split_samples(data, *spans, names, samples, lambda number: ("x.tar", 0))
