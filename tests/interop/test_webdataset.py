@@ -101,7 +101,9 @@ def test_what_tarfile_writes_is_read_here_and_the_other_way_round(tmp_path: Path
 @pytest.mark.parametrize("style", ["ustar", "gnu", "posix", "v7"])
 def test_what_the_tar_program_writes_is_read_here_and_the_other_way_round(tmp_path: Path, style: str) -> None:
     folder = tmp_path / "in"
-    samples = sorted((sample for sample in SAMPLES if style in ("gnu", "posix") or len(sample["__key__"]) < 80), key=lambda one: one["__key__"])
+    samples = sorted(
+        (sample for sample in SAMPLES if style in ("gnu", "posix") or len(sample["__key__"]) < 80), key=lambda one: one["__key__"]
+    )
     for sample in samples:
         for name, data in list(sample.items())[1:]:
             file = folder / f"{sample['__key__']}.{name}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from penstock.errors import PlanError
 from penstock.sources.records import RecordFormat
+from penstock.sources.tar import TarFormat
 from penstock.sources.text import TextLines
 
 __all__ = ["KINDS", "Kind", "format_for"]
@@ -30,7 +31,10 @@ class Kind:
     noun: str = "record"
 
 
-KINDS: tuple[Kind, ...] = (Kind(name="text", endings=(".txt", ".text", ".log"), make=TextLines, noun="line"),)
+KINDS: tuple[Kind, ...] = (
+    Kind(name="text", endings=(".txt", ".text", ".log"), make=TextLines, noun="line"),
+    Kind(name="tar", endings=(".tar",), make=TarFormat, noun="sample"),
+)
 """New ones are added here."""
 
 
