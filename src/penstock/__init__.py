@@ -28,6 +28,7 @@ from penstock.dataset import (
     read_list,
     read_quarantine,
     read_tar,
+    read_text,
     read_tfrecord,
 )
 
@@ -64,6 +65,7 @@ __all__ = [
     "read_list",
     "read_quarantine",
     "read_tar",
+    "read_text",
     "read_tfrecord",
 ]
 

@@ -10,6 +10,7 @@ from penstock.dataset.opening import (
     read_images,
     read_list,
     read_tar,
+    read_text,
     read_tfrecord,
 )
 from penstock.dataset.quarantine import read_quarantine
@@ -25,5 +26,6 @@ __all__ = [
     "read_list",
     "read_quarantine",
     "read_tar",
+    "read_text",
     "read_tfrecord",
 ]

@@ -19,6 +19,7 @@ __all__ = [
     "read_images",
     "read_list",
     "read_tar",
+    "read_text",
     "read_tfrecord",
 ]
 
@@ -198,3 +199,23 @@ def read_tfrecord(
         pattern, compression=compression, check_crc=check_crc, max_record_bytes=max_record_bytes, allow_empty=allow_empty, index=index
     )
     return _read(source) if isinstance(source, IndexedSource) else Dataset(plan.ReadStream(source=source))
+
+
+def read_text(patterns: Any) -> Dataset:
+    """Read text files by line: {"text": str}, without the line's end. Any line at any time, through an index that is built once.
+
+    A line ends at LF or CRLF; empty lines are elements; a byte order mark at the beginning of a file is left out. Files come sorted by the
+    bytes of their path, their lines in order. The index (NAME.psidx, 12 bytes a line) stands beside each file, or in the user's cache
+    folder when that cannot be written.
+
+    Args:
+        patterns: a path, a glob, names such as "part-{000..146}.txt" or "name@10", or several of them.
+
+    Raises:
+        PlanError: what is no pattern, or stands for too many names.
+        SourceError: no file matches, a shard is missing, or a line is too long.
+        OSError: as the system says it.
+    """
+    from penstock.sources import text_source
+
+    return _read(text_source(patterns))
