@@ -20,6 +20,9 @@ def _in(file: str, *names: str) -> tuple[str, ...]:
     return tuple(f"{file}::test_{name}" for name in names)
 
 
+_TFRECORD, _TFSOURCE, _TFSTREAM = "formats/test_tfrecord.py", "sources/test_tfrecord.py", "sources/test_tfrecord_stream.py"
+_TFOPENING, _TFVERIFY, _TFSCAN = "sources/test_tfrecord_opening.py", "sources/test_tfrecord_verify.py", "formats/test_tfrecord_scan.py"
+_COMPRESSION, _TFFAULTS = "formats/test_compression.py", "faults/test_tfrecord.py"
 _WORKERS, _LOOPS, _PROCESSES = "faults/test_workers.py", "faults/test_loops.py", "faults/test_processes.py"
 _STALLS, _ASYNC_STALLS = "faults/test_stalls.py", "faults/test_async_stalls.py"
 _DATA, _RESUME, _KILLS, _SOAK = "faults/test_data.py", "faults/test_resume.py", "faults/test_kills.py", "faults/test_soak.py"
@@ -412,6 +415,76 @@ _ROWS = (
         _in(_DECODING, "a_decompression_bomb_is_refused_from_its_header", "the_pixel_limit_is_exact"),
     ),
     Fault(
+        "C6",
+        "a decompression bomb around records",
+        "RecordError with the ratio, and memory grows by less than 64 MB",
+        (
+            *_in(_TFFAULTS, "a_gibibyte_of_zeros_in_a_compressed_file_is_refused_in_little_memory"),
+            *_in(_TFRECORD, "a_bomb_in_one_record_is_refused_with_its_ratio", "many_small_records_of_nothing_are_no_bomb"),
+            *_in(_COMPRESSION, "no_read_gives_more_than_was_asked_for"),
+        ),
+    ),
+    Fault(
+        "C7",
+        "a TFRecord file with a flipped bit",
+        "RecordError with file, record number, offset and both sums; others are read",
+        (
+            *_in(_TFRECORD, "every_flipped_bit_is_found_in_its_record", "behind_every_flipped_bit_the_other_records_can_be_read"),
+            *_in(_TFRECORD, "every_flipped_bit_and_every_cut_of_a_compressed_file_is_found"),
+            *_in(_TFSOURCE, "every_flipped_bit_is_found_in_its_record_and_the_others_are_read"),
+            *_in(_TFOPENING, "a_bad_record_is_one_skipped"),
+            *_in(_TFFAULTS, "a_bad_record_in_every_file_is_left_out_and_counted"),
+            *_in(_TFVERIFY, "every_flipped_bit_is_one_bad_record_with_its_number_and_offset"),
+        ),
+    ),
+    Fault(
+        "C8",
+        "a TFRecord file that is cut anywhere",
+        "RecordError that says truncated; between two records a count of an index tells",
+        (
+            *_in(_TFRECORD, "every_cut_inside_a_record_is_found_there"),
+            *_in(_TFSOURCE, "every_cut_inside_a_record_is_an_error"),
+            *_in(_TFSCAN, "every_cut_inside_a_record_is_found"),
+            *_in(_TFVERIFY, "a_cut_between_two_records_is_found_by_a_count_alone"),
+        ),
+    ),
+    Fault(
+        "C9",
+        "a huge length with the right check sum",
+        "RecordError with both numbers, before memory is taken",
+        (
+            *_in(_TFRECORD, "a_huge_length_with_the_right_check_sum_is_an_error_before_memory_is_taken"),
+            *_in(_TFSCAN, "a_huge_length_is_compared_with_what_is_left"),
+        ),
+    ),
+    Fault(
+        "C10",
+        "records and files of no bytes, files of zeros",
+        "an empty record is delivered; a file of 0 bytes is an error or an empty shard; zeros are an error",
+        (
+            *_in(_TFRECORD, "empty_records_and_no_records_are_what_they_are"),
+            *_in(_TFRECORD, "zeros_and_garbage_behind_the_last_record_are_errors_at_their_offset"),
+            *_in(_TFSOURCE, "an_empty_file_is_an_error_unless_it_is_meant"),
+            *_in(_TFSTREAM, "files_without_records_are_an_error_unless_they_are_meant"),
+        ),
+    ),
+    Fault(
+        "C11",
+        "garbage behind the last record",
+        "RecordError at its offset",
+        (
+            *_in(_TFRECORD, "zeros_and_garbage_behind_the_last_record_are_errors_at_their_offset"),
+            *_in(_TFRECORD, "two_files_one_behind_the_other_are_one_file"),
+            *_in(_TFVERIFY, "what_stands_behind_the_last_record_is_one_problem_at_its_offset"),
+        ),
+    ),
+    Fault(
+        "C12",
+        "the wrong compression",
+        "RecordError that says what it looks like",
+        _in(_TFOPENING, "the_wrong_compression_is_told_by_the_first_bytes", "files_of_several_compressions_are_refused"),
+    ),
+    Fault(
         "C14",
         "shapes differ inside a batch",
         "SpecError with both elements and both shapes",
@@ -581,6 +654,12 @@ _ROWS = (
         (
             *_in(_TAR_FIELDS, "pickles_never_run_and_nobody_looks_for_their_classes"),
             *_in(_READ_TAR, "pickles_are_bytes_until_decoded_and_then_refused_with_key_and_place"),
+        "D13",
+        "a file that is cut while it is read",
+        "SourceError that names it, no SIGBUS",
+        (
+            *_in(_TFFAULTS, "a_file_that_is_cut_while_a_feed_reads_it_is_an_error_and_no_signal"),
+            *_in(_TFSOURCE, "a_file_that_is_cut_while_it_is_read_is_an_error_that_names_it"),
         ),
     ),
     # -- resume

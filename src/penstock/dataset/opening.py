@@ -162,45 +162,6 @@ def read_tar(
     return _read(TarSource(storage, fields=fields, decode=decode, verify=verify, missing_end=missing_end, links=links))
 
 
-def read_tfrecord(
-    pattern: Any,
-    *,
-    compression: str | None = None,
-    check_crc: bool = True,
-    max_record_bytes: int = 1 << 30,
-    allow_empty: bool = False,
-    index: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
-) -> Dataset:
-    """Read the records of TFRecord files: {"record": bytes}, files in the order of the bytes of their paths.
-
-    Uncompressed files are read by an index, which is kept beside them as `NAME.psidx` (or in the user's cache folder) and built when it is
-    missing or stale: any record at any time, `len`, `shuffle` without a buffer. Both check sums of a record are checked at every read.
-    Compressed files are a stream that one thread reads; a resume decompresses at most one file again, and an error in one ends the reading.
-
-    Args:
-        pattern: a path, a glob such as "data/train.tfrecord-*", or a list of them; URLs where an object store holds the files.
-        compression: None, "GZIP", "ZLIB", or "auto": what the first bytes of the files look like, the same for all.
-        check_crc: False leaves out the check sum of the data, not that of the length.
-        max_record_bytes: a longer record is an error, before memory is taken for it.
-        allow_empty: take files without records for empty shards; otherwise they are an error.
-        index: a text index ("offset size" lines, from tfrecord2idx) instead of Penstock's own: "idx" for `NAME.idx` beside each file, or
-            paths, one for each file in sorted order.
-
-    Raises:
-        PlanError: another compression, or an index that does not go with the files.
-        RecordError: a file is no TFRecord file, is cut or is empty; with file, record number and offset. That a file was cut between two
-            records shows only in a count from elsewhere: `penstock inspect --verify`.
-        IndexStale: a text index does not fit its file.
-        SourceError, OSError: no file matches, or one cannot be read.
-    """
-    from penstock.sources.tfrecord_opening import open_tfrecord
-
-    source = open_tfrecord(
-        pattern, compression=compression, check_crc=check_crc, max_record_bytes=max_record_bytes, allow_empty=allow_empty, index=index
-    )
-    return _read(source) if isinstance(source, IndexedSource) else Dataset(plan.ReadStream(source=source))
-
-
 def read_text(patterns: Any) -> Dataset:
     """Read text files by line: {"text": str}, without the line's end. Any line at any time, through an index that is built once.
 
@@ -219,3 +180,51 @@ def read_text(patterns: Any) -> Dataset:
     from penstock.sources import text_source
 
     return _read(text_source(patterns))
+
+
+def read_tfrecord(
+    pattern: Any,
+    *,
+    compression: str | None = None,
+    check_crc: bool = True,
+    max_record_bytes: int = 1 << 30,
+    allow_empty: bool = False,
+    index: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    resync: bool = False,
+) -> Dataset:
+    """Read the records of TFRecord files: {"record": bytes}, files in the order of the bytes of their paths.
+
+    Uncompressed files are read by an index, which is kept beside them as `NAME.psidx` (or in the user's cache folder) and built when it is
+    missing or stale: any record at any time, `len`, `shuffle` without a buffer. Both check sums of a record are checked at every read.
+    Compressed files are a stream that one thread reads; a resume decompresses at most one file again, and an error in one ends the reading.
+
+    Args:
+        pattern: a path, a glob such as "data/train.tfrecord-*", or a list of them; URLs where an object store holds the files.
+        compression: None, "GZIP", "ZLIB", or "auto": what the first bytes of the files look like, the same for all.
+        check_crc: False leaves out the check sum of the data, not that of the length.
+        max_record_bytes: a longer record is an error, before memory is taken for it.
+        allow_empty: take files without records for empty shards; otherwise they are an error.
+        index: a text index ("offset size" lines, from tfrecord2idx) instead of Penstock's own: "idx" for `NAME.idx` beside each file, or
+            paths, one for each file in sorted order.
+        resync: go on behind a damaged header. What stands there up to the next good one is one record, which is an error when it is read,
+            so that a policy may leave it out. By default such a file is an error here.
+
+    Raises:
+        PlanError: another compression, or an index that does not go with the files.
+        RecordError: a file is no TFRecord file, is cut or is empty; with file, record number and offset. That a file was cut between two
+            records shows only in a count from elsewhere: `penstock inspect --verify`.
+        IndexStale: a text index does not fit its file.
+        SourceError, OSError: no file matches, or one cannot be read.
+    """
+    from penstock.sources.tfrecord_opening import open_tfrecord
+
+    source = open_tfrecord(
+        pattern,
+        compression=compression,
+        check_crc=check_crc,
+        max_record_bytes=max_record_bytes,
+        allow_empty=allow_empty,
+        index=index,
+        resync=resync,
+    )
+    return _read(source) if isinstance(source, IndexedSource) else Dataset(plan.ReadStream(source=source))

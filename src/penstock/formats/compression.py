@@ -80,7 +80,7 @@ class Decompressed:
         self._name = name
         self._inflate = zlib.decompressobj(_WINDOW_BITS[compression])
         self._given: bytes = b""
-        self._more = False
+        self._more, self._at_start = False, True
         self.num_in = 0
         """Compressed bytes taken so far."""
         self.num_out = 0
@@ -110,6 +110,7 @@ class Decompressed:
             out = self._inflate.decompress(self._given, size)
         except zlib.error as error:
             raise self._damaged(str(error)) from error
+        self._at_start = False
         # All input may be taken in while output still waits inside, because there was no room for it.
         self._more = len(out) == size and not self._inflate.eof
         self._given = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
@@ -126,6 +127,15 @@ class Decompressed:
         return b""
 
     def _damaged(self, problem: str) -> RecordError:
+        if self._given and self._at_start:
+            kind = looks_like(self._given)
+            if kind != self._compression:
+                looks = f"this looks like {kind}" if kind else f"this does not look like {self._compression}"
+                return RecordError(
+                    f"{self._name!r} begins with {self._given[:4].hex(' ')}: {looks}",
+                    where=f"{self._name!r}, offset 0",
+                    fix=f'give compression={kind!r}, or "auto"',
+                )
         return RecordError(
             f"the {self._compression} stream of {self._name!r} is damaged behind {self.num_out} decompressed bytes: {problem}",
             where=f"{self._name!r}, in the first {self.num_in} bytes",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -13,7 +13,7 @@ from penstock.errors import RecordError
 from penstock.formats.compression import READ_BYTES, Compressor, Decompressed, Readable, check_compression
 from penstock.formats.sizes import size_words
 from penstock.formats.tfrecord_errors import frame_error
-from penstock.kernels.framing import FOOTER_BYTES, HEADER_BYTES, UNKNOWN, FrameStatus, crc32c, masked, scan_frames
+from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, UNKNOWN, FrameStatus, crc32c, find_frame, masked, scan_frames
 
 __all__ = ["MAX_RECORD_BYTES", "Block", "RecordWriter", "frame", "read_blocks", "read_records"]
 
@@ -132,30 +132,69 @@ def read_records(
 
 
 def read_blocks(
-    stream: Readable, *, name: str, check_crc: bool = True, max_record_bytes: int = MAX_RECORD_BYTES
+    stream: Readable,
+    *,
+    name: str,
+    check_crc: bool = True,
+    max_record_bytes: int = MAX_RECORD_BYTES,
+    size: int | None = None,
+    on_bad: Callable[[int, int, RecordError], None] | None = None,
 ) -> Generator[Block, None, None]:
-    """Give the records of an uncompressed stream by blocks of up to 4,096; arguments and errors as `read_records`."""
+    """Give the records of an uncompressed stream by blocks of up to 4,096 neighbours.
+
+    Args:
+        stream: as in `read_records`.
+        name: likewise.
+        check_crc: likewise.
+        max_record_bytes: likewise.
+        size: bytes of the stream, if they are known: then a record that reaches beyond them is named before more is read.
+        on_bad: called with number, offset and error of a bad record instead of raising it; reading goes on behind it, where its length is
+            not known with the next header that fits. A bad record counts as one.
+
+    Raises:
+        RecordError: as `read_records`; of the compressed stream itself also with `on_bad`.
+    """
     offsets, lengths = np.empty(_BLOCK_RECORDS, np.int64), np.empty(_BLOCK_RECORDS, np.int64)
     data, base, number, ended = b"", 0, 0, False
     while True:
-        left = len(data) if ended else UNKNOWN
+        left = len(data) if ended else UNKNOWN if size is None else max(len(data), size - base)
         scan = scan_frames(data, offsets, lengths, left=left, limit=max_record_bytes, check_data=check_crc)
         if scan.num_frames:
             yield Block(number, base, data, offsets[: scan.num_frames].copy(), lengths[: scan.num_frames].copy())
-            number += scan.num_frames
-        data = data[scan.position :]
-        base += scan.position
+        number += scan.num_frames
+        data, base, left = data[scan.position :], base + scan.position, left - scan.position
         match scan.status:
             case FrameStatus.GOOD:
                 return
             case FrameStatus.FULL:
-                pass
+                continue
             case FrameStatus.MORE:
-                filled = _fill(stream, data, scan.detail, f"record {number} of {name!r}")
-                ended = len(filled) < scan.detail
-                data = filled
-            case _:
-                raise frame_error(scan.status, data, name=name, record=number, offset=base, left=left, limit=max_record_bytes)
+                data = _fill(stream, data, scan.detail, f"record {number} of {name!r}")
+                ended = len(data) < scan.detail
+                continue
+        error = frame_error(scan.status, data, name=name, record=number, offset=base, left=left, limit=max_record_bytes)
+        if on_bad is None:
+            raise error
+        on_bad(number, base, error)
+        number += 1
+        if scan.status is FrameStatus.DATA_CRC:
+            data, base = data[scan.detail + FRAME_BYTES :], base + scan.detail + FRAME_BYTES
+        else:
+            data, base = _behind_damage(stream, data, base, size)
+
+
+def _behind_damage(stream: Readable, data: bytes, base: int, size: int | None) -> tuple[bytes, int]:
+    """Return what follows from the next header on, and where that is; nothing when there is none."""
+    place = 1
+    while True:
+        place = find_frame(data, min(place, len(data)), left=UNKNOWN if size is None else max(len(data), size - base))
+        data, base, place = data[place:], base + place, 0
+        if len(data) >= HEADER_BYTES:
+            return data, base
+        part = stream.read(_PIECE_BYTES)
+        if not part:
+            return b"", base + len(data)
+        data += part
 
 
 def _fill(stream: Readable, data: bytes, needed: int, what: str) -> bytes:

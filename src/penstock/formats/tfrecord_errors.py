@@ -25,20 +25,27 @@ def frame_error(
     """
     which = f"record {record}" if record >= 0 else "the record"
     what, fix = _words(status, bytes(data[:FRAME_BYTES]), data, left, limit)
-    return RecordError(f"{which} of {name!r} at offset {offset}: {what}", where=f"{name!r}, {which}, offset {offset}", fix=fix or _FIX)
+    return RecordError(
+        f"{which} of {name!r} at offset {offset}: {what}",
+        where=f"{name!r}, {which}, offset {offset}",
+        fix=fix or (_FIX if status is FrameStatus.DATA_CRC else _FIX_HEADER),
+    )
 
 
-_FIX = "get another copy of the file or write it again; on_error=ps.Skip() leaves the record out and goes on"
+_FIX = "get another copy of the file or write it again; feed(on_read_error=ps.Skip()) leaves the record out"
+_FIX_HEADER = "get another copy of the file or write it again; resync=True goes on with the next record that can be found"
 
 
 def _words(status: FrameStatus, head: bytes, data: bytes | memoryview, left: int, limit: int) -> tuple[str, str]:
     length = int.from_bytes(head[:8], "little")
     match status:
+        case FrameStatus.CUT | FrameStatus.LENGTH_CRC if looks_like(head) == "GZIP":
+            return f"its first bytes {head[:4].hex(' ')} are no length: this looks like GZIP", 'give compression="GZIP" or "auto"'
         case FrameStatus.CUT if len(head) < HEADER_BYTES:
             return f"the file is truncated: {len(head)} bytes are left, and a header has {HEADER_BYTES}", ""
-        case FrameStatus.CUT:
+        case FrameStatus.CUT if left < UNKNOWN >> 1:
             return f"the file is truncated: the record says {length} bytes, and {max(0, left - FRAME_BYTES)} are left for them", ""
-        case FrameStatus.LIMIT:
+        case FrameStatus.CUT | FrameStatus.LIMIT:
             return (
                 f"the record says {length} bytes, over max_record_bytes={limit}",
                 "give a larger max_record_bytes if such records are meant",
@@ -51,17 +58,14 @@ def _words(status: FrameStatus, head: bytes, data: bytes | memoryview, left: int
             computed = masked(crc32c(body))
             return f"the {length} bytes of its data have the masked CRC32C 0x{computed:08x}, and the file says 0x{stored:08x}", ""
         case _:
-            return f"its length is {length}, and the index says another", "build the index again"
+            return f"it says {length} bytes, and {left - FRAME_BYTES} lie between its header and what follows", ""
 
 
 def _bad_header(head: bytes, length: int) -> tuple[str, str]:
-    kind = looks_like(head)
-    if kind == "GZIP":
-        return f"its first bytes {head[:4].hex(' ')} are no length: this looks like GZIP", 'give compression="GZIP" or "auto"'
     computed, stored = masked(crc32c(head[:8])), int.from_bytes(head[8:12], "little")
     what = f"its length {length} has the masked CRC32C 0x{computed:08x}, and the file says 0x{stored:08x}"
     if not any(head[:HEADER_BYTES]):
         return f"{what}; zeros stand here, as in a file whose end was never written", ""
-    if kind == "ZLIB":
+    if looks_like(head) == "ZLIB":
         return f"{what}; it may be a ZLIB stream", 'give compression="ZLIB" if it was written so'
     return what, ""

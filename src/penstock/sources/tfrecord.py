@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
+from penstock._storage.local import LocalStorage
+from penstock._storage.sampling import sample
 from penstock.errors import PenstockError, PlanError, RecordError
 from penstock.formats.index import Index
 from penstock.formats.text_index import parse_text_index
@@ -24,6 +26,7 @@ from penstock.sources.records import RecordSource, RecordTable
 __all__ = ["TFRecordFormat", "TFRecordSource", "text_indices"]
 
 _CALLER = "read_tfrecord"
+_SMALL_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ class TFRecordFormat:
     """See `RecordFormat`. A record's span is its whole frame, so that it can be checked whenever it is read."""
 
     check_crc: bool = True
+    resync: bool = False
 
     @property
     def kind(self) -> str:
@@ -39,8 +43,8 @@ class TFRecordFormat:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return nothing: the file alone decides where its records are."""
-        return {}
+        """Return what becomes of damaged headers; of a file without any, the records are the same."""
+        return {"resync": True} if self.resync else {}
 
     def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
         """Find the frames by their headers, whose check sums are checked.
@@ -48,7 +52,7 @@ class TFRecordFormat:
         Raises:
             RecordError: naming file, record number and offset.
         """
-        spans = scan_headers(pieces, size, name)
+        spans = scan_headers(pieces, size, name, resync=self.resync)
         return {"offsets": spans.offsets, "lengths": spans.lengths}
 
     def decode(self, data: memoryview, table: RecordTable, index: int) -> dict[str, bytes]:
@@ -78,6 +82,7 @@ class TFRecordSource(RecordSource):
         check_crc: False: only the check sums of the lengths.
         max_record_bytes: a longer record is an error now.
         allow_empty: take a file of 0 bytes for one without records.
+        resync: take what stands between a damaged header and the next good one for one record, which is an error when it is read.
         indices: of the files; None: Penstock's own, found or built now.
 
     Raises:
@@ -92,11 +97,12 @@ class TFRecordSource(RecordSource):
         check_crc: bool = True,
         max_record_bytes: int = MAX_RECORD_BYTES,
         allow_empty: bool = False,
+        resync: bool = False,
         indices: Sequence[Index] | None = None,
     ) -> None:
         self.check_crc = check_crc
         refuse_empty(storage, allow_empty)
-        super().__init__(storage, TFRecordFormat(check_crc), _CALLER, indices=indices)
+        super().__init__(storage, TFRecordFormat(check_crc, resync), _CALLER, indices=indices)
         self._refuse_long(max_record_bytes)
 
     def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
@@ -114,9 +120,13 @@ class TFRecordSource(RecordSource):
             return
         statuses = check_frames(data, begins, ends - begins, check_data=self.check_crc)
         num_good = len(places) if statuses is None else int(np.flatnonzero(statuses)[0])
-        view = data.data
+        # Slices of bytes cost less than views that are made bytes, if the copy of the block is small.
+        view = data.tobytes() if data.nbytes <= _SMALL_BYTES * len(places) else data.data
         spans = zip((begins[:num_good] + HEADER_BYTES).tolist(), (ends[:num_good] - FOOTER_BYTES).tolist(), strict=True)
-        rows.extend([{"record": bytes(view[begin:end])} for begin, end in spans])
+        if isinstance(view, bytes):
+            rows.extend([{"record": view[begin:end]} for begin, end in spans])
+        else:
+            rows.extend([{"record": bytes(view[begin:end])} for begin, end in spans])
         if statuses is not None:
             frame = view[int(begins[num_good]) : int(ends[num_good])]
             raise bad_record(self.table, int(places[num_good]), FrameStatus(int(statuses[num_good])), frame)
@@ -180,6 +190,7 @@ def text_indices(storage: Storage, index: str | os.PathLike[str] | Sequence[str 
                 options={},
                 size=storage.size(file),
                 crc32c=0,
+                samples=sample(storage, file) if isinstance(storage, LocalStorage) else 0,
                 identity=storage.identity(file),
                 meta={"from": "text index"},
                 columns=columns,

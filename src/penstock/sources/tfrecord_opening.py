@@ -30,24 +30,36 @@ def open_tfrecord(
     max_record_bytes: int = MAX_RECORD_BYTES,
     allow_empty: bool = False,
     index: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    resync: bool = False,
 ) -> TFRecordSource | TFRecordStream:
     """Open TFRecord files; arguments and errors as `penstock.read_tfrecord`."""
     check_compression(compression, f"{_CALLER}, argument 'compression'", "auto")
     if type(max_record_bytes) is not int or max_record_bytes < 0:
         raise PlanError(f"max_record_bytes={max_record_bytes!r} is no count of bytes", where=_CALLER, fix="give an int >= 0")
     storage = open_storage(pattern, _CALLER)
+    if index == "idx":
+        storage = _without_indices(storage)
     if compression == "auto":
         compression = found_compression(storage)
+    checks: dict[str, Any] = {"check_crc": check_crc, "max_record_bytes": max_record_bytes, "allow_empty": allow_empty}
     if compression is None:
-        indices = None if index is None else text_indices(storage, index)
-        return TFRecordSource(storage, check_crc=check_crc, max_record_bytes=max_record_bytes, allow_empty=allow_empty, indices=indices)
-    if index is not None:
-        raise PlanError(
-            f"an index does not help with {compression} files, which can only be read from their beginning",
-            where=f"{_CALLER}, argument 'index'",
-            fix="leave out index=, or write the files without compression",
-        )
-    return TFRecordStream(storage, compression, check_crc=check_crc, max_record_bytes=max_record_bytes, allow_empty=allow_empty)
+        return TFRecordSource(storage, resync=resync, indices=None if index is None else text_indices(storage, index), **checks)
+    for name, given in (("index", index is not None), ("resync", resync)):
+        if given:
+            raise PlanError(
+                f"{name} does not go with {compression} files, which can only be read from their beginning",
+                where=f"{_CALLER}, argument {name!r}",
+                fix=f"leave out {name}=, or write the files without compression",
+            )
+    return TFRecordStream(storage, compression, **checks)
+
+
+def _without_indices(storage: Storage) -> Storage:
+    """Leave out text indices that the pattern found beside their files."""
+    names = [storage.name(file) for file in range(len(storage))]
+    others = set(names)
+    kept = [name for name in names if not (name.endswith(".idx") and name.removesuffix(".idx") in others)]
+    return storage if len(kept) == len(names) else open_storage(kept, _CALLER)
 
 
 def found_compression(storage: Storage) -> str | None:

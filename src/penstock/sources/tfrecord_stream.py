@@ -12,8 +12,7 @@ from penstock._contracts.storage import Storage
 from penstock.errors import RecordError, StateDamaged
 from penstock.formats.compression import Decompressed
 from penstock.formats.tfrecord import MAX_RECORD_BYTES, Block, read_blocks
-from penstock.sources.paths import shown
-from penstock.sources.records import common_folder
+from penstock.sources.paths import common_folder, shown
 from penstock.sources.tfrecord import refuse_empty
 
 __all__ = ["StoredFile", "TFRecordStream"]
@@ -112,7 +111,7 @@ class TFRecordStream:
         """Return count and compression of the files, and a check sum of names below the common folder, sizes and etags."""
         storage = self._storage
         names = [os.fsencode(storage.name(file)) for file in range(len(storage))]
-        skip, crc = common_folder(names), 0
+        skip, crc = common_folder(min(names), max(names)), 0
         for file, name in enumerate(names):
             etag = storage.identity(file).get("etag", "")
             crc = zlib.crc32(name[skip:] + f"\0{storage.size(file)} {etag}\n".encode(), crc)

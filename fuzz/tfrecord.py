@@ -1,0 +1,76 @@
+"""Fuzz TFRecord framing and compressed streams: the first byte says what the others are."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import running
+
+from penstock.errors import IndexStale, RecordError
+from penstock.formats.compression import Decompressed
+from penstock.formats.text_index import parse_text_index
+from penstock.formats.tfrecord import read_blocks, read_records
+from penstock.formats.tfrecord_scan import scan_headers
+
+_LIMIT = 1 << 16
+
+
+def one_input(data: bytes) -> None:
+    """Read bytes as a plain, a GZIP or a ZLIB file, or as a text index."""
+    kind, rest = data[:1], data[1:]
+    if kind == b"g":
+        _read(rest, "GZIP")
+    elif kind == b"z":
+        _read(rest, "ZLIB")
+    elif kind == b"i":
+        try:
+            spans = parse_text_index(rest, name="i", file_name="f", file_size=_LIMIT)
+        except (RecordError, IndexStale):
+            return
+        assert int(spans.offsets[-1] + spans.lengths[-1]) == _LIMIT
+    else:
+        _plain(rest)
+
+
+def _read(data: bytes, compression: str | None) -> list[bytes]:
+    """Return what is read before the end or the first error."""
+    records: list[bytes] = []
+    try:
+        records.extend(read_records(io.BytesIO(data), compression=compression, max_record_bytes=_LIMIT))
+    except RecordError:
+        if compression is not None:
+            stream = Decompressed(io.BytesIO(data), compression, "f")
+            try:
+                while stream.read(4096) and stream.num_out < 1 << 24:
+                    pass
+            except RecordError:
+                pass
+    return records
+
+
+def _plain(data: bytes) -> None:
+    """Read a plain file in all ways; they must agree."""
+    records = _read(data, None)
+    bad: list[int] = []
+    blocks = list(
+        read_blocks(io.BytesIO(data), name="f", max_record_bytes=_LIMIT, size=len(data), on_bad=lambda number, *_: bad.append(number))
+    )
+    good = [record for block in blocks for record in block.records()]
+    assert good[: len(records)] == records
+    assert bad or good == records
+    assert sorted([*bad, *(block.first + row for block in blocks for row in range(len(block.starts)))]) == list(range(len(bad) + len(good)))
+    pieces = [np.frombuffer(data[begin : begin + 7], np.uint8) for begin in range(0, len(data), 7)]
+    try:
+        spans = scan_headers(pieces, len(data), "f", resync=True)
+    except RecordError as error:
+        if "GZIP" not in error.what:
+            raise
+        return
+    ends = (spans.offsets + spans.lengths).tolist()
+    assert spans.offsets.tolist() == [0, *ends][: len(ends)]
+    assert (ends or [0])[-1] == len(data)
+
+
+if __name__ == "__main__":
+    running.run(one_input)

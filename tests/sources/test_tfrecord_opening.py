@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from formats.tfrecords import FIVE, borders, tfrecord, write_tfrecord
+
+import penstock as ps
+from penstock.errors import PlanError, RecordError, SourceError
+from penstock.sources.tfrecord import TFRecordSource
+from penstock.sources.tfrecord_opening import compression_of, open_tfrecord
+from penstock.sources.tfrecord_stream import TFRecordStream
+
+FIVE_ELEMENTS = [{"record": record} for record in FIVE]
+
+
+@pytest.mark.parametrize("compression", [None, "GZIP", "ZLIB"])
+def test_auto_reads_what_is_there(tmp_path: Path, compression: str | None) -> None:
+    for number in range(3):
+        write_tfrecord(tmp_path / f"x.tfrecord-0000{number}-of-00003", FIVE, compression)
+    pattern = str(tmp_path / "x.tfrecord-*-of-00003")
+    source = open_tfrecord(pattern, compression="auto")
+    assert type(source) is (TFRecordSource if compression is None else TFRecordStream)
+    for given in ("auto", compression):
+        assert list(ps.read_tfrecord(pattern, compression=given)) == FIVE_ELEMENTS * 3
+
+
+def test_files_of_several_compressions_are_refused(tmp_path: Path) -> None:
+    write_tfrecord(tmp_path / "x0", FIVE)
+    write_tfrecord(tmp_path / "x1", FIVE, "GZIP")
+    with pytest.raises(PlanError) as refusal:
+        open_tfrecord(str(tmp_path / "x*"), compression="auto")
+    what = f"'{tmp_path / 'x0'}' looks like no compression; '{tmp_path / 'x1'}' looks like GZIP"
+    assert refusal.value.what == f"the files differ in their compression: {what}"
+    assert refusal.value.where == 'read_tfrecord, compression="auto"'
+    assert refusal.value.fix
+
+
+def test_a_length_with_its_check_sum_is_no_compression_whatever_it_looks_like() -> None:
+    assert compression_of(tfrecord([b"x" * 0x9C78])[:12]) is None  # begins with 78 9c, as ZLIB does
+    assert compression_of(tfrecord(FIVE, "ZLIB")[:12]) == "ZLIB"
+    assert compression_of(b"\x1f\x8b\x08") == "GZIP"
+    assert compression_of(b"") is None
+
+
+@pytest.mark.parametrize(
+    ("written", "given", "words"),
+    [
+        ("GZIP", None, "this looks like GZIP"),
+        ("ZLIB", None, "it may be a ZLIB stream"),
+        (None, "GZIP", "this does not look like GZIP"),
+        (None, "ZLIB", "this does not look like ZLIB"),
+        ("GZIP", "ZLIB", "this looks like GZIP"),
+        ("ZLIB", "GZIP", "this looks like ZLIB"),
+    ],
+)
+def test_the_wrong_compression_is_told_by_the_first_bytes(tmp_path: Path, written: Any, given: Any, words: str) -> None:
+    path = write_tfrecord(tmp_path / "x", FIVE, written)
+    with pytest.raises(RecordError) as error:
+        list(ps.read_tfrecord(path, compression=given))
+    assert words in error.value.what
+    assert str(path) in error.value.what
+    assert "auto" in error.value.fix or "ZLIB" in error.value.fix
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"compression": "gzip"}, "compression='gzip' is unknown"),
+        ({"max_record_bytes": -1}, "max_record_bytes=-1 is no count of bytes"),
+        ({"max_record_bytes": 1.5}, "max_record_bytes=1.5 is no count of bytes"),
+        ({"compression": "GZIP", "index": "idx"}, "index does not go with GZIP files, which can only be read from their beginning"),
+        ({"compression": "GZIP", "resync": True}, "resync does not go with GZIP files, which can only be read from their beginning"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(tmp_path: Path, options: dict[str, Any], what: str) -> None:
+    path = write_tfrecord(tmp_path / "x", FIVE, "GZIP")
+    with pytest.raises(PlanError) as refusal:
+        ps.read_tfrecord(path, **options)
+    assert refusal.value.what == what
+    assert refusal.value.where.startswith("read_tfrecord")
+    assert refusal.value.fix
+
+
+def test_text_indices_beside_the_files_are_no_data(tmp_path: Path) -> None:
+    path = write_tfrecord(tmp_path / "x-0", FIVE)
+    places = borders(FIVE)
+    (tmp_path / "x-0.idx").write_text("".join(f"{place} {len(record) + 16}\n" for place, record in zip(places, FIVE, strict=False)))
+    dataset = ps.read_tfrecord(str(tmp_path / "x-*"), index="idx")
+    assert list(dataset) == FIVE_ELEMENTS
+    assert [name.name for name in sorted(tmp_path.iterdir())] == ["x-0", "x-0.idx"]
+    assert list(ps.read_tfrecord(path, index=[tmp_path / "x-0.idx"])) == FIVE_ELEMENTS
+
+
+def test_a_bad_record_is_one_skipped(tmp_path: Path) -> None:
+    path = write_tfrecord(tmp_path / "x", FIVE * 20)
+    data = bytearray(path.read_bytes())
+    data[sum(len(record) + 16 for record in FIVE) * 7 + 12] ^= 1
+    path.write_bytes(data)
+    with ps.read_tfrecord(path).feed(on_read_error=ps.Skip()) as feed:
+        assert [element["record"] for element in feed] == FIVE * 7 + FIVE[1:] + FIVE * 12
+        assert feed.stats().num_skipped == 1
+    data[sum(len(record) + 16 for record in FIVE) * 9] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(RecordError):
+        ps.read_tfrecord(path)
+    with ps.read_tfrecord(path, resync=True).batch(98, drop_remainder=True).feed(on_read_error=ps.Skip()) as feed:
+        (batch,) = feed
+        assert list(batch["record"]) == FIVE * 7 + FIVE[1:] + FIVE + FIVE[1:] + FIVE * 10
+
+
+def test_order_length_and_resume_are_those_of_an_indexed_source(tmp_path: Path) -> None:
+    records = [str(number).encode() for number in range(100)]
+    write_tfrecord(tmp_path / "x", records)
+    dataset = ps.read_tfrecord(tmp_path / "x").shuffle(seed=3)
+    whole = [element["record"] for element in dataset]
+    assert sorted(whole) == sorted(records) != whole
+    assert len(dataset) == 100
+    with dataset.feed() as feed:
+        first = [next(feed)["record"] for _ in range(37)]
+        state = feed.state_dict()
+    with dataset.feed() as feed:
+        feed.load_state_dict(state)
+        assert first + [element["record"] for element in feed] == whole
+
+
+def test_a_stream_goes_on_after_a_resume(tmp_path: Path) -> None:
+    for shard in range(3):
+        write_tfrecord(tmp_path / f"x{shard}", [f"{shard} {number}".encode() for number in range(40)], "GZIP")
+    dataset = ps.read_tfrecord(str(tmp_path / "x*"), compression="GZIP").batch(7)
+    whole = [list(batch["record"]) for batch in dataset]
+    with dataset.feed() as feed:
+        first = [list(next(feed)["record"]) for _ in range(9)]
+        state = feed.state_dict()
+    with ps.read_tfrecord(str(tmp_path / "x*"), compression="GZIP").batch(7).feed() as feed:
+        feed.load_state_dict(state)
+        assert first + [list(batch["record"]) for batch in feed] == whole
+
+
+def test_no_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SourceError) as error:
+        ps.read_tfrecord(str(tmp_path / "none*"))
+    assert "none*" in error.value.what
+    assert error.value.fix
