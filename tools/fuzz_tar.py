@@ -39,7 +39,7 @@ def _archive(rng: np.random.Generator) -> bytes:
             if style != tarfile.USTAR_FORMAT and rng.random() < 0.2:
                 folder += "é" * 120 + "/"
             for field in rng.choice(["jpg", "JPG", "cls", "a.b", "", "json"], int(rng.integers(0, 4))):
-                data = rng.bytes(int(rng.choice([0, 1, 511, 512, 513, rng.integers(0, 3000)])))
+                data = rng.bytes(int(rng.choice([0, 1, 511, 512, 513, int(rng.integers(0, 3000))])))
                 info = tarfile.TarInfo(f"{folder}{number // 2}.{field}" if rng.random() < 0.95 else f"{folder}.x")
                 info.size = len(data)
                 archive.addfile(info, io.BytesIO(data))
@@ -109,7 +109,7 @@ def scan_samples(library: Any, rng: np.random.Generator) -> None:
         table, ends = Table(with_crc=True), np.zeros(starts.size, np.int64)
         table.reserve(room, room * 40)
         results.append((version.samples(file, starts, lengths, table.rows, table.names, ends, table.state), ends.tolist(), *_found(table)))
-    _same(*results, (file.tobytes(), starts, lengths, room))
+    _same(results[0], results[1], (file.tobytes(), starts, lengths, room))
 
 
 def _found(table: Any) -> tuple[Any, ...]:

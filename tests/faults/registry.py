@@ -654,6 +654,9 @@ _ROWS = (
         (
             *_in(_TAR_FIELDS, "pickles_never_run_and_nobody_looks_for_their_classes"),
             *_in(_READ_TAR, "pickles_are_bytes_until_decoded_and_then_refused_with_key_and_place"),
+        ),
+    ),
+    Fault(
         "D13",
         "a file that is cut while it is read",
         "SourceError that names it, no SIGBUS",
