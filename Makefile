@@ -2,7 +2,9 @@
 #
 #   make demo    real photographs through a training loop, before and after (at most three minutes with the set-up)
 #   make test    the core suite
-#   make check   what a change must pass: style, types, layers, guards, docs, slow tests, kernels under sanitizers, other Pythons
+#   make check   what a change must pass: style, types, layers, guards, docs, slow tests, real other packages, kernels under sanitizers,
+#                other Pythons
+#   make fuzz    each fuzzer for FUZZ_SECONDS
 #   make bench   the benchmarks behind the table in the README
 #   make clean   remove what these made
 
@@ -20,7 +22,7 @@ RECIPE := pyproject.toml $(wildcard setup.py src/penstock/kernels/*.[ch])
 TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(1 + len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)))')
 GUARDS := sizes tests_mirror raises rooms
 
-.PHONY: help demo test check bench clean style types layers guards docs slow sanitize pythons
+.PHONY: help demo test check fuzz bench clean style types layers guards docs slow interop sanitize pythons
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -31,14 +33,23 @@ demo: .venv/.demo
 test: .venv/.test
 	@.venv/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES)
 
-check: style types layers guards docs slow sanitize pythons
+check: style types layers guards docs slow interop sanitize pythons
 	@echo "check: all passed"
+
+FUZZ_SECONDS ?= 60
+FUZZERS := $(filter-out running,$(notdir $(basename $(wildcard fuzz/*.py))))
+
+fuzz: .venv/.fuzz
+	@for name in $(FUZZERS); do \
+		echo "== $$name"; mkdir -p "build/fuzz/$$name"; \
+		.venv/bin/python "fuzz/$$name.py" -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=build/fuzz/ "build/fuzz/$$name" "fuzz/corpus/$$name"; \
+	done
 
 bench: .venv/.bench
 	@.venv/bin/python benchmarks
 
 clean:
-	rm -rf .venv .venv-3.* build dist demo-out bench-data .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-* build dist demo-out bench-data .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -rf src/*.egg-info src/penstock/kernels/*.so
 	find src tests tools benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
 
@@ -67,7 +78,12 @@ docs: .venv/.check
 
 slow: .venv/.check
 	@echo "== slow tests"
-	@.venv/bin/python -m pytest -q -m slow -n auto
+	@.venv/bin/python -m pytest -q -m slow -n auto --ignore=tests/interop
+
+# TensorFlow, PyTorch and the others choose releases of NumPy and protobuf; so they have an environment of their own.
+interop: .venv-interop/.interop
+	@echo "== with TensorFlow, PyTorch, webdataset, datasets, grain"
+	@.venv-interop/bin/python -m pytest -q tests/interop -n auto
 
 sanitize: .venv/.check
 	@echo "== C kernels under AddressSanitizer"
@@ -111,6 +127,19 @@ test-%: .venv-%/.test
 .venv/.bench: $(RECIPE) | .venv/bin/python
 	@echo "installing Penstock and what the benchmarks compare it with into .venv (PyTorch: some minutes)"
 	@.venv/bin/python $(PIP_INSTALL) -e '.[bench]'
+	@touch $@
+
+.venv/.fuzz: $(RECIPE) | .venv/bin/python
+	@.venv/bin/python $(PIP_INSTALL) -e '.[test,fuzz]'
+	@touch $@
+
+.venv-interop/bin/python:
+	@echo "making .venv-interop"
+	@"$(PYTHON)" -m venv .venv-interop
+
+.venv-interop/.interop: $(RECIPE) | .venv-interop/bin/python
+	@echo "installing Penstock, TensorFlow, PyTorch and others into .venv-interop (some minutes)"
+	@.venv-interop/bin/python $(PIP_INSTALL) -e '.[test,interop]'
 	@touch $@
 
 .PRECIOUS: .venv-%/bin/python .venv-%/.test

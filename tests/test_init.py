@@ -33,7 +33,12 @@ PUBLIC = {
     "read_images",
     "read_list",
     "read_quarantine",
+<<<<<<< HEAD
     "read_tar",
+=======
+    "read_text",
+    "read_tfrecord",
+>>>>>>> frames
 }
 
 

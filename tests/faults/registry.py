@@ -597,18 +597,6 @@ _ROWS = (
         ),
     ),
     Fault(
-        "C33",
-        "file times in the future or before 1970",
-        "the fingerprint does not look at them",
-        _in(_FILES, "the_fingerprint_tells_other_names_other_content_and_one_more_file_but_not_another_place_or_time"),
-    ),
-    Fault(
-        "C34",
-        "one sample far larger than the others",
-        "it is delivered, the others flow",
-        _in(_DATA, "one_huge_element_among_small_ones_does_not_stop_the_others"),
-    ),
-    Fault(
         "C26",
         "a tar file cut in a header, in data, in padding, or without its end blocks",
         "RecordError 'unexpected end' with offset; missing end blocks warn, or are an error by choice",
@@ -657,13 +645,16 @@ _ROWS = (
         ),
     ),
     Fault(
-        "D13",
-        "a file that is cut while it is read",
-        "SourceError that names it, no SIGBUS",
-        (
-            *_in(_TFFAULTS, "a_file_that_is_cut_while_a_feed_reads_it_is_an_error_and_no_signal"),
-            *_in(_TFSOURCE, "a_file_that_is_cut_while_it_is_read_is_an_error_that_names_it"),
-        ),
+        "C33",
+        "file times in the future or before 1970",
+        "the fingerprint does not look at them",
+        _in(_FILES, "the_fingerprint_tells_other_names_other_content_and_one_more_file_but_not_another_place_or_time"),
+    ),
+    Fault(
+        "C34",
+        "one sample far larger than the others",
+        "it is delivered, the others flow",
+        _in(_DATA, "one_huge_element_among_small_ones_does_not_stop_the_others"),
     ),
     # -- resume
     Fault(
@@ -1356,7 +1347,11 @@ _INDEX_ROWS = (
         "D13",
         "a file is cut while it is read",
         "IndexStale; no signal, as nothing is mapped",
-        _in(_LOCAL, "a_file_that_is_cut_while_threads_read_it_is_an_error_and_not_a_signal"),
+        (
+            *_in(_LOCAL, "a_file_that_is_cut_while_threads_read_it_is_an_error_and_not_a_signal"),
+            *_in(_TFFAULTS, "a_file_that_is_cut_while_a_feed_reads_it_is_an_error_and_no_signal"),
+            *_in(_TFSOURCE, "a_file_that_is_cut_while_it_is_read_is_an_error_that_names_it"),
+        ),
     ),
     Fault(
         "D22",
