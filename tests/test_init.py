@@ -33,12 +33,9 @@ PUBLIC = {
     "read_images",
     "read_list",
     "read_quarantine",
-<<<<<<< HEAD
     "read_tar",
-=======
     "read_text",
     "read_tfrecord",
->>>>>>> frames
 }
 
 
