@@ -31,6 +31,7 @@ SCRIPTS = (
     ("queues.py",),
     ("packing.py",),
     ("parquet.py",),
+    ("tar.py",),
 )
 
 

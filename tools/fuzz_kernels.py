@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 import fuzz_examples
 import fuzz_framing
 import fuzz_spans
+import fuzz_tar
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted(map(str, (ROOT / "src" / "penstock" / "kernels").glob("*.c")))
@@ -266,6 +267,7 @@ CASES: list[Callable[[Any, np.random.Generator], None]] = [
     fuzz_examples.parse_examples,
     *fuzz_framing.CASES,
     *fuzz_spans.CASES,
+    *fuzz_tar.CASES,
 ]
 
 if __name__ == "__main__":

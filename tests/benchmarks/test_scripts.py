@@ -36,8 +36,9 @@ CLAIMS = {
     "queues": ["queues.py"],
     "packing": ["packing.py"],
     "parquet": ["parquet.py"],
+    "tar": ["tar.py"],
 }
-PACKAGES = {"dali": "nvidia", "tfdata": "tensorflow", "dataloader": "torch", "spdl": "spdl", "tensorflow": "tensorflow", "torch": "torch"}
+PACKAGES = {"dali": "nvidia", "tfdata": "tensorflow", "dataloader": "torch", "spdl": "spdl", "tensorflow": "tensorflow", "torch": "torch", "webdataset": "webdataset"}
 HAS = {kind: importlib.util.find_spec(package) is not None for kind, package in PACKAGES.items()}
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks measure with /proc")
 

@@ -35,6 +35,7 @@ _PACKING = "faults/test_packing.py"
 _HELD, _EVERYTHING = "faults/test_resume_operators.py", "faults/test_everything.py"
 _ENQUEUER, _IN_PROCESSES, _IN_THREADS = "enqueuer/test_enqueuer.py", "enqueuer/test_in_processes.py", "enqueuer/test_in_threads.py"
 _CHILD, _ENTRY, _OUTBOX = "_processes/test_child.py", "_processes/test_entry.py", "_processes/test_outbox.py"
+_TAR, _TAR_FIELDS, _READ_TAR = "formats/test_tar.py", "formats/test_tar_fields.py", "sources/test_tar.py"
 _LISTFILE, _LISTPARSE, _FILES = "sources/test_listfile.py", "sources/test_listparse.py", "sources/test_files.py"
 
 _ROWS = (
@@ -594,6 +595,54 @@ _ROWS = (
             "a_generator_that_never_ends_is_stopped_by_take_and_by_close",
             "the_second_epoch_of_a_one_shot_generator_is_an_error_and_not_an_empty_epoch",
             "a_generator_that_yields_none_delivers_none_and_a_batch_of_it_is_an_error",
+        ),
+    ),
+    Fault(
+        "C26",
+        "a tar file cut in a header, in data, in padding, or without its end blocks",
+        "RecordError 'unexpected end' with offset; missing end blocks warn, or are an error by choice",
+        (
+            *_in(_TAR, "a_cut_at_any_byte_is_an_error_or_a_missing_end", "each_cut_is_named_for_what_it_cuts"),
+            *_in(_READ_TAR, "a_file_without_its_end_warns_is_refused_or_accepted"),
+        ),
+    ),
+    Fault(
+        "C27",
+        "tar members of 2^40 bytes, bad sizes and check sums, PAX overrides, sparse, long names, links, devices, 10^6 members, duplicates",
+        "RecordError with offset and name, or left out and counted; limits before anything is used",
+        (
+            *_in(
+                _TAR,
+                "a_size_of_2_to_the_40_in_any_way_of_writing_it_is_compared_with_the_file",
+                "a_size_that_is_negative_too_large_or_no_number_is_an_error",
+                "sizes_are_read_as_octal_base_256_pax_and_blank",
+                "check_sums_of_old_programs_that_add_signed_bytes_are_good_ones",
+                "every_flipped_bit_of_a_header_is_found_or_means_the_same",
+                "names_come_from_prefix_gnu_and_pax_headers",
+                "headers_that_are_wrong_or_mislead_are_refused_with_their_place",
+                "members_that_are_no_part_of_a_sample_are_counted_by_kind",
+                "half_a_million_members_of_any_number_of_pieces_are_no_quadratic_work",
+                "members_are_scanned_without_a_python_object_for_each",
+                "parts_that_do_not_lie_side_by_side_are_an_error_with_both_places",
+                "two_members_with_one_extension_are_an_error_also_in_another_case",
+                "a_sample_has_at_most_256_members_and_its_bytes_fit_32_bits",
+            ),
+            *_in(_READ_TAR, "links_and_devices_are_refused_or_left_out_and_counted"),
+        ),
+    ),
+    Fault(
+        "C28",
+        "names in a tar file that lead out: ../../x, /abs, through a link",
+        "they are data; nothing is extracted",
+        _in(_READ_TAR, "names_are_data_and_nothing_is_written_but_the_index"),
+    ),
+    Fault(
+        "C29",
+        "a pickle in a tar member or a .npy array of objects",
+        "RecordError 'needs allow_pickle'; it does not run, and no class is looked for",
+        (
+            *_in(_TAR_FIELDS, "pickles_never_run_and_nobody_looks_for_their_classes"),
+            *_in(_READ_TAR, "pickles_are_bytes_until_decoded_and_then_refused_with_key_and_place"),
         ),
     ),
     Fault(

@@ -48,17 +48,17 @@ _COMPRESSED = {
 }
 
 
-def scan_error(outcome: Outcome, table: Table, name: str, head: bytes) -> RecordError:
+def scan_error(outcome: Outcome, table: Table, name: str, head: bytes | None) -> RecordError:
     """Return the error for what stopped the scan of a file.
 
     Args:
         outcome: a negative one.
         table: as the scan left it.
         name: of the file.
-        head: its first bytes.
+        head: its first bytes; None: not the whole file was scanned.
     """
     offset = int(table.state[Place.ERROR_AT])
-    if outcome == Outcome.BAD_CHECKSUM and offset == 0:
+    if outcome == Outcome.BAD_CHECKSUM and offset == 0 and head is not None:
         for magic, (kind, program) in _COMPRESSED.items():
             if head.startswith(magic):
                 return tar_error(

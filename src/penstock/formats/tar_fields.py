@@ -69,7 +69,10 @@ def _array(data: memoryview) -> Any:
     begin = head.end(2) + int.from_bytes(head.group(2), "little")
     if (version == b"\1") != (len(head.group(2)) == 2) or not head.end() <= begin <= len(data):
         raise _refused("npy", "its header has another length than it says", "write it again with np.save")
-    dtype = np.dtype(descr.decode())
+    try:
+        dtype = np.dtype(descr.decode())
+    except TypeError as error:
+        raise _refused("npy", f"its type is {descr.decode()!r}", "write it again with np.save") from error
     shape = tuple(int(side) for side in sides.split(b",") if side.strip())
     needed = math.prod(shape) * dtype.itemsize
     if len(shape) > _MOST_SIDES or len(data) - begin != needed:
@@ -82,7 +85,7 @@ def _array(data: memoryview) -> Any:
 
 _MOST_SIDES = 32
 _HEADER = re.compile(
-    rb"\x93NUMPY(\x01|\x02)\x00((?:..)|(?:....))\{'descr': '([<>|=][?biufcSU]\d{1,6}|[<>][mM]8(?:\[\d{0,6}[a-z]{1,2}\])?)', "
+    rb"\x93NUMPY(\x01|\x02)\x00((?:..)|(?:....))\{'descr': '([<>|=][?biufcSU]\d{1,6}|[<>][mM]8(?:\[\d{0,6}[A-Za-z]{1,2}\])?)', "
     rb"'fortran_order': (True|False), 'shape': \(((?:\d{1,18}, ?)*(?:\d{1,18})?)\),? ?\}",
     re.DOTALL,
 )

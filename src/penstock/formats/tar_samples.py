@@ -82,7 +82,7 @@ def split_samples(
     if error is None and num_good < begins.size:
         file, offset = place(num_good)
         table.state[Place.ERROR_AT] += offset
-        error = scan_error(outcome, table, file, b"")
+        error = scan_error(outcome, table, file, None)
     _append(data, table, ends[:num_good], names, samples)
     return error
 

@@ -160,8 +160,8 @@ def _split(raw: bytes) -> tuple[bytes, bytes] | None:
     """Return prefix and name of a plain header, None when the name does not fit."""
     if len(raw) <= _NAME_BYTES:
         return b"", raw
-    place = raw.rfind(b"/", 0, _PREFIX_BYTES + 1)
-    if place <= 0 or not 1 <= len(raw) - place - 1 <= _NAME_BYTES:
+    place = raw.find(b"/", max(1, len(raw) - _NAME_BYTES - 1))
+    if not 1 <= place <= _PREFIX_BYTES:
         return None
     return raw[:place], raw[place + 1 :]
 

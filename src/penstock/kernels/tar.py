@@ -121,9 +121,9 @@ def scan_members(data: NDArray[np.uint8], base: int, total: int, table: Table) -
     total = integer("scan_members", "total", total, 0, _MOST)
     base = integer("scan_members", "base", base, 0, total - data.size if data.size <= total else -1)
     integer("scan_members", "table.state[POSITION]", int(table.state[Place.POSITION]), 0, _MOST)
-    # Rows of these bytes, and a sample that was begun before; a name is shorter than the headers that it stands in.
-    table.reserve(data.size // UNIT + 1, data.size + MAX_NAME)
     _check(table, "scan_members")
+    # A name is shorter than the headers that it stands in.
+    table.reserve(data.size // UNIT + 1, data.size + MAX_NAME)
     return Outcome(_chosen().scan(data, base, total, table.rows, table.names, table.state))
 
 
@@ -150,9 +150,9 @@ def scan_samples(
     starts = block("scan_samples", "starts", starts, _INT64)
     lengths = block("scan_samples", "lengths", lengths, _INT64, starts.shape[0])
     require_out("scan_samples", ends, _INT64, starts.shape, starts)
+    _check(table, "scan_samples")
     # Few members as a rule: the table begins small. When it is full, it gets what the bytes could hold at most.
     table.reserve(4 * starts.size + MAX_PARTS, 256 * starts.size + MAX_NAME)
-    _check(table, "scan_samples")
     before = table.state.copy()
     outcome = Outcome(_chosen().samples(data, starts, lengths, table.rows, table.names, ends, table.state))
     if outcome == Outcome.FULL:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from penstock.errors import PlanError
 from penstock.sources.records import RecordFormat
+from penstock.sources.tar import TarFormat
 from penstock.sources.text import TextLines
 from penstock.sources.tfrecord import TFRecordFormat
 
@@ -33,6 +34,7 @@ class Kind:
 
 KINDS: tuple[Kind, ...] = (
     Kind(name="text", endings=(".txt", ".text", ".log"), make=TextLines, noun="line"),
+    Kind(name="tar", endings=(".tar",), make=TarFormat, noun="sample"),
     Kind(name="tfrecord", endings=(".tfrecord", ".tfrecords", ".tfrec"), make=TFRecordFormat),
 )
 """New ones are added here."""

@@ -1,0 +1,51 @@
+"""What is wrong with a tar file is said with the member's name and what to do."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+
+import pytest
+from formats.archives import END, header, member, pieces, sample
+
+from penstock.errors import RecordError
+from penstock.formats.tar import find_samples
+from penstock.formats.tar_errors import name_of
+from penstock.kernels.tar import Table, scan_members
+
+
+def refusal(data: bytes) -> str:
+    with pytest.raises(RecordError) as caught:
+        find_samples(iter(pieces(data)), len(data), "x.tar")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("compress", "kind", "program"), [(gzip.compress, "gzip", "gunzip"), (bz2.compress, "bzip2", "bunzip2"), (lzma.compress, "xz", "unxz")]
+)
+def test_an_archive_that_is_compressed_as_a_whole_is_refused_with_how_to_convert_it(compress: object, kind: str, program: str) -> None:
+    data = compress(b"".join(sample(b"%d" % number, {b"x": bytes([number]) * 600}) for number in range(99)))  # type: ignore[operator]
+    text = refusal(data.ljust(512, b"\0"))
+    assert f"the file is compressed with {kind} as a whole" in text
+    assert f"`{program} FILE`" in text
+
+
+def test_a_file_of_another_kind_is_no_tar_file() -> None:
+    assert "this is no tar file: its first 512 bytes are no header" in refusal(b"\x89PNG" + bytes(1000))
+    assert "there is no tar header: its check sum does not fit" in refusal(member(b"a.x") + b"text" * 200)
+
+
+def test_names_in_errors_are_escaped_and_cut() -> None:
+    text = refusal(header(b"\xff\x1b[2Jbad.jpg", 10_000) + END)
+    assert r"member '\\xff\x1b[2Jbad.jpg'" in text
+    assert "\x1b" not in text
+    folder = b"n" * 99 + b"/"
+    assert ("n" * 99 + "/" + "m" * 20 + "...'") in refusal(header(b"m" * 90 + b".jpg", 10_000, prefix=folder[:-1]) + END)
+
+
+def test_the_name_of_a_row_is_between_the_end_of_the_one_before_and_its_own() -> None:
+    table = Table(with_crc=False)
+    data = member(b"one.x") + member(b"two.x")
+    scan_members(pieces(data)[0], 0, len(data), table)
+    assert [name_of(table, 0), name_of(table, 1)] == [b"one.x", b"two.x"]

@@ -1,0 +1,96 @@
+"""Bytes of samples become keys and fields."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from formats.archives import END, member, pax, pieces, sample
+from numpy.typing import NDArray
+
+from penstock.errors import RecordError
+from penstock.formats.tar import find_samples
+from penstock.formats.tar_samples import Names, Sample, split_samples
+
+DATA = (
+    sample(b"a", {b"jpg": b"123", b"CLS": b"7", b"seg.PNG": b""})
+    + sample("d/ü".encode(), {b"x": b"one"})
+    + pax((b"path", b"\xff/c.x"))
+    + member(b"c", b"two")
+    + END
+)
+
+
+def split(data: bytes, crcs: NDArray[np.uint32] | None = None) -> tuple[list[Sample], RecordError | None]:
+    found = find_samples(iter(pieces(DATA)), len(DATA), "x.tar")
+    samples: list[Sample] = []
+    crcs = found["crc32c"] if crcs is None else crcs
+    array = np.frombuffer(data, np.uint8)
+    error = split_samples(array, found["offsets"], found["lengths"], crcs, Names(), samples, lambda number: ("x.tar", 1000 * number))
+    return samples, error
+
+
+def test_fields_come_in_the_order_of_the_file_in_lower_case_as_views() -> None:
+    samples, error = split(DATA)
+    assert error is None
+    assert [sample.key for sample in samples] == ["a", "d/ü", "\udcff/c"]
+    assert [{name: bytes(data) for name, data in sample.fields.items()} for sample in samples] == [
+        {"jpg": b"123", "cls": b"7", "seg.png": b""},
+        {"x": b"one"},
+        {"x": b"two"},
+    ]
+    assert all(data.readonly for sample in samples for data in sample.fields.values())
+
+
+def test_no_sample_gives_none() -> None:
+    samples: list[Sample] = []
+    empty = np.empty(0, np.int64)
+    assert split_samples(np.empty(0, np.uint8), empty, empty, None, Names(), samples, lambda number: ("x", 0)) is None
+    assert samples == []
+
+
+@pytest.mark.parametrize(("place", "number"), [(0, 0), (600, 0), (1023, 0), (2560 + 513, 1), (len(DATA) - 1024 - 1, 2)])
+def test_a_changed_byte_fails_its_sample_and_those_before_it_are_there(place: int, number: int) -> None:
+    samples, error = split(DATA[:place] + bytes([DATA[place] ^ 1]) + DATA[place + 1 :])
+    assert len(samples) == number
+    assert error is not None
+    assert f"'x.tar', offset {1000 * number}" in error.where
+    assert ("check sum" in error.what) or ("no tar header" in error.what)
+
+
+def test_a_flipped_bit_in_any_byte_of_a_sample_is_found() -> None:
+    found = find_samples(iter(pieces(DATA)), len(DATA), "x.tar")
+    spans = (found["offsets"], found["lengths"], found["crc32c"])
+    data, end, names = np.frombuffer(DATA, np.uint8).copy(), len(DATA) - len(END), Names()
+    for place in range(end):
+        for bit in range(8) if place < 512 else (place % 8,):
+            data[place] ^= 1 << bit
+            samples: list[Sample] = []
+            error = split_samples(data, *spans, names, samples, lambda number: ("x.tar", 0))
+            data[place] ^= 1 << bit
+            assert error is not None
+            assert len(samples) == (place >= 2560) + (place >= 3584)
+
+
+def test_of_two_bad_samples_the_first_is_named_whatever_is_wrong_with_it() -> None:
+    data = bytearray(DATA)
+    data[600] ^= 1  # data of the first, and below a header of the second
+    data[2560] ^= 1
+    samples, error = split(bytes(data))
+    assert (samples, error is not None and "the bytes of the sample are not those" in error.what) == ([], True)
+
+
+def test_a_span_that_is_another_file_s_is_refused() -> None:
+    samples: list[Sample] = []
+    array = np.frombuffer(DATA, np.uint8)
+    error = split_samples(array, np.array([512]), np.array([512]), None, Names(), samples, lambda number: ("x.tar", 512))
+    assert error is not None
+    assert "no tar header" in error.what
+    error = split_samples(array, np.array([0]), np.array([3584]), None, Names(), samples, lambda number: ("x.tar", 0))
+    assert error is not None
+    assert "the bytes are not one sample" in error.what
+
+
+def test_names_of_fields_are_kept_up_to_a_limit() -> None:
+    names = Names()
+    assert [names[b"%d.A" % number] for number in range(5000)] == [f"{number}.a" for number in range(5000)]
+    assert len(names._known) == 4096
