@@ -23,7 +23,8 @@ def find_local(patterns: Any, caller: str) -> list[str]:
         raise PlanError(f"{patterns!r} is no path, pattern or list of them", where=caller, fix='give a path such as "data/train-*"')
     found: set[str] = set()
     for pattern in map(os.fspath, given):
-        files = [path for path in glob.glob(pattern, recursive=True) if not os.path.isdir(path)]
+        found_now = glob.iglob(pattern, recursive=True)
+        files = [path for path in found_now if not path.endswith(".psidx") and not os.path.isdir(path)]
         if not files and os.path.isfile(pattern):
             files = [pattern]
         if not files:

@@ -1,0 +1,234 @@
+"""Finds, checks, builds and publishes the sidecar indices of files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._contracts.storage import Storage
+from penstock._contracts.transform import Scratch
+from penstock._storage.publish import publish
+from penstock.errors import RecordError
+from penstock.formats.checksum import checksum
+from penstock.formats.index import SUFFIX, Index, decode, is_index, parts
+from penstock.sources.paths import shown
+from penstock.sources.reading import read_file
+from penstock.sources.records import RecordFormat
+
+__all__ = ["Report", "build", "open_indices"]
+
+_PIECE_BYTES = 4 << 20
+_SAMPLES = 64
+_SAMPLE_BYTES = 4096
+_THREADS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What became of the index of one file.
+
+    Attributes:
+        file: number of the file in the storage.
+        path: of the index; None when it could not be written and is kept in memory only.
+        count: records.
+        index_bytes: size of the index.
+        reason: why it was built, such as "missing"; None when the one that was there is used.
+    """
+
+    file: int
+    path: str | None
+    count: int
+    index_bytes: int
+    reason: str | None
+
+
+def open_indices(
+    storage: Storage,
+    format: RecordFormat,
+    caller: str,
+    *,
+    rebuild: bool = False,
+    cache_folder: str | None = None,
+    on_file: Callable[[Report], None] | None = None,
+) -> list[Index]:
+    """Return the index of each file: the one beside it or in the cache folder if it can be trusted, else a new one.
+
+    Blocks until all are there; several threads read files one after the other. Safe when other processes do the same.
+
+    Args:
+        storage: the files.
+        format: finds records.
+        caller: the function that the user called, for errors.
+        rebuild: trust no index that is there.
+        cache_folder: for indices that cannot stand beside their data; None is "penstock" in the user's cache folder.
+        on_file: called for each file, from the threads that build, one call at a time.
+
+    Raises:
+        RecordError: a file that is not of this format; the first such one.
+        SourceError, OSError: a file that cannot be read.
+    """
+    folder = cache_folder or os.path.join(os.path.expanduser("~"), ".cache", "penstock")
+    builder = _Builder(storage, format, folder, rebuild, on_file)
+    threads = min(_THREADS, len(storage))
+    if threads == 1:
+        return [builder.open(file) for file in range(len(storage))]
+    from concurrent.futures import ThreadPoolExecutor
+
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="penstock-index")
+    try:
+        return list(pool.map(builder.open, range(len(storage))))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class _Builder:
+    """Opens the indices of one storage, each thread with working memory of its own."""
+
+    def __init__(
+        self, storage: Storage, format: RecordFormat, folder: str, rebuild: bool, on_file: Callable[[Report], None] | None
+    ) -> None:
+        self._storage, self._format, self._folder, self._rebuild, self._on_file = storage, format, folder, rebuild, on_file
+        self._lock = threading.Lock()
+        self._own = threading.local()
+
+    def open(self, file: int) -> Index:
+        own = self._own.__dict__
+        if "scratch" not in own:
+            own["scratch"] = Scratch()
+        index, report = _open_one(self._storage, file, self._format, self._folder, self._rebuild, own["scratch"])
+        if self._on_file is not None:
+            with self._lock:
+                self._on_file(report)
+        return index
+
+
+def build(storage: Storage, file: int, format: RecordFormat, scratch: Scratch | None = None) -> Index:
+    """Read a file from its beginning to its end and return its index.
+
+    Raises:
+        RecordError: it is not of this format.
+        SourceError, OSError: it cannot be read.
+    """
+    size, name = storage.size(file), storage.name(file)
+    reader = _Pieces(storage, file, size, scratch or Scratch())
+    pieces = iter(reader)
+    found = dict(format.scan(pieces, size, name))
+    for _ in pieces:
+        pass  # what the format had no need of belongs to the check sum all the same
+    meta = found.pop("meta", {})
+    columns = {key: np.asarray(value) for key, value in found.items()}
+    columns["offsets"] = columns["offsets"].astype(np.int64)
+    lengths = columns["lengths"]
+    short = not len(lengths) or int(lengths.max()) < 1 << 32
+    columns["lengths"] = lengths.astype(np.uint32 if short else np.int64)
+    return Index(
+        kind=format.kind,
+        options=format.options,
+        size=size,
+        crc32c=reader.crc,
+        samples=_samples(storage, file),
+        identity=storage.identity(file),
+        meta=meta,
+        columns=columns,
+    )
+
+
+class _Pieces:
+    """The bytes of a file in order, with the check sum of what was read."""
+
+    def __init__(self, storage: Storage, file: int, size: int, scratch: Scratch) -> None:
+        self._storage, self._file, self._size, self._scratch = storage, file, size, scratch
+        self.crc = 0
+
+    def __iter__(self) -> Iterator[NDArray[np.uint8]]:
+        for offset in range(0, self._size, _PIECE_BYTES):
+            length = min(_PIECE_BYTES, self._size - offset)
+            one, begin, count = (np.array([number], np.int64) for number in (self._file, offset, length))
+            data, _ = self._storage.read_spans(one, begin, count, self._scratch)
+            self.crc = checksum(data, self.crc)
+            yield data
+
+
+def _samples(storage: Storage, file: int) -> int:
+    """Return the check sum of up to 64 blocks of 4 kB, evenly spaced; 0 for remote files, whose store tells versions apart."""
+    if "mtime_ns" not in storage.identity(file):
+        return 0
+    size = storage.size(file)
+    if size <= _SAMPLES * _SAMPLE_BYTES:
+        return checksum(storage.read(file, 0, size)) if size else 0
+    crc = 0
+    for number in range(_SAMPLES):
+        crc = checksum(storage.read(file, number * (size - _SAMPLE_BYTES) // (_SAMPLES - 1), _SAMPLE_BYTES), crc)
+    return crc
+
+
+def _open_one(storage: Storage, file: int, format: RecordFormat, folder: str, rebuild: bool, scratch: Scratch) -> tuple[Index, Report]:
+    name = storage.name(file)
+    places = _places(storage, file, format, folder)
+    reason = "asked for"
+    if not rebuild:
+        reason = "missing"
+        for path in places:
+            try:
+                data = read_file(path)
+            except OSError:
+                continue
+            verdict = _judge(data, path, storage, file, format)
+            if isinstance(verdict, Index):
+                return verdict, Report(file=file, path=path, count=len(verdict), index_bytes=len(data), reason=None)
+            reason = verdict
+    index = build(storage, file, format, scratch)
+    body = parts(index)
+    written = None
+    for path in places:
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            publish(path, body)
+        except OSError:
+            continue
+        written = path
+        break
+    if written is None:
+        warnings.warn(
+            f"the index of {shown(name)} can be written neither beside it nor to {shown(folder)}; it is built each time", stacklevel=2
+        )
+    num_bytes = sum(len(part) for part in body)
+    return index, Report(file=file, path=written, count=len(index), index_bytes=num_bytes, reason=reason)
+
+
+def _places(storage: Storage, file: int, format: RecordFormat, folder: str) -> list[str]:
+    """Return where the index of a file may stand: beside it, if it is local, and in the cache folder."""
+    name = storage.name(file)
+    local = "mtime_ns" in storage.identity(file)
+    full = os.path.abspath(name) if local else name
+    key = json.dumps([format.kind, format.options], sort_keys=True)
+    digest = hashlib.sha256(os.fsencode(full) + b"\0" + key.encode()).hexdigest()
+    cached = os.path.join(folder, "index", digest[:2], digest + SUFFIX)
+    return [full + SUFFIX, cached] if local else [cached]
+
+
+def _judge(data: bytes, path: str, storage: Storage, file: int, format: RecordFormat) -> Index | str:
+    """Return the index in `data` if it can be trusted, else why not."""
+    if not is_index(data):
+        return "of another version, or no index"
+    try:
+        index = decode(data, path)
+    except RecordError as error:
+        warnings.warn(f"the index {shown(path)} is damaged ({error.what}) and is built again", stacklevel=2)
+        return "damaged"
+    if (index.kind, dict(index.options)) != (format.kind, format.options):
+        return "of another format"
+    now = storage.identity(file)
+    if index.size != storage.size(file):
+        return f"the file has {storage.size(file)} bytes and had {index.size}"
+    if dict(index.identity) != now and ("mtime_ns" not in now or index.samples != _samples(storage, file)):
+        return "the file has changed"
+    return index

@@ -1,0 +1,253 @@
+"""Elements that are spans of files: one source for every format whose records an index can name."""
+
+from __future__ import annotations
+
+import os
+import threading
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._contracts.storage import Storage
+from penstock._contracts.transform import Scratch
+from penstock.errors import PenstockError, RecordError
+from penstock.formats.index import Index
+from penstock.sources.paths import shown
+
+__all__ = ["RecordFormat", "RecordSource", "RecordTable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RecordTable:
+    """Where all records of a source lie.
+
+    Attributes:
+        starts: int64 [files + 1], the number of the first record of each file, and the number of all.
+        columns: the indices' columns of all files, one behind the other: "offsets" int64 [n], "lengths" uint32 or int64 [n], and the
+            format's own.
+        indices: per file, its index, whose columns are only those named "file_...".
+        names: per file, path or URL, for errors.
+    """
+
+    starts: NDArray[np.int64]
+    columns: Mapping[str, NDArray[Any]]
+    indices: Sequence[Index]
+    names: Sequence[str]
+
+    def place(self, index: int) -> tuple[int, int]:
+        """Return file and number in the file of a record."""
+        file = int(np.searchsorted(self.starts, index, "right")) - 1
+        return file, index - int(self.starts[file])
+
+    def describe(self, index: int, noun: str = "record") -> str:
+        """Say where a record is, such as 'record 412 of train-00007.tfrecord, offset 18231'."""
+        file, number = self.place(index)
+        return f"{noun} {number} of {shown(self.names[file])}, offset {int(self.columns['offsets'][index])}"
+
+
+@runtime_checkable
+class RecordFormat(Protocol):
+    """What is particular to one format: how records are found in a file, and what their bytes mean. Frozen; shared by threads."""
+
+    @property
+    def kind(self) -> str:
+        """Name the format, such as "tfrecord"."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return what else decides where records begin and end (JSON-able, small): an index that was built with others is not used."""
+
+    def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
+        """Find the records of one file.
+
+        Args:
+            pieces: the file's bytes, in order, uint8 [some]; each is valid until the next is asked for. What is left in it when this
+                returns is read by the caller.
+            size: bytes of the file.
+            name: path or URL, for errors.
+
+        Returns:
+            "offsets": integers [n], "lengths": integers [n], columns of the format's own with n entries each; columns of any length, whose
+            names begin with "file_"; and "meta", if wanted: a JSON-able dict.
+
+        Raises:
+            RecordError: naming file, record number and offset.
+        """
+
+    def decode(self, data: memoryview, table: RecordTable, index: int) -> Any:
+        """Return the element that the bytes of record `index` are.
+
+        Args:
+            data: read-only bytes of the record, valid during the call only: copy what is kept.
+            table: of the source, for the format's own columns.
+            index: number of the record in the source.
+
+        Raises:
+            RecordError, DecodeError, ValueError: the caller adds where the record is.
+        """
+
+
+class RecordSource:
+    """Serve the records of files as elements: any record at any time, from any thread.
+
+    Args:
+        storage: the files.
+        format: finds and decodes records.
+        caller: the function that the user called, such as "read_text", for label and errors.
+        noun: what a record is called in messages, such as "line".
+        indices: of the files; None: find, check or build them now (see `penstock.sources.indexing.open_indices`).
+
+    Raises:
+        RecordError: a file that is not of this format.
+        SourceError, OSError: a file that cannot be read.
+    """
+
+    def __init__(
+        self, storage: Storage, format: RecordFormat, caller: str, *, noun: str = "record", indices: Sequence[Index] | None = None
+    ) -> None:
+        if indices is None:
+            from penstock.sources.indexing import open_indices
+
+            indices = open_indices(storage, format, caller)
+        self._storage, self._format, self._caller, self._noun = storage, format, caller, noun
+        self.table = join(list(indices), [storage.name(file) for file in range(len(storage))])
+        self._offsets, self._lengths = self.table.columns["offsets"], self.table.columns["lengths"]
+        self._count = int(self.table.starts[-1])
+        self._own = threading.local()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_own"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _own=threading.local())
+
+    def read(self, indices: NDArray[np.int64], scratch: Scratch | None) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+        """Read the bytes of a block of records with one call of the storage.
+
+        Args:
+            indices: int64 [n], each in 0..len-1.
+            scratch: as in `Storage.read_spans`.
+
+        Returns:
+            (uint8 [m], int64 [n], int64 [n]): bytes, and where each record begins and ends in them.
+
+        Raises:
+            SourceError, OSError: as the storage says it; which record it was is not known.
+        """
+        files = np.searchsorted(self.table.starts, indices, "right") - 1
+        lengths = self._lengths[indices].astype(np.int64)
+        data, begins = self._storage.read_spans(files, self._offsets[indices], lengths, scratch)
+        return data, begins, begins + lengths
+
+    def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
+        """Append one element per index; when one cannot be read, those before it are appended.
+
+        Raises:
+            OSError, SourceError: a file cannot be read, with a note that names the record.
+            RecordError: what the format refuses, with a note that names the record.
+        """
+        before = len(rows)
+        places = np.asarray(indices, np.int64)
+        try:
+            data, begins, ends = self.read(places, self._scratch())
+        except (OSError, PenstockError) as error:
+            if len(places) == 1:
+                error.add_note(f"reading {self.describe(int(places[0]))}")
+                raise
+            # Which one it was is found by asking for each; where none fails again, the elements are as good as any.
+            for index in indices:
+                self.gather([index], rows)
+            return
+        view, decode, table, append = data.data.toreadonly(), self._format.decode, self.table, rows.append
+        try:
+            for index, begin, end in zip(indices, begins.tolist(), ends.tolist(), strict=True):
+                append(decode(view[begin:end], table, index))
+        except ValueError as error:
+            error.add_note(f"decoding {self.describe(indices[len(rows) - before])}")
+            raise
+
+    def _scratch(self) -> Scratch:
+        own = self._own.__dict__
+        if "scratch" not in own:
+            own["scratch"] = Scratch()
+        scratch: Scratch = own["scratch"]
+        return scratch
+
+    def describe(self, index: int) -> str:
+        """Name record, file and offset."""
+        return self.table.describe(index, self._noun)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return format, count, and a check sum of names below the common folder, sizes, counts and check sums of the files."""
+        names = [os.fsencode(name) for name in self.table.names]
+        skip = common_folder(names)
+        crc = 0
+        for name, index, count in zip(names, self.table.indices, np.diff(self.table.starts).tolist(), strict=True):
+            etag = index.identity.get("etag", "")
+            crc = zlib.crc32(name[skip:] + f"\0{index.size} {count} {index.crc32c} {etag}\n".encode(), crc)
+        return {
+            "kind": f"records/{self._format.kind}",
+            "options": self._format.options,
+            "count": len(self),
+            "num_files": len(names),
+            "files_crc32": crc,
+        }
+
+    def label(self) -> str:
+        """Return the call with the numbers of elements and files."""
+        names = self.table.names
+        more = "" if len(names) == 1 else f" and {len(names) - 1} more"
+        return f"{self._caller}({shown(names[0])}{more}, {len(self)} elements)"
+
+
+def join(indices: list[Index], names: list[str]) -> RecordTable:
+    """Put the columns of the files' indices one behind the other. The list is used up: columns go from it as they are joined.
+
+    Raises:
+        RecordError: files whose indices have other columns.
+    """
+    starts = np.zeros(len(indices) + 1, np.int64)
+    np.cumsum([len(index) for index in indices], out=starts[1:])
+    keys = [key for key in indices[0].columns if not key.startswith("file_")]
+    columns: dict[str, NDArray[Any]] = {}
+    for key in keys:
+        values = [index.columns.get(key) for index in indices]
+        present = [value for value in values if value is not None]
+        if len(present) < len(values):
+            file = next(number for number, value in enumerate(values) if value is None)
+            raise RecordError(f"the index of {names[file]!r} has no column {key!r}", where=names[file], fix="build the index again")
+        columns[key] = present[0] if len(present) == 1 else np.concatenate(present)
+    kept = [_without_columns(index) for index in indices]
+    return RecordTable(starts=starts, columns=columns, indices=kept, names=names)
+
+
+def _without_columns(index: Index) -> Index:
+    return Index(
+        kind=index.kind,
+        options=index.options,
+        size=index.size,
+        crc32c=index.crc32c,
+        samples=index.samples,
+        identity=index.identity,
+        meta=index.meta,
+        columns={key: value for key, value in index.columns.items() if key.startswith("file_")},
+    )
+
+
+def common_folder(names: Sequence[bytes]) -> int:
+    """Return how many first bytes, up to a separator, all of some paths share; a moved data set is the same data set."""
+    first, last = min(names), max(names)
+    common = 0
+    for place, (one, other) in enumerate(zip(first, last, strict=False), start=1):
+        if one != other:
+            break
+        if one in b"/\\":
+            common = place
+    return common
