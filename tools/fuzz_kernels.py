@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fuzz_text_kernels
 import numpy as np
 from numpy.typing import NDArray
 
@@ -85,9 +86,10 @@ def run_child(compiler: str, library: Path, seconds: float) -> subprocess.Comple
 def child(path: Path, seconds: float) -> int:
     """Compare random calls with the twins until the time is over."""
     from penstock.kernels import native
+    from penstock.kernels.library import load_library
 
-    library = native.load(path)
-    if library is None:
+    library, opened = native.load(path), load_library(path)
+    if library is None or opened is None:
         say(f"{path} does not load")
         return 1
     if seconds < 0:
@@ -98,6 +100,9 @@ def child(path: Path, seconds: float) -> int:
     while time.monotonic() < end:
         for case in CASES:
             case(library, rng)
+            num_calls += 1
+        for text_case in fuzz_text_kernels.CASES:
+            text_case(opened, rng)
             num_calls += 1
     say(f"{num_calls} calls equal to the NumPy twins, no finding")
     return 0

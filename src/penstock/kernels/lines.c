@@ -24,7 +24,10 @@ INLINE uint64_t mask_plain(const uint8_t *data, uint8_t wanted) {
 }
 
 #if WITH_X86
-AVX2 INLINE uint64_t mask_avx2(const uint8_t *data, uint8_t wanted) {
+/* Every CPU with AVX2 has these two as well. */
+#define AVX2_BITS __attribute__((target("avx2,bmi,popcnt")))
+
+AVX2_BITS INLINE uint64_t mask_avx2(const uint8_t *data, uint8_t wanted) {
     const __m256i each = _mm256_set1_epi8((char)wanted);
     const __m256i low = _mm256_cmpeq_epi8(_mm256_loadu_si256((const __m256i *)data), each);
     const __m256i high = _mm256_cmpeq_epi8(_mm256_loadu_si256((const __m256i *)(data + 32)), each);
@@ -58,17 +61,38 @@ INLINE const uint8_t *block_of(const uint8_t *data, int64_t size, int64_t from, 
 
 INLINE uint64_t first_bits(int count) { return count == 64 ? ~UINT64_C(0) : (UINT64_C(1) << count) - 1; }
 
+/* Note the ends that a block's mask of newlines has. Four are written always, wanted or not: a branch for each one is the dearest part. */
+#define NOTE_ALL(mask)                                                                                          \
+    {                                                                                                           \
+        uint64_t left = mask;                                                                                   \
+        const int64_t next = found + __builtin_popcountll(left), origin = base + from + 1;                      \
+        for (int turn = 0; turn < 4; turn++, left &= left - 1)                                                  \
+            ends[found + turn] = origin + lowest(left | UINT64_C(1) << 63);                                     \
+        for (found += 4; left; left &= left - 1) ends[found++] = origin + lowest(left);                         \
+        found = next;                                                                                           \
+    }
+
+/* What is done when there is no more room: all up to the last end that found some. */
+#define STOP                                           \
+    {                                                  \
+        *consumed = found ? ends[found - 1] - base : 0; \
+        return found;                                  \
+    }
+
 #define FIND_LINES(mask_of)                                                           \
     uint8_t last[64];                                                                 \
     int64_t found = 0;                                                                \
     for (int64_t from = 0; from < size; from += 64) {                                 \
         int count;                                                                    \
         const uint8_t *block = block_of(data, size, from, last, &count);              \
-        for (uint64_t mask = mask_of(block, '\n'); mask; mask &= mask - 1) {          \
-            if (found == capacity) return found;                                      \
-            const int64_t end = from + lowest(mask) + 1;                              \
-            ends[found++] = base + end;                                               \
-            *consumed = end;                                                          \
+        uint64_t mask = mask_of(block, '\n');                                         \
+        if (capacity - found >= 64) {                                                 \
+            NOTE_ALL(mask)                                                            \
+            continue;                                                                 \
+        }                                                                             \
+        for (; mask; mask &= mask - 1) {                                              \
+            if (found == capacity) STOP                                               \
+            ends[found++] = base + from + lowest(mask) + 1;                           \
         }                                                                             \
     }                                                                                 \
     *consumed = size;                                                                 \
@@ -79,7 +103,7 @@ static int64_t lines_any(const uint8_t *data, int64_t size, int64_t base, int64_
 }
 
 #if WITH_X86
-AVX2 static int64_t lines_avx2(const uint8_t *data, int64_t size, int64_t base, int64_t *ends, int64_t capacity, int64_t *consumed) {
+AVX2_BITS static int64_t lines_avx2(const uint8_t *data, int64_t size, int64_t base, int64_t *ends, int64_t capacity, int64_t *consumed) {
     FIND_LINES(mask_avx2)
 }
 #endif
@@ -87,7 +111,6 @@ AVX2 static int64_t lines_avx2(const uint8_t *data, int64_t size, int64_t base, 
 /* ends[i] = base + the place behind the i-th newline of data. Returns how many there are, `capacity` at most.
  * consumed: how many bytes are done: all, or up to the last end that found room. */
 API int64_t penstock_find_lines(const uint8_t *data, int64_t size, int64_t base, int64_t *ends, int64_t capacity, int64_t *consumed) {
-    *consumed = 0;
 #if WITH_X86
     if (__builtin_cpu_supports("avx2")) return lines_avx2(data, size, base, ends, capacity, consumed);
 #endif
@@ -99,21 +122,26 @@ API int64_t penstock_find_lines(const uint8_t *data, int64_t size, int64_t base,
 #define FIND_RECORDS(mask_of)                                                                                   \
     uint8_t last[64];                                                                                           \
     int64_t found = 0, closed = *state == BEHIND ? -1 : -2;                                                     \
+    const int begins_field = *state == BEFORE;                                                                  \
     int quoted = *state == QUOTED;                                                                              \
     for (int64_t from = 0; from < size; from += 64) {                                                           \
         int count;                                                                                              \
         const uint8_t *block = block_of(data, size, from, last, &count);                                        \
         const uint64_t quotes = mask_of(block, quote) & first_bits(count), newlines = mask_of(block, '\n');     \
+        if (!quotes && (quoted || capacity - found >= 64)) {                                                    \
+            if (!quoted) NOTE_ALL(newlines)                                                                     \
+            continue;                                                                                           \
+        }                                                                                                       \
         uint64_t left = quoted ? quotes : quotes | newlines;                                                    \
         while (left) {                                                                                          \
             const int bit = lowest(left);                                                                       \
             const int64_t place = from + bit;                                                                   \
-            const uint64_t above = ~UINT64_C(0) << bit << 1;                                                    \
             if (newlines >> bit & 1) {                                                                          \
-                if (found == capacity) return found;                                                            \
+                if (found == capacity) {                                                                        \
+                    if (found) *state = BEFORE;                                                                 \
+                    STOP                                                                                        \
+                }                                                                                               \
                 ends[found++] = base + place + 1;                                                               \
-                *consumed = place + 1;                                                                          \
-                *state = BEFORE;                                                                                \
                 left &= left - 1;                                                                               \
                 continue;                                                                                       \
             }                                                                                                   \
@@ -121,10 +149,10 @@ API int64_t penstock_find_lines(const uint8_t *data, int64_t size, int64_t base,
                 quoted = 0;                                                                                     \
                 closed = place;                                                                                 \
             } else if (closed == place - 1 ||                                                                   \
-                       (place == 0 ? *state == BEFORE : data[place - 1] == delimiter || data[place - 1] == '\n')) { \
+                       (place == 0 ? begins_field : data[place - 1] == delimiter || data[place - 1] == '\n')) { \
                 quoted = 1;                                                                                     \
             }                                                                                                   \
-            left = (quoted ? quotes : quotes | newlines) & above;                                               \
+            left = (quoted ? quotes : quotes | newlines) & ~UINT64_C(0) << bit << 1;                            \
         }                                                                                                       \
     }                                                                                                           \
     if (size > 0)                                                                                               \
@@ -140,7 +168,7 @@ static int64_t records_any(const uint8_t *data, int64_t size, int64_t base, uint
 }
 
 #if WITH_X86
-AVX2 static int64_t records_avx2(const uint8_t *data, int64_t size, int64_t base, uint8_t delimiter, uint8_t quote, int64_t *state,
+AVX2_BITS static int64_t records_avx2(const uint8_t *data, int64_t size, int64_t base, uint8_t delimiter, uint8_t quote, int64_t *state,
                                  int64_t *ends, int64_t capacity, int64_t *consumed) {
     FIND_RECORDS(mask_avx2)
 }
@@ -150,7 +178,6 @@ AVX2 static int64_t records_avx2(const uint8_t *data, int64_t size, int64_t base
  * consumed bytes end. delimiter, quote and newline are three different bytes, none of them 0. */
 API int64_t penstock_find_records(const uint8_t *data, int64_t size, int64_t base, int delimiter, int quote, int64_t *state, int64_t *ends,
                                   int64_t capacity, int64_t *consumed) {
-    *consumed = 0;
 #if WITH_X86
     if (__builtin_cpu_supports("avx2"))
         return records_avx2(data, size, base, (uint8_t)delimiter, (uint8_t)quote, state, ends, capacity, consumed);

@@ -88,6 +88,7 @@ API int64_t penstock_read_windows(const int *descriptors, const int64_t *offsets
     if (__builtin_cpu_supports("avx2")) widen = widen_avx2;
 #endif
     for (int64_t row = 0; row < num; row++, out += length) {
+        int64_t outside = -1;
         for (int64_t done = 0; done < length; done += per_piece) {
             const int64_t count = length - done < per_piece ? length - done : per_piece, size = count * token_bytes;
             const int64_t got = read_piece(descriptors[row], piece, size, offsets[row] + done * token_bytes);
@@ -97,10 +98,11 @@ API int64_t penstock_read_windows(const int *descriptors, const int64_t *offsets
                 return row;
             }
             const int64_t bad = widen(piece, kind, count, bound, out + done);
-            if (bad >= 0) {
-                report[0] = OUTSIDE, report[1] = done + bad;
-                return row;
-            }
+            if (bad >= 0 && outside < 0) outside = done + bad;
+        }
+        if (outside >= 0) {
+            report[0] = OUTSIDE, report[1] = outside;
+            return row;
         }
     }
     return -1;
