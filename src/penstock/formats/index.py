@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError
-from penstock.formats.checksum import checksum
+from penstock.kernels.checksum import checksum
 
 __all__ = ["SUFFIX", "Index", "decode", "encode", "is_index", "parts"]
 

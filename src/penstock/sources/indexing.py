@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage.publish import publish
+from penstock._storage.sampling import sample
 from penstock.errors import RecordError
-from penstock.formats.checksum import checksum
 from penstock.formats.index import SUFFIX, Index, decode, is_index, parts
+from penstock.kernels.checksum import checksum
 from penstock.sources.paths import shown
 from penstock.sources.reading import read_file
 from penstock.sources.records import RecordFormat
@@ -26,8 +27,6 @@ from penstock.sources.records import RecordFormat
 __all__ = ["Report", "build", "open_indices"]
 
 _PIECE_BYTES = 4 << 20
-_SAMPLES = 64
-_SAMPLE_BYTES = 4096
 _THREADS = 4
 
 
@@ -158,16 +157,8 @@ class _Pieces:
 
 
 def _samples(storage: Storage, file: int) -> int:
-    """Return the check sum of up to 64 blocks of 4 kB, evenly spaced; 0 for remote files, whose store tells versions apart."""
-    if "mtime_ns" not in storage.identity(file):
-        return 0
-    size = storage.size(file)
-    if size <= _SAMPLES * _SAMPLE_BYTES:
-        return checksum(storage.read(file, 0, size)) if size else 0
-    crc = 0
-    for number in range(_SAMPLES):
-        crc = checksum(storage.read(file, number * (size - _SAMPLE_BYTES) // (_SAMPLES - 1), _SAMPLE_BYTES), crc)
-    return crc
+    """Return the sampled check sum of a local file; 0 for remote ones, whose store tells versions apart."""
+    return sample(storage, file) if "mtime_ns" in storage.identity(file) else 0
 
 
 def _open_one(storage: Storage, file: int, format: RecordFormat, folder: str, rebuild: bool, scratch: Scratch) -> tuple[Index, Report]:
