@@ -27,6 +27,7 @@ from penstock.dataset import (
     read_images,
     read_list,
     read_quarantine,
+    read_tokens,
 )
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ __all__ = [
     "read_images",
     "read_list",
     "read_quarantine",
+    "read_tokens",
 ]
 
 

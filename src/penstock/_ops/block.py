@@ -203,10 +203,18 @@ class Block:
         return self._column_source.leaves()
 
     def columns(self, out: list[NDArray[Any]] | None = None) -> list[NDArray[Any]]:
-        """Return one array per leaf, the block's length first; written into `out` when it is given."""
+        """Return one array per leaf, the block's length first; written into `out` when it is given.
+
+        Raises:
+            ElementFailed: when the source could not read an element.
+        """
         if self._columns is None:
             assert self._column_source is not None
-            return self._column_source.gather_columns(self.indices, out)
+            try:
+                return self._column_source.gather_columns(self.indices, out)
+            except Exception:
+                self._gather()  # one by one: this says which element it was
+                raise
         if out is None:
             return self._columns
         for target, column in zip(out, self._columns, strict=True):

@@ -3,6 +3,7 @@
 from penstock.dataset.builder import Dataset
 from penstock.dataset.opening import from_arrays, from_generator, from_source, from_stream, read_files, read_images, read_list
 from penstock.dataset.quarantine import read_quarantine
+from penstock.dataset.reading import read_tokens
 
 __all__ = [
     "Dataset",
@@ -14,4 +15,5 @@ __all__ = [
     "read_images",
     "read_list",
     "read_quarantine",
+    "read_tokens",
 ]

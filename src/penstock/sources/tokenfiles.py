@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
-from penstock._storage.descriptors import Descriptors, most_open
-from penstock.errors import PlanError, RecordError, SourceError
+from penstock._storage.local import LocalStorage
+from penstock.errors import PlanError, RecordError
 from penstock.formats.npy import HEAD_BYTES, MAGIC, parse_npy
 from penstock.kernels.tokens import OUTSIDE, Failure, read_windows
 from penstock.sources.paths import shown
 
-__all__ = ["TokenFiles", "TokenReader", "find_tokens", "token_reader"]
+__all__ = ["Outside", "TokenFiles", "TokenReader", "find_tokens", "token_reader"]
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 _CALLER = "read_tokens"
@@ -33,11 +32,22 @@ class TokenFiles:
     counts: NDArray[np.int64]
 
 
+class Outside(NamedTuple):
+    """A token that is not below `bound`: the first such row, and the token's place in it."""
+
+    row: int
+    place: int
+
+
 class TokenReader(Protocol):
     """Reads windows; from any thread."""
 
-    def read(self, files: NDArray[np.int64], offsets: NDArray[np.int64], bound: int, out: NDArray[np.int64]) -> Failure | None:
-        """Fill the rows of `out` with the tokens from byte offsets[i] of files[i] on; return the first row that failed."""
+    def read(self, files: NDArray[np.int64], offsets: NDArray[np.int64], bound: int, out: NDArray[np.int64]) -> Outside | None:
+        """Fill the rows of `out` with the tokens from byte offsets[i] of files[i] on; tell the first token outside the bound.
+
+        Raises:
+            SourceError, OSError: as `Storage.read_spans`; which row it was is not known.
+        """
 
 
 def find_tokens(storage: Storage, dtype: Any) -> TokenFiles:
@@ -69,7 +79,7 @@ def find_tokens(storage: Storage, dtype: Any) -> TokenFiles:
             raise PlanError(
                 f"{shown(storage.name(0))} holds {first} and {shown(name)} holds {found}",
                 where=_CALLER,
-                fix="make a dataset of each kind, and join them with ps.concatenate or mix",
+                fix="make a dataset of each kind, and join them with concatenate or mix",
             )
         first = found
     assert first is not None
@@ -85,7 +95,7 @@ def _given(dtype: Any) -> np.dtype[Any]:
         raise PlanError(
             f"dtype={dtype!r} is {found.str}, not integers in the byte order of this machine",
             where=_CALLER,
-            fix="give np.uint16, np.int32 or the like; rewrite big-endian files once with tokens.astype('<u2').tofile(path)",
+            fix="give np.uint16, np.int32 or the like; rewrite files of the other byte order once with astype and tofile",
         )
     return found
 
@@ -128,8 +138,8 @@ def _raw(given: np.dtype[Any] | None, name: str, size: int) -> np.dtype[Any]:
 
 def token_reader(storage: Storage, dtype: np.dtype[Any]) -> TokenReader:
     """Return what reads windows from these files: local ones without a copy between the system and the batch."""
-    local = all("mtime_ns" in storage.identity(file) for file in range(min(1, len(storage))))
-    return _LocalTokens(storage, dtype) if local else _StoredTokens(storage, dtype)
+    stored = _StoredTokens(storage, dtype)
+    return _LocalTokens(storage, dtype, stored) if isinstance(storage, LocalStorage) else stored
 
 
 class _StoredTokens:
@@ -138,7 +148,7 @@ class _StoredTokens:
     def __init__(self, storage: Storage, dtype: np.dtype[Any]) -> None:
         self._storage, self._dtype = storage, dtype
 
-    def read(self, files: NDArray[np.int64], offsets: NDArray[np.int64], bound: int, out: NDArray[np.int64]) -> Failure | None:
+    def read(self, files: NDArray[np.int64], offsets: NDArray[np.int64], bound: int, out: NDArray[np.int64]) -> Outside | None:
         """Read all spans, then widen them."""
         size = out.shape[1] * self._dtype.itemsize
         data, starts = self._storage.read_spans(files, offsets, np.full(len(files), size), None)
@@ -147,53 +157,48 @@ class _StoredTokens:
             out[row] = tokens.view(np.int64) if self._dtype.itemsize == 8 else tokens
             outside = (tokens < 0) | (tokens > bound - 1) if bound else np.zeros(0, bool)
             if outside.any():
-                return Failure(row, OUTSIDE, int(outside.argmax()))
+                return Outside(row, int(outside.argmax()))
         return None
 
 
 class _LocalTokens:
-    """Reads windows of local files with one C call for a block."""
+    """Reads windows of local files with one C call for a block; what does not go well is left to the storage, which knows the words."""
 
-    def __init__(self, storage: Storage, dtype: np.dtype[Any]) -> None:
-        self._storage, self._dtype = storage, dtype
-        # Relative paths are those of now, whatever the working directory is later.
-        self._base = os.path.join(os.getcwd(), "")
-        self._open_pool()
+    def __init__(self, storage: LocalStorage, dtype: np.dtype[Any], stored: TokenReader) -> None:
+        self._storage, self._dtype, self._stored = storage, dtype, stored
 
-    def _open_pool(self) -> None:
-        self._descriptors = Descriptors(len(self._storage), most_open())
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_descriptors"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._open_pool()
-
-    def read(self, files: NDArray[np.int64], offsets: NDArray[np.int64], bound: int, out: NDArray[np.int64]) -> Failure | None:
-        """Open what is not open, and read."""
-        ticket, descriptors = self._descriptors.enter(files)
+    def read(self, files: NDArray[np.int64], offsets: NDArray[np.int64], bound: int, out: NDArray[np.int64]) -> Outside | None:
+        """Open what is not open, look whether the files are still the same, and read."""
+        ticket, found = self._storage.descriptors.enter(files)
         opened: list[list[int]] = []
+        failure: Failure | None = None
         try:
-            if (descriptors < 0).any():
-                for file in np.unique(files[descriptors < 0]).tolist():
-                    opened.append([file, self._opened(file)])
-                    descriptors[files == file] = opened[-1][1]
-            return read_windows(descriptors.astype(np.int32), offsets, self._dtype, bound, out)
+            descriptors = found.astype(np.int32)
+            good = self._ready(files, descriptors, opened)
+            if good:
+                failure = read_windows(descriptors, offsets, self._dtype, bound, out)
         finally:
-            self._descriptors.leave(ticket, opened)
+            self._storage.descriptors.leave(ticket, opened)
+        if good and failure is None:
+            return None
+        if failure is not None and failure.cause == OUTSIDE:
+            return Outside(failure.row, failure.detail)
+        return self._stored.read(files, offsets, bound, out)
 
-    def _opened(self, file: int) -> int:
-        name = self._storage.name(file)
-        descriptor = os.open(os.path.join(self._base, name), _FLAGS)
-        status = os.fstat(descriptor)
-        now = {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
-        known = self._storage.identity(file)
-        if stat.S_ISREG(status.st_mode) and all(known.get(key) == value for key, value in now.items()):
-            return descriptor
-        os.close(descriptor)
-        raise SourceError(
-            f"the file is another one than when the dataset was made: {now} now, {known} then",
-            where=f"{_CALLER}, {shown(name)}",
-            fix="do not change files while they are read; make the dataset again",
-        )
+    def _ready(self, files: NDArray[np.int64], descriptors: NDArray[np.int32], opened: list[list[int]]) -> bool:
+        """Fill in what is not open; tell whether every file is there, and as it was when the dataset was made."""
+        several = len(self._storage) > 1
+        for file in np.unique(files).tolist() if several else [0][: len(files)]:
+            rows = files == file if several else slice(None)
+            descriptor = int(descriptors[rows][0])
+            try:
+                if descriptor < 0:
+                    descriptor = os.open(self._storage.path(file), _FLAGS)
+                    opened.append([file, descriptor])
+                    descriptors[rows] = descriptor
+                status = os.fstat(descriptor)
+            except OSError:
+                return False  # the storage tries again, and says what it is
+            if {"size": status.st_size, "mtime_ns": status.st_mtime_ns} != self._storage.identity(file):
+                return False
+        return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -13,10 +12,9 @@ from numpy.typing import NDArray
 from penstock._contracts.element import Structure, structure_of
 from penstock._contracts.storage import Storage
 from penstock.errors import LengthMismatch, RecordError, SourceError
-from penstock.kernels.tokens import FAILED, OUTSIDE, Failure
 from penstock.sources.digest import spread
 from penstock.sources.paths import shown
-from penstock.sources.tokenfiles import TokenFiles, TokenReader, token_reader
+from penstock.sources.tokenfiles import Outside, TokenFiles, TokenReader, token_reader
 
 __all__ = ["TokenSource"]
 
@@ -79,9 +77,9 @@ class TokenSource:
         target = np.empty((len(indices), self._width), np.int64) if out is None else out[0]
         fits = target.flags.carray and target.dtype == np.int64
         block = target if fits else np.empty(target.shape, np.int64)
-        failure = self._read(indices, block)
-        if failure is not None:
-            raise self._error(int(indices[failure.row]), failure)
+        outside = self._read(indices, block)
+        if outside is not None:
+            raise self._error(int(indices[outside.row]), outside.place)
         if not fits:
             target[...] = block
         return [target]
@@ -94,10 +92,19 @@ class TokenSource:
         """
         places = np.asarray(indices, np.int64)
         block = np.empty((len(places), self._width), np.int64)
-        failure = self._read(places, block)
-        rows.extend({_FIELD: row} for row in (block if failure is None else block[: failure.row]))
-        if failure is not None:
-            raise self._error(int(places[failure.row]), failure)
+        try:
+            outside = self._read(places, block)
+        except (OSError, SourceError) as error:
+            if len(places) == 1:
+                error.add_note(f"reading {self.describe(int(places[0]))}")
+                raise
+            # Which one it was is found by asking for each; where none fails again, the elements are as good as any.
+            for index in indices:
+                self.gather([index], rows)
+            return
+        rows.extend({_FIELD: row} for row in (block if outside is None else block[: outside.row]))
+        if outside is not None:
+            raise self._error(int(places[outside.row]), outside.place)
 
     def describe(self, index: int) -> str:
         """Name file and tokens."""
@@ -126,20 +133,21 @@ class TokenSource:
         }
 
     def label(self) -> str:
-        """Return the call with the numbers of tokens, files and elements."""
-        counts = self._files.counts
-        num_left = int(counts.sum()) - int((np.maximum(0, np.diff(self._starts) - 1) * self._stride + self._width)[np.diff(self._starts) > 0].sum())
-        name = shown(self._storage.name(0))
-        more = "" if len(counts) == 1 else f" and {len(counts) - 1} more"
-        left = f", {num_left} tokens left over" if num_left > 0 and self._length else ""
-        return f"read_tokens({name}{more}, {self._width - 1}, {self._files.dtype} tokens: {int(counts.sum())}, {self._length} elements{left})"
+        """Return the call with the numbers of tokens, files and elements, and of tokens behind the last windows."""
+        per_file = np.diff(self._starts)
+        covered = np.where(per_file > 0, (per_file - 1) * self._stride + self._width, 0)
+        num_left = int(np.maximum(self._files.counts - covered, 0).sum())
+        name, num_files = shown(self._storage.name(0)), len(per_file)
+        more = "" if num_files == 1 else f" and {num_files - 1} more"
+        left = f", {num_left} tokens behind the last windows" if num_left else ""
+        return f"read_tokens({name}{more}, {self._width - 1}, {int(self._files.counts.sum())} {self._files.dtype}, {self._length} elements{left})"
 
     def _place(self, index: int) -> tuple[int, int]:
         """Return the file of a window and its first token there."""
         file = int(np.searchsorted(self._starts, index, "right")) - 1
         return file, (index - int(self._starts[file])) * self._stride
 
-    def _read(self, indices: NDArray[np.int64], out: NDArray[np.int64]) -> Failure | None:
+    def _read(self, indices: NDArray[np.int64], out: NDArray[np.int64]) -> Outside | None:
         # Seen as unsigned, a negative index is a huge one.
         if indices.size and int(indices.view(np.uint64).max()) >= self._length:
             raise LengthMismatch(
@@ -156,26 +164,14 @@ class TokenSource:
             offsets = (indices - self._starts[files]) * (self._stride * size) + self._files.offsets[files]
         return self._reader.read(files, offsets, self._bound, out)
 
-    def _error(self, index: int, failure: Failure) -> Exception:
-        """Say why a window could not be read."""
+    def _error(self, index: int, place: int) -> RecordError:
+        """Name a token that is not below `vocab_size`."""
         file, first = self._place(index)
         name, size = self._storage.name(file), self._files.dtype.itemsize
-        offset = int(self._files.offsets[file]) + first * size
-        if failure.cause == FAILED:
-            error = OSError(failure.detail, os.strerror(failure.detail), name)
-            error.add_note(f"reading {self.describe(index)}")
-            return error
-        if failure.cause == OUTSIDE:
-            offset += failure.detail * size
-            value = np.frombuffer(self._storage.read(file, offset, size), self._files.dtype)[0]
-            return RecordError(
-                f"token {first + failure.detail} is {value}, and vocab_size is {self._bound}",
-                where=f"{shown(name)}, offset {offset}, in {self.describe(index)}",
-                fix="give the vocab_size of the tokenizer that wrote the file; check dtype= (uint16 read as int32 looks so)",
-            )
-        return SourceError(
-            f"the file ends inside a window: {failure.detail} of {self._width * size} bytes are there, and it had "
-            f"{self._storage.size(file)} when the dataset was made",
-            where=f"{shown(name)}, offset {offset}, {self.describe(index)}",
-            fix="do not change files while they are read; make the dataset again",
+        offset = int(self._files.offsets[file]) + (first + place) * size
+        value = np.frombuffer(self._storage.read(file, offset, size), self._files.dtype)[0]
+        return RecordError(
+            f"token {first + place} is {value}, and vocab_size is {self._bound}",
+            where=f"{shown(name)}, offset {offset}, in {self.describe(index)}",
+            fix="give the vocab_size of the tokenizer that wrote the file; check dtype= (uint16 read as int32 looks so)",
         )
