@@ -82,8 +82,7 @@ class LocalStorage:
 
     def path(self, file: int) -> str:
         """Return where a file is, whatever the working directory is now."""
-        blob, start = self._files.paths, int(self._files.path_starts[file])
-        return os.fsdecode(blob[start : blob.index(b"\0", start)])
+        return os.fsdecode(self._files.path(file))
 
     def name(self, file: int) -> str:
         """Return the path as it was given."""
@@ -147,13 +146,13 @@ class LocalStorage:
             finally:
                 self._descriptors.leave(ticket, kept)
             if outcome.problem == spans.DONE:
-                break
+                return out[: outcome.num_bytes], begins
             if outcome.problem == spans.BAD_ROW:
                 raise self._outside(int(files[outcome.file]), int(offsets[outcome.file]), int(lengths[outcome.file]))
             self._mend(outcome, mended)
             if outcome.error in (errno.EMFILE, errno.ENFILE):
                 most_kept = 0
-        return out, begins
+        return out[:0], begins
 
     def _mend(self, outcome: spans.Outcome, mended: set[tuple[int, int]]) -> None:
         """Return when another try can help, once per file and cause; else raise what stopped the read."""

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
-from penstock.kernels.checksum import checksum
+from penstock.kernels.framing import crc32c
 
 __all__ = ["sample", "sampled_spans"]
 
@@ -32,5 +32,5 @@ def sample(storage: Storage, file: int) -> int:
     data, begins = storage.read_spans(np.full(len(offsets), file, np.int64), offsets, np.full(len(offsets), length, np.int64), None)
     crc = 0
     for begin in begins.tolist():
-        crc = checksum(data[begin : begin + length], crc)
+        crc = crc32c(data[begin : begin + length], crc)
     return crc

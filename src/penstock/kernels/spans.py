@@ -44,6 +44,7 @@ class Outcome(NamedTuple):
         file: the file concerned; for BAD_ROW, the row.
         error: the system's errno, 0 when there is none.
         found: size, time and inode that the file has (CHANGED); for CUT the first is where it ends.
+        num_bytes: used of the output.
         kept: (file, descriptor) of each file that was opened and stays open: the caller's to close, also after a problem.
     """
 
@@ -52,6 +53,7 @@ class Outcome(NamedTuple):
     error: int
     found: tuple[int, int, int]
     kept: list[list[int]]
+    num_bytes: int
 
 
 def read_spans(files: Files, block: Spans, gap: int, out: NDArray[np.uint8], begins: NDArray[np.int64], most_kept: int) -> Outcome:
@@ -70,8 +72,8 @@ def read_spans(files: Files, block: Spans, gap: int, out: NDArray[np.uint8], beg
     kept = np.empty((most_kept, 2), np.int64)
     facts = np.empty(8, np.int64)
     problem = _chosen()(files, block, gap, out, begins, kept, facts)
-    _, file, error, size, time, inode, num_kept, _ = facts.tolist()
-    return Outcome(problem, file, error, (size, time, inode), kept[:num_kept].tolist())
+    _, file, error, size, time, inode, num_kept, num_bytes = facts.tolist()
+    return Outcome(problem, file, error, (size, time, inode), kept[:num_kept].tolist(), num_bytes)
 
 
 @cache

@@ -32,6 +32,11 @@ class Files(NamedTuple):
     path_starts: NDArray[np.int64]
     known: NDArray[np.int64]
 
+    def path(self, file: int) -> bytes:
+        """Return the path of a file."""
+        start = int(self.path_starts[file])
+        return self.paths[start : self.paths.index(b"\0", start)]
+
 
 class Spans(NamedTuple):
     """Spans of files: int64 [n] each.
@@ -70,7 +75,7 @@ def read_spans(
 ) -> int:
     """Do what the C function does: see spans.c."""
     facts[:] = 0
-    files, offsets, lengths, _ = spans
+    files, offsets, lengths = spans[:3]
     inside = (files >= 0) & (files < len(tables.known)) & (offsets >= 0) & (lengths >= 0)
     inside[inside] = offsets[inside] <= tables.known[files[inside], 0] - lengths[inside]
     if not inside.all():
@@ -80,16 +85,14 @@ def read_spans(
     block = _Block(spans, gap, out, begins, facts)
     place, problem = 0, _DONE
     while place < len(order) and problem == _DONE:
-        file = int(files[order[place]])
-        end = place
+        file, end = int(files[order[place]]), place
         while end < len(order) and files[order[end]] == file:
             end += 1
         facts[1] = file
         descriptor, own = int(spans.descriptors[order[place]]), False
         if descriptor < 0:
-            start = int(tables.path_starts[file])
             try:
-                descriptor, own = os.open(tables.paths[start : tables.paths.index(b"\0", start)], FLAGS), True
+                descriptor, own = os.open(tables.path(file), FLAGS), True
             except OSError as error:
                 facts[2] = error.errno or 0
                 return _NOT_OPENED
