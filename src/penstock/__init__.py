@@ -23,10 +23,13 @@ from penstock.dataset import (
     from_generator,
     from_source,
     from_stream,
+    read_csv,
     read_files,
     read_images,
+    read_jsonl,
     read_list,
     read_quarantine,
+    read_text,
     read_tokens,
 )
 
@@ -58,10 +61,13 @@ __all__ = [
     "image",
     "parallel_jobs",
     "queues",
+    "read_csv",
     "read_files",
     "read_images",
+    "read_jsonl",
     "read_list",
     "read_quarantine",
+    "read_text",
     "read_tokens",
 ]
 

@@ -3,7 +3,7 @@
 from penstock.dataset.builder import Dataset
 from penstock.dataset.opening import from_arrays, from_generator, from_source, from_stream, read_files, read_images, read_list
 from penstock.dataset.quarantine import read_quarantine
-from penstock.dataset.reading import read_tokens
+from penstock.dataset.reading import read_csv, read_jsonl, read_text, read_tokens
 
 __all__ = [
     "Dataset",
@@ -11,9 +11,12 @@ __all__ = [
     "from_generator",
     "from_source",
     "from_stream",
+    "read_csv",
     "read_files",
     "read_images",
+    "read_jsonl",
     "read_list",
     "read_quarantine",
+    "read_text",
     "read_tokens",
 ]

@@ -74,7 +74,8 @@ def number_in(text: str, dtype: np.dtype[Any]) -> Any:
             raise ValueError("it is neither true nor false, 1 nor 0")
         return np.bool_(word in _TRUE)
     if dtype.kind == "f":
-        value = dtype.type(_float(text))
+        with np.errstate(over="ignore"):
+            value = dtype.type(float(text))
         if np.isinf(value) and "inf" not in text.lower():
             raise ValueError("it is too large")
         return value
@@ -84,7 +85,3 @@ def number_in(text: str, dtype: np.dtype[Any]) -> Any:
         raise ValueError(f"only {limits.min} to {limits.max} fit")
     return dtype.type(number)
 
-
-def _float(text: str) -> Any:
-    with np.errstate(over="ignore"):
-        return float(text)

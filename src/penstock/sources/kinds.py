@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from penstock.errors import PlanError
+from penstock.sources.csvrecords import CsvRecords
+from penstock.sources.jsonl import JsonLines
 from penstock.sources.records import RecordFormat
 from penstock.sources.text import TextLines
 
@@ -30,7 +33,12 @@ class Kind:
     noun: str = "record"
 
 
-KINDS: tuple[Kind, ...] = (Kind(name="text", endings=(".txt", ".text", ".log"), make=TextLines, noun="line"),)
+KINDS: tuple[Kind, ...] = (
+    Kind(name="text", endings=(".txt", ".text", ".log"), make=TextLines, noun="line"),
+    Kind(name="jsonl", endings=(".jsonl", ".ndjson"), make=JsonLines, noun="line"),
+    Kind(name="csv", endings=(".csv",), make=CsvRecords),
+    Kind(name="tsv", endings=(".tsv",), make=partial(CsvRecords, delimiter="\t")),
+)
 """New ones are added here."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from penstock._contracts.storage import Storage
 from penstock._storage.opening import Patterns, open_storage
 from penstock.errors import RecordError
+from penstock.formats.index import Index
 from penstock.formats.linescan import MAX_LINE_BYTES, Rules, line_number, scan_lines
 from penstock.sources.paths import shown
 from penstock.sources.records import RecordFormat, RecordSource, RecordTable
@@ -27,14 +28,23 @@ class LineSource(RecordSource):
         format: finds and decodes records.
         caller: the function that the user called.
         max_line_bytes: no record may be longer, also where an index that was built with another limit is there.
+        indices: of the files, if they are open already.
 
     Raises:
         RecordError: a file that is not of this format, or a record that is too long.
         SourceError, OSError: a file that cannot be read.
     """
 
-    def __init__(self, storage: Storage, format: RecordFormat, caller: str, *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
-        super().__init__(storage, format, caller, noun="line")
+    def __init__(
+        self,
+        storage: Storage,
+        format: RecordFormat,
+        caller: str,
+        *,
+        max_line_bytes: int = MAX_LINE_BYTES,
+        indices: Sequence[Index] | None = None,
+    ) -> None:
+        super().__init__(storage, format, caller, noun="line", indices=indices)
         lengths = self.table.columns["lengths"]
         if len(lengths) and int(lengths.max()) > max_line_bytes:
             first = int((lengths > max_line_bytes).argmax())
