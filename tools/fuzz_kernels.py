@@ -19,9 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fuzz_text_kernels
 import numpy as np
 from numpy.typing import NDArray
+
+import fuzz_text_kernels
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted(map(str, (ROOT / "src" / "penstock" / "kernels").glob("*.c")))

@@ -69,14 +69,22 @@ def test_lines_end_at_line_feeds_and_at_the_end_of_the_file(data: bytes, expecte
 def test_lines_and_their_numbers_are_those_of_a_plain_loop_in_pieces_of_any_size(data: bytes, size: int) -> None:
     every = data.split(b"\n")
     every = every if every[-1] else every[:-1]
-    for skip, left_out in (("none", lambda line: False), ("empty", lambda line: line in (b"", b"\r")), ("blank", lambda line: not line.strip())):
+    for skip, left_out in (
+        ("none", lambda line: False),
+        ("empty", lambda line: line in (b"", b"\r")),
+        ("blank", lambda line: not line.strip()),
+    ):
         found = scanned(data, Rules(skip=skip), size=size)
         kept = [(number, line) for number, line in enumerate(every, 1) if not left_out(line)]
         assert records(data, found) == [line for _, line in kept]
         assert numbers(found) == [number for number, _ in kept]
 
 
-@given(st.lists(st.sampled_from(['"', ",", "\n", "a", "\r\n", '""', '"b\nb"', "\n\n"]), max_size=30).map("".join), st.integers(1, 9), st.booleans())
+@given(
+    st.lists(st.sampled_from(['"', ",", "\n", "a", "\r\n", '""', '"b\nb"', "\n\n"]), max_size=30).map("".join),
+    st.integers(1, 9),
+    st.booleans(),
+)
 def test_csv_records_and_their_lines_are_those_of_pythons_csv_module(text: str, size: int, header: bool) -> None:
     data = text.encode()
     reader = csv.reader(io.StringIO(text.replace("\r\n", "\n"), newline=""))
@@ -90,13 +98,14 @@ def test_csv_records_and_their_lines_are_those_of_pythons_csv_module(text: str, 
     try:
         found = scanned(data, CSV, size=size, first=heads.append if header else None)
     except RecordError as error:
-        if "inside quotes" in error.what:
+        allowed = ["the file ends inside quotes"] + ["the file has no header"] * (header and not expected)
+        if error.what in allowed:
             return
-        assert header
-        assert "has no header" in error.what
-        assert not expected
-        return
-    ours = [next(csv.reader(io.StringIO(line.decode().replace("\r\n", "\n").removesuffix("\r"), newline=""))) for line in [*heads, *records(data, found)]]
+        raise
+    ours = [
+        next(csv.reader(io.StringIO(line.decode().replace("\r\n", "\n").removesuffix("\r"), newline="")))
+        for line in [*heads, *records(data, found)]
+    ]
     assert ours == expected
     assert numbers(found) == begins[len(heads) :]
 
@@ -156,7 +165,14 @@ def test_a_quote_that_is_not_closed_is_an_error_at_the_record_that_opened_it() -
 
 @pytest.mark.parametrize(
     ("head", "kind"),
-    [(b"\x1f\x8b\x08", "gzip"), (b"BZh9", "bzip2"), (b"\xff\xfea\x00", "UTF-16"), (b"PK\x03\x04", "a zip"), (b"PAR1", "Parquet"), (b"\x93NUMPY", "npy")],
+    [
+        (b"\x1f\x8b\x08", "gzip"),
+        (b"BZh9", "bzip2"),
+        (b"\xff\xfea\x00", "UTF-16"),
+        (b"PK\x03\x04", "a zip"),
+        (b"PAR1", "Parquet"),
+        (b"\x93NUMPY", "npy"),
+    ],
 )
 def test_a_file_that_is_no_text_is_refused_by_its_first_bytes(head: bytes, kind: str) -> None:
     with pytest.raises(RecordError, match=f"the file looks like .*{kind}") as caught:

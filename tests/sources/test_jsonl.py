@@ -123,7 +123,13 @@ def test_what_pythons_json_writes_of_nan_is_taken_when_asked_for(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("line", "fix"), [("{", "one value over many lines"), ("[", "one array over many lines"), ('[{"a": 1},', "one array over many lines"), ('{"a": NaN}', "allow_nan=True")]
+    ("line", "fix"),
+    [
+        ("{", "one value over many lines"),
+        ("[", "one array over many lines"),
+        ('[{"a": 1},', "one array over many lines"),
+        ('{"a": NaN}', "allow_nan=True"),
+    ],
 )
 def test_the_error_says_how_to_mend_what_many_files_have(tmp_path: Path, line: str, fix: str) -> None:
     assert fix in refused(tmp_path / "a.jsonl", line, "no JSON").fix

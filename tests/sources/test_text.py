@@ -111,7 +111,7 @@ def test_a_file_that_changes_while_the_dataset_is_open_is_an_error_that_names_it
     source = lines_of(path, "aa\nbb\ncc\n" * 100)
     assert gathered(source, [1]) == [{"text": "bb"}]
     os.truncate(path, 450)
-    with pytest.raises((SourceError, IndexStale), match="a.txt") as caught:
+    with pytest.raises((SourceError, IndexStale), match=r"a\.txt") as caught:
         gathered(source, [299])
     assert any("line 300 of" in note for note in caught.value.__notes__)
 

@@ -32,7 +32,7 @@ def test_an_npy_file_is_known_by_its_first_bytes_whatever_its_name(tmp_path: Pat
     (tmp_path / "a.npy").rename(tmp_path / "a.bin")
     assert found(tmp_path).counts.tolist() == [5]
     (tmp_path / "b.npy").write_bytes(bytes(10))
-    with pytest.raises(RecordError, match="not as an .npy file does"):
+    with pytest.raises(RecordError, match=r"not as an \.npy file does"):
         found(tmp_path, np.uint8)
 
 

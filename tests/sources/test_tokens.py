@@ -93,7 +93,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_an_error_behind_the_windows_befo
     out = source.gather_columns(np.arange(len(source)), None)[0]
     os.truncate(tmp_path / "1.npy", 150)
     rows: list[Any] = []
-    with pytest.raises(SourceError, match="1.npy' has 150 bytes and had 208") as caught:
+    with pytest.raises(SourceError, match=r"1\.npy' has 150 bytes and had 208") as caught:
         source.gather(range(len(source)), rows)
     assert len(rows) == 9
     assert caught.value.__notes__ == [f"reading tokens 0 to 4 of {str(tmp_path / '1.npy')!r}"]
@@ -109,10 +109,10 @@ def test_a_file_that_is_replaced_or_removed_before_it_is_read_is_an_error(tmp_pa
     (tmp_path / "2.npy").unlink()
     rows: list[Any] = []
     source.gather([0], rows)
-    with pytest.raises(SourceError, match="1.npy' was written to, or replaced, since it was opened"):
+    with pytest.raises(SourceError, match=r"1\.npy' was written to, or replaced, since it was opened"):
         source.gather([9], rows)
     pickle.loads(pickle.dumps(source)).gather([0], rows)
-    with pytest.raises(FileNotFoundError, match="2.npy"):
+    with pytest.raises(FileNotFoundError, match=r"2\.npy"):
         pickle.loads(pickle.dumps(source)).gather([18], rows)
 
 

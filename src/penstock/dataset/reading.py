@@ -27,7 +27,7 @@ def read_text(pattern: Any, *, skip_blank: bool = False, max_line_bytes: int = 6
 
     Raises:
         PlanError: an argument out of range.
-        RecordError: a line beyond the limit, or a file that is no text (compressed, UTF-16). A line that is no UTF-8 is one when it is read.
+        RecordError: a line beyond the limit, or a file that is no text (compressed, UTF-16); when a line is read: it is no UTF-8.
         SourceError, OSError: no file, or one that cannot be read.
     """
     from penstock.sources.text import text_source
@@ -42,8 +42,9 @@ def read_jsonl(pattern: Any, *, fields: Any = None, allow_nan: bool = False, max
 
     Args:
         pattern: as `read_text`.
-        fields: the fields that an element has: names, or a dict of names and dtypes. A number, or lists of numbers of one shape, becomes a NumPy
-            scalar or array of that dtype, exactly or not at all; None leaves a value as it is. By default elements are the values themselves.
+        fields: the fields that an element has: names, or a dict of names and dtypes. A number, or lists of numbers of one shape, becomes a
+            NumPy scalar or array of that dtype, exactly or not at all; None leaves a value as it is. By default elements are the values
+            themselves.
         allow_nan: take NaN, Infinity and -Infinity, which are no JSON but which Python's json writes.
         max_line_bytes: as `read_text`.
 
@@ -75,8 +76,8 @@ def read_csv(
 
     Args:
         pattern: as `read_text`.
-        columns: what an element has: names, or a dict of names and dtypes (bool, integers, floats; None or str for text). All by default, as
-            text. With numbers alone, batches are filled column by column.
+        columns: what an element has: names, or a dict of names and dtypes (bool, integers, floats; None or str for text). By default all,
+            as text. With numbers alone, batches are filled column by column.
         names: of the fields, for files without a header; otherwise the first record of each file is one, and all must be alike.
         delimiter: between fields, one ASCII character.
         quote: around fields, another one.
@@ -85,8 +86,8 @@ def read_csv(
 
     Raises:
         PlanError: a column that the files do not have, or an argument out of range.
-        RecordError: as `read_text`; headers that differ, or a quote that is not closed; when a record is read: another number of fields than
-            the header, an empty field, or one that is no number of its dtype.
+        RecordError: as `read_text`; headers that differ, or a quote that is not closed; when a record is read: another number of fields
+            than the header, an empty field, or one that is no number of its dtype.
         SourceError, OSError: no file, or one that cannot be read.
     """
     from penstock.sources.csvrecords import csv_source

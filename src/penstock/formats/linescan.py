@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from penstock.errors import RecordError
 from penstock.kernels import lines
 
-__all__ = ["BOM", "BY", "MAX_LINE_BYTES", "FROM", "Rules", "line_number", "scan_lines"]
+__all__ = ["BOM", "BY", "FROM", "MAX_LINE_BYTES", "Rules", "line_number", "scan_lines"]
 
 BOM = b"\xef\xbb\xbf"
 MAX_LINE_BYTES = 64 << 20

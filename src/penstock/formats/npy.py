@@ -66,7 +66,9 @@ def parse_npy(head: bytes, size: int, name: str) -> NpyHeader:
     record = _literal(head[begin : begin + length], head[6], name, begin)
     dtype = _dtype(record["descr"], name, begin)
     shape, fortran_order = record["shape"], record["fortran_order"]
-    if not (isinstance(shape, tuple) and all(type(side) is int and 0 <= side <= _MAX_SIDE for side in shape) and type(fortran_order) is bool):
+    if not (
+        isinstance(shape, tuple) and all(type(side) is int and 0 <= side <= _MAX_SIDE for side in shape) and type(fortran_order) is bool
+    ):
         raise _error(f"shape {str(shape)[:80]} or fortran_order {str(fortran_order)[:80]} is none", name, begin, _SAVE)
     header = NpyHeader(dtype=dtype, shape=shape, fortran_order=fortran_order, offset=begin + length)
     _check_size(header, size, name)
@@ -87,7 +89,9 @@ def _literal(text: bytes, version: int, name: str, offset: int) -> dict[str, Any
 
 def _dtype(description: Any, name: str, offset: int) -> np.dtype[Any]:
     if not isinstance(description, str):
-        raise _error(f"the items are records ({str(description)[:80]}), not numbers", name, offset, "save each field as an array of its own")
+        raise _error(
+            f"the items are records ({str(description)[:80]}), not numbers", name, offset, "save each field as an array of its own"
+        )
     try:
         # Only what np.save writes: of other spellings some warn.
         dtype = np.dtype(description if description[1:2] in tuple("biufcSUVMmO") else "none")

@@ -64,7 +64,9 @@ def read_windows(
         )
     if offsets.size and int(offsets.view(np.uint64).max()) > _MAX_OFFSET:
         raise SpecError(
-            f"offsets from {offsets.min()} to {offsets.max()}", where=place("read_windows", "offsets"), fix="pass places in a file, from 0 on"
+            f"offsets from {offsets.min()} to {offsets.max()}",
+            where=place("read_windows", "offsets"),
+            fix="pass places in a file, from 0 on",
         )
     report = np.zeros(2, np.int64)
     row = _chosen()(descriptors, offsets, dtype, bound, out, report)

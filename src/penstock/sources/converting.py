@@ -8,10 +8,14 @@ import numpy as np
 
 from penstock.errors import PlanError
 
-__all__ = ["declared_dtype", "number_in", "number_of"]
+__all__ = ["DoesNotFit", "declared_dtype", "number_in", "number_of"]
 
 _FITS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
 _TRUE, _FALSE = frozenset(("true", "True", "TRUE", "1")), frozenset(("false", "False", "FALSE", "0"))
+
+
+class DoesNotFit(ValueError):
+    """A value is no number of the dtype; the text says why."""
 
 
 def declared_dtype(dtype: Any, name: str, caller: str) -> np.dtype[Any]:
@@ -21,12 +25,14 @@ def declared_dtype(dtype: Any, name: str, caller: str) -> np.dtype[Any]:
         PlanError: it is another one, or none.
     """
     try:
-        found = np.dtype(dtype)
+        found: np.dtype[Any] = np.dtype(dtype)
     except TypeError:
         found = np.dtype(object)
     if found.kind not in _FITS or not found.isnative:
         raise PlanError(
-            f"{dtype!r} is declared for {name!r}", where=caller, fix="declare a bool, an integer or a float such as np.float32; text needs no dtype"
+            f"{dtype!r} is declared for {name!r}",
+            where=caller,
+            fix="declare a bool, an integer or a float such as np.float32; text needs no dtype",
         )
     return found
 
@@ -35,14 +41,14 @@ def number_of(value: Any, dtype: np.dtype[Any]) -> Any:
     """Return a JSON number, or lists of them, as a NumPy scalar or array.
 
     Raises:
-        ValueError: it is something else, is ragged, or does not fit: integers are never cut, and true is no 1.
+        DoesNotFit: it is something else, is ragged, or does not fit: integers are never cut, and true is no 1.
     """
     try:
         array = np.array(value)
     except OverflowError as error:  # of integers beyond 64 bits NumPy makes objects, or this
-        raise ValueError("the number is too large") from error
+        raise DoesNotFit("the number is too large") from error
     if array.size and array.dtype.kind not in _FITS[dtype.kind]:
-        raise ValueError("ragged lists, null, text or numbers of another kind")
+        raise DoesNotFit("ragged lists, null, text or numbers of another kind")
     return _cast(array, dtype)[()]
 
 
@@ -50,11 +56,11 @@ def _cast(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, 
     if dtype.kind in "iu" and array.size:
         limits = np.iinfo(dtype)
         if int(array.min()) < limits.min or int(array.max()) > limits.max:
-            raise ValueError(f"only {limits.min} to {limits.max} fit")
+            raise DoesNotFit(f"only {limits.min} to {limits.max} fit")
     with np.errstate(over="ignore"):
         cast = array.astype(dtype)
     if dtype.kind == "f" and array.dtype.kind == "f" and not np.array_equal(np.isinf(cast), np.isinf(array)):
-        raise ValueError("the number is too large")
+        raise DoesNotFit("the number is too large")
     return cast
 
 
@@ -64,24 +70,23 @@ def number_in(text: str, dtype: np.dtype[Any]) -> Any:
     White space around it does not count. nan and inf are floats.
 
     Raises:
-        ValueError: it is none, or does not fit.
+        ValueError: it is none, or (DoesNotFit) does not fit.
     """
     if "_" in text or not text.isascii():  # which Python's int and float would take
-        raise ValueError("it is no number")
+        raise DoesNotFit("it is no number")
     if dtype.kind == "b":
         word = text.strip()
         if word not in _TRUE and word not in _FALSE:
-            raise ValueError("it is neither true nor false, 1 nor 0")
+            raise DoesNotFit("it is neither true nor false, 1 nor 0")
         return np.bool_(word in _TRUE)
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
             value = dtype.type(float(text))
         if np.isinf(value) and "inf" not in text.lower():
-            raise ValueError("it is too large")
+            raise DoesNotFit("it is too large")
         return value
     number = int(text)
     limits = np.iinfo(dtype)
     if not limits.min <= number <= limits.max:
-        raise ValueError(f"only {limits.min} to {limits.max} fit")
+        raise DoesNotFit(f"only {limits.min} to {limits.max} fit")
     return dtype.type(number)
-

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.storage import Storage
 from penstock._contracts.element import Structure, structure_of
+from penstock._contracts.storage import Storage
 from penstock._storage.opening import Patterns, open_storage
 from penstock.errors import LengthMismatch, PlanError, RecordError
 from penstock.formats.index import Index
@@ -81,7 +81,9 @@ class CsvRecords:
             try:
                 names = self.fields_of(head.decode())
             except (UnicodeDecodeError, csv.Error) as error:
-                raise RecordError(f"the header cannot be read: {error}", where=where, fix="save the file as UTF-8, with quotes closed") from error
+                raise RecordError(
+                    f"the header cannot be read: {error}", where=where, fix="save the file as UTF-8, with quotes closed"
+                ) from error
             twice = sorted({one for one in names if names.count(one) > 1}) if len(names) < 10_000 else []
             if twice:
                 raise RecordError(f"the header has {twice[0]!r} twice", where=where, fix="give each column a name of its own")
@@ -123,7 +125,9 @@ class CsvRecords:
         try:
             fields = self.fields_of(text)
         except csv.Error as error:
-            raise bad_line(table, index, f"the record cannot be split: {error}", "double the quotes inside quotes, as RFC 4180 says") from error
+            raise bad_line(
+                table, index, f"the record cannot be split: {error}", "double the quotes inside quotes, as RFC 4180 says"
+            ) from error
         if len(fields) != self.num_fields:
             what = f"the record has {len(fields)} fields, not {self.num_fields}: {shown(text)}"
             raise bad_line(table, index, what, "put quotes around fields with a delimiter in them; check delimiter=")
@@ -255,7 +259,9 @@ def _columns(declared: Any, names: list[str], missing: dict[str, Any]) -> tuple[
     for name in [*dict(pairs), *missing]:
         if name not in names:
             known = ", ".join(map(repr, names[:_SHOWN])) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-            raise PlanError(f"there is no column {name!r}", where=_CALLER, fix=f"the columns are {known}; check delimiter= when that looks wrong")
+            raise PlanError(
+                f"there is no column {name!r}", where=_CALLER, fix=f"the columns are {known}; check delimiter= when that looks wrong"
+            )
     columns = []
     for name, dtype in pairs:
         kind = None if dtype is None or dtype is str else declared_dtype(dtype, name, _CALLER)
@@ -270,4 +276,6 @@ def _default(value: Any, dtype: np.dtype[Any] | None, name: str) -> Any:
     try:
         return number_of(value, dtype)
     except ValueError as error:
-        raise PlanError(f"missing={{{name!r}: {value!r}}} is no {dtype}: {error}", where=_CALLER, fix="give a value of that dtype") from error
+        raise PlanError(
+            f"missing={{{name!r}: {value!r}}} is no {dtype}: {error}", where=_CALLER, fix="give a value of that dtype"
+        ) from error

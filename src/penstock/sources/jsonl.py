@@ -66,7 +66,8 @@ class JsonLines:
         """Return the line's value, or a dict of the declared fields.
 
         Raises:
-            RecordError: no UTF-8, no JSON, a key that comes twice, nesting beyond Python's limit, or a field that is missing or does not fit.
+            RecordError: no UTF-8, no JSON, a key that comes twice, nesting beyond Python's limit, or a field that is missing or does not
+                fit.
         """
         text = decoded(data, table, index)
         try:
@@ -87,7 +88,9 @@ class JsonLines:
     def _field(self, value: dict[str, Any], name: str, dtype: np.dtype[Any] | None, table: RecordTable, index: int) -> Any:
         if name not in value:
             known = ", ".join(map(repr, list(value)[:20]))
-            raise bad_line(table, index, f"there is no field {name!r}; there are {known or 'none'}", "correct fields=, or add it to the line")
+            raise bad_line(
+                table, index, f"there is no field {name!r}; there are {known or 'none'}", "correct fields=, or add it to the line"
+            )
         found = value[name]
         if dtype is None:
             return found
@@ -98,9 +101,7 @@ class JsonLines:
             raise bad_line(table, index, what, "declare another dtype, or None to get the value as it is") from error
 
 
-def jsonl_source(
-    patterns: Patterns, *, fields: Any = None, allow_nan: bool = False, max_line_bytes: int = MAX_LINE_BYTES
-) -> LineSource:
+def jsonl_source(patterns: Patterns, *, fields: Any = None, allow_nan: bool = False, max_line_bytes: int = MAX_LINE_BYTES) -> LineSource:
     """Open files of JSON lines as one source.
 
     Raises:

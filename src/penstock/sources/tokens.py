@@ -140,7 +140,8 @@ class TokenSource:
         name, num_files = shown(self._storage.name(0)), len(per_file)
         more = "" if num_files == 1 else f" and {num_files - 1} more"
         left = f", {num_left} tokens behind the last windows" if num_left else ""
-        return f"read_tokens({name}{more}, {self._width - 1}, {int(self._files.counts.sum())} {self._files.dtype}, {self._length} elements{left})"
+        held = f"{int(self._files.counts.sum())} {self._files.dtype}"
+        return f"read_tokens({name}{more}, {self._width - 1}, {held}, {self._length} elements{left})"
 
     def _place(self, index: int) -> tuple[int, int]:
         """Return the file of a window and its first token there."""
