@@ -1,7 +1,7 @@
 """Lines of text, JSON and CSV in a new random order each epoch, in batches of 256; and what it costs to find the lines.
 
-What people do today: plain Python that seeks to the lines (it knows where they are), Hugging Face datasets (which converts the files to Arrow
-first; that is not on the clock), and pyarrow for numbers of CSV (which holds them in memory).
+What people do today: plain Python that seeks to the lines (it knows where they are), Hugging Face datasets (which converts files to
+Arrow first, off the clock), and pyarrow for numbers of CSV (which holds them in memory).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import rounds
 from data import Size
 
 _BATCH_SIZE = 256
-_WORDS = "the of and a to in is you that it he was for on are as with his they at be this have from or one had by word but not".split()
+_WORDS = ("the", "of", "and", "to", "in", "you", "that", "it", "for", "was", "with", "they", "this", "have", "from", "word", "not")
 
 
 def _num_lines(size: Size) -> int:

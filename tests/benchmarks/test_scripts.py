@@ -34,7 +34,14 @@ CLAIMS = {
     "queues": ["queues.py"],
     "text": ["text.py"],
 }
-PACKAGES = {"dataloader": "torch", "datasets": "datasets", "pyarrow": "pyarrow", "spdl": "spdl", "tensorflow": "tensorflow", "torch": "torch"}
+PACKAGES = {
+    "dataloader": "torch",
+    "datasets": "datasets",
+    "pyarrow": "pyarrow",
+    "spdl": "spdl",
+    "tensorflow": "tensorflow",
+    "torch": "torch",
+}
 HAS = {kind: importlib.util.find_spec(package) is not None for kind, package in PACKAGES.items()}
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks measure with /proc")
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import PlanError
-from penstock.sources.converting import declared_dtype, number_in, number_of
+from penstock.sources.converting import declared_dtype, number_in, number_of, numbers_into
 
 
 @given(st.floats(allow_nan=False), st.sampled_from([np.float32, np.float64]))
@@ -49,6 +49,19 @@ def test_booleans_have_words(text: str, value: bool) -> None:
 def test_lists_become_arrays_also_empty_ones() -> None:
     assert number_of([], np.dtype(np.int64)).shape == (0,)
     assert number_of([[1, 2]], np.dtype(np.float32)).tolist() == [[1.0, 2.0]]
+
+
+TEXTS = ["1", "-2", "0.5", " 7 ", "1e3", "1e39", "nan", "inf", "300", "1_0", "٣", "x", "", "true", "9" * 30]
+
+
+@given(st.lists(st.sampled_from(TEXTS), max_size=5), st.sampled_from([np.float32, np.float64, np.uint8, np.int64, bool]))
+def test_a_column_holds_what_its_texts_are_one_by_one_or_is_left_to_that(texts: list[str], kind: Any) -> None:
+    out = np.zeros(len(texts), kind)
+    if numbers_into(texts, out):
+        np.testing.assert_array_equal(out, np.array([number_in(text, out.dtype) for text in texts], kind))
+    elif not {"inf"} & set(texts):
+        with pytest.raises(ValueError, match=r"."):
+            [number_in(text, out.dtype) for text in texts]
 
 
 def test_a_dtype_is_bool_integer_or_float() -> None:

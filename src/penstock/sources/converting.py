@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.errors import PlanError
 
-__all__ = ["DoesNotFit", "declared_dtype", "number_in", "number_of"]
+__all__ = ["DoesNotFit", "declared_dtype", "number_in", "number_of", "numbers_into"]
 
+_ALWAYS_FITS = 65504.0
+"""The largest float16: no float of at most this size is too large for any dtype."""
 _FITS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
 _TRUE, _FALSE = frozenset(("true", "True", "TRUE", "1")), frozenset(("false", "False", "FALSE", "0"))
 
@@ -80,13 +83,38 @@ def number_in(text: str, dtype: np.dtype[Any]) -> Any:
             raise DoesNotFit("it is neither true nor false, 1 nor 0")
         return np.bool_(word in _TRUE)
     if dtype.kind == "f":
+        number = float(text)
+        if abs(number) < _ALWAYS_FITS:  # errstate would take longer than all the rest
+            return dtype.type(number)
         with np.errstate(over="ignore"):
-            value = dtype.type(float(text))
+            value = dtype.type(number)
         if np.isinf(value) and "inf" not in text.lower():
             raise DoesNotFit("it is too large")
         return value
-    number = int(text)
+    whole = int(text)
     limits = np.iinfo(dtype)
-    if not limits.min <= number <= limits.max:
+    if not limits.min <= whole <= limits.max:
         raise DoesNotFit(f"only {limits.min} to {limits.max} fit")
-    return dtype.type(number)
+    return dtype.type(whole)
+
+
+def numbers_into(texts: list[str], out: NDArray[Any]) -> bool:
+    """Write what `number_in` gives for each text into `out`; False where one of them needs a closer look, or is no number."""
+    joined = "".join(texts)
+    if "_" in joined or not joined.isascii():
+        return False
+    try:
+        if out.dtype.kind == "f":
+            with np.errstate(over="ignore"):
+                out[:] = list(map(float, texts))
+            return not np.isinf(out).any()
+        if out.dtype.kind == "b":
+            out[:] = [number_in(text, out.dtype) for text in texts]
+            return True
+        values, limits = list(map(int, texts)), np.iinfo(out.dtype)
+    except ValueError:
+        return False  # who asks for them one by one is told which it is
+    if values and (min(values) < limits.min or max(values) > limits.max):
+        return False
+    out[:] = values
+    return True

@@ -16,7 +16,7 @@ from penstock._storage.opening import Patterns, open_storage
 from penstock.errors import LengthMismatch, PlanError, RecordError
 from penstock.formats.index import Index
 from penstock.formats.linescan import MAX_LINE_BYTES, Rules, scan_lines
-from penstock.sources.converting import declared_dtype, number_in, number_of
+from penstock.sources.converting import declared_dtype, number_in, number_of, numbers_into
 from penstock.sources.indexing import open_indices
 from penstock.sources.paths import shown
 from penstock.sources.records import RecordTable
@@ -153,7 +153,7 @@ class CsvColumns(LineSource):
 
     def __init__(self, storage: Storage, format: CsvRecords, caller: str, **options: Any) -> None:
         super().__init__(storage, format, caller, **options)
-        self._columns = format.columns or ()
+        self._csv, self._columns = format, format.columns or ()
 
     def structure(self) -> Structure:
         """Return the structure that `element.unflatten` needs."""
@@ -176,12 +176,25 @@ class CsvColumns(LineSource):
                 where=self.label(),
                 fix=f"ask for records 0..{len(self) - 1}; when no code of yours did, report it as a fault of penstock",
             )
-        rows: list[Any] = []
-        self.gather(indices.tolist(), rows)
-        arrays = [np.empty(len(rows), dtype) for _, dtype in self.leaves()] if out is None else out
-        for column, array in zip(self._columns, arrays, strict=True):
-            array[:] = [row[column.name] for row in rows]
+        arrays = [np.empty(len(indices), dtype) for _, dtype in self.leaves()] if out is None else out
+        if not self._all_at_once(indices, arrays):
+            rows: list[Any] = []
+            self.gather(indices.tolist(), rows)
+            for column, array in zip(self._columns, arrays, strict=True):
+                array[:] = [row[column.name] for row in rows]
         return arrays
+
+    def _all_at_once(self, indices: NDArray[np.int64], arrays: list[NDArray[Any]]) -> bool:
+        """Convert column by column: a tenth of the time. False where something is out of the ordinary, which `gather` then looks into."""
+        data, begins, ends = self.read(indices, self._scratch())
+        view, fields_of = data.data, self._csv.fields_of
+        try:
+            rows = [fields_of(str(view[begin:end], "utf-8")) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+        except (UnicodeDecodeError, csv.Error):
+            return False
+        if any(len(row) != self._csv.num_fields for row in rows):
+            return False
+        return all(numbers_into([row[column.place] for row in rows], array) for column, array in zip(self._columns, arrays, strict=True))
 
 
 def csv_source(
