@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import running
@@ -20,7 +21,7 @@ def one_input(data: bytes) -> None:
     size, text = 1 + (data[0] >> 1) % 32, data[1:]
     array = np.frombuffer(text, np.uint8)
     cuts = [0, *range(max(size, 8), len(text), size), len(text)]
-    parts = (array[begin:end] for begin, end in zip(cuts, cuts[1:], strict=False))
+    parts = (array[begin:end] for begin, end in pairwise(cuts))
     plain = CsvRecords(header=bool(data[0] & 1), max_line_bytes=1000)
     try:
         found = plain.scan(parts, len(text), "fuzz.csv")
