@@ -79,7 +79,7 @@ def _literal(text: bytes, version: int, name: str, offset: int) -> dict[str, Any
     import ast  # only here, and only then
 
     try:
-        record = ast.literal_eval(text.decode("utf-8" if version == 3 else "latin1").strip())
+        record = ast.literal_eval(text.strip(b" \n").decode("utf-8" if version == 3 else "latin1"))
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
         raise _error(f"the header is no Python literal ({type(error).__name__})", name, offset, _SAVE) from error
     if not isinstance(record, dict) or set(record) != _KEYS:
