@@ -90,7 +90,7 @@ def test_an_array_of_objects_is_refused_and_nothing_is_unpickled(tmp_path: Path)
         (crafted("{'descr': '<u2', 'fortran_order': False}"), "does not say descr, fortran_order and shape", 10),
         (crafted("{'descr': 'nonsense', 'fortran_order': False, 'shape': (1,)}"), "'nonsense' is no dtype", 10),
         (crafted("{'descr': [('a', '<u2')], 'fortran_order': False, 'shape': (1,)}", extra=2), "the items are records", 10),
-        (crafted("{'descr': '(2,)<u2', 'fortran_order': False, 'shape': (1,)}", extra=4), "not plain values", 10),
+        (crafted("{'descr': '(2,)<u2', 'fortran_order': False, 'shape': (1,)}", extra=4), "is no dtype", 10),
         (crafted("{'descr': '<U0', 'fortran_order': False, 'shape': (1,)}"), "not plain values", 10),
         (crafted("{'descr': '<u2', 'fortran_order': False, 'shape': (-1,)}"), "shape \\(-1,\\) or fortran_order False is none", 10),
         (crafted("{'descr': '<u2', 'fortran_order': 0, 'shape': (1,)}"), "or fortran_order 0 is none", 10),

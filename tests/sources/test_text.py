@@ -39,6 +39,27 @@ def test_lines_come_without_their_ends_and_blank_ones_are_kept_or_left_out(tmp_p
     assert [source.describe(index).split()[1] for index in range(4)] == ["1", "3", "5", "6"]
 
 
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a", ["a"]),
+        (b"a\n", ["a"]),
+        (b"a\n\nb", ["a", "", "b"]),
+        (b"a\r\nb\r\n", ["a", "b"]),
+        (b"a\rb\n", ["a\rb"]),
+        (b"\xef\xbb\xbfa\nb", ["a", "b"]),
+        (b"\xef\xbb\xbf", []),
+        (b"\xef\xbb\xbf\n", [""]),
+        ("é😀\n\u2028x".encode(), ["é😀", "\u2028x"]),
+        (b"\x00\n", ["\x00"]),
+    ],
+)
+def test_lines_end_at_lf_or_crlf(tmp_path: Path, data: bytes, lines: list[str]) -> None:
+    assert [row["text"] for row in gathered(lines_of(tmp_path / "a", data))] == lines
+
+
 def test_the_laws_of_a_source_hold_over_several_files(tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / f"{number}.txt").write_text(f"file {number}\n" * (5 * number))
@@ -126,3 +147,16 @@ def test_empty_files_hold_no_lines(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("one\n")
     assert len(lines_of(tmp_path / "a.txt", b"")) == 0
     assert len(text_source(tmp_path / "*.txt")) == 1
+
+
+@pytest.mark.slow
+def test_ten_million_lines_take_twelve_bytes_each(tmp_path: Path) -> None:
+    with open(tmp_path / "a", "wb") as file:
+        for begin in range(0, 10_000_000, 1_000_000):
+            file.write(b"".join(b"%d\n" % number for number in range(begin, begin + 1_000_000)))
+    source = text_source(tmp_path / "a")
+    assert len(source) == 10_000_000
+    assert (tmp_path / "a.psidx").stat().st_size < 12 * 10_000_000 + 1000
+    rows: list[Any] = []
+    source.gather([9_999_999, 0, 5_000_000], rows)
+    assert [row["text"] for row in rows] == ["9999999", "0", "5000000"]
