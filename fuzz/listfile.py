@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import posixpath
+
 import running
 
 from penstock.errors import ListFileError
@@ -21,7 +23,8 @@ def one_input(data: bytes) -> None:
         return
     for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True):
         path = text[start:end]
-        if not path or path.strip(b" \t\r\n") != path or b"\n" in path or b"\0" in path or (root and b".." in path.split(b"/")):
+        inside = root is None or (posixpath.normpath(posixpath.join(root.encode(), path)) + b"/").startswith(root.encode())
+        if not path or path.strip(b" \t\r\n") != path or b"\n" in path or b"\0" in path or not inside:
             raise AssertionError(f"{path!r} is no path of the list")
 
 

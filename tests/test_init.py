@@ -29,10 +29,14 @@ PUBLIC = {
     "image",
     "parallel_jobs",
     "queues",
+    "read_csv",
     "read_files",
     "read_images",
+    "read_jsonl",
     "read_list",
     "read_quarantine",
+    "read_text",
+    "read_tokens",
 }
 
 

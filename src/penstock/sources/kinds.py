@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from penstock.errors import PlanError
 from penstock.sources.csvrecords import CsvRecords
@@ -37,7 +36,6 @@ KINDS: tuple[Kind, ...] = (
     Kind(name="text", endings=(".txt", ".text", ".log"), make=TextLines, noun="line"),
     Kind(name="jsonl", endings=(".jsonl", ".ndjson"), make=JsonLines, noun="line"),
     Kind(name="csv", endings=(".csv",), make=CsvRecords),
-    Kind(name="tsv", endings=(".tsv",), make=partial(CsvRecords, delimiter="\t")),
 )
 """New ones are added here."""
 
