@@ -16,6 +16,7 @@ SCRIPTS = (
     ("w8.py",),
     ("import_time.py",),
     ("gather.py",),
+    ("records.py",),
     ("pack.py",),
     ("engine_cost.py",),
     ("mix.py",),

@@ -21,6 +21,7 @@ CLAIMS = {
     "w8": ["w8.py"],
     "import_time": ["import_time.py"],
     "gather": ["gather.py"],
+    "records": ["records.py"],
     "pack": ["pack.py"],
     "engine_cost": ["engine_cost.py"],
     "mix": ["mix.py"],

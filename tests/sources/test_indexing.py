@@ -76,6 +76,36 @@ def test_the_rest_of_a_file_that_the_format_did_not_read_is_in_the_check_sum(tmp
     assert index.columns["lengths"].dtype == np.uint32
 
 
+@pytest.mark.parametrize("size", [0, 1, 2 << 20, (2 << 20) + 1, 7_000_000])
+def test_pieces_are_the_file_in_order_whether_they_are_read_ahead_or_not(tmp_path: Path, size: int) -> None:
+    data = np.random.default_rng(size).bytes(size)
+    old(tmp_path / "a.x", data)
+    seen: list[bytes] = []
+
+    class Seeing(Marked):
+        def scan(self, pieces: Any, size: int, name: str) -> dict[str, Any]:
+            seen.append(b"".join(piece.tobytes() for piece in pieces))
+            return {"offsets": np.empty(0, np.int64), "lengths": np.empty(0, np.int64)}
+
+    indices = [build(open_storage(tmp_path / "a.x", "x"), 0, Seeing(), read_ahead=ahead) for ahead in (False, True)]
+    assert seen == [data, data]
+    assert [index.crc32c for index in indices] == [crc32c(data)] * 2
+
+
+def test_a_format_that_fails_in_the_middle_leaves_no_thread(tmp_path: Path) -> None:
+    old(tmp_path / "a.x", bytes(9_000_000))
+
+    class Failing(Marked):
+        def scan(self, pieces: Any, size: int, name: str) -> dict[str, Any]:
+            next(pieces)
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError) as caught:
+        build(open_storage(tmp_path / "a.x", "x"), 0, Failing())
+    assert threading.active_count() == 1
+    assert caught.value.args == ("mine",)
+
+
 def test_a_length_beyond_four_bytes_makes_long_lengths(tmp_path: Path) -> None:
     with open(tmp_path / "a.x", "wb") as file:
         file.truncate(5 << 30)

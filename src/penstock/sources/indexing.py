@@ -8,7 +8,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,8 @@ from penstock.sources.records import RecordFormat
 
 __all__ = ["Report", "build", "open_indices"]
 
-_PIECE_BYTES = 4 << 20
+_PIECE_BYTES = 2 << 20
+"""Larger ones leave the cache before they are scanned."""
 _MOST_PER_TASK = 64
 _TICK_NS = 2_000_000_000
 """The coarsest clock of a file system in use."""
@@ -122,8 +123,15 @@ class _Builder:
         return index
 
 
-def build(storage: Storage, file: int, format: RecordFormat, scratch: Scratch | None = None) -> Index:
+def build(storage: Storage, file: int, format: RecordFormat, scratch: Scratch | None = None, *, read_ahead: bool = True) -> Index:
     """Read a file from its beginning to its end and return its index.
+
+    Args:
+        storage: the files.
+        file: number of the file.
+        format: finds records.
+        scratch: working memory for the pieces.
+        read_ahead: read the next piece in a thread of its own while the format looks at one.
 
     Raises:
         RecordError: it is not of this format.
@@ -131,10 +139,13 @@ def build(storage: Storage, file: int, format: RecordFormat, scratch: Scratch | 
     """
     size, name = storage.size(file), storage.name(file)
     reader = _Pieces(storage, file, size, scratch or Scratch())
-    pieces = iter(reader)
-    found = dict(format.scan(pieces, size, name))
-    for _ in pieces:
-        pass  # what the format had no need of belongs to the check sum all the same
+    pieces = reader.ahead() if read_ahead and size > _PIECE_BYTES else reader.plain()
+    try:
+        found = dict(format.scan(pieces, size, name))
+        for _ in pieces:
+            pass  # what the format had no need of belongs to the check sum all the same
+    finally:
+        pieces.close()
     meta = found.pop("meta", {})
     columns = {key: np.asarray(value) for key, value in found.items()}
     columns["offsets"] = columns["offsets"].astype(np.int64)
@@ -161,14 +172,34 @@ class _Pieces:
         self._storage, self._file, self._size, self._scratch = storage, file, size, scratch
         self.crc = 0
 
-    def __iter__(self) -> Iterator[NDArray[np.uint8]]:
+    def plain(self) -> Generator[NDArray[np.uint8], None, None]:
+        """Give piece after piece."""
         for offset in range(0, self._size, _PIECE_BYTES):
-            length = min(_PIECE_BYTES, self._size - offset)
-            one, begin, count = (np.array([number], np.int64) for number in (self._file, offset, length))
-            data, begins = self._storage.read_spans(one, begin, count, self._scratch)
-            data = data[begins[0] : begins[0] + length]
-            self.crc = crc32c(data, self.crc)
-            yield data
+            yield self._checked(self._read(offset, self._scratch))
+
+    def ahead(self) -> Generator[NDArray[np.uint8], None, None]:
+        """Give piece after piece, the next of which is read meanwhile."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        memory = (self._scratch, Scratch())
+        offsets = range(0, self._size, _PIECE_BYTES)
+        with ThreadPoolExecutor(1, thread_name_prefix="penstock-index-ahead") as pool:
+            coming = pool.submit(self._read, 0, memory[0])
+            for number in range(len(offsets)):
+                data = coming.result()
+                if number + 1 < len(offsets):
+                    coming = pool.submit(self._read, offsets[number + 1], memory[(number + 1) % 2])
+                yield self._checked(data)
+
+    def _read(self, offset: int, scratch: Scratch) -> NDArray[np.uint8]:
+        length = min(_PIECE_BYTES, self._size - offset)
+        one, begin, count = (np.array([number], np.int64) for number in (self._file, offset, length))
+        data, begins = self._storage.read_spans(one, begin, count, scratch)
+        return data[begins[0] : begins[0] + length]
+
+    def _checked(self, data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        self.crc = crc32c(data, self.crc)
+        return data
 
 
 def _open_one(storage: Storage, file: int, format: RecordFormat, folder: str, rebuild: bool, scratch: Scratch) -> tuple[Index, Report]:
@@ -180,7 +211,8 @@ def _open_one(storage: Storage, file: int, format: RecordFormat, folder: str, re
         reason = verdict or reason
         if verdict != _FOREIGN:
             free.append(path)
-    index = build(storage, file, format, scratch)
+    # With as many files as processors, all of them have enough to do.
+    index = build(storage, file, format, scratch, read_ahead=len(storage) < (os.cpu_count() or 1))
     body = parts(index)
     written = next((path for path in free if _published(path, body)), None)
     if written is None:
