@@ -32,6 +32,7 @@ SCRIPTS = (
     ("packing.py",),
     ("parquet.py",),
     ("tar.py",),
+    ("text.py",),
 )
 
 

@@ -30,8 +30,10 @@ PUBLIC = {
     "pack",
     "parallel_jobs",
     "queues",
+    "read_csv",
     "read_files",
     "read_images",
+    "read_jsonl",
     "read_list",
     "read_packed",
     "read_parquet",
@@ -39,6 +41,8 @@ PUBLIC = {
     "read_tar",
     "read_text",
     "read_tfrecord",
+    "read_text",
+    "read_tokens",
 }
 
 

@@ -26,6 +26,7 @@ import fuzz_examples
 import fuzz_framing
 import fuzz_spans
 import fuzz_tar
+import fuzz_text_kernels
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted(map(str, (ROOT / "src" / "penstock" / "kernels").glob("*.c")))
@@ -90,9 +91,10 @@ def run_child(compiler: str, library: Path, seconds: float) -> subprocess.Comple
 def child(path: Path, seconds: float) -> int:
     """Compare random calls with the twins until the time is over."""
     from penstock.kernels import native
+    from penstock.kernels.library import load_library
 
-    library = native.load(path)
-    if library is None:
+    library, opened = native.load(path), load_library(path)
+    if library is None or opened is None:
         say(f"{path} does not load")
         return 1
     if seconds < 0:
@@ -103,6 +105,9 @@ def child(path: Path, seconds: float) -> int:
     while time.monotonic() < end:
         for case in CASES:
             case(library, rng)
+            num_calls += 1
+        for text_case in fuzz_text_kernels.CASES:
+            text_case(opened, rng)
             num_calls += 1
     say(f"{num_calls} calls equal to the NumPy twins, no finding")
     return 0

@@ -23,14 +23,17 @@ from penstock.dataset import (
     from_generator,
     from_source,
     from_stream,
+    read_csv,
     read_files,
     read_images,
+    read_jsonl,
     read_list,
     read_parquet,
     read_quarantine,
     read_text,
     read_tar,
     read_tfrecord,
+    read_tokens,
 )
 
 if TYPE_CHECKING:
@@ -74,8 +77,10 @@ __all__ = [
     "parallel_jobs",
     "parse_example",
     "queues",
+    "read_csv",
     "read_files",
     "read_images",
+    "read_jsonl",
     "read_list",
     "read_packed",
     "read_parquet",
@@ -83,6 +88,7 @@ __all__ = [
     "read_text",
     "read_tar",
     "read_tfrecord",
+    "read_tokens",
 ]
 
 

@@ -37,8 +37,19 @@ CLAIMS = {
     "packing": ["packing.py"],
     "parquet": ["parquet.py"],
     "tar": ["tar.py"],
+    "text": ["text.py"],
 }
-PACKAGES = {"dali": "nvidia", "tfdata": "tensorflow", "dataloader": "torch", "spdl": "spdl", "tensorflow": "tensorflow", "torch": "torch", "webdataset": "webdataset"}
+PACKAGES = {
+    "dali": "nvidia",
+    "dataloader": "torch",
+    "datasets": "datasets",
+    "pyarrow": "pyarrow",
+    "spdl": "spdl",
+    "tensorflow": "tensorflow",
+    "tfdata": "tensorflow",
+    "torch": "torch",
+    "webdataset": "webdataset",
+}
 HAS = {kind: importlib.util.find_spec(package) is not None for kind, package in PACKAGES.items()}
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks measure with /proc")
 

@@ -37,6 +37,8 @@ _ENQUEUER, _IN_PROCESSES, _IN_THREADS = "enqueuer/test_enqueuer.py", "enqueuer/t
 _CHILD, _ENTRY, _OUTBOX = "_processes/test_child.py", "_processes/test_entry.py", "_processes/test_outbox.py"
 _TAR, _TAR_FIELDS, _READ_TAR = "formats/test_tar.py", "formats/test_tar_fields.py", "sources/test_tar.py"
 _LISTFILE, _LISTPARSE, _FILES = "sources/test_listfile.py", "sources/test_listparse.py", "sources/test_files.py"
+_LINESCAN, _TEXT_LINES = "formats/test_linescan.py", "sources/test_text.py"
+_JSONL, _CSV = "sources/test_jsonl.py", "sources/test_csvrecords.py"
 
 _ROWS = (
     # -- workers
@@ -643,6 +645,23 @@ _ROWS = (
         (
             *_in(_TAR_FIELDS, "pickles_never_run_and_nobody_looks_for_their_classes"),
             *_in(_READ_TAR, "pickles_are_bytes_until_decoded_and_then_refused_with_key_and_place"),
+        "C32",
+        "lines of text, JSON and CSV: no UTF-8, a line of 1 GB, deep nesting, what is no JSON, ragged records",
+        "an error with file and line; a line beyond the limit is never held",
+        (
+            *_in(
+                _LINESCAN,
+                "a_line_beyond_the_limit_is_found_before_it_is_read_whole",
+                "a_quote_that_is_not_closed_is_an_error_at_the_record_that_opened_it",
+                "a_file_that_is_no_text_is_refused_by_its_first_bytes",
+            ),
+            *_in(
+                _TEXT_LINES,
+                "bytes_that_are_no_utf_8_are_an_error_of_their_line_alone",
+                "a_sparse_file_of_one_gigabyte_without_a_newline_is_refused_in_bounded_memory",
+            ),
+            *_in(_JSONL, "what_is_no_json_is_an_error_with_file_and_line", "a_field_that_does_not_fit_is_never_bent"),
+            *_in(_CSV, "a_record_that_does_not_fit_names_file_line_column_and_text"),
         ),
     ),
     Fault(
@@ -1094,6 +1113,16 @@ _ROWS = (
     ),
 )
 
+_OF_LINES = {
+    "C29": _in("formats/test_npy.py", "an_array_of_objects_is_refused_and_nothing_is_unpickled"),
+    "D11": _in(
+        _TEXT_LINES,
+        "a_file_that_changed_since_its_index_was_built_is_indexed_again",
+        "a_file_that_changes_while_the_dataset_is_open_is_an_error_that_names_it",
+    ),
+    "D13": _in("sources/test_tokens.py", "a_file_that_is_cut_while_it_is_read_is_an_error_behind_the_windows_before_it"),
+}
+
 _FURTHER = {
     "B7": _in(_ENQUEUER, "four_threads_each_with_a_get_share_the_items"),
     "B8": _in(_ENQUEUER, "every_item_comes_once_and_in_order_and_then_the_end"),
@@ -1544,6 +1573,7 @@ FAULTS = tuple(
         tests=row.tests
         + _ALSO.get(row.number, ())
         + _FURTHER.get(row.number, ())
+        + _OF_LINES.get(row.number, ())
         + _OF_QUEUES.get(row.number, ())
         + _OF_JOBS.get(row.number, ())
         + _OF_INDICES.get(row.number, ())

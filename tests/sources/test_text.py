@@ -1,29 +1,42 @@
+"""Lines of text files: what they are, where errors say they are, and what becomes of files that change."""
+
 from __future__ import annotations
 
+import os
+import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.errors import RecordError
-from penstock.sources import TextLines, text_source
+from penstock.errors import IndexStale, RecordError, SourceError
+from penstock.sources.text import LineSource, text_source
 from penstock.testing import check_source
 
+TEXT = "one\n\ntwo\r\n  \nthrée ☃\nlast"
 
-def lines_of(source: Any) -> list[str]:
+
+def gathered(source: Any, indices: Any = None) -> list[Any]:
     rows: list[Any] = []
-    source.gather(range(len(source)), rows)
-    return [row["text"] for row in rows]
+    source.gather(list(range(len(source)) if indices is None else indices), rows)
+    return rows
 
 
-def written(folder: Path, **contents: bytes) -> Any:
-    for name, data in contents.items():
-        (folder / name).write_bytes(data)
-    return text_source([folder / name for name in contents])
+def lines_of(path: Path, data: bytes | str, **options: Any) -> LineSource:
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return text_source(path, **options)
+
+
+@pytest.mark.parametrize("head", ["", "\ufeff"])
+def test_lines_come_without_their_ends_and_blank_ones_are_kept_or_left_out(tmp_path: Path, head: str) -> None:
+    source = lines_of(tmp_path / "a.txt", head + TEXT)
+    assert [row["text"] for row in gathered(source)] == ["one", "", "two", "  ", "thrée ☃", "last"]
+    assert [source.describe(index) for index in (0, 5)] == [f"line {n} of {str(tmp_path / 'a.txt')!r}" for n in (1, 6)]
+    source = lines_of(tmp_path / "a.txt", head + TEXT, skip_blank=True)
+    assert [row["text"] for row in gathered(source)] == ["one", "two", "thrée ☃", "last"]
+    assert [source.describe(index).split()[1] for index in range(4)] == ["1", "3", "5", "6"]
 
 
 @pytest.mark.parametrize(
@@ -44,61 +57,96 @@ def written(folder: Path, **contents: bytes) -> Any:
     ],
 )
 def test_lines_end_at_lf_or_crlf(tmp_path: Path, data: bytes, lines: list[str]) -> None:
-    assert lines_of(written(tmp_path, a=data)) == lines
+    assert [row["text"] for row in gathered(lines_of(tmp_path / "a", data))] == lines
 
 
-@given(st.binary(max_size=60).map(lambda data: data.replace(b"\xef", b"n")), st.lists(st.integers(1, 20), max_size=12))
-def test_pieces_of_any_size_give_the_same_lines(data: bytes, sizes: list[int]) -> None:
-    array = np.frombuffer(data, np.uint8)
-    cuts = np.cumsum(sizes)
-    pieces = [piece for piece in np.split(array, cuts[cuts < len(array)]) if len(piece)]
-    found = TextLines().scan(iter(pieces), len(data), "x")
-    spans = [data[begin : begin + length] for begin, length in zip(found["offsets"], found["lengths"], strict=True)]
-    assert spans == (data.split(b"\n") if not data.endswith(b"\n") else data.split(b"\n")[:-1]) or (data == b"" and spans == [])
+def test_the_laws_of_a_source_hold_over_several_files(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.txt").write_text(f"file {number}\n" * (5 * number))
+    source = text_source(tmp_path / "*.txt")
+    check_source(source, again=lambda: text_source(tmp_path / "*.txt"))
+    assert gathered(pickle.loads(pickle.dumps(source)), [5]) == [{"text": "file 2"}]
+    assert source.describe(5).endswith("2.txt'")
+    assert source.label() == f"read_text({str(tmp_path / '0.txt')!r} and 2 more, 15 elements)"
 
 
-def test_files_follow_each_other_and_the_laws_hold(tmp_path: Path) -> None:
-    names = {"a": b"one\ntwo\n", "b": b"", "c": b"three"}
-    source = written(tmp_path, **names)
-    again = lambda: text_source([tmp_path / name for name in names])  # noqa: E731
-    check_source(source, expected=[{"text": text} for text in ("one", "two", "three")], again=again)
-    assert source.describe(2) == f"line 0 of {str(tmp_path / 'c')!r}, offset 0"
-    assert source.label() == f"read_text({str(tmp_path / 'a')!r} and 2 more, 3 elements)"
-
-
-def test_a_line_that_is_no_utf_8_is_an_error_that_names_it_and_the_others_are_read(tmp_path: Path) -> None:
-    source = written(tmp_path, a=b"one\n\xff\xfe\nthree\n")
-    rows: list[Any] = []
-    with pytest.raises(UnicodeDecodeError) as caught:
-        source.gather([0, 2, 1], rows)
-    assert [row["text"] for row in rows] == ["one", "three"]
-    assert f"line 1 of {str(tmp_path / 'a')!r}, offset 4" in caught.value.__notes__[0]
-    check_source(source, failing=[1])
-
-
-@pytest.mark.parametrize("piece", [3, 100])
-def test_a_line_beyond_the_limit_is_refused_when_it_is_indexed(piece: int) -> None:
-    data = np.frombuffer(b"short\n" + b"x" * 50 + b"\nend", np.uint8)
-    pieces = (data[begin : begin + piece] for begin in range(0, len(data), piece))
-    with pytest.raises(RecordError) as caught:
-        TextLines(max_line_bytes=20).scan(pieces, len(data), "big.txt")
-    assert "line 1 is longer than 20 bytes" in caught.value.what
-    assert "'big.txt', offset 6" in caught.value.where
-
-
-def test_read_text_shuffles_without_a_buffer_and_resumes(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("".join(f"line {number}\n" for number in range(50)))
-    dataset = ps.read_text(tmp_path / "*.txt").shuffle(seed=3)
-    assert len(dataset) == 50
-    everything = [element["text"] for element in dataset]
-    assert sorted(everything, key=lambda text: int(text[5:])) == [f"line {number}" for number in range(50)]
-    with dataset.feed() as feed:
-        first = [next(feed)["text"] for _ in range(20)]
+def test_any_line_at_any_time_shuffled_and_resumed(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("".join(f"{number}\n" for number in range(1000)))
+    dataset = ps.read_text(tmp_path / "a.txt")
+    assert len(dataset) == 1000
+    assert dataset[700] == {"text": "700"}
+    shuffled = dataset.shuffle(seed=3).batch(64)
+    with shuffled.feed() as feed:
+        first = [next(feed)["text"] for _ in range(5)]
         state = feed.state_dict()
-    with ps.read_text(tmp_path / "*.txt").shuffle(seed=3).feed() as feed:
+        rest = [batch["text"] for batch in feed]
+    with shuffled.feed() as feed:
         feed.load_state_dict(state)
-        assert first + [element["text"] for element in feed] == everything
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "a.txt.psidx"]
+        again = [batch["text"] for batch in feed]
+    assert [np.asarray(batch).tolist() for batch in again] == [np.asarray(batch).tolist() for batch in rest]
+    assert sorted(int(text) for batch in first + rest for text in batch) == list(range(1000))
+
+
+def test_bytes_that_are_no_utf_8_are_an_error_of_their_line_alone(tmp_path: Path) -> None:
+    data = b"good\n\nna\xefve\nfine\n\xe2\x98\n"
+    source = lines_of(tmp_path / "a.txt", data)
+    rows: list[Any] = []
+    with pytest.raises(RecordError, match="byte 2 of the line is 0xef, which is no UTF-8 \\(invalid continuation byte\\)") as caught:
+        source.gather(range(5), rows)
+    assert rows == [{"text": "good"}, {"text": ""}]
+    assert caught.value.where == f"line 3 of {str(tmp_path / 'a.txt')!r}, offset 6"
+    with ps.read_text(tmp_path / "a.txt").feed(on_error=ps.Skip(limit=2)) as feed:
+        assert [row["text"] for row in feed] == ["good", "", "fine"]
+
+
+def test_a_line_beyond_the_limit_is_an_error_also_where_an_index_is_there(tmp_path: Path) -> None:
+    data = b"x\n" * 5 + b"y" * 100 + b"\nz\n"
+    with pytest.raises(RecordError, match="line 6 is longer than 99 bytes"):
+        lines_of(tmp_path / "a.txt", data, max_line_bytes=99)
+    assert not (tmp_path / "a.txt.psidx").exists()
+    assert len(lines_of(tmp_path / "a.txt", data, max_line_bytes=100)) == 7
+    with pytest.raises(RecordError, match="the line has 100 bytes, more than 99") as caught:
+        text_source(tmp_path / "a.txt", max_line_bytes=99)
+    assert caught.value.where.startswith("line 6 of ")
+
+
+def test_a_sparse_file_of_one_gigabyte_without_a_newline_is_refused_in_bounded_memory(tmp_path: Path) -> None:
+    path = tmp_path / "big.txt"
+    path.touch()
+    os.truncate(path, 1 << 30)
+    with pytest.raises(RecordError, match="line 1 is longer than 1048576 bytes"):
+        text_source(path, max_line_bytes=1 << 20)
+
+
+@pytest.mark.parametrize("change", ["longer", "shorter", "other"])
+def test_a_file_that_changed_since_its_index_was_built_is_indexed_again(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "a.txt"
+    assert len(lines_of(path, "aa\nbb\ncc\n")) == 3
+    path.write_text({"longer": "aa\nbb\ncc\ndd\n", "shorter": "aa\n", "other": "a\nbbb\n\nc\n"}[change])
+    os.utime(path, ns=(1, 1))
+    assert [row["text"] for row in gathered(text_source(path))] == path.read_text().splitlines()
+
+
+def test_a_file_that_changes_while_the_dataset_is_open_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    source = lines_of(path, "aa\nbb\ncc\n" * 100)
+    assert gathered(source, [1]) == [{"text": "bb"}]
+    os.truncate(path, 450)
+    with pytest.raises((SourceError, IndexStale), match=r"a\.txt") as caught:
+        gathered(source, [299])
+    assert any("line 300 of" in note for note in caught.value.__notes__)
+
+
+def test_a_compressed_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="the file looks like gzip") as caught:
+        lines_of(tmp_path / "a.txt.gz", b"\x1f\x8b\x08\x00rest")
+    assert "gunzip" in caught.value.fix
+
+
+def test_empty_files_hold_no_lines(tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("one\n")
+    assert len(lines_of(tmp_path / "a.txt", b"")) == 0
+    assert len(text_source(tmp_path / "*.txt")) == 1
 
 
 @pytest.mark.slow

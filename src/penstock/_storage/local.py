@@ -90,6 +90,11 @@ class LocalStorage:
         size, mtime_ns, _ = self._known[file].tolist()
         return {"size": size, "mtime_ns": mtime_ns}
 
+    @property
+    def descriptors(self) -> Descriptors:
+        """Return the pool of open files, for kernels that read them in a way of their own."""
+        return self._descriptors
+
     def trust(self, samples: NDArray[np.int64]) -> None:
         """Say what the files' sampled check sums are: then a file that only looks new (touched, copied back) is still read.
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.errors import PlanError
+from penstock.sources.csvrecords import CsvRecords
+from penstock.sources.jsonl import JsonLines
 from penstock.sources.records import RecordFormat
 from penstock.sources.tar import TarFormat
 from penstock.sources.text import TextLines
@@ -36,6 +38,8 @@ KINDS: tuple[Kind, ...] = (
     Kind(name="text", endings=(".txt", ".text", ".log"), make=TextLines, noun="line"),
     Kind(name="tar", endings=(".tar",), make=TarFormat, noun="sample"),
     Kind(name="tfrecord", endings=(".tfrecord", ".tfrecords", ".tfrec"), make=TFRecordFormat),
+    Kind(name="jsonl", endings=(".jsonl", ".ndjson"), make=JsonLines, noun="line"),
+    Kind(name="csv", endings=(".csv",), make=CsvRecords),
 )
 """New ones are added here."""
 

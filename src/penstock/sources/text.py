@@ -2,35 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.storage import Storage
 from penstock._storage.opening import Patterns, open_storage
 from penstock.errors import RecordError
-from penstock.sources.records import RecordSource, RecordTable
+from penstock.formats.index import Index
+from penstock.formats.linescan import MAX_LINE_BYTES, Rules, line_number, scan_lines
+from penstock.sources.paths import shown
+from penstock.sources.records import RecordFormat, RecordSource, RecordTable
 
-__all__ = ["TextLines", "text_source"]
+__all__ = ["LineSource", "TextLines", "bad_line", "decoded", "place_of", "text_source"]
 
-_BOM = b"\xef\xbb\xbf"
-_NEWLINE = 10
+
+class LineSource(RecordSource):
+    """Records that are lines: they are named by file and line.
+
+    Args:
+        storage: the files.
+        format: finds and decodes records.
+        caller: the function that the user called.
+        max_line_bytes: no record may be longer, also where an index that was built with another limit is there.
+        indices: of the files, if they are open already.
+
+    Raises:
+        RecordError: a file that is not of this format, or a record that is too long.
+        SourceError, OSError: a file that cannot be read.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        format: RecordFormat,
+        caller: str,
+        *,
+        max_line_bytes: int = MAX_LINE_BYTES,
+        indices: Sequence[Index] | None = None,
+    ) -> None:
+        super().__init__(storage, format, caller, noun="line", indices=indices)
+        lengths = self.table.columns["lengths"]
+        if len(lengths) and int(lengths.max()) > max_line_bytes:
+            first = int((lengths > max_line_bytes).argmax())
+            what = f"the line has {int(lengths[first])} bytes, more than {max_line_bytes}"
+            raise bad_line(self.table, first, what, "check the file, or give max_line_bytes=")
+
+    def describe(self, index: int) -> str:
+        """Name line and file."""
+        return place_of(self.table, index)
 
 
 @dataclass(frozen=True, slots=True)
 class TextLines:
     """Lines of UTF-8 text, as {"text": str}.
 
-    A line ends at LF or CRLF, or at the end of the file; the end is not part of it. Empty lines are elements. A byte order mark at the
-    beginning is not part of the text.
+    A line ends at LF or CRLF, or at the end of the file; the end is not part of it. A byte order mark at the beginning is not part of the
+    text.
 
     Attributes:
         max_line_bytes: a longer line is an error when the file is indexed, before it is ever read whole.
+        skip_blank: leave lines out that hold nothing but white space; otherwise they are elements.
     """
 
-    max_line_bytes: int = 64 << 20
+    max_line_bytes: int = MAX_LINE_BYTES
+    skip_blank: bool = False
 
     @property
     def kind(self) -> str:
@@ -39,57 +78,59 @@ class TextLines:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return nothing: where lines begin and end depends on no option."""
-        return {}
+        """Return which lines are left out, if any are."""
+        return {"skip": "blank"} if self.skip_blank else {}
 
     def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
         """Find the lines of one file.
 
         Raises:
-            RecordError: a line is longer than the limit.
+            RecordError: a line is longer than the limit, or the file is no text.
         """
-        ends: list[NDArray[np.int64]] = []
-        done = first = num_lines = last = 0
-        for piece in pieces:
-            if done == 0 and piece[:3].tobytes() == _BOM:
-                first = last = len(_BOM)
-            found = np.flatnonzero(piece == _NEWLINE) + done
-            done += len(piece)
-            begins = np.concatenate(([last], found + 1))
-            long = np.flatnonzero(np.append(found, done) - begins > self.max_line_bytes)
-            if long.size:
-                raise _too_long(name, num_lines + int(long[0]), int(begins[long[0]]), self.max_line_bytes)
-            ends.append(found)
-            last, num_lines = int(begins[-1]), num_lines + len(found)
-        if done > last:
-            ends.append(np.array([done], np.int64))
-        stops = np.concatenate(ends) if ends else np.empty(0, np.int64)
-        offsets = np.empty_like(stops)
-        offsets[:1] = first
-        offsets[1:] = stops[:-1] + 1
-        return {"offsets": offsets, "lengths": stops - offsets}
+        return scan_lines(pieces, size, name, Rules(skip="blank" if self.skip_blank else "none", max_line_bytes=self.max_line_bytes))
 
     def decode(self, data: memoryview, table: RecordTable, index: int) -> dict[str, str]:
         """Return {"text": str}.
 
         Raises:
-            UnicodeDecodeError: it is no UTF-8.
+            RecordError: it is no UTF-8.
         """
-        return {"text": str(data, "utf-8").removesuffix("\r")}
+        return {"text": decoded(data, table, index).removesuffix("\r")}
 
 
-def text_source(patterns: Patterns) -> RecordSource:
+def text_source(patterns: Patterns, *, skip_blank: bool = False, max_line_bytes: int = MAX_LINE_BYTES) -> LineSource:
     """Open text files as one source of lines.
 
     Raises:
-        PlanError, SourceError, OSError: as `open_storage` and `open_indices`.
+        PlanError, RecordError, SourceError, OSError: as `open_storage` and `LineSource`.
     """
-    return RecordSource(open_storage(patterns, "read_text"), TextLines(), "read_text", noun="line")
+    format = TextLines(max_line_bytes=max_line_bytes, skip_blank=skip_blank)
+    return LineSource(open_storage(patterns, "read_text"), format, "read_text", max_line_bytes=max_line_bytes)
 
 
-def _too_long(name: str, line: int, offset: int, limit: int) -> RecordError:
-    return RecordError(
-        f"line {line} is longer than {limit} bytes",
-        where=f"line {line} of {name!r}, offset {offset}",
-        fix="check that it is a text file; another limit is TextLines(max_line_bytes=...)",
-    )
+def place_of(table: RecordTable, index: int) -> str:
+    """Say where a record is, such as 'line 412 of train.jsonl'."""
+    file, number = table.place(index)
+    return f"line {line_number(table.indices[file].columns, number)} of {shown(table.names[file])}"
+
+
+def bad_line(table: RecordTable, index: int, what: str, fix: str) -> RecordError:
+    """Return the error of a record, which names line, file and offset."""
+    return RecordError(what, where=f"{place_of(table, index)}, offset {int(table.columns['offsets'][index])}", fix=fix)
+
+
+def decoded(data: memoryview, table: RecordTable, index: int) -> str:
+    """Return the text of a record.
+
+    Raises:
+        RecordError: it is no UTF-8.
+    """
+    try:
+        return str(data, "utf-8")
+    except UnicodeDecodeError as error:
+        raise bad_line(
+            table,
+            index,
+            f"byte {error.start} of the line is {data[error.start]:#04x}, which is no UTF-8 ({error.reason})",
+            "save the file as UTF-8 (iconv -f LATIN1 -t UTF-8), or leave such lines out with on_error=",
+        ) from error

@@ -1,0 +1,241 @@
+"""Where the lines of a text file, or the records of a CSV file, begin and end: piece by piece, in bounded memory.
+
+Beside offsets and lengths stands which line of the file a record is, as the few places where that is not simply one more than the
+record before: behind blank lines that are left out, and behind CSV records of several lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import RecordError
+from penstock.kernels import lines
+
+__all__ = ["BOM", "BY", "FROM", "MAX_LINE_BYTES", "Rules", "line_number", "scan_lines"]
+
+BOM = b"\xef\xbb\xbf"
+MAX_LINE_BYTES = 64 << 20
+FROM, BY = "file_line_from", "file_line_by"
+"""Columns: record FROM[k] of a file and those behind it stand BY[k] lines further down than their numbers say."""
+
+_ROOM = 1 << 16
+_NEWLINE = 10
+_WHITE = b" \t\r\n\v\f"
+_Ints = NDArray[np.int64]
+_HEADS = {
+    b"\x1f\x8b": ("gzip", "unpack it first (gunzip): inside a compressed file no line can be found without all before it"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "unpack it first (unzstd)"),
+    b"BZh": ("bzip2", "unpack it first (bunzip2)"),
+    b"\xfd7zXZ": ("xz", "unpack it first (unxz)"),
+    b"PK\x03\x04": ("a zip archive", "unpack it first (unzip)"),
+    b"\xff\xfe": ("UTF-16", "save it as UTF-8: iconv -f UTF-16 -t UTF-8"),
+    b"\xfe\xff": ("UTF-16", "save it as UTF-8: iconv -f UTF-16 -t UTF-8"),
+    b"PAR1": ("Parquet", "use read_parquet"),
+    b"\x93NUMPY": ("an .npy file", "use read_tokens, or from_arrays(np.load(path))"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What is a record.
+
+    Attributes:
+        skip: "none": every line; "empty": empty lines are left out; "blank": so are those of nothing but white space.
+        max_line_bytes: a longer record is an error, found before it is ever read whole.
+        delimiter: a byte: newlines inside quotes end nothing. None: every newline ends a line.
+        quote: the byte around such fields.
+    """
+
+    skip: str = "none"
+    max_line_bytes: int = MAX_LINE_BYTES
+    delimiter: int | None = None
+    quote: int = 34
+
+
+def line_number(columns: Any, number: int) -> int:
+    """Return the line, from 1 on, at which record `number` of a file begins; `columns` are those of its index."""
+    behind = columns.get(FROM)
+    place = -1 if behind is None else int(np.searchsorted(behind, number, "right")) - 1
+    return number + 1 + (int(columns[BY][place]) if place >= 0 else 0)
+
+
+def scan_lines(
+    pieces: Iterator[NDArray[np.uint8]], size: int, name: str, rules: Rules, first: Callable[[bytes], Any] | None = None
+) -> dict[str, Any]:
+    """Find the records of one file.
+
+    Args:
+        pieces: its bytes, in order, each valid until the next is asked for.
+        size: how many there are.
+        name: of the file, for errors.
+        rules: what is a record.
+        first: called with the bytes of the first record, which then is none: a header. What it returns becomes the "meta".
+
+    Returns:
+        "offsets" and "lengths" int64 [n], without the line feed; FROM and BY; "meta" if `first` was given.
+
+    Raises:
+        RecordError: a record that is too long, a file that is no text, quotes that are not closed, or no first record.
+    """
+    scan = _Scan(name=name, size=size, rules=rules, first=first)
+    for piece in pieces:
+        if len(piece):
+            scan.add(piece)
+    return scan.finish()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Scan:
+    """A scan in progress.
+
+    Attributes:
+        done: bytes that were looked at.
+        newlines: how many newlines there were among them.
+        begin: where the record that has not ended yet begins.
+        line: its line, from 0 on.
+        state: of the CSV scanner.
+        tail: what earlier pieces held of that record, as much as somebody needs: all of a header, two bytes of others.
+        blank: whether that is white space, or nothing.
+    """
+
+    name: str
+    size: int
+    rules: Rules
+    first: Callable[[bytes], Any] | None
+    done: int = 0
+    newlines: int = 0
+    begin: int = 0
+    line: int = 0
+    state: int = lines.BEFORE
+    tail: bytes = b""
+    blank: bool = True
+    meta: Any = None
+    parts: list[tuple[_Ints, _Ints, _Ints]] = field(default_factory=list)
+    room: _Ints = field(default_factory=lambda: np.empty(_ROOM, np.int64))
+
+    def add(self, piece: NDArray[np.uint8]) -> None:
+        """Find what ends in a piece."""
+        origin = self.done
+        if origin == 0:
+            self._look(piece[:8].tobytes())
+        while self.done < origin + len(piece):
+            self._step(piece, origin)
+        self._check_length(self.done - self.begin, self.begin, self.line)
+        kept = piece[max(0, self.begin - origin) :]
+        if self.first is not None:
+            self.tail += kept.tobytes()
+        elif len(self.tail) < 2:
+            self.tail += kept[:2].tobytes()
+        if self.rules.skip == "blank" and self.blank and len(kept):
+            self.blank = kept.tobytes().isspace()
+
+    def _look(self, head: bytes) -> None:
+        for magic, (kind, fix) in _HEADS.items():
+            if head.startswith(magic):
+                raise RecordError(f"the file looks like {kind}, not like text", where=f"{self.name!r}, offset 0", fix=fix)
+        if head.startswith(BOM):
+            self.begin = self.done = len(BOM)  # no part of a line, nor of a field
+
+    def _step(self, piece: NDArray[np.uint8], origin: int) -> None:
+        """Find as many ends as there is room for."""
+        rules, rest = self.rules, piece[self.done - origin :]
+        if rules.delimiter is None:
+            found, consumed = lines.find_lines(rest, self.done, self.room)
+            num_newlines = found
+        else:
+            found, consumed, self.state = lines.find_records(rest, self.done, rules.delimiter, rules.quote, self.state, self.room)
+            num_newlines = int(np.count_nonzero(rest[:consumed] == _NEWLINE))
+        if found:
+            ends = self.room[:found].copy()
+            if num_newlines == found:
+                upto = np.arange(self.newlines + 1, self.newlines + 1 + found)
+            else:
+                upto = self.newlines + 1 + np.searchsorted(np.flatnonzero(rest[:consumed] == _NEWLINE) + (self.done + 1), ends)
+            self._note(ends, upto, piece, origin)
+        self.newlines += num_newlines
+        self.done += consumed
+
+    def _note(self, ends: _Ints, upto: _Ints, piece: NDArray[np.uint8], origin: int) -> None:
+        """Note records that end with newlines, `upto[i]` of which have been passed behind record i."""
+        begins = np.concatenate(([self.begin], ends[:-1]))
+        at = np.concatenate(([self.line], upto[:-1]))
+        lengths = ends - 1 - begins
+        worst = int(lengths.argmax())
+        if lengths[worst] > self.rules.max_line_bytes:
+            first = int((lengths > self.rules.max_line_bytes).argmax())
+            self._check_length(int(lengths[first]), int(begins[first]), int(at[first]))
+        keep = self._kept(begins, lengths, piece, origin)
+        if self.first is not None and keep.any():
+            place = int(keep.argmax())
+            begin, end = int(begins[place]), int(ends[place]) - 1
+            call, self.first = self.first, None
+            self.meta = call((self.tail if begin < origin else b"") + piece[max(0, begin - origin) : end - origin].tobytes())
+            keep[place] = False
+        self.parts.append((begins, lengths, at) if keep.all() else (begins[keep], lengths[keep], at[keep]))
+        self.begin, self.line, self.tail, self.blank = int(ends[-1]), int(upto[-1]), b"", True
+
+    def _kept(self, begins: _Ints, lengths: _Ints, piece: NDArray[np.uint8], origin: int) -> NDArray[np.bool_]:
+        keep = np.ones(len(begins), bool)
+        if self.rules.skip == "none":
+            return keep
+        # Only lines that are short, or begin with white space, need a closer look.
+        if self.rules.skip == "empty":
+            odd = lengths <= 1
+        else:
+            odd = np.isin(piece[np.maximum(begins - origin, 0)], np.frombuffer(_WHITE, np.uint8)) | (begins < origin)
+        for row in np.flatnonzero(odd).tolist():
+            begin, end = int(begins[row]), int(begins[row] + lengths[row])
+            text = piece[max(0, begin - origin) : max(0, end - origin)].tobytes()
+            keep[row] = not self._is_blank(text, earlier=begin < origin)
+        return keep
+
+    def _is_blank(self, text: bytes, *, earlier: bool) -> bool:
+        """Tell whether a record is to be left out; with `earlier`, `text` is only what the last piece holds of it."""
+        if self.rules.skip == "blank":
+            return not text.strip(_WHITE) and (self.blank or not earlier)
+        return (self.tail if earlier else b"") + text in (b"", b"\r")
+
+    def _check_length(self, length: int, begin: int, line: int) -> None:
+        if length > self.rules.max_line_bytes:
+            open_quote = self.rules.delimiter is not None and self.state == lines.QUOTED
+            raise RecordError(
+                f"line {line + 1} is longer than {self.rules.max_line_bytes} bytes",
+                where=f"line {line + 1} of {self.name!r}, offset {begin}",
+                fix="a quote that is not closed makes all behind it one field" if open_quote else "check the file, or give max_line_bytes=",
+            )
+
+    def finish(self) -> dict[str, Any]:
+        """Return what was found."""
+        if self.state == lines.QUOTED:
+            raise RecordError(
+                "the file ends inside quotes",
+                where=f"the record that begins at line {self.line + 1} of {self.name!r}, offset {self.begin}",
+                fix="close the quote, or give the quote character that the file uses",
+            )
+        if self.done > self.begin:
+            self._note_last()
+        if self.first is not None:
+            raise RecordError("the file has no header", where=f"{self.name!r}, {self.size} bytes", fix="give names=[...] if it has none")
+        offsets, lengths, at = (np.concatenate([np.empty(0, np.int64), *(part[column] for part in self.parts)]) for column in range(3))
+        further = at - np.arange(len(at))
+        places = np.flatnonzero(np.diff(further, prepend=0))
+        result: dict[str, Any] = {"offsets": offsets, "lengths": lengths, FROM: places, BY: further[places]}
+        if self.meta is not None:
+            result["meta"] = self.meta
+        return result
+
+    def _note_last(self) -> None:
+        """Note the record that ends with the file, without a newline."""
+        if self.rules.skip != "none" and self._is_blank(b"", earlier=True):
+            return
+        if self.first is not None:
+            call, self.first = self.first, None
+            self.meta = call(self.tail)
+            return
+        length = self.done - self.begin
+        self.parts.append((np.array([self.begin]), np.array([length]), np.array([self.line])))

@@ -1,0 +1,102 @@
+"""Windows of tokens from open files straight into the rows of a batch: one call for a block, without the GIL."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import SpecError
+from penstock.kernels import tokens_twin
+from penstock.kernels.checks import block, integer, place, require, require_out
+from penstock.kernels.library import chosen_library
+from penstock.kernels.tokens_twin import FAILED, OUTSIDE, SHORT
+
+__all__ = ["FAILED", "OUTSIDE", "SHORT", "Failure", "native", "read_windows"]
+
+_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
+_MAX_OFFSET = 1 << 62
+
+
+class Failure(NamedTuple):
+    """The first row that could not be read: why (SHORT, FAILED, OUTSIDE), and bytes that are there, errno, or place of the token."""
+
+    row: int
+    cause: int
+    detail: int
+
+
+ReadWindows = Callable[[NDArray[np.int32], NDArray[np.int64], np.dtype[Any], int, NDArray[np.int64], NDArray[np.int64]], int]
+
+
+def read_windows(
+    descriptors: NDArray[np.int32], offsets: NDArray[np.int64], dtype: np.dtype[Any], bound: int, out: NDArray[np.int64]
+) -> Failure | None:
+    """Read `out.shape[1]` tokens from byte offsets[i] of descriptors[i] on into row i of `out`, widened to int64.
+
+    Nothing is mapped: a file that ends too soon is a short read. From any thread; blocks while the system reads.
+
+    Args:
+        descriptors: int32 [n], open for reading; they must stay open until this returns.
+        offsets: int64 [n], in bytes, 0 or more.
+        dtype: integers of 1, 2, 4 or 8 bytes, signed or not, in the byte order of this machine (uint64 keeps its bits).
+        bound: 0, or every token must lie in 0..bound-1.
+        out: int64 [n, length], C-contiguous.
+
+    Returns:
+        None, or the first row that failed; the rows before it are complete.
+
+    Raises:
+        SpecError: an array of another dtype, shape or layout, a dtype that is none of these, or a negative offset or bound.
+    """
+    descriptors = block("read_windows", "descriptors", descriptors, _INT32)
+    offsets = block("read_windows", "offsets", offsets, _INT64, descriptors.shape[0])
+    require("read_windows", "out", out, _INT64, 2)
+    require_out("read_windows", out, _INT64, (offsets.shape[0], out.shape[1]), offsets)
+    bound = integer("read_windows", "bound", bound, 0, 1 << 63)
+    if dtype.kind not in "iu" or not dtype.isnative:
+        raise SpecError(
+            f"tokens of dtype {dtype}", where=place("read_windows", "dtype"), fix="pass integers in the byte order of this machine"
+        )
+    if offsets.size and int(offsets.view(np.uint64).max()) > _MAX_OFFSET:
+        raise SpecError(
+            f"offsets from {offsets.min()} to {offsets.max()}",
+            where=place("read_windows", "offsets"),
+            fix="pass places in a file, from 0 on",
+        )
+    report = np.zeros(2, np.int64)
+    row = _chosen()(descriptors, offsets, dtype, bound, out, report)
+    return None if row < 0 else Failure(row, int(report[0]), int(report[1]))
+
+
+def native(library: ctypes.CDLL) -> ReadWindows:
+    """Return the function of an open library, with the arguments of `tokens_twin.read_windows`."""
+    function = library.penstock_read_windows
+    pointer, integer64 = ctypes.c_void_p, ctypes.c_int64
+    function.restype = integer64
+    function.argtypes = [pointer, pointer, integer64, integer64, ctypes.c_int, ctypes.c_uint64, pointer, pointer]
+
+    def call(
+        descriptors: NDArray[np.int32],
+        offsets: NDArray[np.int64],
+        dtype: np.dtype[Any],
+        bound: int,
+        out: NDArray[np.int64],
+        report: NDArray[np.int64],
+    ) -> int:
+        kind = dtype.itemsize if dtype.kind == "u" else -dtype.itemsize
+        inputs = (descriptors.ctypes.data, offsets.ctypes.data, *out.shape, kind, bound)
+        row: int = function(*inputs, out.ctypes.data, report.ctypes.data)
+        return row
+
+    return call
+
+
+@cache
+def _chosen() -> ReadWindows:
+    library = chosen_library()
+    return tokens_twin.read_windows if library is None else native(library)

@@ -1,0 +1,120 @@
+"""From values of JSON and fields of CSV to numbers of declared types: exactly, or not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import PlanError
+
+__all__ = ["DoesNotFit", "declared_dtype", "number_in", "number_of", "numbers_into"]
+
+_ALWAYS_FITS = 65504.0
+"""The largest float16: no float of at most this size is too large for any dtype."""
+_FITS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
+_TRUE, _FALSE = frozenset(("true", "True", "TRUE", "1")), frozenset(("false", "False", "FALSE", "0"))
+
+
+class DoesNotFit(ValueError):
+    """A value is no number of the dtype; the text says why."""
+
+
+def declared_dtype(dtype: Any, name: str, caller: str) -> np.dtype[Any]:
+    """Return a dtype that values can be converted to: bool, integers, floats.
+
+    Raises:
+        PlanError: it is another one, or none.
+    """
+    try:
+        found: np.dtype[Any] = np.dtype(dtype)
+    except TypeError:
+        found = np.dtype(object)
+    if found.kind not in _FITS or not found.isnative:
+        raise PlanError(
+            f"{dtype!r} is declared for {name!r}",
+            where=caller,
+            fix="declare a bool, an integer or a float such as np.float32; text needs no dtype",
+        )
+    return found
+
+
+def number_of(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a JSON number, or lists of them, as a NumPy scalar or array.
+
+    Raises:
+        DoesNotFit: it is something else, is ragged, or does not fit: integers are never cut, and true is no 1.
+    """
+    try:
+        array = np.array(value)
+    except OverflowError as error:  # of integers beyond 64 bits NumPy makes objects, or this
+        raise DoesNotFit("the number is too large") from error
+    if array.size and array.dtype.kind not in _FITS[dtype.kind]:
+        raise DoesNotFit("ragged lists, null, text or numbers of another kind")
+    return _cast(array, dtype)[()]
+
+
+def _cast(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    if dtype.kind in "iu" and array.size:
+        limits = np.iinfo(dtype)
+        if int(array.min()) < limits.min or int(array.max()) > limits.max:
+            raise DoesNotFit(f"only {limits.min} to {limits.max} fit")
+    with np.errstate(over="ignore"):
+        cast = array.astype(dtype)
+    if dtype.kind == "f" and array.dtype.kind == "f" and not np.array_equal(np.isinf(cast), np.isinf(array)):
+        raise DoesNotFit("the number is too large")
+    return cast
+
+
+def number_in(text: str, dtype: np.dtype[Any]) -> Any:
+    """Return the number that a field of a CSV file is.
+
+    White space around it does not count. nan and inf are floats.
+
+    Raises:
+        ValueError: it is none, or (DoesNotFit) does not fit.
+    """
+    if "_" in text or not text.isascii():  # which Python's int and float would take
+        raise DoesNotFit("it is no number")
+    if dtype.kind == "b":
+        word = text.strip()
+        if word not in _TRUE and word not in _FALSE:
+            raise DoesNotFit("it is neither true nor false, 1 nor 0")
+        return np.bool_(word in _TRUE)
+    if dtype.kind == "f":
+        number = float(text)
+        if abs(number) < _ALWAYS_FITS:  # errstate would take longer than all the rest
+            return dtype.type(number)
+        with np.errstate(over="ignore"):
+            value = dtype.type(number)
+        if np.isinf(value) and "inf" not in text.lower():
+            raise DoesNotFit("it is too large")
+        return value
+    whole = int(text)
+    limits = np.iinfo(dtype)
+    if not limits.min <= whole <= limits.max:
+        raise DoesNotFit(f"only {limits.min} to {limits.max} fit")
+    return dtype.type(whole)
+
+
+def numbers_into(texts: list[str], out: NDArray[Any]) -> bool:
+    """Write what `number_in` gives for each text into `out`; False where one of them needs a closer look, or is no number."""
+    joined = "".join(texts)
+    if "_" in joined or not joined.isascii():
+        return False
+    try:
+        if out.dtype.kind == "f":
+            with np.errstate(over="ignore"):
+                out[:] = list(map(float, texts))
+            return not np.isinf(out).any()
+        if out.dtype.kind == "b":
+            out[:] = [number_in(text, out.dtype) for text in texts]
+            return True
+        values, limits = list(map(int, texts)), np.iinfo(out.dtype)
+    except ValueError:
+        return False  # who asks for them one by one is told which it is
+    if values and (min(values) < limits.min or max(values) > limits.max):
+        return False
+    out[:] = values
+    return True

@@ -1,0 +1,128 @@
+"""Ends of lines and CSV records: the C library, its twin and Python's own csv module agree, however the file is cut into pieces."""
+
+from __future__ import annotations
+
+import csv
+import io
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from penstock.errors import SpecError
+from penstock.kernels import lines, lines_twin
+from penstock.kernels.library import load_library
+
+LIBRARY = load_library()
+needs_library = pytest.mark.skipif(LIBRARY is None, reason="the C library was not built here")
+COMMA, QUOTE = ord(","), ord('"')
+
+
+def array(data: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(data, np.uint8)
+
+
+def texts(alphabet: bytes, *, max_size: int = 300) -> st.SearchStrategy[bytes]:
+    """Draw texts whose runs are long enough to cross blocks of 64 bytes."""
+    run = st.tuples(st.sampled_from([bytes([letter]) for letter in alphabet]), st.sampled_from([1, 1, 1, 1, 2, 3, 61, 64, 130]))
+    return st.lists(run, max_size=max_size // 4).map(lambda runs: b"".join(letter * count for letter, count in runs))
+
+
+def in_pieces(data: bytes, version: lines.Lines, sizes: list[int], capacity: int, *, csv_records: bool) -> tuple[list[int], int]:
+    """Scan a text piece by piece, with room for `capacity` ends at a time."""
+    ends, found_all, start, state, turn = np.empty(capacity, np.int64), [], 0, lines.BEFORE, 0
+    while start < len(data):
+        piece = array(data[start : start + sizes[turn % len(sizes)]])
+        turn += 1
+        if csv_records:
+            found, consumed, state = version.find_records(piece, start, COMMA, QUOTE, state, ends)
+        else:
+            found, consumed = version.find_lines(piece, start, ends)
+        assert consumed == len(piece) or found == capacity
+        found_all += ends[:found].tolist()
+        start += consumed
+    return found_all, state
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"a", b"a\n", b"\n\n", b"a\nb", b"x" * 64 + b"\n", b"x" * 63 + b"\n" + b"y" * 64])
+def test_lines_end_behind_their_newlines(data: bytes) -> None:
+    ends = np.empty(9, np.int64)
+    found, consumed = lines.find_lines(array(data), 100, ends)
+    assert ends[:found].tolist() == [100 + place + 1 for place, byte in enumerate(data) if byte == 10]
+    assert consumed == len(data)
+
+
+def test_the_scan_stops_where_there_is_no_more_room_and_goes_on_from_there() -> None:
+    data, ends = array(b"a\nbb\nccc\ndddd"), np.empty(2, np.int64)
+    assert lines.find_lines(data, 0, ends) == (2, 5)
+    assert ends.tolist() == [2, 5]
+    assert lines.find_lines(data[5:], 5, ends) == (1, 8)
+    assert ends[0] == 9
+    assert lines.find_lines(data, 0, ends[:0]) == (0, 0)
+    assert lines.find_records(data, 0, COMMA, QUOTE, lines.PLAIN, ends[:0]) == (0, 0, lines.PLAIN)
+
+
+@needs_library
+@given(texts(b"\nab"), st.lists(st.integers(1, 200), min_size=1, max_size=4), st.integers(1, 40))
+def test_lines_equal_those_of_the_twin_and_of_python(data: bytes, sizes: list[int], capacity: int) -> None:
+    assert LIBRARY is not None
+    expected = [place + 1 for place, byte in enumerate(data) if byte == 10]
+    for version in (lines.NativeLines(LIBRARY), lines_twin):
+        assert in_pieces(data, version, sizes, capacity, csv_records=False)[0] == expected
+
+
+@needs_library
+@given(texts(b'\n,"a\r'), st.lists(st.integers(1, 200), min_size=1, max_size=4), st.integers(1, 40))
+@example(b'"a""b\n",c\nd"e\n', [1], 1)
+@example(b'a"b\n"' + b"x" * 70 + b'\n"\n', [64, 1], 2)
+def test_records_equal_those_of_the_twin(data: bytes, sizes: list[int], capacity: int) -> None:
+    assert LIBRARY is not None
+    ours = in_pieces(data, lines.NativeLines(LIBRARY), sizes, capacity, csv_records=True)
+    assert ours == in_pieces(data, lines_twin, sizes, capacity, csv_records=True)
+    assert ours == in_pieces(data, lines_twin, [len(data) + 1], len(data) + 1, csv_records=True)
+
+
+@given(texts(b'\n,"a'))
+def test_records_are_those_of_pythons_csv_module(data: bytes) -> None:
+    ends = np.empty(len(data) + 1, np.int64)
+    found, consumed, _ = lines.find_records(array(data), 0, COMMA, QUOTE, lines.BEFORE, ends)
+    assert consumed == len(data)
+    places = [0, *ends[:found].tolist()]
+    if places[-1] < len(data):
+        places.append(len(data))
+    ours = [next(csv.reader(io.StringIO(data[start:end].decode(), newline="")), []) for start, end in pairwise(places)]
+    assert ours == list(csv.reader(io.StringIO(data.decode(), newline="")))
+
+
+@pytest.mark.parametrize(
+    ("data", "state"),
+    [
+        (b"a", lines.PLAIN),
+        (b"a,", lines.BEFORE),
+        (b'a,"', lines.QUOTED),
+        (b'"a"', lines.BEHIND),
+        (b'"a"b', lines.PLAIN),
+        (b"a\n", lines.BEFORE),
+    ],
+)
+def test_the_state_says_where_a_piece_leaves_off(data: bytes, state: int) -> None:
+    ends = np.empty(4, np.int64)
+    assert lines.find_records(array(data), 0, COMMA, QUOTE, lines.BEFORE, ends)[2] == state
+    assert lines.find_records(array(b""), 0, COMMA, QUOTE, state, ends)[2] == state
+
+
+def test_arguments_that_the_c_could_not_survive_are_refused() -> None:
+    ends = np.empty(4, np.int64)
+    with pytest.raises(SpecError, match="data is 1-d int64"):
+        lines.find_lines(ends, 0, ends)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="base=-1 is outside"):
+        lines.find_lines(array(b"a"), -1, ends)
+    with pytest.raises(SpecError, match="ends is 1-d int32"):
+        lines.find_lines(array(b"a"), 0, np.empty(4, np.int32))  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="delimiter 34 and quote 34"):
+        lines.find_records(array(b"a"), 0, QUOTE, QUOTE, 0, ends)
+    with pytest.raises(SpecError, match=r"state=4 is outside 0\.\.3"):
+        lines.find_records(array(b"a"), 0, COMMA, QUOTE, 4, ends)

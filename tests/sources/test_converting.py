@@ -1,0 +1,70 @@
+"""Numbers of declared types out of JSON values and CSV fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import PlanError
+from penstock.sources.converting import declared_dtype, number_in, number_of, numbers_into
+
+
+@given(st.floats(allow_nan=False), st.sampled_from([np.float32, np.float64]))
+def test_floats_are_read_as_numpy_rounds_them(value: float, kind: Any) -> None:
+    dtype = np.dtype(kind)
+    with np.errstate(over="ignore"):
+        expected = kind(value)
+    if np.isinf(expected) and not np.isinf(value):
+        for call in (lambda: number_in(repr(value), dtype), lambda: number_of(value, dtype)):
+            with pytest.raises(ValueError, match="too large"):
+                call()
+        return
+    for found in (number_in(repr(value), dtype), number_of(value, dtype)):
+        assert found.dtype == dtype
+        assert found == expected
+
+
+@given(st.integers(-(2**70), 2**70), st.sampled_from([np.uint8, np.int16, np.int64, np.uint64]))
+def test_integers_fit_or_are_refused(value: int, kind: Any) -> None:
+    dtype, limits = np.dtype(kind), np.iinfo(kind)
+    if limits.min <= value <= limits.max:
+        assert number_in(str(value), dtype) == number_of(value, dtype) == value
+        return
+    for call in (lambda: number_in(str(value), dtype), lambda: number_of(value, dtype)):
+        with pytest.raises(ValueError, match=r"fit|too large|another kind"):
+            call()
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("False", False), (" 1 ", True), ("0", False)])
+def test_booleans_have_words(text: str, value: bool) -> None:
+    assert number_in(text, np.dtype(bool)) == np.bool_(value)
+    with pytest.raises(ValueError, match="neither true nor false"):
+        number_in(text + "x", np.dtype(bool))
+
+
+def test_lists_become_arrays_also_empty_ones() -> None:
+    assert number_of([], np.dtype(np.int64)).shape == (0,)
+    assert number_of([[1, 2]], np.dtype(np.float32)).tolist() == [[1.0, 2.0]]
+
+
+TEXTS = ["1", "-2", "0.5", " 7 ", "1e3", "1e39", "nan", "inf", "300", "1_0", "٣", "x", "", "true", "9" * 30]
+
+
+@given(st.lists(st.sampled_from(TEXTS), max_size=5), st.sampled_from([np.float32, np.float64, np.uint8, np.int64, bool]))
+def test_a_column_holds_what_its_texts_are_one_by_one_or_is_left_to_that(texts: list[str], kind: Any) -> None:
+    out = np.zeros(len(texts), kind)
+    if numbers_into(texts, out):
+        np.testing.assert_array_equal(out, np.array([number_in(text, out.dtype) for text in texts], kind))
+    elif not {"inf"} & set(texts):
+        with pytest.raises(ValueError, match=r"."):
+            [number_in(text, out.dtype) for text in texts]
+
+
+def test_a_dtype_is_bool_integer_or_float() -> None:
+    assert declared_dtype("f2", "x", "read_csv") == np.float16
+    with pytest.raises(PlanError, match="'S4' is declared for 'x'"):
+        declared_dtype("S4", "x", "read_csv")

@@ -1,0 +1,160 @@
+"""CSV files: text as Python's csv module reads it, numbers exactly or not at all."""
+
+from __future__ import annotations
+
+import csv
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock._contracts.source import ColumnSource
+from penstock.errors import LengthMismatch, PlanError, RecordError
+from penstock.sources.csvrecords import csv_source
+from penstock.testing import check_source
+
+
+def records_of(path: Path, text: str, **options: Any) -> Any:
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    return csv_source(path, **options)
+
+
+def gathered(source: Any) -> list[Any]:
+    rows: list[Any] = []
+    source.gather(list(range(len(source))), rows)
+    return rows
+
+
+def test_fields_are_text_by_the_names_of_the_header(tmp_path: Path) -> None:
+    text = '\ufeffx,"the ""y""",z\r\n1, 2 ,\r\n\r\n"a,b","c\r\nd","é"'
+    source = records_of(tmp_path / "a.csv", text)
+    assert gathered(source) == [{"x": "1", 'the "y"': " 2 ", "z": ""}, {"x": "a,b", 'the "y"': "c\r\nd", "z": "é"}]
+    assert [source.describe(index) for index in (0, 1)] == [f"line {n} of {str(tmp_path / 'a.csv')!r}" for n in (2, 4)]
+    assert not isinstance(source, ColumnSource)
+
+
+FIELDS = st.text(st.sampled_from('a1,"\n é\t'), max_size=6)
+
+
+@given(st.lists(st.lists(FIELDS, min_size=3, max_size=3), max_size=8), st.sampled_from(["\n", "\r\n"]))
+def test_what_pythons_csv_module_writes_is_read_back(tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]], end: str) -> None:
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator=end)
+    writer.writerow(["p", "q", "r"])
+    writer.writerows(rows)
+    source = records_of(tmp_path_factory.mktemp("csv") / "a.csv", file.getvalue())
+    assert [list(row.values()) for row in gathered(source)] == rows
+
+
+def test_declared_numbers_are_columns_of_a_batch(tmp_path: Path) -> None:
+    text = "x,t,n,ok\n" + "".join(f"{k}.5,text,{k},{'true' if k % 2 else '0'}\n" for k in range(50))
+    columns = {"n": np.int16, "x": np.float32, "ok": bool}
+    source = records_of(tmp_path / "a.csv", text, columns=columns)
+    assert isinstance(source, ColumnSource)
+    check_source(source, again=lambda: csv_source(tmp_path / "a.csv", columns=columns))
+    assert len(pickle.loads(pickle.dumps(source))) == 50
+    batch = next(iter(ps.read_csv(tmp_path / "a.csv", columns=columns).batch(50)))
+    assert {name: array.dtype for name, array in batch.items()} == {"n": np.int16, "x": np.float32, "ok": np.bool_}
+    assert (batch["n"].tolist(), batch["ok"].tolist()) == (list(range(50)), [bool(k % 2) for k in range(50)])
+    assert batch["x"].tolist() == [k + 0.5 for k in range(50)]
+    with pytest.raises(LengthMismatch, match="there are 50 records, and indices from 50 to 50"):
+        source.gather_columns(np.array([50]), None)
+
+
+def test_files_without_a_header_get_names_and_other_delimiters_are_known(tmp_path: Path) -> None:
+    source = records_of(
+        tmp_path / "a.tsv", "1\t'a\tb'\n2\tc\n", names=["n", "t"], delimiter="\t", quote="'", columns={"t": str, "n": np.int64}
+    )
+    assert gathered(source) == [{"t": "a\tb", "n": 1}, {"t": "c", "n": 2}]
+
+
+def test_several_files_need_one_header(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+    (tmp_path / "b.csv").write_text("x,y\n3,4\n")
+    assert [row["y"] for row in gathered(csv_source(tmp_path / "*.csv"))] == ["2", "4"]
+    (tmp_path / "b.csv").write_text("x,z\n3,4\n")
+    with pytest.raises(RecordError, match=r"the header of .*b.csv' is 'x,z', and that of .*a.csv' is 'x,y'"):
+        csv_source(tmp_path / "*.csv")
+
+
+def test_an_empty_field_is_an_error_or_what_stands_for_it(tmp_path: Path) -> None:
+    text = "x,n,t\n1,,\n,2,b\n"
+    columns = {"x": np.float32, "n": np.int32, "t": None}
+    source = records_of(tmp_path / "a.csv", text, columns=columns, missing={"x": float("nan"), "n": -1, "t": "?"})
+    first, second = gathered(source)
+    assert (first["n"], first["t"]) == (-1, "?")
+    assert first["n"].dtype == np.int32
+    assert np.isnan(second["x"])
+    with pytest.raises(RecordError, match="column 'n' is empty, and is declared as int32") as caught:
+        gathered(csv_source(tmp_path / "a.csv", columns=columns))
+    assert caught.value.where == f"line 2 of {str(tmp_path / 'a.csv')!r}, offset 6"
+    with pytest.raises(PlanError, match=r"missing=\{'n': 1\.5\} is no int32"):
+        csv_source(tmp_path / "a.csv", columns=columns, missing={"n": 1.5})
+
+
+@pytest.mark.parametrize(
+    ("line", "match"),
+    [
+        ("1", "the record has 1 fields, not 2: '1'"),
+        ("1,2,3", "the record has 3 fields, not 2"),
+        ('1,"2"3', "the record cannot be split: ',' expected after"),
+        ("1,2\r3", "the record has 2|the record cannot be split"),
+        ("x,2", "column 'x' is 'x', which is no float32"),
+        ("1_0,2", "column 'x' is '1_0', which is no float32"),
+        ("1e39,2", "column 'x' is '1e39', which is no float32: it is too large"),
+        ("1,2.0", "column 'n' is '2.0', which is no uint8"),
+        ("1,256", "column 'n' is '256', which is no uint8: only 0 to 255 fit"),
+        ("1,-1", "only 0 to 255 fit"),
+        ("1,٣", "column 'n' is '٣', which is no uint8"),
+        ("1,\udcff", "byte 2 of the line is 0xff, which is no UTF-8"),
+    ],
+)
+def test_a_record_that_does_not_fit_names_file_line_column_and_text(tmp_path: Path, line: str, match: str) -> None:
+    source = records_of(tmp_path / "a.csv", f"x,n\n0.5,1\n\n{line}\n2,2\n", columns={"x": np.float32, "n": np.uint8})
+    rows: list[Any] = []
+    with pytest.raises(RecordError, match=match) as caught:
+        source.gather([0, 1, 2], rows)
+    assert len(rows) == 1
+    assert caught.value.where == f"line 4 of {str(tmp_path / 'a.csv')!r}, offset 11"
+    with ps.read_csv(tmp_path / "a.csv", columns={"x": np.float32, "n": np.uint8}).batch(2).feed(on_error=ps.Skip(limit=1)) as feed:
+        assert [batch["n"].tolist() for batch in feed] == [[1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "the file has no header"),
+        ("\n\r\n", "the file has no header"),
+        ("x,y,x\n", "the header has 'x' twice"),
+        ('x,"y\n1,2\n', "inside quotes"),
+    ],
+)
+def test_a_file_without_a_good_header_is_refused(tmp_path: Path, text: str, match: str) -> None:
+    with pytest.raises(RecordError, match=match):
+        records_of(tmp_path / "a.csv", text)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"columns": []}, "columns=\\[\\] declares nothing"),
+        ({"columns": "x"}, "columns='x' declares nothing"),
+        ({"columns": ["z"]}, "there is no column 'z'"),
+        ({"missing": {"z": 1}}, "there is no column 'z'"),
+        ({"columns": {"x": "U3"}}, "'U3' is declared for 'x'"),
+        ({"delimiter": ",,"}, "delimiter=',,' and quote="),
+        ({"delimiter": '"'}, "delimiter="),
+        ({"delimiter": "é"}, "delimiter="),
+        ({"names": "xy"}, "names='xy' names no fields"),
+        ({"names": ["x", "x"]}, "names no fields, or one twice"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused(tmp_path: Path, options: dict[str, Any], match: str) -> None:
+    with pytest.raises(PlanError, match=match):
+        records_of(tmp_path / "a.csv", "x,y\n1,2\n", **options)

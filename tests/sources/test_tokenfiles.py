@@ -1,0 +1,120 @@
+"""What files of tokens hold: .npy by their headers, raw ones as they are said to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from penstock._contracts.transform import Scratch
+from penstock._storage import open_storage
+from penstock.errors import PlanError, RecordError
+from penstock.sources.tokenfiles import Outside, find_tokens, token_reader
+
+
+def found(folder: Path, dtype: Any = None) -> Any:
+    return find_tokens(open_storage(folder / "*", "read_tokens"), dtype)
+
+
+def test_npy_and_raw_files_of_one_dtype_go_together(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(5, dtype=np.int32))
+    np.arange(7, dtype=np.int32).tofile(tmp_path / "b.bin")
+    (tmp_path / "c.bin").touch()
+    files = found(tmp_path, "int32")
+    assert (files.dtype, files.offsets.tolist(), files.counts.tolist()) == (np.int32, [128, 0, 0], [5, 7, 0])
+
+
+def test_an_npy_file_is_known_by_its_first_bytes_whatever_its_name(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(5, dtype=np.uint8))
+    (tmp_path / "a.npy").rename(tmp_path / "a.bin")
+    assert found(tmp_path).counts.tolist() == [5]
+    (tmp_path / "b.npy").write_bytes(bytes(10))
+    with pytest.raises(RecordError, match=r"not as an \.npy file does"):
+        found(tmp_path, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("array", "what"),
+    [
+        (np.zeros((4, 3), np.uint16), "has shape \\(4, 3\\), not one dimension"),
+        (np.zeros((4, 3), np.uint16, order="F"), "has shape \\(4, 3\\) in Fortran order, not one dimension"),
+        (np.uint16(3), "has shape \\(\\), not one dimension"),
+        (np.zeros(4), "the array is float64, not integers"),
+        (np.zeros(4, bool), "the array is bool, not integers"),
+        (np.zeros(4, ">u2"), "the array is >u2, of another byte order than this machine"),
+        (np.zeros(4, "U3"), "the array is <U3, not integers"),
+    ],
+)
+def test_an_array_that_is_no_row_of_tokens_is_refused(tmp_path: Path, array: Any, what: str) -> None:
+    np.save(tmp_path / "a.npy", array)
+    with pytest.raises(RecordError, match=what) as caught:
+        found(tmp_path)
+    assert caught.value.where == f"{str(tmp_path / 'a.npy')!r}, offset 10"
+
+
+def test_an_array_of_objects_is_refused_with_the_word_that_numpy_uses(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([{}], object), allow_pickle=True)
+    with pytest.raises(RecordError, match="needs allow_pickle"):
+        found(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "what"),
+    [
+        (None, "is no .npy file, so it does not say what its tokens are"),
+        ("float32", "dtype='float32' is <f4, not integers in the byte order of this machine"),
+        (">u2", "dtype='>u2' is >u2, not integers"),
+        ("word", "dtype='word' is none"),
+    ],
+)
+def test_a_raw_file_needs_a_dtype_that_tokens_can_have(tmp_path: Path, dtype: Any, what: str) -> None:
+    (tmp_path / "a.bin").write_bytes(bytes(8))
+    with pytest.raises(PlanError, match=what):
+        found(tmp_path, dtype)
+
+
+def test_a_raw_file_that_is_no_whole_number_of_tokens_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(bytes(11))
+    with pytest.raises(RecordError, match="the file has 11 bytes, 3 more than a whole number of uint32 tokens") as caught:
+        found(tmp_path, np.uint32)
+    assert caught.value.where.endswith("a.bin', offset 8")
+
+
+def test_kinds_that_do_not_fit_each_other_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(4, np.uint16))
+    with pytest.raises(PlanError, match="dtype=uint32 was given, and the header says uint16"):
+        found(tmp_path, np.uint32)
+    np.save(tmp_path / "b.npy", np.zeros(4, np.uint32))
+    with pytest.raises(PlanError, match=r"a.npy' holds uint16 and .*b.npy' holds uint32"):
+        found(tmp_path)
+
+
+class Elsewhere:
+    """A storage whose files are not local."""
+
+    def __init__(self, storage: Any) -> None:
+        self.storage = storage
+
+    def read_spans(self, *arguments: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        assert isinstance(arguments[3], Scratch | None)
+        return self.storage.read_spans(*arguments)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2", "i4", "u8"])
+def test_files_of_any_storage_give_the_same_windows_as_local_ones(tmp_path: Path, dtype: str) -> None:
+    np.random.default_rng(3).integers(0, 100, 1000).astype(dtype).tofile(tmp_path / "a.bin")
+    storage = open_storage(tmp_path / "*", "read_tokens")
+    kind = np.dtype(dtype)
+    starts = np.array([0, 7, 300, 7], np.int64) * kind.itemsize
+    results = []
+    for one in (storage, Elsewhere(storage)):
+        out = np.zeros((4, 50), np.int64)
+        reader = token_reader(one, kind)  # type: ignore[arg-type]
+        assert reader.read(np.zeros(4, np.int64), starts, 0, out) is None
+        outside = reader.read(np.zeros(4, np.int64), starts, 60, np.zeros((4, 50), np.int64))
+        results.append((out.tolist(), outside))
+    assert results[0] == results[1]
+    assert isinstance(results[0][1], Outside)

@@ -1,0 +1,160 @@
+"""Windows of tokens: which there are, what is in them, and what becomes of files that change."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import penstock as ps
+from penstock._contracts.source import ColumnSource
+from penstock._storage import open_storage
+from penstock.errors import LengthMismatch, RecordError, SourceError
+from penstock.sources.tokenfiles import find_tokens
+from penstock.sources.tokens import TokenSource
+from penstock.testing import check_source
+
+
+def made(pattern: Any, length: int, stride: int, *, vocab_size: int | None = None, dtype: Any = None) -> TokenSource:
+    storage = open_storage(pattern, "read_tokens")
+    return TokenSource(storage, find_tokens(storage, dtype), length=length, stride=stride, vocab_size=vocab_size)
+
+
+def written(folder: Path, *counts: int, dtype: Any = np.uint16) -> list[NDArray[Any]]:
+    """Write one file for each count; their tokens go on from file to file."""
+    arrays = np.split(np.arange(sum(counts), dtype=dtype), np.cumsum(counts)[:-1])
+    for number, array in enumerate(arrays):
+        np.save(folder / f"{number}.npy", array)
+    return arrays
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=4), st.integers(1, 9), st.integers(1, 12), st.booleans())
+def test_windows_are_those_of_a_plain_loop_over_each_file(
+    tmp_path_factory: pytest.TempPathFactory, counts: list[int], length: int, stride: int, raw: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("loop")
+    arrays = written(folder, *counts, dtype=np.int32)
+    for number, array in enumerate(arrays if raw else []):
+        array.tofile(folder / f"{number}.bin")
+    expected = [a[k : k + length + 1].tolist() for a in arrays for k in range(0, len(a) - length, stride)]
+    pattern = folder / ("*.bin" if raw else "*.npy")
+    if not expected:
+        with pytest.raises(RecordError, match=f"no file has the {length + 1} tokens of one window; the longest has {max(counts)}"):
+            made(pattern, length, stride, dtype=np.int32)
+        return
+    source = made(pattern, length, stride, dtype=np.int32)
+    rows: list[Any] = []
+    source.gather(range(len(source)), rows)
+    assert [row["tokens"].tolist() for row in rows] == expected
+    assert source.gather_columns(np.arange(len(source)), None)[0].tolist() == expected
+
+
+def test_the_laws_of_a_source_hold(tmp_path: Path) -> None:
+    written(tmp_path, 100, 5, 70)
+    source = made(tmp_path / "*.npy", 8, 3)
+    assert isinstance(source, ColumnSource)
+    check_source(source, again=lambda: made(tmp_path / "*.npy", 8, 3))
+    check_source(pickle.loads(pickle.dumps(source)))
+
+
+def test_names_of_windows_and_of_the_source_say_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, 20, 3, 11)
+    source = made("*.npy", 4, 4)
+    assert source.describe(1) == "tokens 4 to 8 of '0.npy'"
+    assert source.describe(4) == "tokens 0 to 4 of '2.npy'"
+    assert source.label() == "read_tokens('0.npy' and 2 more, 4, 34 uint16, 6 elements, 8 tokens behind the last windows)"
+
+
+def test_the_fingerprint_knows_tokens_stride_and_dtype_but_neither_name_nor_time(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        written(tmp_path / name, 50, 50)
+    os.utime(tmp_path / "b" / "0.npy", (1, 1))
+    first, second = made(tmp_path / "a" / "*", 4, 4), made(tmp_path / "b" / "*", 4, 4)
+    assert first.fingerprint() == second.fingerprint()
+    assert first.fingerprint() != made(tmp_path / "a" / "*", 4, 2).fingerprint()
+    np.save(tmp_path / "b" / "1.npy", np.zeros(50, np.uint16))
+    assert first.fingerprint() != made(tmp_path / "b" / "*", 4, 4).fingerprint()
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_an_error_behind_the_windows_before_it(tmp_path: Path) -> None:
+    written(tmp_path, 40, 40)
+    source = made(tmp_path / "*.npy", 4, 4)
+    out = source.gather_columns(np.arange(len(source)), None)[0]
+    os.truncate(tmp_path / "1.npy", 150)
+    rows: list[Any] = []
+    with pytest.raises(SourceError, match=r"1\.npy' has 150 bytes and had 208") as caught:
+        source.gather(range(len(source)), rows)
+    assert len(rows) == 9
+    assert caught.value.__notes__ == [f"reading tokens 0 to 4 of {str(tmp_path / '1.npy')!r}"]
+    with pytest.raises(SourceError, match="150 bytes"):
+        source.gather_columns(np.arange(len(source)), [out])
+
+
+def test_a_file_that_is_replaced_or_removed_before_it_is_read_is_an_error(tmp_path: Path) -> None:
+    written(tmp_path, 40, 40, 40)
+    source = made(tmp_path / "*.npy", 4, 4)
+    np.save(tmp_path / "1.npy", np.zeros(40, np.uint16))
+    os.utime(tmp_path / "1.npy", (1, 1))
+    (tmp_path / "2.npy").unlink()
+    rows: list[Any] = []
+    source.gather([0], rows)
+    with pytest.raises(SourceError, match=r"1\.npy' was written to, or replaced, since it was opened"):
+        source.gather([9], rows)
+    pickle.loads(pickle.dumps(source)).gather([0], rows)
+    with pytest.raises(FileNotFoundError, match=r"2\.npy"):
+        pickle.loads(pickle.dumps(source)).gather([18], rows)
+
+
+def test_a_token_beyond_the_vocabulary_is_named(tmp_path: Path) -> None:
+    tokens = np.arange(40, dtype=np.uint16)
+    tokens[21] = 999
+    np.save(tmp_path / "ids.npy", tokens)
+    source = made(tmp_path / "ids.npy", 4, 4, vocab_size=100)
+    rows: list[Any] = []
+    with pytest.raises(RecordError, match="token 21 is 999, and vocab_size is 100") as caught:
+        source.gather(range(9), rows)
+    assert len(rows) == 5
+    assert caught.value.where == f"{str(tmp_path / 'ids.npy')!r}, offset 170, in tokens 20 to 24 of {str(tmp_path / 'ids.npy')!r}"
+    dataset = ps.read_tokens(tmp_path / "ids.npy", 4, vocab_size=100).batch(3)
+    with dataset.feed() as feed:
+        assert next(feed)["tokens"].tolist()[2] == [8, 9, 10, 11, 12]
+        with pytest.raises(RecordError, match="token 21 is 999") as caught:
+            next(feed)
+    assert "index 5" in "".join(caught.value.__notes__)
+
+
+def test_indices_outside_are_refused_before_anything_is_read(tmp_path: Path) -> None:
+    written(tmp_path, 40)
+    source = made(tmp_path / "*.npy", 4, 4)
+    for index in (-1, 9):
+        with pytest.raises(LengthMismatch, match=f"there are 9 windows, and indices from {index} to {index}"):
+            source.gather_columns(np.array([index]), None)
+
+
+def test_more_files_than_may_stay_open_are_read_and_memory_does_not_grow_with_them(tmp_path: Path) -> None:
+    for number in range(300):
+        np.full(1000, number, np.uint16).tofile(tmp_path / f"{number:03}.bin")
+    source = made(tmp_path / "*.bin", 99, 99, dtype=np.uint16)
+    order = np.random.default_rng(1).permutation(len(source))
+    out = [np.empty((64, 100), np.int64)]
+    tracemalloc.start()
+    try:
+        for begin in range(0, len(order) - 64, 64):
+            block = order[begin : begin + 64]
+            assert (source.gather_columns(block, out)[0] == (block // 10)[:, None]).all()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000
+    assert len(os.listdir("/proc/self/fd")) < 200 or not os.path.isdir("/proc/self/fd")
