@@ -20,6 +20,7 @@ EXTRAS = {
     "jax": ("adapters", "cli"),
     "keras": ("adapters", "cli"),
     "matplotlib": ("cli", "observe"),
+    "obstore": ("_storage",),
     "ray": ("_executors", "cli"),
     "simplejpeg": ("cli", "image"),
     "skimage": ("cli",),
