@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from penstock._storage.options import StorageOptions
+from penstock._contracts.storage_options import StorageOptions
 from penstock._storage.redaction import redacted
 from penstock._storage.retrying import AskAgain, CredentialsRefused, Part, RemoteObject, changed, gone
 from penstock._storage.urls import Address, is_loopback, key_matcher, literal_prefix
@@ -28,6 +28,7 @@ _EXPIRED = re.compile(r"ExpiredToken|TokenRefreshRequired|RequestExpired|Invalid
 _CHUNK_BYTES = 1 << 20
 _LIST_SIZE = 1000
 _PROBE_S = 5.0
+_INDEX = ".psidx"
 _SHOWN = 300
 
 
@@ -77,7 +78,7 @@ class BucketTransport:
         else:  # folders below are not asked for
             found = await self._asked(lambda: self._obstore.list_with_delimiter_async(self._store, folder or None), shown, None)
             listed = list(found["objects"])
-        return [self._found(item) for item in listed if matcher.fullmatch(item["path"])]
+        return [self._found(item) for item in listed if matcher.fullmatch(item["path"]) and not item["path"].endswith(_INDEX)]
 
     async def fetch(self, part: Part) -> None:
         """See `Transport`."""

@@ -8,10 +8,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.storage_options import StorageOptions
 from penstock._contracts.transform import Scratch
 from penstock._storage.cachefiles import CacheFolder, block_name
 from penstock._storage.locking import FileLock
-from penstock._storage.options import StorageOptions
 from penstock.errors import StorageError
 
 __all__ = ["BlockCache", "Fetching"]

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.storage_options import StorageOptions
 from penstock._contracts.transform import Scratch
 from penstock._storage.buckets import BucketTransport
 from penstock._storage.cache import BlockCache
 from penstock._storage.client import Client
 from penstock._storage.coalescing import plan_ranges
-from penstock._storage.options import StorageOptions
 from penstock._storage.retrying import Part, RemoteObject, Turn, persist
 from penstock._storage.urls import Address, literal_prefix, parse_url
 from penstock.errors import SourceError

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from penstock._storage.options import StorageOptions
+from penstock._contracts.storage_options import StorageOptions
 from penstock._storage.redaction import redacted
 from penstock.errors import ObjectChanged, StorageError
 

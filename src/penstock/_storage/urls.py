@@ -7,14 +7,13 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from penstock._storage.options import StorageOptions
+from penstock._contracts.storage_options import StorageOptions
 from penstock._storage.redaction import redacted
 from penstock.errors import PlanError
 
-__all__ = ["Address", "check_host", "is_loopback", "is_url", "key_matcher", "literal_prefix", "parse_url"]
+__all__ = ["Address", "check_host", "is_loopback", "key_matcher", "literal_prefix", "parse_url"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_PIPE = re.compile(r"(?i)(pipe|data|javascript):")
 _SCHEMES = ("s3", "gs", "https", "http")
 _PORTS = {"https": 443, "http": 80}
 _WILDCARD = re.compile(r"[*?\[]")
@@ -62,11 +61,6 @@ class Address:
             if self.in_bucket
             else redacted(f"{self.scheme}://{host}{port}{self.key}")
         )
-
-
-def is_url(text: str) -> bool:
-    """Tell whether a pattern is a URL rather than a path, also one of a kind that is not read."""
-    return bool(_SCHEME.match(text) or _PIPE.match(text))
 
 
 def parse_url(url: str, options: StorageOptions, caller: str) -> Address:

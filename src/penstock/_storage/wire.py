@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock._storage.options import StorageOptions
+from penstock._contracts.storage_options import StorageOptions
 from penstock._storage.replies import Reply, parse_head
 from penstock._storage.retrying import AskAgain, Part
 

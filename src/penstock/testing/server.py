@@ -291,8 +291,8 @@ class FaultServer:
             if found:
                 folders.add(f"{prefix}{head}{delimiter}")
                 continue
-            entry = f"<Key>{escape(key)}</Key><LastModified>2015-10-21T07:28:00.000Z</LastModified><ETag>{escape(tag)}</ETag><Size>{size}</Size>"
-            items.append(f"<Contents>{entry}</Contents>")
+            entry = f"<Key>{escape(key)}</Key><ETag>{escape(tag)}</ETag><Size>{size}</Size>"
+            items.append(f"<Contents>{entry}<LastModified>2015-10-21T07:28:00.000Z</LastModified></Contents>")
         common = "".join(f"<CommonPrefixes><Prefix>{escape(folder)}</Prefix></CommonPrefixes>" for folder in sorted(folders))
         inside = f"<Name>{bucket}</Name><KeyCount>{len(items)}</KeyCount><IsTruncated>false</IsTruncated>{''.join(items)}{common}"
         return f'<?xml version="1.0"?><ListBucketResult>{inside}</ListBucketResult>'.encode()

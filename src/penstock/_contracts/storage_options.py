@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from penstock._storage.redaction import redacted
 from penstock.errors import PlanError
 
 __all__ = ["StorageOptions", "storage_options"]
@@ -100,8 +99,6 @@ def storage_options(given: StorageOptions | Mapping[str, Any] | None, caller: st
 
 def _check(name: str, value: Any, above: float) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > above:
-        raise PlanError(
-            f"{name}={redacted(repr(value))} is not a number above {above}" if above == 0 else f"{name}={value!r} is negative or no number",
-            where="storage_options",
-            fix="leave it out for the default",
-        )
+        shown = value if isinstance(value, (int, float)) else f"a {type(value).__name__}"
+        least = "above 0" if above == 0 else "of 0 or more"
+        raise PlanError(f"{name} is {shown}, not a number {least}", where="storage_options", fix="leave it out for the default")
