@@ -1,7 +1,7 @@
 """Records of 100 kB of an S3 endpoint that answers 20 ms late, shuffled and in order, against plain parallel range reads.
 
-The limit is `obstore.get_range` in as many threads as there may be requests in flight. The same requests are in flight, so what is compared is
-what Penstock adds: checks, retries, deadlines. The server is a process of its own on this machine; both sides share its CPU.
+The limit is `obstore.get_range` in as many threads as there may be requests in flight, a range per record. Penstock has as many in flight,
+and reads neighbours together. The server is a process of its own on this machine; both sides share its CPU.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def key_matcher(pattern: str) -> re.Pattern[str]:
             continue
         end = pattern.find("]", place + 2) if letter == "[" else -1
         if letter == "*":
-            parts.append(".*" if pattern[place:] == "**" and pattern[:place].endswith("/") else "[^/]*")
+            parts.append(".*" if pattern[place:] == "**" and pattern[:place][-1:] in ("", "/") else "[^/]*")
             place += len(pattern) - place if parts[-1] == ".*" else 1
         elif letter == "?":
             parts.append("[^/]")
