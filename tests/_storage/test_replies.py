@@ -19,8 +19,7 @@ def reply(status: int = 206, **headers: str) -> Reply:
 
 
 def part(begin: int = 2, data: bytes = b"abcd") -> Part:
-    made = Part(FOUND, begin, memoryview(bytearray(data)))
-    return made
+    return Part(FOUND, begin, memoryview(bytearray(data)))
 
 
 def test_a_head_is_read():

@@ -92,18 +92,17 @@ class BucketTransport:
             raise changed(found, now.etag)
         if tuple(result.range) != (begin, part.end) or now.size != found.size:
             raise AskAgain(f"the store sent {tuple(result.range)} of {now.size} bytes for {(begin, part.end)} of {found.size}")
+        num_before = part.num_got
         if part.end - begin <= _CHUNK_BYTES:
-            self._add(part, await self._asked(result.bytes_async, found.shown, found, part.end - begin))
+            self._add(part, await self._asked(result.bytes_async, found.shown, found, part.end - begin), num_before)
         else:
             stream = result.stream(min_chunk_size=_CHUNK_BYTES)
-            while part.begin < part.end:
-                # obstore's own end of a stream is StopAsyncIteration, which a coroutine may not raise.
-                data = await self._asked(lambda: anext(stream, b""), found.shown, found, _CHUNK_BYTES)
-                if not len(data):
-                    break
-                self._add(part, data)
+            # obstore's own end of a stream is StopAsyncIteration, which a coroutine may not raise.
+            while len(data := await self._asked(lambda: anext(stream, b""), found.shown, found, _CHUNK_BYTES)):
+                self._add(part, data, num_before)
         if part.begin < part.end:
-            raise AskAgain(f"the answer ended at byte {part.begin} of {part.end}")
+            got, part.num_got = part.begin, num_before
+            raise AskAgain(f"the answer ended in order at byte {got} of {part.end}, against what it had announced")
 
     def refresh(self) -> None:
         """Let obstore look for credentials again."""
@@ -113,9 +112,10 @@ class BucketTransport:
         """Let go of the connections, which obstore then closes."""
         self._store = None
 
-    def _add(self, part: Part, data: Any) -> None:
+    def _add(self, part: Part, data: Any, num_before: int) -> None:
         if part.begin + len(data) > part.end:
-            raise AskAgain(f"the store sent {len(data)} bytes at {part.begin}, of which {part.end - part.begin} were asked for")
+            begin, part.num_got = part.begin, num_before
+            raise AskAgain(f"the store sent {len(data)} bytes at {begin}, which is more than it had announced")
         part.add(data)
 
     async def _walk(self, folder: str, shown: str) -> AsyncIterator[Any]:

@@ -174,12 +174,12 @@ def open_remote(urls: Sequence[str], options: StorageOptions, caller: str) -> Re
     client = Client(options)
     try:
         found = client.run(lambda here, turn: _find_all(here, turn, addresses, caller), addresses[0].shown)
+        unique = {(address.origin, item.key, address.user): (address, item) for address, item in found}
+        ordered = sorted(unique.values(), key=lambda pair: (pair[1].shown.encode(), pair[1].key.encode()))
+        return RemoteStorage(ordered, client, options, caller)
     except BaseException:
         client.close()
         raise
-    unique = {(address.origin, item.key, address.user): (address, item) for address, item in found}
-    ordered = sorted(unique.values(), key=lambda pair: (pair[1].shown.encode(), pair[1].key.encode()))
-    return RemoteStorage(ordered, client, options, caller)
 
 
 def _check_version(found: RemoteObject) -> None:

@@ -179,12 +179,16 @@ async def persist(
             turn.last = str(fault)
             wait_s = fault.wait_s
         if num_tries > turn.options.retries:
-            raise exhausted(shown(), f"{num_tries} tries", turn.last)
+            raise exhausted(shown(), _tries(num_tries), turn.last)
         if wait_s and asyncio.get_running_loop().time() + wait_s > turn.deadline:
             raise exhausted(
                 shown(), f"{num_tries} tries", f"{turn.last}; the server asks for {wait_s:.0f} s, which end behind the deadline"
             )
         await asyncio.sleep(max(wait_s, backoff_s(turn.options, num_tries)))
+
+
+def _tries(count: int) -> str:
+    return "1 try" if count == 1 else f"{count} tries"
 
 
 def exhausted(shown: str, tries: str, reason: str) -> StorageError:

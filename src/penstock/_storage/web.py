@@ -106,9 +106,8 @@ class WebTransport:
         try:
             return wire, await wire.ask(request)
         except AskAgain:
-            is_stale = wire.num_requests > 1 and not wire.is_heard
             self._drop(wire)
-            if not is_stale:
+            if not wire.is_stale:
                 raise
         except BaseException:
             self._drop(wire)

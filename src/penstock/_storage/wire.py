@@ -26,7 +26,7 @@ class Wire:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, options: StorageOptions) -> None:
         self._reader, self._writer, self._options = reader, writer, options
         self.num_requests = 0
-        self.is_heard = False  # whether anything of the current answer came
+        self.is_stale = False  # whether the server had closed it before this request, which is no failure of the request's
         self.is_clean = True  # whether the last answer was read to its end
 
     @property
@@ -51,7 +51,7 @@ class Wire:
             AskAgain: the connection broke, nothing came in time, or what came is no HTTP.
         """
         self.num_requests += 1
-        self.is_heard = self.is_clean = False
+        self.is_clean = False
         self._writer.write(request)
         data = await self._timed(self._head(), "no answer came")
         return parse_head(data)
@@ -64,6 +64,7 @@ class Wire:
         """
         if reply.is_chunked:
             await self._read_chunks(part)
+            self.is_clean = reply.keeps_alive
         else:
             await self._read_to(part, part.end)
             self.is_clean = reply.length is not None and reply.keeps_alive
@@ -82,14 +83,15 @@ class Wire:
         import asyncio
 
         try:
-            data = await self._reader.readuntil(b"\r\n\r\n")
+            return await self._reader.readuntil(b"\r\n\r\n")
         except asyncio.IncompleteReadError as error:
-            self.is_heard = bool(error.partial)
+            self.is_stale = self.num_requests > 1 and not error.partial
             raise AskAgain(f"the connection was closed after {len(error.partial)} bytes of the answer's head") from None
         except asyncio.LimitOverrunError:
             raise AskAgain(f"the answer's head has no end in {_LIMIT_BYTES} bytes") from None
-        self.is_heard = True
-        return data
+        except ConnectionError as error:
+            self.is_stale = self.num_requests > 1
+            raise AskAgain(f"the connection failed: {error}") from None
 
     async def _exactly(self, count: int) -> bytes:
         import asyncio
@@ -117,6 +119,8 @@ class Wire:
         while True:
             size = await self._timed(self._chunk_size(), f"no further chunk came behind byte {part.begin}")
             if size == 0:
+                if await self._timed(self._exactly(2), "the chunks have no end") != b"\r\n":
+                    raise AskAgain("something follows the chunks")
                 break
             if part.begin + size > part.end:
                 raise AskAgain(f"the server sends more than the {len(part.view)} bytes asked for")
