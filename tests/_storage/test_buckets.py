@@ -129,6 +129,7 @@ def _first_bytes(storage: RemoteStorage, results: Any) -> None:
     storage.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.parametrize("kind", ["http", "s3"])
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -151,6 +152,7 @@ def test_behind_a_fork_connections_are_made_anew_or_an_error_says_why_not(server
     child.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fork_server")
 @pytest.mark.parametrize("kind", ["http", "s3"])
 def test_a_storage_goes_to_another_process(server: FaultServer, kind: str):

@@ -78,11 +78,14 @@ class CacheFolder:
         total = _file_size(len(payload))
         with held(self._usage_path()) as usage:
             used = self._with_room(usage, total)
+            if used + total > self._max_bytes:
+                return  # what many others are writing now leaves no room; a cache may forget
             # With its full size from the beginning: who counts files meanwhile counts what this one will be.
             descriptor = os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
             try:
                 os.ftruncate(descriptor, total)
                 os.pwrite(usage, (used + total).to_bytes(8, "little"), 0)
+                os.ftruncate(usage, 8)
             except BaseException:
                 os.close(descriptor)
                 raise
