@@ -28,6 +28,7 @@ from penstock.dataset import (
     read_images,
     read_list,
     read_quarantine,
+    read_text,
 )
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ __all__ = [
     "read_images",
     "read_list",
     "read_quarantine",
+    "read_text",
 ]
 
 

@@ -1,84 +1,210 @@
-"""Regular files of this machine, read with `pread`."""
+"""Regular files of this machine, read with `pread`: never mapped, so that a file that somebody cuts is an error and not the end."""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.transform import Scratch
-from penstock.errors import SourceError
+from penstock._storage.descriptors import Descriptors, most_open
+from penstock._storage.sampling import sample
+from penstock.errors import IndexStale, SourceError
+from penstock.kernels import spans
+from penstock.kernels.spans_twin import known_of
 
 __all__ = ["LocalStorage"]
 
-_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
+_GAP_BYTES = 4096
+"""Reading so much too much costs less than one more call of the system."""
+
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a named pipe (FIFO)",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+    stat.S_IFSOCK: "a socket",
+}
 
 
 class LocalStorage:
-    """See `Storage`."""
+    """See `Storage`. Holds at most 128 files open, and 50 bytes and the path of each file, no Python object.
 
-    def __init__(self, paths: list[str], caller: str) -> None:
-        self._names = paths
-        self._paths = [os.path.abspath(path) for path in paths]
+    A file is the one that it was when the storage was made, or reading it is an error: size, modification time and inode are compared
+    at each read of a block. Another time alone is none where `trust` has said what the contents are.
+
+    Args:
+        paths: of regular files; relative ones are resolved against the working directory of now.
+        caller: the function that the user called, for errors.
+
+    Raises:
+        SourceError: a path leads to something else than a regular file.
+        OSError: as the system says it.
+    """
+
+    def __init__(self, paths: Sequence[str], caller: str) -> None:
+        base = os.path.join(os.getcwd(), "")
         self._caller = caller
-        self._status = []
-        for path in paths:
-            status = os.stat(path)
+        self._base_bytes = len(os.fsencode(base))
+        known, ends = np.empty((len(paths), 3), np.int64), np.empty(len(paths), np.int64)
+        relative = np.zeros(len(paths), bool)
+        blob = bytearray()
+        for file, path in enumerate(paths):
+            try:
+                status = os.stat(path)
+            except OSError as error:
+                error.add_note(f"looking at a file of {caller}")
+                raise
             if not stat.S_ISREG(status.st_mode):
-                raise SourceError(f"{path!r} is not a regular file", where=caller, fix="take it out of the list or pattern")
-            self._status.append(status)
+                raise self._not_regular(path, status.st_mode)
+            known[file] = known_of(status)
+            relative[file] = not os.path.isabs(path)
+            blob += os.fsencode(base + path if relative[file] else path) + b"\0"
+            ends[file] = len(blob)
+        starts = np.concatenate((np.zeros(min(1, len(ends)), np.int64), ends[:-1]))
+        self._files, self._known, self._relative = spans.Files(bytes(blob), starts, known), known, relative
+        self._samples: NDArray[np.int64] | None = None
+        self._descriptors = Descriptors(len(paths), most_open())
 
     def __len__(self) -> int:
-        return len(self._paths)
+        return len(self._known)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_descriptors"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _descriptors=Descriptors(len(state["_known"]), most_open()))
+
+    def path(self, file: int) -> str:
+        """Return where a file is, whatever the working directory is now."""
+        return os.fsdecode(self._files.path(file))
 
     def name(self, file: int) -> str:
-        """Return the path."""
-        return self._names[file]
+        """Return the path as it was given."""
+        return os.fsdecode(os.fsencode(self.path(file))[self._base_bytes :]) if self._relative[file] else self.path(file)
 
     def size(self, file: int) -> int:
         """Return the bytes."""
-        return self._status[file].st_size
+        return int(self._known[file, 0])
 
     def identity(self, file: int) -> dict[str, Any]:
         """Return size and modification time."""
-        status = self._status[file]
-        return {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
+        size, mtime_ns, _ = self._known[file].tolist()
+        return {"size": size, "mtime_ns": mtime_ns}
+
+    def trust(self, samples: NDArray[np.int64]) -> None:
+        """Say what the files' sampled check sums are: then a file that only looks new (touched, copied back) is still read.
+
+        Args:
+            samples: int64 [files], what `sample` gave for each.
+        """
+        self._samples = samples
 
     def read(self, file: int, offset: int, length: int) -> bytes:
         """Read exactly `length` bytes.
 
         Raises:
-            SourceError: the file has fewer.
+            SourceError: the file has fewer, or is no longer the same.
             OSError: as the system says it.
         """
-        descriptor = os.open(self._paths[file], _FLAGS)
-        try:
-            data = os.pread(descriptor, length, offset)
-        finally:
-            os.close(descriptor)
-        if len(data) != length:
-            raise SourceError(
-                f"{self._names[file]!r} ends inside a read of {length} bytes at {offset}: {len(data)} are there",
-                where=f"{self._caller}, {self._names[file]!r}",
-                fix="do not change files while they are read; build the dataset again",
-            )
-        return data
+        one, begin, count = (np.array([number], np.int64) for number in (file, offset, length))
+        data, begins = self.read_spans(one, begin, count, None)
+        return data[begins[0] : begins[0] + length].tobytes()
 
     def read_spans(
         self, files: NDArray[np.int64], offsets: NDArray[np.int64], lengths: NDArray[np.int64], scratch: Scratch | None
     ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """Read many spans.
+        """Read many spans with one call that holds no GIL: in the order of files and offsets, near ones together.
 
         Raises:
-            SourceError: a file has fewer bytes.
-            OSError: as the system says it.
+            IndexStale, SourceError: a file is no longer the one that it was, or a span lies outside it.
+            OSError: as the system says it, with the path.
         """
-        total = int(lengths.sum())
+        files, offsets, lengths = (np.ascontiguousarray(values, np.int64) for values in (files, offsets, lengths))
+        total = int(lengths.sum()) + _GAP_BYTES * len(files)
         out = np.empty(total, np.uint8) if scratch is None else scratch.take("spans", (total,), np.uint8)
-        starts = np.cumsum(lengths) - lengths
-        for file, offset, length, start in zip(files.tolist(), offsets.tolist(), lengths.tolist(), starts.tolist(), strict=True):
-            out[start : start + length] = np.frombuffer(self.read(file, offset, length), np.uint8)
-        return out, starts
+        begins = np.empty(len(files), np.int64)
+        mended: set[tuple[int, int]] = set()
+        most_kept = min(self._descriptors.capacity, len(files))
+        while len(files):
+            ticket, descriptors = self._descriptors.enter(files)
+            kept: list[list[int]] = []
+            try:
+                block = spans.Spans(files, offsets, lengths, descriptors)
+                outcome = spans.read_spans(self._files, block, _GAP_BYTES, out, begins, most_kept)
+                kept = outcome.kept
+            finally:
+                self._descriptors.leave(ticket, kept)
+            if outcome.problem == spans.DONE:
+                return out[: outcome.num_bytes], begins
+            if outcome.problem == spans.BAD_ROW:
+                raise self._outside(int(files[outcome.file]), int(offsets[outcome.file]), int(lengths[outcome.file]))
+            self._mend(outcome, mended)
+            if outcome.error in (errno.EMFILE, errno.ENFILE):
+                most_kept = 0
+        return out[:0], begins
+
+    def _mend(self, outcome: spans.Outcome, mended: set[tuple[int, int]]) -> None:
+        """Return when another try can help, once per file and cause; else raise what stopped the read."""
+        file = outcome.file
+        again = (file if outcome.error == errno.ESTALE else -1, outcome.error)
+        if outcome.problem == spans.CHANGED:
+            self._accept(file)
+        elif outcome.error in (errno.EMFILE, errno.ENFILE, errno.ESTALE) and again not in mended:
+            # Too many open files: all but those in use go. A stale handle of a network file system: its path may lead to a good one.
+            mended.add(again)
+            self._descriptors.forget(file if outcome.error == errno.ESTALE else None)
+        else:
+            raise self._explained(outcome)
+
+    def _explained(self, outcome: spans.Outcome) -> Exception:
+        path, where = self.path(outcome.file), f"{self._caller}, {self.name(outcome.file)!r}"
+        if outcome.problem == spans.NOT_REGULAR:
+            return self._not_regular(self.name(outcome.file), os.stat(path).st_mode)
+        if outcome.problem == spans.CUT:
+            return IndexStale(
+                f"{self.name(outcome.file)!r} ends at {outcome.found[0]} and had {self.size(outcome.file)} bytes",
+                where=where,
+                fix="do not change files while they are read; open the dataset again",
+            )
+        error = OSError(outcome.error, os.strerror(outcome.error), path)
+        error.add_note(f"reading a file of {self._caller}")
+        if outcome.error in (errno.EMFILE, errno.ENFILE):
+            error.add_note(f"this process may open no more files: raise the limit (ulimit -n); {self._caller} itself needs one at a time")
+        return error
+
+    def _accept(self, file: int) -> None:
+        """Take a file that looks new as the same one when its sampled check sums are those of before; else raise."""
+        now = LocalStorage([self.path(file)], self._caller)
+        size, before = now.size(0), self.size(file)
+        what = f"has {size} bytes and had {before}" if size != before else "has other contents than it had"
+        if size == before and self._samples is not None and sample(now, 0) == self._samples[file]:
+            self._descriptors.forget(file)  # the path may lead to another inode than the descriptor
+            self._known[file] = now._known[0]
+            return
+        kind = SourceError if self._samples is None else IndexStale
+        if size == before and self._samples is None:
+            what = "was written to, or replaced, since it was opened"
+        raise kind(
+            f"{self.name(file)!r} {what}",
+            where=f"{self._caller}, {self.name(file)!r}",
+            fix="do not change files while they are read; open the dataset again, which indexes the new file",
+        )
+
+    def _outside(self, file: int, offset: int, length: int) -> SourceError:
+        if not 0 <= file < len(self):
+            return SourceError(f"file {file} is none of the {len(self)}", where=self._caller, fix="number files from 0")
+        return SourceError(
+            f"{length} bytes at {offset} do not lie inside {self.name(file)!r}, which has {self.size(file)}",
+            where=f"{self._caller}, {self.name(file)!r}",
+            fix="read inside the file",
+        )
+
+    def _not_regular(self, path: str, mode: int) -> SourceError:
+        kind = _KINDS.get(stat.S_IFMT(mode), "of an unknown kind")
+        return SourceError(f"{path!r} is {kind}, not a regular file", where=self._caller, fix="take it out of the list or pattern")

@@ -27,7 +27,7 @@ def publish(path: str, contents: Parts | Callable[[BinaryIO], None]) -> None:
         OSError: as the system says it, also for an error that only sync or close tells.
     """
     folder, name = os.path.split(os.path.abspath(path))
-    part = os.path.join(folder, f".{name[:200]}.{os.getpid()}-{os.urandom(6).hex()}.part")
+    part = os.path.join(folder, f".{name[:40]}.{os.getpid()}-{os.urandom(6).hex()}.part")
     try:
         with open(part, "xb") as file:
             if callable(contents):

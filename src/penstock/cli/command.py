@@ -24,6 +24,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             from penstock.cli import demo
 
             return demo.run(demo.settings_from(arguments))
+        if arguments.command == "index":
+            from penstock.cli import indexing
+
+            return indexing.run(arguments)
         from penstock.cli import bench
 
         return bench.run(bench.settings_from(arguments))
@@ -48,7 +52,14 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_demo(commands.add_parser("demo", help="train a small model on real photographs, in line and through Penstock, and compare"))
     _add_bench(commands.add_parser("bench", help="measure a pipeline over your own images or arrays on this machine"))
+    _add_index(commands.add_parser("index", help="build the indices of record files, so that any record can be read at any time"))
     return parser
+
+
+def _add_index(parser: argparse.ArgumentParser) -> None:
+    from penstock.cli import indexing
+
+    indexing.add_arguments(parser)
 
 
 def _add_demo(parser: argparse.ArgumentParser) -> None:

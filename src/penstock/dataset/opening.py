@@ -10,7 +10,7 @@ from penstock._contracts.source import IndexedSource, StreamSource
 from penstock._plan import node as plan
 from penstock.dataset.builder import Dataset
 
-__all__ = ["from_arrays", "from_generator", "from_source", "from_stream", "read_files", "read_images", "read_list"]
+__all__ = ["from_arrays", "from_generator", "from_source", "from_stream", "read_files", "read_images", "read_list", "read_text"]
 
 
 def _read(source: IndexedSource) -> Dataset:
@@ -113,3 +113,23 @@ def read_files(pattern: Any) -> Dataset:
     from penstock.sources import FilesSource
 
     return _read(FilesSource(pattern))
+
+
+def read_text(patterns: Any) -> Dataset:
+    """Read text files by line: {"text": str}, without the line's end. Any line at any time, through an index that is built once.
+
+    A line ends at LF or CRLF; empty lines are elements; a byte order mark at the beginning of a file is left out. Files come sorted by the
+    bytes of their path, their lines in order. The index (NAME.psidx, 12 bytes a line) stands beside each file, or in the user's cache
+    folder when that cannot be written.
+
+    Args:
+        patterns: a path, a glob, names such as "part-{000..146}.txt" or "name@10", or several of them.
+
+    Raises:
+        PlanError: what is no pattern, or stands for too many names.
+        SourceError: no file matches, a shard is missing, or a line is too long.
+        OSError: as the system says it.
+    """
+    from penstock.sources import text_source
+
+    return _read(text_source(patterns))

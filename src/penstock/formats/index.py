@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError
-from penstock.formats.checksum import checksum
+from penstock.kernels.framing import crc32c
 
 __all__ = ["SUFFIX", "Index", "decode", "encode", "is_index", "parts"]
 
@@ -86,11 +86,11 @@ def parts(index: Index) -> list[bytes | memoryview]:
         body.append(bytes(-values.nbytes % 8))
     crc = 0
     for part in body:
-        crc = checksum(part, crc)
+        crc = crc32c(part, crc)
     total = _START + sum(len(part) for part in body)
     numbers = (len(columns), len(text), total, len(index), index.size, index.crc32c, index.samples, crc)
     header = _HEADER.pack(_MAGIC, _VERSION, *numbers)
-    return [header + _CHECK.pack(checksum(header)), *body]
+    return [header + _CHECK.pack(crc32c(header)), *body]
 
 
 def decode(data: bytes | bytearray | memoryview, where: str) -> Index:
@@ -110,13 +110,13 @@ def decode(data: bytes | bytearray | memoryview, where: str) -> Index:
         raise _damaged(f"the index has {len(view)} bytes, less than its header of {_START}", where)
     header = bytes(view[: _HEADER.size])
     _, version, num_columns, num_text, total, count, size, crc, samples, body = _HEADER.unpack(header)
-    if checksum(header) != _CHECK.unpack(view[_HEADER.size : _START])[0]:
+    if crc32c(header) != _CHECK.unpack(view[_HEADER.size : _START])[0]:
         raise _damaged("the check sum of the header is wrong", where)
     if version != _VERSION:
         raise _damaged(f"it is an index of version {version}, not {_VERSION}", where)
     if total != len(view):
         raise _damaged(f"the index says that it has {total} bytes and has {len(view)}", where)
-    if checksum(view[_START:]) != body:
+    if crc32c(view[_START:]) != body:
         raise _damaged("the check sum of the contents is wrong", where)
     if num_text > min(len(view) - _START, _MOST_JSON):
         raise _damaged(f"the description has {num_text} bytes", where)

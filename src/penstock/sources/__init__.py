@@ -1,4 +1,4 @@
-"""Where elements come from: arrays, indexable objects, generators, streams, files, image folders and list files."""
+"""Where elements come from: arrays, indexable objects, generators, streams, files, image folders, list files and records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from penstock.sources.folder import ImageFolderSource
 from penstock.sources.generator import GeneratorSource
 from penstock.sources.indexed import IndexableSource
 from penstock.sources.listfile import ListSource
+from penstock.sources.records import RecordFormat, RecordSource, RecordTable
 from penstock.sources.stream import IterableSource, StatefulSource, stream_source
+from penstock.sources.text import TextLines, text_source
 
 __all__ = [
     "ArraySource",
@@ -18,6 +20,11 @@ __all__ = [
     "IndexableSource",
     "IterableSource",
     "ListSource",
+    "RecordFormat",
+    "RecordSource",
+    "RecordTable",
     "StatefulSource",
+    "TextLines",
     "stream_source",
+    "text_source",
 ]

@@ -6,19 +6,23 @@ import hashlib
 import json
 import os
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
+from penstock._storage.local import LocalStorage
 from penstock._storage.publish import publish
-from penstock.errors import RecordError
-from penstock.formats.checksum import checksum
+from penstock._storage.sampling import sample
+from penstock.errors import RecordError, SourceError
 from penstock.formats.index import SUFFIX, Index, decode, is_index, parts
+from penstock.kernels.framing import crc32c
 from penstock.sources.paths import shown
 from penstock.sources.reading import read_file
 from penstock.sources.records import RecordFormat
@@ -26,9 +30,9 @@ from penstock.sources.records import RecordFormat
 __all__ = ["Report", "build", "open_indices"]
 
 _PIECE_BYTES = 4 << 20
-_SAMPLES = 64
-_SAMPLE_BYTES = 4096
-_THREADS = 4
+_TICK_NS = 2_000_000_000
+"""The coarsest clock of a file system in use."""
+_FOREIGN = "of another format"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +81,7 @@ def open_indices(
     """
     folder = cache_folder or os.path.join(os.path.expanduser("~"), ".cache", "penstock")
     builder = _Builder(storage, format, folder, rebuild, on_file)
-    threads = min(_THREADS, len(storage))
+    threads = min(os.cpu_count() or 1, len(storage))
     if threads == 1:
         return [builder.open(file) for file in range(len(storage))]
     from concurrent.futures import ThreadPoolExecutor
@@ -134,8 +138,9 @@ def build(storage: Storage, file: int, format: RecordFormat, scratch: Scratch | 
         options=format.options,
         size=size,
         crc32c=reader.crc,
-        samples=_samples(storage, file),
-        identity=storage.identity(file),
+        # Of remote files the store tells versions apart, for less than a read.
+        samples=sample(storage, file) if isinstance(storage, LocalStorage) else 0,
+        identity=_identity(storage, file),
         meta=meta,
         columns=columns,
     )
@@ -152,65 +157,53 @@ class _Pieces:
         for offset in range(0, self._size, _PIECE_BYTES):
             length = min(_PIECE_BYTES, self._size - offset)
             one, begin, count = (np.array([number], np.int64) for number in (self._file, offset, length))
-            data, _ = self._storage.read_spans(one, begin, count, self._scratch)
-            self.crc = checksum(data, self.crc)
+            data, begins = self._storage.read_spans(one, begin, count, self._scratch)
+            data = data[begins[0] : begins[0] + length]
+            self.crc = crc32c(data, self.crc)
             yield data
 
 
-def _samples(storage: Storage, file: int) -> int:
-    """Return the check sum of up to 64 blocks of 4 kB, evenly spaced; 0 for remote files, whose store tells versions apart."""
-    if "mtime_ns" not in storage.identity(file):
-        return 0
-    size = storage.size(file)
-    if size <= _SAMPLES * _SAMPLE_BYTES:
-        return checksum(storage.read(file, 0, size)) if size else 0
-    crc = 0
-    for number in range(_SAMPLES):
-        crc = checksum(storage.read(file, number * (size - _SAMPLE_BYTES) // (_SAMPLES - 1), _SAMPLE_BYTES), crc)
-    return crc
-
-
 def _open_one(storage: Storage, file: int, format: RecordFormat, folder: str, rebuild: bool, scratch: Scratch) -> tuple[Index, Report]:
-    name = storage.name(file)
     places = _places(storage, file, format, folder)
-    reason = "asked for"
-    if not rebuild:
-        reason = "missing"
-        for path in places:
-            try:
-                data = read_file(path)
-            except OSError:
-                continue
-            verdict = _judge(data, path, storage, file, format)
-            if isinstance(verdict, Index):
-                return verdict, Report(file=file, path=path, count=len(verdict), index_bytes=len(data), reason=None)
-            reason = verdict
+    reason, free = "asked for" if rebuild else "missing", list(places)
+    for path in [] if rebuild else places:
+        try:
+            data = read_file(path)
+        except (OSError, SourceError):
+            continue  # there is none, or none that can be read: then one is built
+        verdict = _judge(data, path, storage, file, format)
+        if isinstance(verdict, Index):
+            return verdict, Report(file=file, path=path, count=len(verdict), index_bytes=len(data), reason=None)
+        reason = verdict
+        if verdict == _FOREIGN:
+            free.remove(path)
     index = build(storage, file, format, scratch)
     body = parts(index)
-    written = None
-    for path in places:
-        try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            publish(path, body)
-        except OSError:
-            continue
-        written = path
-        break
+    written = next((path for path in free if _published(path, body)), None)
     if written is None:
         warnings.warn(
-            f"the index of {shown(name)} can be written neither beside it nor to {shown(folder)}; it is built each time", stacklevel=2
+            f"the index of {shown(storage.name(file))} can be written neither beside it nor to {shown(folder)}; it is built each time",
+            stacklevel=2,
         )
     num_bytes = sum(len(part) for part in body)
     return index, Report(file=file, path=written, count=len(index), index_bytes=num_bytes, reason=reason)
 
 
+def _published(path: str, body: list[bytes | memoryview]) -> bool:
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        publish(path, body)
+    except OSError:
+        return False  # read-only, full, or no folder can be made there: the next place is tried, and at last the caller is told
+    return True
+
+
 def _places(storage: Storage, file: int, format: RecordFormat, folder: str) -> list[str]:
     """Return where the index of a file may stand: beside it, if it is local, and in the cache folder."""
-    name = storage.name(file)
-    local = "mtime_ns" in storage.identity(file)
-    full = os.path.abspath(name) if local else name
+    local = isinstance(storage, LocalStorage)
+    full = storage.path(file) if isinstance(storage, LocalStorage) else storage.name(file)
     key = json.dumps([format.kind, format.options], sort_keys=True)
-    digest = hashlib.sha256(os.fsencode(full) + b"\0" + key.encode()).hexdigest()
+    digest = hashlib.sha256(os.fsencode(os.path.abspath(full) if local else full) + b"\0" + key.encode()).hexdigest()
     cached = os.path.join(folder, "index", digest[:2], digest + SUFFIX)
     return [full + SUFFIX, cached] if local else [cached]
 
@@ -225,10 +218,23 @@ def _judge(data: bytes, path: str, storage: Storage, file: int, format: RecordFo
         warnings.warn(f"the index {shown(path)} is damaged ({error.what}) and is built again", stacklevel=2)
         return "damaged"
     if (index.kind, dict(index.options)) != (format.kind, format.options):
-        return "of another format"
-    now = storage.identity(file)
+        return _FOREIGN
     if index.size != storage.size(file):
         return f"the file has {storage.size(file)} bytes and had {index.size}"
-    if dict(index.identity) != now and ("mtime_ns" not in now or index.samples != _samples(storage, file)):
+    if dict(index.identity) == storage.identity(file):
+        return index
+    if not isinstance(storage, LocalStorage):
         return "the file has changed"
-    return index
+    return index if index.samples == sample(storage, file) else "the file has other contents than it had"
+
+
+def _identity(storage: Storage, file: int) -> dict[str, Any]:
+    """Return what the index notes of its file's version.
+
+    A file that was written to in these seconds, or in the future, may be written to again within one tick of the clock of its file system
+    without a trace in size and time. Its time is not noted, so that its samples are compared next time.
+    """
+    identity = storage.identity(file)
+    if identity.get("mtime_ns", 0) > time.time_ns() - _TICK_NS:
+        del identity["mtime_ns"]
+    return identity

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.transform import Scratch
+from penstock._storage.naming import shown
 from penstock.sources.digest import spread
 from penstock.sources.reading import read_ends, read_file, read_file_into
 
-__all__ = ["PADDING", "PathTable", "pack_paths", "shown"]
+__all__ = ["PADDING", "PathTable", "common_folder", "pack_paths", "shown"]
 
 PADDING = b"\n" * 8
 """Stands behind the last path of a blob, so that 8 bytes can be read from any place in it."""
@@ -25,7 +26,6 @@ PADDING = b"\n" * 8
 _ENCODING = sys.getfilesystemencoding()
 _ERRORS = sys.getfilesystemencodeerrors()
 _SAMPLED_FILES = 64
-_SHOWN_CHARS = 160
 _HASH_ROWS = 1 << 16
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
@@ -144,8 +144,12 @@ def pack_paths(paths: Iterable[str], base: str) -> PathTable:
     return PathTable(blob=b"".join(unique) + PADDING, starts=starts, ends=ends, base=base)
 
 
-def shown(text: str | bytes) -> str:
-    """Quote a path or line for a message: control characters and broken UTF-8 escaped, cut when it is long."""
-    if isinstance(text, bytes):
-        text = text.decode(_ENCODING, _ERRORS)
-    return repr(text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "...")
+def common_folder(first: bytes, last: bytes) -> int:
+    """Return how many first bytes, up to a separator, the first and last of sorted paths share: all between share them too."""
+    common = 0
+    for place, (one, other) in enumerate(zip(first, last, strict=False), start=1):
+        if one != other:
+            break
+        if one in b"/\\":
+            common = place
+    return common

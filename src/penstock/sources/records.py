@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
+from penstock._storage.local import LocalStorage
 from penstock.errors import PenstockError, RecordError
 from penstock.formats.index import Index
-from penstock.sources.paths import shown
+from penstock.sources.paths import common_folder, shown
 
 __all__ = ["RecordFormat", "RecordSource", "RecordTable"]
 
@@ -113,6 +114,8 @@ class RecordSource:
             from penstock.sources.indexing import open_indices
 
             indices = open_indices(storage, format, caller)
+        if isinstance(storage, LocalStorage):
+            storage.trust(np.array([index.samples for index in indices], np.int64))
         self._storage, self._format, self._caller, self._noun = storage, format, caller, noun
         self.table = join(list(indices), [storage.name(file) for file in range(len(storage))])
         self._offsets, self._lengths = self.table.columns["offsets"], self.table.columns["lengths"]
@@ -187,7 +190,7 @@ class RecordSource:
     def fingerprint(self) -> dict[str, Any]:
         """Return format, count, and a check sum of names below the common folder, sizes, counts and check sums of the files."""
         names = [os.fsencode(name) for name in self.table.names]
-        skip = common_folder(names)
+        skip = common_folder(min(names), max(names))
         crc = 0
         for name, index, count in zip(names, self.table.indices, np.diff(self.table.starts).tolist(), strict=True):
             etag = index.identity.get("etag", "")
@@ -239,15 +242,3 @@ def _without_columns(index: Index) -> Index:
         meta=index.meta,
         columns={key: value for key, value in index.columns.items() if key.startswith("file_")},
     )
-
-
-def common_folder(names: Sequence[bytes]) -> int:
-    """Return how many first bytes, up to a separator, all of some paths share; a moved data set is the same data set."""
-    first, last = min(names), max(names)
-    common = 0
-    for place, (one, other) in enumerate(zip(first, last, strict=False), start=1):
-        if one != other:
-            break
-        if one in b"/\\":
-            common = place
-    return common

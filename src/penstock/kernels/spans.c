@@ -1,0 +1,148 @@
+/* Spans of local files, a whole block with one call: sorted by file and offset, neighbours read together. See spans.py.
+ *
+ * Only regular files are read, with pread: a file that somebody cuts gives a short read where a memory map would end the process.
+ */
+#include "penstock.h"
+
+enum { DONE, NOT_OPENED, NOT_KNOWN, NOT_READ, NOT_REGULAR, CHANGED, CUT, BAD_ROW, NO_ROOM };
+enum { PROBLEM, FILE_NUMBER, ERROR, FOUND_SIZE, FOUND_TIME, FOUND_INODE, NUM_KEPT, NUM_BYTES };
+
+#if !defined(_WIN32)
+
+typedef struct {
+    const int64_t *files, *offsets;
+} rows;
+
+INLINE int stands_behind(const rows *all, int64_t one, int64_t other) {
+    if (all->files[one] != all->files[other]) return all->files[one] > all->files[other];
+    return all->offsets[one] > all->offsets[other];
+}
+
+/* Stable, O(n log n), one pass when the rows are in order already. `order` has room for 2 * num. Returns the half that holds the result. */
+static const int64_t *sorted(const rows *all, int64_t num, int64_t *order) {
+    int64_t *from = order, *to = order + num;
+    int in_order = 1;
+    for (int64_t row = 0; row < num; row++) {
+        from[row] = row;
+        if (row && stands_behind(all, row - 1, row)) in_order = 0;
+    }
+    for (int64_t width = 1; !in_order && width < num; width *= 2) {
+        for (int64_t begin = 0; begin < num; begin += 2 * width) {
+            const int64_t middle = num - begin < width ? num : begin + width;
+            const int64_t end = num - begin < 2 * width ? num : begin + 2 * width;
+            int64_t left = begin, right = middle;
+            for (int64_t place = begin; place < end; place++)
+                to[place] = left < middle && (right == end || !stands_behind(all, from[left], from[right])) ? from[left++] : from[right++];
+        }
+        int64_t *const swap = from;
+        from = to;
+        to = swap;
+    }
+    return from;
+}
+
+static int64_t time_of(const struct stat *status) {
+#if defined(__APPLE__)
+    return (int64_t)((uint64_t)status->st_mtime * UINT64_C(1000000000) + (uint64_t)status->st_mtimensec);
+#else
+    return (int64_t)((uint64_t)status->st_mtim.tv_sec * UINT64_C(1000000000) + (uint64_t)status->st_mtim.tv_nsec);
+#endif
+}
+
+/* Says whether an open file is the one that is known: regular, and of this size, time and inode. */
+static int64_t looked_at(int descriptor, const int64_t *known, int64_t *facts) {
+    struct stat status;
+    if (fstat(descriptor, &status) != 0) {
+        facts[ERROR] = errno;
+        return NOT_KNOWN;
+    }
+    facts[FOUND_SIZE] = (int64_t)status.st_size;
+    facts[FOUND_TIME] = time_of(&status);
+    facts[FOUND_INODE] = (int64_t)status.st_ino;
+    if (!S_ISREG(status.st_mode)) return NOT_REGULAR;
+    return memcmp(known, facts + FOUND_SIZE, 3 * sizeof *known) == 0 ? DONE : CHANGED;
+}
+
+static int64_t read_range(int descriptor, unsigned char *out, int64_t offset, int64_t length, int64_t *facts) {
+    while (length > 0) {
+        const size_t most = length > INT64_C(0x40000000) ? (size_t)0x40000000 : (size_t)length;
+        const ssize_t count = pread(descriptor, out, most, (off_t)offset);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) {
+            facts[ERROR] = errno;
+            return NOT_READ;
+        }
+        if (count == 0) {
+            facts[FOUND_SIZE] = offset;
+            return CUT;
+        }
+        out += count, offset += count, length -= count;
+    }
+    return DONE;
+}
+
+static int opened(const char *path, int64_t *facts) {
+    int descriptor;
+    do {
+        descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    } while (descriptor < 0 && errno == EINTR);
+    if (descriptor < 0) facts[ERROR] = errno;
+    return descriptor;
+}
+
+#endif
+
+/* Reads `num` spans. Returns 0, or the number of a problem; facts[FILE_NUMBER] says of which file.
+ *
+ * known is [files, 3]: size, time and inode. descriptors is [num]: an open one of each row's file, or -1: then it is opened here. Of these
+ * the first `most_kept` stay open and are told in kept, [most_kept, 2]: file, descriptor; also after a problem. */
+API int64_t penstock_read_spans(const char *paths, const int64_t *path_starts, const int64_t *known, int64_t num_files,
+                                const int64_t *files, const int64_t *offsets, const int64_t *lengths, const int64_t *descriptors,
+                                int64_t num, int64_t gap, int64_t *order, unsigned char *out, int64_t capacity, int64_t *begins,
+                                int64_t most_kept, int64_t *kept, int64_t *facts) {
+#if defined(_WIN32)
+    (void)paths, (void)path_starts, (void)known, (void)num_files, (void)files, (void)offsets, (void)lengths, (void)descriptors;
+    (void)num, (void)gap, (void)order, (void)out, (void)capacity, (void)begins, (void)most_kept, (void)kept, (void)facts;
+    return NOT_OPENED;
+#else
+    const rows all = {files, offsets};
+    int64_t place = 0, used = 0, problem = DONE;
+    memset(facts, 0, 8 * sizeof *facts);
+    for (int64_t row = 0; row < num; row++) {
+        const int64_t file = files[row];
+        facts[FILE_NUMBER] = row;
+        if (file < 0 || file >= num_files || offsets[row] < 0 || lengths[row] < 0 || offsets[row] > known[3 * file] - lengths[row])
+            return BAD_ROW;
+    }
+    const int64_t *const ordered = sorted(&all, num, order);
+    while (place < num && problem == DONE) {
+        const int64_t file = files[ordered[place]];
+        int descriptor = (int)descriptors[ordered[place]];
+        const int own = descriptor < 0;
+        facts[FILE_NUMBER] = file;
+        if (own && (descriptor = opened(paths + path_starts[file], facts)) < 0) return NOT_OPENED;
+        problem = looked_at(descriptor, known + 3 * file, facts);
+        while (problem == DONE && place < num && files[ordered[place]] == file) {
+            const int64_t low = offsets[ordered[place]];
+            int64_t high = low, last = place;
+            for (; last < num && files[ordered[last]] == file && offsets[ordered[last]] - high <= gap; last++) {
+                const int64_t row = ordered[last], end = offsets[row] + lengths[row];
+                high = end > high ? end : high;
+                begins[row] = used + offsets[row] - low;
+            }
+            problem = high - low > capacity - used ? NO_ROOM : read_range(descriptor, out + used, low, high - low, facts);
+            used += high - low;
+            place = last;
+        }
+        if (own && problem == DONE && facts[NUM_KEPT] < most_kept) {
+            kept[2 * facts[NUM_KEPT]] = file;
+            kept[2 * facts[NUM_KEPT] + 1] = descriptor;
+            facts[NUM_KEPT]++;
+        } else if (own) {
+            close(descriptor);
+        }
+    }
+    facts[NUM_BYTES] = used;
+    return problem;
+#endif
+}

@@ -1,0 +1,114 @@
+"""Read a block of spans of local files with one call that holds no GIL."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.kernels import spans_twin
+from penstock.kernels.library import chosen_library
+from penstock.kernels.spans_twin import Files, Spans
+
+__all__ = ["BAD_ROW", "CHANGED", "CUT", "DONE", "NOT_OPENED", "NOT_REGULAR", "Files", "Outcome", "Spans", "native", "read_spans"]
+
+DONE, NOT_OPENED, NOT_KNOWN, NOT_READ, NOT_REGULAR, CHANGED, CUT, BAD_ROW, NO_ROOM = range(9)
+
+_POINTER, _INT64 = ctypes.c_void_p, ctypes.c_int64
+_ARGUMENTS: Final[list[Any]] = [
+    ctypes.c_char_p,
+    _POINTER,
+    _POINTER,
+    _INT64,
+    *[_POINTER] * 4,
+    _INT64,
+    _INT64,
+    _POINTER,
+    _POINTER,
+    _INT64,
+    _POINTER,
+]
+_shared: Callable[[Any], Any] = (ctypes.c_char * 0).from_buffer
+Reader = Callable[..., int]
+
+
+class Outcome(NamedTuple):
+    """What became of a block.
+
+    Attributes:
+        problem: DONE, or what stopped it. Then nothing of the bytes can be relied on.
+        file: the file concerned; for BAD_ROW, the row.
+        error: the system's errno, 0 when there is none.
+        found: size, time and inode that the file has (CHANGED); for CUT the first is where it ends.
+        num_bytes: used of the output.
+        kept: (file, descriptor) of each file that was opened and stays open: the caller's to close, also after a problem.
+    """
+
+    problem: int
+    file: int
+    error: int
+    found: tuple[int, int, int]
+    kept: list[list[int]]
+    num_bytes: int
+
+
+def read_spans(files: Files, block: Spans, gap: int, out: NDArray[np.uint8], begins: NDArray[np.int64], most_kept: int) -> Outcome:
+    """Read spans of regular files into `out`, those of one file in the order of their offsets, near ones together.
+
+    Blocks for the disk, without the GIL. From any thread. All arrays are C-contiguous.
+
+    Args:
+        files: that the spans lie in.
+        block: the spans; one that lies outside its file is BAD_ROW.
+        gap: spans with at most so many bytes between them are read together.
+        out: uint8 [m], m at least the sum of the lengths and n * gap.
+        begins: int64 [n], is filled with the place of each span in `out`.
+        most_kept: how many of the files that are opened here stay open.
+    """
+    kept = np.empty((most_kept, 2), np.int64)
+    facts = np.empty(8, np.int64)
+    problem = _chosen()(files, block, gap, out, begins, kept, facts)
+    _, file, error, size, time, inode, num_kept, num_bytes = facts.tolist()
+    return Outcome(problem, file, error, (size, time, inode), kept[:num_kept].tolist(), num_bytes)
+
+
+@cache
+def _chosen() -> Reader:
+    library = chosen_library()
+    return spans_twin.read_spans if library is None else native(library)
+
+
+def native(library: ctypes.CDLL) -> Reader:
+    """Return the C function of an open library, with the arguments of its twin."""
+    function = library.penstock_read_spans
+    function.restype, function.argtypes = _INT64, [*_ARGUMENTS, _INT64, _POINTER, _POINTER]
+
+    def read(
+        files: Files,
+        block: Spans,
+        gap: int,
+        out: NDArray[np.uint8],
+        begins: NDArray[np.int64],
+        kept: NDArray[np.int64],
+        facts: NDArray[np.int64],
+    ) -> int:
+        num = block.files.size
+        order = np.empty(2 * num, np.int64)
+        tables = (files.paths, _shared(files.path_starts), _shared(files.known), len(files.known))
+        rows = (_address(block.files), _address(block.offsets), _address(block.lengths), _address(block.descriptors), num)
+        results = (_shared(out), out.size, _shared(begins), len(kept), _shared(kept), _shared(facts))
+        problem: int = function(*tables, *rows, gap, _shared(order), *results)
+        return problem
+
+    return read
+
+
+def _address(array: NDArray[Any]) -> Any:
+    try:
+        return _shared(array)
+    except TypeError:
+        return array.ctypes.data  # read-only: its buffer may not be shared

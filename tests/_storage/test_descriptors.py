@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock._storage.descriptors import Descriptors, most_open
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    (tmp_path / "a").write_bytes(b"x")
+    return str(tmp_path / "a")
+
+
+def is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def test_what_a_read_opened_serves_the_next_and_the_longest_open_makes_room(path: str) -> None:
+    pool = Descriptors(4, 2)
+    files = np.arange(4)
+    ticket, found = pool.enter(files)
+    assert found.tolist() == [-1] * 4
+    opened = [[file, os.open(path, os.O_RDONLY)] for file in range(3)]
+    pool.leave(ticket, opened)
+    ticket, found = pool.enter(files)
+    assert found.tolist() == [-1, opened[1][1], opened[2][1], -1]
+    assert not is_open(opened[0][1])
+    pool.leave(ticket)
+    del pool
+    assert not is_open(opened[1][1])
+
+
+def test_none_is_closed_while_a_read_that_may_use_it_goes_on(path: str) -> None:
+    pool = Descriptors(2, 1)
+    ticket, _ = pool.enter(np.array([0]))
+    first = os.open(path, os.O_RDONLY)
+    pool.leave(ticket, [[0, first]])
+    reader, found = pool.enter(np.array([0]))
+    assert found.tolist() == [first]
+    other, _ = pool.enter(np.array([1]))
+    pool.leave(other, [[1, os.open(path, os.O_RDONLY)]])
+    assert is_open(first)
+    late, found = pool.enter(np.array([0]))
+    assert found.tolist() == [-1]
+    pool.leave(reader)
+    assert not is_open(first), "the late reader was never told of it"
+    pool.leave(late)
+
+
+def test_of_two_that_opened_the_same_file_one_is_closed(path: str) -> None:
+    pool = Descriptors(1, 1)
+    one, _ = pool.enter(np.array([0]))
+    two, _ = pool.enter(np.array([0]))
+    first, second = os.open(path, os.O_RDONLY), os.open(path, os.O_RDONLY)
+    pool.leave(one, [[0, first]])
+    pool.leave(two, [[0, second]])
+    assert is_open(first)
+    assert not is_open(second)
+    assert len(pool) == 1
+
+
+def test_forgetting_closes_one_or_all(path: str) -> None:
+    pool = Descriptors(3, 3)
+    ticket, _ = pool.enter(np.arange(3))
+    opened = [os.open(path, os.O_RDONLY) for _ in range(3)]
+    pool.leave(ticket, [[file, descriptor] for file, descriptor in enumerate(opened)])
+    pool.forget(1)
+    assert [is_open(descriptor) for descriptor in opened] == [True, False, True]
+    pool.forget()
+    assert not any(map(is_open, opened))
+    pool.forget(1)
+
+
+def test_the_number_kept_is_a_part_of_what_the_process_may_open() -> None:
+    resource = pytest.importorskip("resource", reason="needs POSIX limits")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+        assert most_open() == 32
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from penstock._storage.listing import find_local, patterns_of
+from penstock.errors import PlanError, SourceError
+
+
+def fill(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+
+
+def found(folder: Path, *patterns: str) -> list[str]:
+    return [os.path.relpath(path, folder) for path in find_local([str(folder / pattern) for pattern in patterns], "read_x")]
+
+
+def refused(folder: Path, *patterns: str) -> SourceError:
+    with pytest.raises(SourceError) as caught:
+        found(folder, *patterns)
+    assert "read_x" in caught.value.where
+    return caught.value
+
+
+def test_globs_find_files_sorted_by_bytes_each_once_without_folders_hidden_files_and_indices(tmp_path: Path) -> None:
+    fill(tmp_path, "b", "B", "é", ".h", "b.psidx", "sub/c")
+    assert found(tmp_path, "*", "b") == ["B", "b", "é"]
+    assert found(tmp_path, "**") == ["B", "b", "sub/c", "é"]
+    assert found(tmp_path, "b.psidx") == ["b.psidx"]
+
+
+def test_the_very_name_of_a_file_comes_before_what_the_name_could_mean(tmp_path: Path) -> None:
+    fill(tmp_path, "[1]", "{a,b}", "x@2", "1", "a", "b")
+    assert found(tmp_path, "[1]") == ["[1]"]
+    assert found(tmp_path, "{a,b}") == ["{a,b}"]
+    assert found(tmp_path, "x@2") == ["x@2"]
+    os.unlink(tmp_path / "{a,b}")
+    assert found(tmp_path, "{a,b}") == ["a", "b"]
+
+
+def test_every_name_of_braces_and_shards_must_be_there(tmp_path: Path) -> None:
+    fill(tmp_path, "t-0.tar", "t-1.tar", "n-00000-of-00002", "n-00001-of-00002", "m-00000-of-00002")
+    assert found(tmp_path, "t-{0..1}.tar") == ["t-0.tar", "t-1.tar"]
+    assert found(tmp_path, "n@2") == found(tmp_path, "n@*") == ["n-00000-of-00002", "n-00001-of-00002"]
+    assert "t-2.tar" in refused(tmp_path, "t-{0..2}.tar").what
+    assert "m-00001-of-00002" in refused(tmp_path, "m@2").what
+
+
+@pytest.mark.parametrize("pattern", ["m-*", "m-?????-of-00003", "m-*-of-00003", "m@*", "*"])
+def test_a_glob_that_finds_a_part_of_a_set_of_shards_names_the_missing_one(tmp_path: Path, pattern: str) -> None:
+    fill(tmp_path, "m-00000-of-00003", "m-00002-of-00003")
+    error = refused(tmp_path, pattern)
+    assert "m-00001-of-00003" in error.what
+    assert "is missing" in error.what
+
+
+def test_a_glob_for_a_part_of_a_set_and_a_single_shard_are_taken_as_they_are(tmp_path: Path) -> None:
+    fill(tmp_path, *(f"m-0000{number}-of-00010" for number in range(5)))
+    assert len(found(tmp_path, "m-0000[0-4]-of-00010")) == 5
+    assert found(tmp_path, "m-00003-of-00010") == ["m-00003-of-00010"]
+
+
+def test_nothing_found_says_where_and_what_to_try(tmp_path: Path) -> None:
+    assert "no file matches" in refused(tmp_path, "x*").what
+    (tmp_path / "sub").mkdir()
+    assert "which is a folder" in refused(tmp_path, "sub").what
+    with pytest.raises(SourceError) as caught:
+        find_local("~/nothing-of-this-name", "read_x")
+    assert "expanduser" in caught.value.fix
+
+
+@pytest.mark.parametrize("url", ["http://169.254.169.254/x", "ftp://a/b", "file:///etc/passwd", "pipe:cat /etc/passwd"])
+def test_urls_and_commands_are_refused(url: str) -> None:
+    with pytest.raises(PlanError):
+        find_local(url, "read_x")
+
+
+def test_no_shell_is_asked(tmp_path: Path) -> None:
+    for pattern in ("$(touch {0}/out)", "`touch {0}/out`", "; touch {0}/out", "| touch {0}/out"):
+        with pytest.raises((SourceError, PlanError)):
+            find_local(pattern.replace("{0}", str(tmp_path)), "read_x")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("given", [None, [], 5, ["a", 5]])
+def test_what_is_no_pattern_is_refused(given: object) -> None:
+    with pytest.raises(PlanError) as caught:
+        patterns_of(given, "read_x")
+    assert "is no pattern" in caught.value.what
+
+
+def test_a_link_that_leads_nowhere_is_found_and_a_nul_byte_is_not(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("nowhere")
+    assert found(tmp_path, "link") == ["link"]
+    assert "no file matches" in refused(tmp_path, "a\0b").what

@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import resource
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock._contracts.storage import Storage
+from penstock._contracts.transform import Scratch
+from penstock._storage.local import LocalStorage
+from penstock._storage.sampling import sample
+from penstock.errors import IndexStale, SourceError
+
+
+def made(folder: Path, **contents: bytes) -> LocalStorage:
+    for name, data in contents.items():
+        (folder / name).write_bytes(data)
+    return LocalStorage([str(folder / name) for name in contents], "read_x")
+
+
+def ints(*numbers: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array(numbers, np.int64)
+
+
+def test_names_sizes_and_bytes(tmp_path: Path) -> None:
+    storage = made(tmp_path, a=b"abcdef", b=b"")
+    assert isinstance(storage, Storage)
+    assert len(storage) == 2
+    assert storage.name(0) == storage.path(0) == str(tmp_path / "a")
+    assert [storage.size(0), storage.size(1)] == [6, 0]
+    assert storage.identity(0) == {"size": 6, "mtime_ns": os.stat(tmp_path / "a").st_mtime_ns}
+    assert storage.read(0, 2, 3) == b"cde"
+    assert storage.read(1, 0, 0) == b""
+
+
+@pytest.mark.parametrize("scratch", [None, Scratch()], ids=["new", "scratch"])
+def test_spans_come_in_any_order_and_may_share_bytes(tmp_path: Path, scratch: Scratch | None) -> None:
+    storage = made(tmp_path, a=bytes(range(200)) * 100, b=b"0123456789")
+    rows = [(1, 3, 4), (0, 0, 200), (0, 19_999, 1), (0, 100, 200), (1, 0, 10), (0, 5, 0)]
+    data, begins = storage.read_spans(*(ints(*column) for column in zip(*rows, strict=True)), scratch)
+    whole = [bytes(range(200)) * 100, b"0123456789"]
+    for begin, (file, offset, length) in zip(begins.tolist(), rows, strict=True):
+        assert data[begin : begin + length].tobytes() == whole[file][offset : offset + length]
+    data, begins = storage.read_spans(ints(), ints(), ints(), scratch)
+    assert len(data) == len(begins) == 0
+
+
+def test_a_read_outside_a_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    storage = made(tmp_path, a=b"abc")
+    with pytest.raises(SourceError) as caught:
+        storage.read(0, 1, 3)
+    assert "3 bytes at 1 do not lie inside" in caught.value.what
+    assert str(tmp_path / "a") in caught.value.where
+    with pytest.raises(SourceError) as caught:
+        storage.read_spans(ints(1), ints(0), ints(0), None)
+    assert "file 1 is none of the 1" in caught.value.what
+
+
+def test_relative_names_stay_and_are_read_after_a_change_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").write_bytes(b"abc")
+    monkeypatch.chdir(tmp_path)
+    storage = LocalStorage(["in/a"], "read_x")
+    os.chdir("/")
+    assert storage.name(0) == "in/a"
+    assert storage.path(0) == str(tmp_path / "in" / "a")
+    assert storage.read(0, 0, 3) == b"abc"
+
+
+@pytest.mark.parametrize(
+    "name", ["new\nline", "quo'te\"", "50%{}", "-dash", "~", "sp ace", "é", "😀", "back\\slash", "\udcff\udcfe", "x" * 255]
+)
+def test_odd_names_are_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"abc")
+    storage = LocalStorage([str(tmp_path / name)], "read_x")
+    assert storage.read(0, 0, 3) == b"abc"
+    assert storage.name(0) == str(tmp_path / name)
+
+
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    for path, words in ((tmp_path, "a directory"), (tmp_path / "fifo", "a named pipe"), ("/dev/null", "a character device")):
+        with pytest.raises(SourceError) as caught:
+            LocalStorage([str(path)], "read_x")
+        assert words in caught.value.what
+    for name, number in (("loop", errno.ELOOP), ("dangling", errno.ENOENT), ("x" * 256, errno.ENAMETOOLONG)):
+        with pytest.raises(OSError) as failed:
+            LocalStorage([str(tmp_path / name)], "read_x")
+        assert failed.value.errno == number
+        assert "read_x" in failed.value.__notes__[0]
+
+
+def test_a_file_that_becomes_a_fifo_does_not_block(tmp_path: Path) -> None:
+    storage = made(tmp_path, a=b"abc")
+    os.unlink(tmp_path / "a")
+    os.mkfifo(tmp_path / "a")
+    with pytest.raises(SourceError) as caught:
+        storage.read(0, 0, 3)
+    assert "a named pipe" in caught.value.what
+
+
+@pytest.mark.parametrize("opened", [False, True], ids=["never opened", "open"])
+def test_a_file_that_changed_is_an_error_that_says_how(tmp_path: Path, opened: bool) -> None:
+    storage = made(tmp_path, a=b"abcdef", b=b"abcdef", c=b"abcdef", d=b"abcdef")
+    storage.trust(ints(*(sample(LocalStorage([storage.path(file)], "x"), 0) for file in range(4))))
+    if opened:
+        for file in range(4):
+            storage.read(file, 0, 1)
+    with open(tmp_path / "a", "ab") as file:
+        file.write(b"g")
+    os.truncate(tmp_path / "b", 3)
+    (tmp_path / "c").write_bytes(b"uvwxyz")
+    os.utime(tmp_path / "c", ns=(0, 5))
+    for number, words in ((0, "has 7 bytes and had 6"), (1, "has 3 bytes and had 6"), (2, "has other contents than it had")):
+        with pytest.raises(IndexStale) as caught:
+            storage.read(number, 0, 1)
+        assert words in caught.value.what
+        assert storage.name(number) in caught.value.what
+    os.utime(tmp_path / "d", ns=(0, 5))
+    assert storage.read(3, 0, 6) == b"abcdef", "only its time is new"
+
+
+def test_without_samples_another_time_is_an_error_too(tmp_path: Path) -> None:
+    storage = made(tmp_path, a=b"abcdef")
+    os.utime(tmp_path / "a", ns=(0, 5))
+    with pytest.raises(SourceError) as caught:
+        storage.read(0, 0, 1)
+    assert "was written to, or replaced" in caught.value.what
+
+
+def test_a_file_that_is_replaced_by_a_copy_of_itself_is_read(tmp_path: Path) -> None:
+    storage = made(tmp_path, a=b"abcdef")
+    storage.trust(ints(sample(storage, 0)))
+    storage._descriptors.forget()
+    (tmp_path / "copy").write_bytes(b"abcdef")
+    os.replace(tmp_path / "copy", tmp_path / "a")
+    assert storage.read(0, 1, 2) == b"bc"
+
+
+def test_a_file_that_is_deleted_is_the_systems_error_with_the_path(tmp_path: Path) -> None:
+    storage = made(tmp_path, a=b"abcdef")
+    os.unlink(tmp_path / "a")
+    with pytest.raises(FileNotFoundError) as caught:
+        storage.read(0, 0, 1)
+    assert caught.value.filename == str(tmp_path / "a")
+    assert "read_x" in caught.value.__notes__[0]
+
+
+def test_many_more_files_than_may_be_open_are_read_by_several_threads(tmp_path: Path) -> None:
+    storage = made(tmp_path, **{f"f{number}": b"%05d" % number for number in range(300)})
+    failed: list[BaseException] = []
+    start = threading.Barrier(4)
+
+    def work(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        scratch = Scratch()
+        start.wait()
+        try:
+            for _ in range(60):
+                files = rng.integers(0, 300, 64)
+                data, begins = storage.read_spans(files, np.zeros(64, np.int64), np.full(64, 5, np.int64), scratch)
+                assert [int(data[begin : begin + 5].tobytes()) for begin in begins.tolist()] == files.tolist()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert len(storage._descriptors) <= storage._descriptors.capacity
+
+
+def test_it_travels_to_other_processes(tmp_path: Path) -> None:
+    storage = made(tmp_path, a=b"abcdef")
+    storage.read(0, 0, 1)
+    assert pickle.loads(pickle.dumps(storage)).read(0, 2, 2) == b"cd"
+
+
+FULL = """
+import os, resource, sys
+from penstock._storage.local import LocalStorage
+import numpy as np
+folder = sys.argv[1]
+storage = LocalStorage([os.path.join(folder, f"f{n}") for n in range(100)], "read_x")
+files = np.arange(100)
+read = lambda: storage.read_spans(files, files * 0, files * 0 + 1, None)
+read()
+held = []
+try:
+    while True:
+        held.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+os.close(held.pop())
+data, begins = read()
+print(len(begins), len(storage._descriptors))
+storage._descriptors.forget()
+held.append(os.open("/dev/null", os.O_RDONLY))
+try:
+    while True:
+        held.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+try:
+    read()
+except OSError as error:
+    print(error.errno, "ulimit -n" in "".join(error.__notes__))
+"""
+
+
+@pytest.mark.parametrize("limit", [40, 64, 100])
+def test_a_process_without_descriptors_to_spare_reads_with_one_and_without_any_says_ulimit(tmp_path: Path, limit: int) -> None:
+    made(tmp_path, **{f"f{number}": b"x" for number in range(100)})
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path)],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    count, error = done.stdout.splitlines()
+    assert int(count.split()[0]) == 100
+    assert error == f"{errno.EMFILE} True"
+
+
+def test_a_file_that_is_cut_while_threads_read_it_is_an_error_and_not_a_signal(tmp_path: Path) -> None:
+    storage = made(tmp_path, a=bytes(1 << 20))
+    storage.trust(ints(sample(storage, 0)))
+    stopped: list[BaseException] = []
+    first = threading.Event()
+
+    def work() -> None:
+        try:
+            while True:
+                storage.read(0, (1 << 20) - 4096, 4096)
+                first.set()
+        except IndexStale as error:
+            stopped.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert first.wait(60)
+    os.truncate(tmp_path / "a", 100)
+    thread.join(60)
+    assert not thread.is_alive()
+    assert "100" in str(stopped[0])

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from penstock._storage.publish import publish
+
+
+def test_bytes_pieces_and_a_writer_give_the_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "a")
+    publish(path, b"one")
+    assert (tmp_path / "a").read_bytes() == b"one"
+    publish(path, [b"tw", memoryview(b"o")])
+    assert (tmp_path / "a").read_bytes() == b"two"
+
+    def write(file: BinaryIO) -> None:
+        file.write(b"three")
+
+    publish(path, write)
+    assert (tmp_path / "a").read_bytes() == b"three"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_when_writing_fails_the_old_file_stays_and_nothing_is_left(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+
+    def write(file: BinaryIO) -> None:
+        file.write(b"x" * 100_000)
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError):
+        publish(str(tmp_path / "a"), write)
+    assert (tmp_path / "a").read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_folder_that_is_not_there_and_a_name_that_is_a_folder_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        publish(str(tmp_path / "no" / "a"), b"")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError):
+        publish(str(tmp_path / "folder"), b"")
+    assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_names_of_250_bytes_can_be_published(tmp_path: Path) -> None:
+    name = "é" * 125
+    publish(str(tmp_path / name), b"x")
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_several_threads_that_publish_one_name_leave_one_complete_file(tmp_path: Path) -> None:
+    start = threading.Barrier(4)
+
+    def work(number: int) -> None:
+        start.wait()
+        for _ in range(20):
+            publish(str(tmp_path / "a"), bytes([number]) * 10_000)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    data = (tmp_path / "a").read_bytes()
+    assert len(data) == 10_000
+    assert len(set(data)) == 1
+    assert os.listdir(tmp_path) == ["a"]
+
+
+KILLED = """
+import os, signal, sys
+from penstock._storage.publish import publish
+def write(file):
+    file.write(b"half")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+publish(sys.argv[1], write)
+"""
+
+
+def test_a_process_that_is_killed_while_it_writes_leaves_the_old_file(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "a")], check=False, timeout=60)
+    assert done.returncode == -9
+    assert (tmp_path / "a").read_bytes() == b"old"
+    assert [name for name in os.listdir(tmp_path) if not name.startswith(".")] == ["a"]
+
+
+LIMITED = """
+import resource, signal, sys
+from penstock._storage.publish import publish
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    publish(sys.argv[1], b"x" * 5000)
+except OSError as error:
+    print(error.errno)
+"""
+
+
+def test_a_disk_that_takes_only_a_part_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", LIMITED, str(tmp_path / "a")], check=True, timeout=60, capture_output=True, text=True)
+    assert done.stdout.strip() == "27"
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,177 @@
+"""Reading spans in C, and its twin: the same bytes and the same verdicts."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.kernels import spans, spans_twin
+from penstock.kernels.library import load_library
+
+LIBRARY = load_library()
+READERS: dict[str, spans.Reader] = {"numpy": spans_twin.read_spans, **({} if LIBRARY is None else {"c": spans.native(LIBRARY)})}
+both = pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
+GUARD = 0xA5
+
+
+def tables(*paths: Path | str) -> spans.Files:
+    encoded = [os.fsencode(path) + b"\0" for path in paths]
+    starts = np.cumsum([0, *map(len, encoded)])[:-1].astype(np.int64)
+    known = [spans_twin.known_of(os.stat(path)) if os.path.exists(path) else (10, 0, 0) for path in paths]
+    return spans.Files(b"".join(encoded), starts, np.array(known, np.int64).reshape(-1, 3))
+
+
+class Run:
+    """One call, with room behind the output that must stay as it was."""
+
+    def __init__(self, reader: spans.Reader, files: spans.Files, rows: list[tuple[int, int, int]], **given: Any) -> None:
+        columns = [np.array([row[side] for row in rows], np.int64) for side in range(3)]
+        descriptors = np.array(given.get("descriptors", [-1] * len(rows)), np.int64)
+        gap = given.get("gap", 0)
+        room = given.get("room", int(columns[2].clip(0, 1 << 20).sum()) + gap * len(rows))
+        memory = np.full(room + 64, GUARD, np.uint8)
+        self.begins = np.full(len(rows), -7, np.int64)
+        self.kept, self.facts = np.full((given.get("most_kept", 0), 2), -7, np.int64), np.empty(8, np.int64)
+        block = spans.Spans(*columns, descriptors)
+        self.problem = reader(files, block, gap, memory[:room], self.begins, self.kept, self.facts)
+        assert (memory[room:] == GUARD).all()
+        self.out, self.rows = memory[:room], rows
+        self.opened = self.kept[: self.facts[6]].tolist()
+        for _, descriptor in self.opened:
+            os.close(descriptor)
+
+    def parts(self) -> list[bytes]:
+        assert self.problem == spans.DONE
+        return [self.out[begin : begin + row[2]].tobytes() for begin, row in zip(self.begins.tolist(), self.rows, strict=True)]
+
+
+DATA = [bytes((number * 7 + place * (number + 3)) % 251 for place in range(size)) for number, size in enumerate((300, 1, 0, 5000))]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number, data in enumerate(DATA):
+        (tmp_path / str(number)).write_bytes(data)
+    return tmp_path
+
+
+def all_of(folder: Path) -> spans.Files:
+    return tables(*(folder / str(number) for number in range(len(DATA))))
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> list[tuple[int, int, int]]:
+    rows = []
+    for _ in range(draw(st.integers(0, 40))):
+        file = draw(st.integers(0, len(DATA) - 1))
+        offset = draw(st.integers(0, len(DATA[file])))
+        rows.append((file, offset, draw(st.integers(0, len(DATA[file]) - offset))))
+    return sorted(rows) if draw(st.booleans()) else rows
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=blocks(), gap=st.sampled_from([0, 1, 7, 4096]), most_kept=st.integers(0, 3))
+def test_any_spans_in_any_order_come_as_they_stand_in_the_files(
+    folder: Path, rows: list[tuple[int, int, int]], gap: int, most_kept: int
+) -> None:
+    files = all_of(folder)
+    runs = [Run(reader, files, rows, gap=gap, most_kept=most_kept) for reader in READERS.values()]
+    for run in runs:
+        assert run.parts() == [DATA[file][offset : offset + length] for file, offset, length in rows]
+        assert run.begins.tolist() == runs[0].begins.tolist()
+        assert run.facts[7] == runs[0].facts[7]
+        used = sorted({row[0] for row in rows})
+        assert [file for file, _ in run.opened] == used[:most_kept]
+
+
+@both
+def test_descriptors_that_are_open_are_used(reader: spans.Reader, folder: Path) -> None:
+    files = all_of(folder)
+    descriptor = os.open(folder / "0", os.O_RDONLY)
+    try:
+        gone = files._replace(paths=files.paths.replace(b"/0\0", b"/X\0"))
+        run = Run(reader, gone, [(0, 1, 2), (0, 100, 3)], descriptors=[descriptor, descriptor], most_kept=5)
+        assert run.parts() == [DATA[0][1:3], DATA[0][100:103]]
+        assert run.opened == []
+    finally:
+        os.close(descriptor)
+
+
+BAD = [(-1, 0, 0), (4, 0, 0), (0, -1, 1), (0, 0, -1), (0, 0, 301), (0, 301, 0), (0, 300, 1), (0, 2**62, 2**62), (0, 1, 2**63 - 1)]
+
+
+@both
+@pytest.mark.parametrize("row", BAD, ids=str)
+def test_a_row_outside_its_file_is_told_before_anything_is_read(reader: spans.Reader, folder: Path, row: tuple[int, int, int]) -> None:
+    run = Run(reader, all_of(folder), [(0, 0, 1), row], most_kept=2)
+    assert (run.problem, run.facts[1]) == (spans.BAD_ROW, 1)
+    assert run.opened == []
+
+
+@both
+def test_a_file_that_is_not_there_or_not_allowed_says_errno(reader: spans.Reader, folder: Path) -> None:
+    files = tables(folder / "0", folder / "none")
+    run = Run(reader, files, [(1, 0, 5), (0, 0, 5)], most_kept=2)
+    assert (run.problem, run.facts[1], run.facts[2]) == (spans.NOT_OPENED, 1, errno.ENOENT)
+    assert [file for file, _ in run.opened] == [0], "the file before it is told, so that it can be closed"
+
+
+@both
+def test_a_fifo_does_not_block_and_is_refused(reader: spans.Reader, folder: Path) -> None:
+    os.mkfifo(folder / "fifo")
+    run = Run(reader, tables(folder / "fifo"), [(0, 0, 0)])
+    assert (run.problem, run.facts[1]) == (spans.NOT_REGULAR, 0)
+
+
+@both
+def test_another_size_time_or_inode_is_told_with_what_was_found(reader: spans.Reader, folder: Path) -> None:
+    for column in range(3):
+        files = all_of(folder)
+        found = files.known[3].tolist()
+        files.known[3, column] += 1
+        run = Run(reader, files, [(3, 0, 5)], most_kept=1)
+        assert (run.problem, run.facts[1]) == (spans.CHANGED, 3)
+        assert run.facts[3:6].tolist() == found
+        assert run.opened == []
+
+
+@both
+def test_times_far_away_and_before_1970_compare_equal(reader: spans.Reader, folder: Path) -> None:
+    for seconds in (-5, 0, 2**33):
+        os.utime(folder / "0", ns=(0, seconds * 1_000_000_000 + 17))
+        assert Run(reader, all_of(folder), [(0, 0, 3)]).parts() == [DATA[0][:3]]
+
+
+@both
+def test_too_little_room_is_told_and_nothing_is_written_behind_it(reader: spans.Reader, folder: Path) -> None:
+    assert Run(reader, all_of(folder), [(0, 0, 10), (3, 0, 10)], room=19).problem == spans.NO_ROOM
+
+
+def test_as_int64_wraps_as_c_does() -> None:
+    assert [spans_twin.as_int64(number) for number in (5, -5, 2**63, 2**64 + 1)] == [5, -5, -(2**63), 1]
+
+
+def test_the_checked_call_returns_what_happened(folder: Path) -> None:
+    block = spans.Spans(*(np.array([number], np.int64) for number in (0, 5, 10, -1)))
+    out, begins = np.empty(10, np.uint8), np.empty(1, np.int64)
+    outcome = spans.read_spans(all_of(folder), block, 0, out, begins, 1)
+    assert (outcome.problem, outcome.num_bytes, outcome.error) == (spans.DONE, 10, 0)
+    assert out.tobytes() == DATA[0][5:15]
+    assert [file for file, _ in outcome.kept] == [0]
+    os.close(outcome.kept[0][1])
+
+
+def test_a_block_without_memory_that_may_be_shared_is_read_too(folder: Path) -> None:
+    columns = [np.array([number], np.int64) for number in (0, 5, 10, -1)]
+    for column in columns:
+        column.flags.writeable = False
+    out, begins = np.empty(10, np.uint8), np.empty(1, np.int64)
+    assert spans.read_spans(all_of(folder), spans.Spans(*columns), 0, out, begins, 0).problem == spans.DONE
+    assert out.tobytes() == DATA[0][5:15]

@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sources.marks import Marked, marked
+
+from penstock._storage import open_storage
+from penstock.errors import RecordError, SourceError
+from penstock.formats.index import Index, decode, encode
+from penstock.kernels.framing import crc32c
+from penstock.sources.indexing import Report, build, open_indices
+
+PAST_NS = 1_000_000_000_000_000_000
+
+
+def old(path: Path, data: bytes | None = None) -> Path:
+    """Write a file whose time is so long ago that it is trusted."""
+    if data is not None:
+        path.write_bytes(data)
+    os.utime(path, ns=(PAST_NS, PAST_NS))
+    return path
+
+
+class Opening:
+    """One look at the indices of a folder's files."""
+
+    def __init__(self, folder: Path, format: Any = None, pattern: str = "*.x", **given: Any) -> None:
+        self.format = Marked() if format is None else format
+        self.reports: list[Report] = []
+        storage = open_storage(folder / pattern, "read_x")
+        given.setdefault("cache_folder", str(folder / "cache"))
+        self.indices = open_indices(storage, self.format, "read_x", on_file=self.reports.append, **given)
+        self.reasons = [report.reason for report in sorted(self.reports, key=lambda report: report.file)]
+
+
+def test_what_is_missing_is_built_beside_the_file_and_used_the_next_time(tmp_path: Path) -> None:
+    for name in "ab":
+        old(tmp_path / f"{name}.x", marked(b"one", name.encode()))
+    first = Opening(tmp_path)
+    assert first.reasons == ["missing", "missing"]
+    assert [report.path for report in sorted(first.reports, key=lambda report: report.file)] == [
+        f"{tmp_path}/{name}.x.psidx" for name in "ab"
+    ]
+    assert [report.count for report in first.reports] == [2, 2]
+    second = Opening(tmp_path)
+    assert second.reasons == [None, None]
+    assert second.format.scanned == []
+    for one, other in zip(first.indices, second.indices, strict=True):
+        assert encode(one) == encode(other)
+    assert second.indices[0].crc32c == crc32c(marked(b"one", b"a"))
+    assert Opening(tmp_path, rebuild=True).reasons == ["asked for"] * 2
+
+
+def test_the_rest_of_a_file_that_the_format_did_not_read_is_in_the_check_sum(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 40_000
+    old(tmp_path / "a.x", data)
+
+    class Lazy(Marked):
+        def scan(self, pieces: Any, size: int, name: str) -> dict[str, Any]:
+            next(pieces)
+            return {"offsets": np.array([0]), "lengths": np.array([size], np.int32)}
+
+    index = build(open_storage(tmp_path / "a.x", "x"), 0, Lazy())
+    assert index.crc32c == crc32c(data)
+    assert index.columns["offsets"].dtype == np.int64
+    assert index.columns["lengths"].dtype == np.uint32
+
+
+def test_a_length_beyond_four_bytes_makes_long_lengths(tmp_path: Path) -> None:
+    with open(tmp_path / "a.x", "wb") as file:
+        file.truncate(5 << 30)
+
+    class Sparse(Marked):
+        def scan(self, pieces: Any, size: int, name: str) -> dict[str, Any]:
+            pieces.close()
+            return {"offsets": np.array([0]), "lengths": np.array([size])}
+
+    index = build(open_storage(tmp_path / "a.x", "x"), 0, Sparse())
+    assert index.columns["lengths"].dtype == np.int64
+
+
+@pytest.mark.parametrize("time_ns", [-5_000_000_000, 0, 2**62, 4_000_000_000_000_000_000])
+def test_a_time_alone_neither_makes_nor_breaks_an_index(tmp_path: Path, time_ns: int) -> None:
+    old(tmp_path / "a.x", marked(b"one"))
+    Opening(tmp_path)
+    os.utime(tmp_path / "a.x", ns=(time_ns, time_ns))
+    assert Opening(tmp_path).reasons == [None]
+    (tmp_path / "a.x").write_bytes(marked(b"two"))
+    os.utime(tmp_path / "a.x", ns=(time_ns, time_ns))
+    assert Opening(tmp_path).reasons == ["the file has other contents than it had"]
+
+
+def test_a_file_of_this_moment_is_sampled_so_that_a_write_in_the_same_tick_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "a.x").write_bytes(marked(b"one"))
+    status = os.stat(tmp_path / "a.x")
+    assert "mtime_ns" not in Opening(tmp_path).indices[0].identity
+    (tmp_path / "a.x").write_bytes(marked(b"two"))
+    os.utime(tmp_path / "a.x", ns=(status.st_mtime_ns, status.st_mtime_ns))
+    assert Opening(tmp_path).reasons == ["the file has other contents than it had"]
+
+
+def lengthen(path: Path) -> None:
+    with open(path, "ab") as file:
+        file.write(marked(b"more"))
+
+
+def shorten(path: Path) -> None:
+    os.truncate(path, 4)
+
+
+def replace(path: Path) -> None:
+    old(path.with_suffix(".new"), marked(b"uno", b"due"))
+    os.utime(path.with_suffix(".new"), ns=(5, 5))
+    os.replace(path.with_suffix(".new"), path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"), [(lengthen, "has 13 bytes and had 8"), (shorten, "has 4 bytes and had 8"), (replace, "other contents")]
+)
+def test_a_file_that_changed_after_its_index_is_indexed_again(tmp_path: Path, change: Callable[[Path], None], words: str) -> None:
+    path = old(tmp_path / "a.x", marked(b"one", b"two"))
+    Opening(tmp_path)
+    change(path)
+    again = Opening(tmp_path)
+    assert words in (again.reasons[0] or "")
+    assert again.indices[0].size == path.stat().st_size
+    assert Opening(tmp_path).reasons == [None]
+
+
+def other_version(data: bytes) -> bytes:
+    header = data[:8] + struct.pack("<I", 99) + data[12:60]
+    return header + struct.pack("<I", crc32c(header)) + data[64:]
+
+
+@pytest.mark.parametrize(
+    ("damage", "warned"),
+    [
+        (lambda data: data[:-1], True),
+        (lambda data: data[:70], True),
+        (lambda data: data[:30], True),
+        (lambda data: data[:100] + bytes([data[100] ^ 1]) + data[101:], True),
+        (lambda data: b"", False),
+        (lambda data: b"0 17\n17 33\n", False),
+        (other_version, False),
+    ],
+    ids=["cut", "cut in the description", "cut in the header", "bit", "empty", "of others", "version"],
+)
+def test_an_index_that_is_none_is_built_again_and_a_damaged_one_with_a_warning(tmp_path: Path, damage: Any, warned: bool) -> None:
+    old(tmp_path / "a.x", marked(b"one"))
+    Opening(tmp_path)
+    sidecar = tmp_path / "a.x.psidx"
+    good = sidecar.read_bytes()
+    sidecar.write_bytes(damage(good))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        again = Opening(tmp_path)
+    assert [("is damaged" in str(warning.message), "a.x.psidx" in str(warning.message)) for warning in caught] == [(True, True)] * warned
+    assert again.reasons == ["damaged" if warned else "of another version, or no index"]
+    assert sidecar.read_bytes() == good
+
+
+def test_an_index_of_another_file_is_not_trusted(tmp_path: Path) -> None:
+    old(tmp_path / "a.x", marked(b"one"))
+    old(tmp_path / "b.x", marked(b"t", b"w"))
+    os.utime(tmp_path / "b.x", ns=(PAST_NS + 1, PAST_NS + 1))
+    Opening(tmp_path)
+    (tmp_path / "a.x.psidx").write_bytes((tmp_path / "b.x.psidx").read_bytes())
+    again = Opening(tmp_path)
+    assert again.reasons == ["the file has other contents than it had", None]
+    assert len(again.indices[0]) == 1
+
+
+def test_formats_that_share_a_file_do_not_take_each_others_index(tmp_path: Path) -> None:
+    old(tmp_path / "a.x", marked(b"one"))
+    Opening(tmp_path)
+    beside = (tmp_path / "a.x.psidx").read_bytes()
+    others = [Marked(kind="other"), Marked(options={"key": 1})]
+    for _ in range(2):
+        for format in others:
+            Opening(tmp_path, format)
+    assert (tmp_path / "a.x.psidx").read_bytes() == beside
+    assert [Opening(tmp_path, format).reasons for format in others] == [[None], [None]]
+    assert len(list((tmp_path / "cache").rglob("*.psidx"))) == 2
+
+
+def test_a_folder_that_cannot_be_written_has_its_indices_in_the_cache_folder(tmp_path: Path) -> None:
+    old(tmp_path / "a.x", marked(b"one"))
+    (tmp_path / "a.x.psidx").mkdir()
+    first = Opening(tmp_path)
+    assert first.reports[0].path is not None
+    assert first.reports[0].path.startswith(str(tmp_path / "cache" / "index"))
+    assert Opening(tmp_path).reasons == [None]
+
+
+def test_where_nothing_can_be_written_the_index_is_kept_in_memory_with_a_warning(tmp_path: Path) -> None:
+    old(tmp_path / "a.x", marked(b"one"))
+    (tmp_path / "a.x.psidx").mkdir()
+    (tmp_path / "cache").write_bytes(b"no folder")
+    with pytest.warns(UserWarning, match="can be written neither beside it nor"):
+        opened = Opening(tmp_path)
+    assert opened.reports[0].path is None
+    assert len(opened.indices[0]) == 1
+
+
+def test_the_first_file_that_is_not_of_the_format_is_the_error(tmp_path: Path) -> None:
+    for number in range(20):
+        old(tmp_path / f"{number:02d}.x", marked(b"one") if number != 7 else b"\xff")
+    with pytest.raises(RecordError) as caught:
+        Opening(tmp_path)
+    assert "07.x, record 0, offset 0" in caught.value.where
+    assert not (tmp_path / "07.x.psidx").exists()
+
+
+def test_a_file_that_changes_while_it_is_indexed_is_an_error(tmp_path: Path) -> None:
+    path = old(tmp_path / "a.x", marked(b"one"))
+
+    class Touching(Marked):
+        def scan(self, pieces: Any, size: int, name: str) -> dict[str, Any]:
+            found = super().scan(pieces, size, name)
+            path.write_bytes(marked(b"two"))
+            return found
+
+    with pytest.raises(SourceError) as caught:
+        Opening(tmp_path, Touching())
+    assert "since it was opened" in caught.value.what
+    assert not (tmp_path / "a.x.psidx").exists()
+
+
+def test_an_empty_file_is_a_file_of_no_records(tmp_path: Path) -> None:
+    old(tmp_path / "a.x", b"")
+    assert [len(Opening(tmp_path).indices[0]) for _ in range(2)] == [0, 0]
+    assert Opening(tmp_path).reasons == [None]
+
+
+BUILD = """
+import sys
+from pathlib import Path
+from sources.marks import Marked
+from penstock._storage import open_storage
+from penstock.sources.indexing import open_indices
+sys.stdin.readline()
+indices = open_indices(open_storage(sys.argv[1] + "/*.x", "x"), Marked(), "x")
+print(sum(map(len, indices)))
+"""
+
+
+def test_processes_that_build_the_same_indices_at_once_all_get_them(tmp_path: Path) -> None:
+    for number in range(30):
+        old(tmp_path / f"{number}.x", marked(*[b"%d" % number] * 50))
+    path = os.pathsep.join([*sys.path])
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", BUILD, str(tmp_path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        for _ in range(3)
+    ]
+    for run in runs:
+        assert run.stdin is not None
+        run.stdin.write("go\n")
+        run.stdin.flush()
+    assert [run.communicate(timeout=100)[0].strip() for run in runs] == ["1500"] * 3
+    assert len(os.listdir(tmp_path)) == 60
+    for number in range(30):
+        assert len(decode((tmp_path / f"{number}.x.psidx").read_bytes(), "x")) == 50
+
+
+def test_many_threads_build_one_storage_once_each(tmp_path: Path) -> None:
+    for number in range(100):
+        old(tmp_path / f"{number:03d}.x", marked(b"%d" % number))
+    opened = Opening(tmp_path)
+    assert sorted(opened.format.scanned) == [str(tmp_path / f"{number:03d}.x") for number in range(100)]
+    assert [index.columns["first"].tolist() for index in opened.indices] == [[ord(str(number)[0])] for number in range(100)]
+    assert threading.active_count() == 1
+
+
+def test_an_index_says_which_records_lie_where(tmp_path: Path) -> None:
+    old(tmp_path / "a.x", marked(b"one", b""))
+    index = Opening(tmp_path).indices[0]
+    assert isinstance(index, Index)
+    assert (index.columns["offsets"].tolist(), index.columns["lengths"].tolist()) == ([1, 5], [3, 0])
+    assert index.identity == {"size": 5, "mtime_ns": PAST_NS}
+    assert index.meta == {"records": 2}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_hundred_thousand_shards_are_opened(tmp_path: Path) -> None:
+    (tmp_path / "0.x").write_bytes(b"")
+    for number in range(1, 100_000):
+        os.link(tmp_path / "0.x", tmp_path / f"{number}.x") if number % 60_000 else (tmp_path / f"{number}.x").write_bytes(b"")
+    storage = open_storage(tmp_path / "*.x", "x")
+    assert len(storage) == 100_000
+    assert sum(storage.size(file) for file in range(0, 100_000, 97)) == 0

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+
+from penstock.errors import PlanError
+from penstock.sources.kinds import KINDS, format_for
+from penstock.sources.records import RecordFormat
+
+
+def test_every_kind_makes_a_format_of_its_name() -> None:
+    for kind in KINDS:
+        made = kind.make()
+        assert isinstance(made, RecordFormat)
+        assert made.kind == kind.name
+        assert format_for(kind.name, "whatever", "x") is kind
+
+
+@pytest.mark.parametrize("path", ["a.txt", "A.TXT", "dir.x/b.log", "train.txt-00003-of-00010"])
+def test_the_name_of_a_file_says_its_format(path: str) -> None:
+    assert format_for(None, path, "x").name == "text"
+
+
+@pytest.mark.parametrize("path", ["a", "txt", "a.txt.zst", "x.txt/data"])
+def test_a_name_that_says_nothing_is_refused(path: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        format_for(None, path, "penstock index")
+    assert "--format" in caught.value.fix
+
+
+def test_a_format_that_is_none_is_refused_with_those_that_are() -> None:
+    with pytest.raises(PlanError) as caught:
+        format_for("txt", "a", "penstock index")
+    assert "text" in caught.value.fix

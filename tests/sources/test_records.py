@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sources.marks import Marked, marked
+
+import penstock as ps
+from penstock._contracts.source import IndexedSource
+from penstock._contracts.transform import Scratch
+from penstock._storage import open_storage
+from penstock.errors import IndexStale, RecordError
+from penstock.formats.index import Index
+from penstock.sources.records import RecordFormat, RecordSource, join
+from penstock.testing import check_source
+
+
+def opened(folder: Path, format: Any = None, **contents: bytes) -> RecordSource:
+    for name, data in contents.items():
+        (folder / name).write_bytes(data)
+    return RecordSource(open_storage([folder / name for name in contents], "read_x"), format or Marked(), "read_x")
+
+
+def gathered(source: RecordSource, *indices: int) -> list[Any]:
+    rows: list[Any] = []
+    source.gather(indices, rows)
+    return rows
+
+
+FILES = {"a": marked(b"one", b"", b"two"), "b": b"", "c": marked(b"x" * 200), "d": marked(b"four", b"five")}
+RECORDS = [b"one", b"", b"two", b"x" * 200, b"four", b"five"]
+
+
+def test_records_of_all_files_are_one_sequence(tmp_path: Path) -> None:
+    source = opened(tmp_path, **FILES)
+    assert isinstance(source, IndexedSource)
+    assert isinstance(Marked(), RecordFormat)
+    assert len(source) == 6
+    assert [row[0] for row in gathered(source, *range(6))] == RECORDS
+    assert gathered(source, 5, 0, 5) == [(b"five", ord("f")), (b"one", ord("o")), (b"five", ord("f"))]
+    assert gathered(source) == []
+    again = lambda: RecordSource(open_storage([tmp_path / name for name in FILES], "read_x"), Marked(), "read_x")  # noqa: E731
+    check_source(source, expected=[(data, data[0] if data else 0) for data in RECORDS], again=again)
+
+
+def test_the_table_says_where_each_record_is(tmp_path: Path) -> None:
+    table = opened(tmp_path, **FILES).table
+    assert [table.place(index) for index in range(6)] == [(0, 0), (0, 1), (0, 2), (2, 0), (3, 0), (3, 1)]
+    assert table.starts.tolist() == [0, 3, 3, 4, 6]
+    assert table.columns["lengths"].dtype == np.uint32
+    assert [index.columns["file_name"].tobytes() for index in table.indices] == [b"a", b"b", b"c", b"d"]
+    assert [index.meta for index in table.indices] == [{"records": count} for count in (3, 0, 1, 2)]
+    assert "file_name" not in table.columns
+
+
+def test_names_for_people(tmp_path: Path) -> None:
+    source = opened(tmp_path, **FILES)
+    assert source.describe(5) == f"record 1 of {str(tmp_path / 'd')!r}, offset 6"
+    assert source.label() == f"read_x({str(tmp_path / 'a')!r} and 3 more, 6 elements)"
+
+
+def test_a_block_is_read_with_one_call_and_a_scratch_is_used(tmp_path: Path) -> None:
+    source = opened(tmp_path, **FILES)
+    scratch = Scratch()
+    data, begins, ends = source.read(np.array([5, 0, 3]), scratch)
+    assert [data[begin:end].tobytes() for begin, end in zip(begins, ends, strict=True)] == [b"five", b"one", b"x" * 200]
+    assert np.shares_memory(data, source.read(np.array([1]), scratch)[0].base)
+
+
+def test_a_record_that_cannot_be_decoded_is_named_and_those_before_it_are_there(tmp_path: Path) -> None:
+    source = opened(tmp_path, a=marked(b"one", b"bad", b"two"))
+    rows: list[Any] = ["before"]
+    with pytest.raises(RecordError) as caught:
+        source.gather([2, 0, 1, 2], rows)
+    assert rows == ["before", (b"two", ord("t")), (b"one", ord("o"))]
+    assert caught.value.__notes__ == [f"decoding record 1 of {str(tmp_path / 'a')!r}, offset 5"]
+    check_source(source, failing=[1])
+
+
+def test_a_file_that_cannot_be_read_fails_its_own_records_only(tmp_path: Path) -> None:
+    source = opened(tmp_path, **FILES)
+    os.truncate(tmp_path / "c", 100)
+    rows: list[Any] = []
+    with pytest.raises(IndexStale) as caught:
+        source.gather([5, 0, 3, 1], rows)
+    assert [row[0] for row in rows] == [b"five", b"one"]
+    assert caught.value.__notes__[-1] == f"reading record 0 of {str(tmp_path / 'c')!r}, offset 1"
+
+
+def test_a_file_that_changes_while_the_dataset_lives_is_stale(tmp_path: Path) -> None:
+    source = opened(tmp_path, **FILES)
+    assert gathered(source, 0)[0][0] == b"one"
+    (tmp_path / "a").write_bytes(marked(b"other", b"ones"))
+    (tmp_path / "d").write_bytes(marked(b"FOUR", b"FIVE"))
+    os.utime(tmp_path / "d", ns=(0, 5))
+    for index, words in ((0, "has 11 bytes and had 9"), (5, "has other contents")):
+        with pytest.raises(IndexStale) as caught:
+            gathered(source, index)
+        assert words in caught.value.what
+    fresh = RecordSource(open_storage([tmp_path / name for name in FILES], "read_x"), Marked(), "read_x")
+    assert [row[0] for row in gathered(fresh, 0, 4)] == [b"other", b"FIVE"]
+
+
+def test_policies_leave_out_bad_records_one_by_one(tmp_path: Path) -> None:
+    source = opened(tmp_path, a=marked(*(b"bad" if number % 5 == 2 else b"r%d" % number for number in range(20))))
+    with ps.from_source(source).feed(on_error=ps.Skip()) as feed:
+        assert [element[0] for element in feed] == [b"r%d" % number for number in range(20) if number % 5 != 2]
+
+
+def test_a_file_that_is_deleted_while_it_is_open_is_read_on(tmp_path: Path) -> None:
+    source = opened(tmp_path, **FILES)
+    gathered(source, 3)
+    os.unlink(tmp_path / "c")
+    assert gathered(source, 3)[0][0] == b"x" * 200
+    source._storage._descriptors.forget()  # type: ignore[attr-defined]
+    with pytest.raises(FileNotFoundError) as caught:
+        gathered(source, 3)
+    assert caught.value.__notes__[-1] == f"reading record 0 of {str(tmp_path / 'c')!r}, offset 1"
+
+
+def test_the_fingerprint_is_of_names_below_the_folder_sizes_counts_and_contents(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+    one, two = (opened(tmp_path / folder, **FILES).fingerprint() for folder in ("one", "two"))
+    assert one == two
+    assert one["count"] == 6
+    assert one["num_files"] == 4
+    changed = opened(tmp_path / "two", **{**FILES, "d": marked(b"four", b"fivE")}).fingerprint()
+    assert changed != one
+    assert changed["count"] == 6
+    assert opened(tmp_path / "two", Marked(kind="other"), **FILES).fingerprint()["kind"] != one["kind"]
+
+
+def test_threads_read_at_the_same_time(tmp_path: Path) -> None:
+    source = opened(tmp_path, **{f"f{number:02d}": marked(*(b"%d-%d" % (number, record) for record in range(50))) for number in range(20)})
+    failed: list[Any] = []
+
+    def work(seed: int) -> None:
+        indices = np.random.default_rng(seed).integers(0, 1000, 500).tolist()
+        try:
+            assert [row[0] for row in gathered(source, *indices)] == [b"%d-%d" % divmod(index, 50) for index in indices]
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+
+
+def test_a_source_travels_to_other_processes(tmp_path: Path) -> None:
+    source = opened(tmp_path, **FILES)
+    gathered(source, 0)
+    assert [row[0] for row in gathered(pickle.loads(pickle.dumps(source)), *range(6))] == RECORDS
+
+
+def test_indices_with_other_columns_cannot_be_joined() -> None:
+    columns = {"offsets": np.zeros(1, np.int64), "lengths": np.zeros(1, np.uint32)}
+    one = Index(kind="k", options={}, size=0, crc32c=0, columns={**columns, "own": np.zeros(1)})
+    other = Index(kind="k", options={}, size=0, crc32c=0, columns=columns)
+    with pytest.raises(RecordError) as caught:
+        join([one, other], ["a", "b"])
+    assert "'b' has no column 'own'" in caught.value.what
+
+
+@pytest.mark.slow
+def test_a_million_tiny_records_and_some_large_ones_are_read(tmp_path: Path) -> None:
+    storage_file = tmp_path / "a"
+    storage_file.write_bytes(b"0123456789" * 1_000_000)
+    columns = {"offsets": np.arange(1_000_000, dtype=np.int64) * 10, "lengths": np.full(1_000_000, 10, np.uint32)}
+    columns["offsets"][-1], columns["lengths"][-1] = 0, 10_000_000
+    index = Index(kind="k", options={}, size=10_000_000, crc32c=0, columns={**columns, "first": np.zeros(1_000_000, np.uint8)})
+    source = RecordSource(open_storage(storage_file, "x"), Marked(), "x", indices=[index])
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        rows = gathered(source, *rng.integers(0, 999_999, 1000).tolist())
+        assert {row[0] for row in rows} == {b"0123456789"}
+    assert len(gathered(source, 999_999)[0][0]) == 10_000_000
