@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock._contracts.storage_options import StorageOptions
-from penstock._storage.urls import check_host, is_loopback, key_matcher, literal_prefix, parse_url
+from penstock._storage.urls import check_host, expand_url, is_loopback, key_matcher, literal_prefix, parse_url
 from penstock.errors import PlanError
 
 PLAIN = StorageOptions()
@@ -108,3 +108,15 @@ def test_a_pattern_finds_the_keys_that_glob_finds_as_files(pattern: str, tmp_pat
     found = {os.path.relpath(path, tmp_path) for path in glob.glob(str(tmp_path / pattern), recursive=True) if os.path.isfile(path)}
     matcher = key_matcher(pattern)
     assert {name for name in names if matcher.fullmatch(name)} == found
+
+
+def test_braces_and_numbers_of_shards_stand_in_the_path_alone():
+    assert expand_url("s3://b/p-{08..10}.tar", "read_text") == ["s3://b/p-08.tar", "s3://b/p-09.tar", "s3://b/p-10.tar"]
+    assert expand_url("gs://b/p@2", "read_text") == ["gs://b/p-00000-of-00002", "gs://b/p-00001-of-00002"]
+    for url in ("https://me:x{1,2}@h/p?q={1,2}@3", "https://h/p#a@2", "https://h@10", "pipe:x"):
+        assert expand_url(url, "read_text") == [url]
+    assert expand_url("https://me:pw@h/{a,b}?q={1,2}", "read_text") == ["https://me:pw@h/a?q={1,2}", "https://me:pw@h/b?q={1,2}"]
+    with pytest.raises(PlanError) as caught:
+        expand_url("https://me:hunter2@h/{000000..999999999}?sig=hunter2", "read_text")
+    assert "stands for 1000000000 names" in caught.value.what
+    assert "hunter2" not in str(caught.value)

@@ -16,8 +16,9 @@ from penstock._storage.buckets import BucketTransport
 from penstock._storage.cache import BlockCache
 from penstock._storage.client import Client
 from penstock._storage.coalescing import plan_ranges
+from penstock._storage.expanding import missing_shards
 from penstock._storage.retrying import Part, RemoteObject, Turn, persist
-from penstock._storage.urls import Address, literal_prefix, parse_url
+from penstock._storage.urls import Address, expand_url, key_matcher, literal_prefix, parse_url
 from penstock.errors import SourceError
 
 __all__ = ["RemoteStorage", "open_remote"]
@@ -157,7 +158,7 @@ def open_remote(urls: Sequence[str], options: StorageOptions, caller: str) -> Re
     """Find the objects that URLs and patterns name: sizes and versions by one listing a pattern, or one request a URL.
 
     Args:
-        urls: URLs; of s3:// and gs:// also patterns with `*`, `?`, `[...]` and `**`.
+        urls: URLs, with `{000..146}` or `@10` for many; of s3:// and gs:// also patterns with `*`, `?`, `[...]` and `**`.
         options: as the user gave them.
         caller: the function that the user called, for errors.
 
@@ -170,7 +171,7 @@ def open_remote(urls: Sequence[str], options: StorageOptions, caller: str) -> Re
         StorageError: an object that is not there, or may not be read, or does not come.
         MissingExtra: obstore is not installed.
     """
-    addresses = [parse_url(url, options, caller) for url in urls]
+    addresses = [parse_url(name, options, caller) for url in urls for name in expand_url(url, caller)]
     client = Client(options)
     try:
         found = client.run(lambda here, turn: _find_all(here, turn, addresses, caller), addresses[0].shown)
@@ -209,6 +210,14 @@ async def _find(client: Client, turn: Turn, address: Address, caller: str) -> li
         found = await persist(lambda: bucket.find_all(key), transport, gate, lambda: repr(address.shown), turn)
         if not found:
             raise SourceError(f"no object matches {address.shown!r}", where=caller, fix="check bucket, folder and pattern")
+        matcher = key_matcher(key)
+        for lacking in missing_shards([item.key for item in found]):
+            if matcher.fullmatch(lacking):
+                raise SourceError(
+                    f"shard {lacking!r} is missing; {len(found)} objects match {address.shown!r}",
+                    where=caller,
+                    fix="get the missing object, or name those that you want",
+                )
         return [(address, item) for item in found]
     return [(address, await persist(lambda: transport.find(key), transport, gate, lambda: repr(address.shown), turn))]
 

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock._contracts.storage_options import StorageOptions
+from penstock._storage.expanding import expand
 from penstock._storage.redaction import redacted
 from penstock.errors import PlanError
 
-__all__ = ["Address", "check_host", "is_loopback", "key_matcher", "literal_prefix", "parse_url"]
+__all__ = ["Address", "check_host", "expand_url", "is_loopback", "key_matcher", "literal_prefix", "parse_url"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SCHEMES = ("s3", "gs", "https", "http")
+_PARTS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^/?#]*/)(.*)", re.DOTALL)
 _PORTS = {"https": 443, "http": 80}
 _WILDCARD = re.compile(r"[*?\[]")
 _METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "instance-data"})
@@ -78,6 +80,21 @@ def parse_url(url: str, options: StorageOptions, caller: str) -> Address:
     if kind in ("s3", "gs"):
         return _bucket(url, kind, url[scheme.end() :], caller)
     return _web(url, kind, options, caller)
+
+
+def expand_url(url: str, caller: str) -> list[str]:
+    """Return the URLs that one with braces or `@10` in its path stands for. Host and query stay as they are.
+
+    Raises:
+        PlanError: more than a million names.
+    """
+    parts = _PARTS.fullmatch(url)
+    if parts is None:
+        return [url]
+    end = len(parts[2])
+    if not url.startswith(("s3:", "gs:")):  # where a question mark is a wildcard
+        end = min(place for place in (parts[2].find("?"), parts[2].find("#"), end) if place >= 0)
+    return [f"{parts[1]}{path}{parts[2][end:]}" for path in expand(parts[2][:end], caller)]
 
 
 def check_host(host: str, where: str) -> None:

@@ -115,7 +115,7 @@ def read_files(pattern: Any) -> Dataset:
     return _read(FilesSource(pattern))
 
 
-def read_text(patterns: Any) -> Dataset:
+def read_text(patterns: Any, *, storage_options: Any = None) -> Dataset:
     """Read text files by line: {"text": str}, without the line's end. Any line at any time, through an index that is built once.
 
     A line ends at LF or CRLF; empty lines are elements; a byte order mark at the beginning of a file is left out. Files come sorted by the
@@ -123,13 +123,15 @@ def read_text(patterns: Any) -> Dataset:
     folder when that cannot be written.
 
     Args:
-        patterns: a path, a glob, names such as "part-{000..146}.txt" or "name@10", or several of them.
+        patterns: a path, a glob, names such as "part-{000..146}.txt" or "name@10", a URL (`s3://`, `gs://`, `https://`), or several.
+        storage_options: a `ps.StorageOptions` or a dict, for URLs.
 
     Raises:
         PlanError: what is no pattern, or stands for too many names.
+        StorageError: a remote file that cannot be found or read.
         SourceError: no file matches, a shard is missing, or a line is too long.
         OSError: as the system says it.
     """
     from penstock.sources import text_source
 
-    return _read(text_source(patterns))
+    return _read(text_source(patterns, storage_options))

@@ -78,13 +78,13 @@ class TextLines:
         return {"text": str(data, "utf-8").removesuffix("\r")}
 
 
-def text_source(patterns: Patterns) -> RecordSource:
+def text_source(patterns: Patterns, storage_options: Any = None) -> RecordSource:
     """Open text files as one source of lines.
 
     Raises:
         PlanError, SourceError, OSError: as `open_storage` and `open_indices`.
     """
-    return RecordSource(open_storage(patterns, "read_text"), TextLines(), "read_text", noun="line")
+    return RecordSource(open_storage(patterns, "read_text", storage_options), TextLines(), "read_text", noun="line")
 
 
 def _too_long(name: str, line: int, offset: int, limit: int) -> RecordError:
