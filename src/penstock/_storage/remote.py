@@ -57,6 +57,11 @@ class RemoteStorage:
     def __reduce__(self) -> tuple[Any, ...]:
         return (RemoteStorage, (self._found, None, self._options, self._caller))
 
+    @property
+    def spans_at_once(self) -> int:
+        """How many spans should be asked for at once, at least, to use all requests that may be in flight."""
+        return 4 * self._options.max_requests
+
     def name(self, file: int) -> str:
         """Return the URL without secrets."""
         return self._found[file][1].shown
