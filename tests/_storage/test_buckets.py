@@ -44,7 +44,7 @@ def test_patterns_find_folders_below_and_each_object_once(server: FaultServer):
 
 def test_a_missing_shard_is_an_error():
     names = [f"bucket/t-{number:05d}-of-00004" for number in (0, 1, 3)]
-    with FaultServer({name: b"x" for name in names}) as server:
+    with FaultServer(dict.fromkeys(names, b"x")) as server:
         with pytest.raises(SourceError) as caught:
             opened("s3", server, "t-*")
         assert caught.value.what == "shard 't-00002-of-00004' is missing; 3 objects match 's3://bucket/t-*'"
