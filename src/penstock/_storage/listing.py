@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from penstock._storage.expanding import expand, missing_shards
@@ -42,7 +42,7 @@ def find_local(patterns: Any, caller: str) -> list[str]:
     return sorted_paths(path for pattern in patterns_of(patterns, caller) for path in _find(pattern, caller))
 
 
-def sorted_paths(paths: Iterator[str]) -> list[str]:
+def sorted_paths(paths: Iterable[str]) -> list[str]:
     """Sort by bytes, the same on every platform, and drop repeated ones."""
     return sorted(set(paths), key=os.fsencode)
 
@@ -66,7 +66,7 @@ def _find_one(pattern: str, caller: str) -> Iterator[str]:
     if not any(mark in pattern for mark in _MAGIC):
         found = [pattern] if _is_there(pattern) else []
     else:
-        found = [path for path in glob.iglob(pattern, recursive=True) if not path.endswith(_SIDECAR) and not os.path.isdir(path)]
+        found = list(_without_folders(path for path in glob.iglob(pattern, recursive=True) if not path.endswith(_SIDECAR)))
         for lacking in missing_shards(found):
             # A glob that would not have found it, such as one for the first half, does not ask for it.
             if fnmatch.fnmatchcase(os.path.basename(lacking), os.path.basename(pattern)):
@@ -83,6 +83,18 @@ def _find_one(pattern: str, caller: str) -> Iterator[str]:
             fix=f"write {shown(os.path.join(pattern, '**', '*'))} for all files in it" if is_folder else _hint(pattern),
         )
     yield from found
+
+
+def _without_folders(paths: Iterable[str]) -> Iterator[str]:
+    """Leave out folders. Reading each folder once more tells most kinds; asking for each of a million files costs seconds."""
+    inside: dict[str, set[str]] = {}
+    for path in paths:
+        head, name = os.path.split(path)
+        if head not in inside:
+            with os.scandir(head or ".") as entries:
+                inside[head] = {entry.name for entry in entries if entry.is_dir()}
+        if name and name not in inside[head]:
+            yield path
 
 
 def _is_there(path: str) -> bool:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from penstock._contracts.transform import Scratch
 from penstock._storage.descriptors import Descriptors, most_open
+from penstock._storage.naming import kind_of_file
 from penstock._storage.sampling import sample
 from penstock.errors import IndexStale, SourceError
 from penstock.kernels import spans
@@ -22,14 +23,6 @@ __all__ = ["LocalStorage"]
 
 _GAP_BYTES = 4096
 """Reading so much too much costs less than one more call of the system."""
-
-_KINDS = {
-    stat.S_IFDIR: "a directory",
-    stat.S_IFIFO: "a named pipe (FIFO)",
-    stat.S_IFCHR: "a character device",
-    stat.S_IFBLK: "a block device",
-    stat.S_IFSOCK: "a socket",
-}
 
 
 class LocalStorage:
@@ -206,5 +199,6 @@ class LocalStorage:
         )
 
     def _not_regular(self, path: str, mode: int) -> SourceError:
-        kind = _KINDS.get(stat.S_IFMT(mode), "of an unknown kind")
-        return SourceError(f"{path!r} is {kind}, not a regular file", where=self._caller, fix="take it out of the list or pattern")
+        return SourceError(
+            f"{path!r} is {kind_of_file(mode)}, not a regular file", where=self._caller, fix="take it out of the list or pattern"
+        )

@@ -1,14 +1,27 @@
-"""Paths in messages."""
+"""Paths and kinds of files in messages."""
 
 from __future__ import annotations
 
+import stat
 import sys
 
-__all__ = ["shown"]
+__all__ = ["kind_of_file", "shown"]
 
 _ENCODING = sys.getfilesystemencoding()
 _ERRORS = sys.getfilesystemencodeerrors()
 _SHOWN_CHARS = 160
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a named pipe (FIFO)",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def kind_of_file(mode: int) -> str:
+    """Say what a mode of `stat` is, if it is no regular file."""
+    return _KINDS.get(stat.S_IFMT(mode), "of an unknown kind")
 
 
 def shown(text: str | bytes) -> str:

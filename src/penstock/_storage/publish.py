@@ -11,7 +11,7 @@ __all__ = ["publish"]
 Parts = bytes | bytearray | memoryview | Iterable[bytes | bytearray | memoryview]
 
 
-def publish(path: str, contents: Parts | Callable[[BinaryIO], None]) -> None:
+def publish(path: str, contents: Parts | Callable[[BinaryIO], None], *, sync: bool = True) -> None:
     """Write a file under a temporary name beside `path`, sync it, and rename it; sync the folder.
 
     Whoever opens `path` at any time, also after a crash or a loss of power, finds the old file or the new one, complete. Several
@@ -20,8 +20,9 @@ def publish(path: str, contents: Parts | Callable[[BinaryIO], None]) -> None:
 
     Args:
         path: the final name; its folder exists.
-        contents: bytes, pieces of bytes, or a function that writes to the open file (in binary, unbuffered mode it must see to short
-            writes itself: the file given is buffered).
+        contents: bytes, pieces of bytes, or a function that writes to the open, buffered file.
+        sync: wait until file and name would outlast a loss of power. Without it, such a loss may leave a file with wrong bytes: for what
+            can tell and be made again.
 
     Raises:
         OSError: as the system says it, also for an error that only sync or close tells.
@@ -36,7 +37,8 @@ def publish(path: str, contents: Parts | Callable[[BinaryIO], None]) -> None:
                 for piece in [contents] if isinstance(contents, (bytes, bytearray, memoryview)) else contents:
                     file.write(piece)
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         os.replace(part, path)
     except BaseException:
         try:
@@ -44,7 +46,8 @@ def publish(path: str, contents: Parts | Callable[[BinaryIO], None]) -> None:
         except OSError:
             pass  # it was never made, or was renamed
         raise
-    _sync_folder(folder)
+    if sync:
+        _sync_folder(folder)
 
 
 def _sync_folder(folder: str) -> None:

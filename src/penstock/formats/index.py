@@ -179,9 +179,13 @@ def _check_spans(index: Index, where: str) -> None:
     offsets, lengths = index.columns["offsets"], index.columns["lengths"]
     if offsets.dtype != np.int64 or lengths.dtype not in (np.dtype(np.uint32), np.dtype(np.int64)):
         raise _damaged("offsets or lengths have another type than they should", where)
-    if len(offsets) and (offsets.min() < 0 or lengths.min() < 0 or offsets.max() > index.size or lengths.max() > index.size):
+    if not len(offsets):
+        return
+    if index.size >= 1 << 62 or offsets.min() < 0 or offsets.max() > index.size:
         raise _damaged("a record lies outside the described file", where)
-    if len(offsets) and (offsets + lengths.astype(np.int64, copy=False)).max() > index.size:
+    if lengths.dtype == np.int64 and (lengths.min() < 0 or lengths.max() > index.size):
+        raise _damaged("a record is longer than the described file", where)
+    if (offsets + lengths).max() > index.size:
         raise _damaged("a record reaches beyond the described file", where)
 
 

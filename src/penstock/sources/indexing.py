@@ -30,6 +30,7 @@ from penstock.sources.records import RecordFormat
 __all__ = ["Report", "build", "open_indices"]
 
 _PIECE_BYTES = 4 << 20
+_MOST_PER_TASK = 64
 _TICK_NS = 2_000_000_000
 """The coarsest clock of a file system in use."""
 _FOREIGN = "of another format"
@@ -83,12 +84,15 @@ def open_indices(
     builder = _Builder(storage, format, folder, rebuild, on_file)
     threads = min(os.cpu_count() or 1, len(storage))
     if threads == 1:
-        return [builder.open(file) for file in range(len(storage))]
+        return builder.open_all(range(len(storage)))
     from concurrent.futures import ThreadPoolExecutor
 
     pool = ThreadPoolExecutor(threads, thread_name_prefix="penstock-index")
     try:
-        return list(pool.map(builder.open, range(len(storage))))
+        # Some files per task: handing one over costs as much as opening a small index.
+        step = max(1, min(_MOST_PER_TASK, len(storage) // (4 * threads)))
+        tasks = [range(begin, min(begin + step, len(storage))) for begin in range(0, len(storage), step)]
+        return [index for indices in pool.map(builder.open_all, tasks) for index in indices]
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -103,7 +107,11 @@ class _Builder:
         self._lock = threading.Lock()
         self._own = threading.local()
 
-    def open(self, file: int) -> Index:
+    def open_all(self, files: range) -> list[Index]:
+        """Open the indices of some files."""
+        return [self._open(file) for file in files]
+
+    def _open(self, file: int) -> Index:
         own = self._own.__dict__
         if "scratch" not in own:
             own["scratch"] = Scratch()
@@ -164,19 +172,14 @@ class _Pieces:
 
 
 def _open_one(storage: Storage, file: int, format: RecordFormat, folder: str, rebuild: bool, scratch: Scratch) -> tuple[Index, Report]:
-    places = _places(storage, file, format, folder)
-    reason, free = "asked for" if rebuild else "missing", list(places)
-    for path in [] if rebuild else places:
-        try:
-            data = read_file(path)
-        except (OSError, SourceError):
-            continue  # there is none, or none that can be read: then one is built
-        verdict = _judge(data, path, storage, file, format)
-        if isinstance(verdict, Index):
-            return verdict, Report(file=file, path=path, count=len(verdict), index_bytes=len(data), reason=None)
-        reason = verdict
-        if verdict == _FOREIGN:
-            free.remove(path)
+    reason, free = "asked for" if rebuild else "missing", []
+    for path in _places(storage, file, format, folder):
+        verdict = None if rebuild else _look(path, storage, file, format)
+        if isinstance(verdict, tuple):
+            return verdict[0], Report(file=file, path=path, count=len(verdict[0]), index_bytes=verdict[1], reason=None)
+        reason = verdict or reason
+        if verdict != _FOREIGN:
+            free.append(path)
     index = build(storage, file, format, scratch)
     body = parts(index)
     written = next((path for path in free if _published(path, body)), None)
@@ -189,23 +192,35 @@ def _open_one(storage: Storage, file: int, format: RecordFormat, folder: str, re
     return index, Report(file=file, path=written, count=len(index), index_bytes=num_bytes, reason=reason)
 
 
+def _look(path: str, storage: Storage, file: int, format: RecordFormat) -> tuple[Index, int] | str | None:
+    """Return an index that can be trusted, with its size; why one cannot; None where there is none, or none that can be read."""
+    try:
+        data = read_file(path)
+    except (OSError, SourceError):
+        return None
+    verdict = _judge(data, path, storage, file, format)
+    return (verdict, len(data)) if isinstance(verdict, Index) else verdict
+
+
 def _published(path: str, body: list[bytes | memoryview]) -> bool:
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        publish(path, body)
+        # Not synced, which would take milliseconds for each of many shards: what a loss of power spoils is found out and built again.
+        publish(path, body, sync=False)
     except OSError:
         return False  # read-only, full, or no folder can be made there: the next place is tried, and at last the caller is told
     return True
 
 
-def _places(storage: Storage, file: int, format: RecordFormat, folder: str) -> list[str]:
-    """Return where the index of a file may stand: beside it, if it is local, and in the cache folder."""
-    local = isinstance(storage, LocalStorage)
-    full = storage.path(file) if isinstance(storage, LocalStorage) else storage.name(file)
+def _places(storage: Storage, file: int, format: RecordFormat, folder: str) -> Iterator[str]:
+    """Give where the index of a file may stand: beside it, if it is local, and in the cache folder."""
+    full = storage.name(file)
+    if isinstance(storage, LocalStorage):
+        full = os.path.abspath(storage.path(file))
+        yield full + SUFFIX
     key = json.dumps([format.kind, format.options], sort_keys=True)
-    digest = hashlib.sha256(os.fsencode(os.path.abspath(full) if local else full) + b"\0" + key.encode()).hexdigest()
-    cached = os.path.join(folder, "index", digest[:2], digest + SUFFIX)
-    return [full + SUFFIX, cached] if local else [cached]
+    digest = hashlib.sha256(os.fsencode(full) + b"\0" + key.encode()).hexdigest()
+    yield os.path.join(folder, "index", digest[:2], digest + SUFFIX)
 
 
 def _judge(data: bytes, path: str, storage: Storage, file: int, format: RecordFormat) -> Index | str:

@@ -9,22 +9,15 @@ import numpy as np
 
 from penstock import kernels
 from penstock._contracts.transform import Scratch
+from penstock._storage.naming import kind_of_file
 from penstock.errors import SourceError
+from penstock.kernels.spans_twin import FLAGS
 
 __all__ = ["read_ends", "read_file", "read_file_into"]
 
-# O_NONBLOCK: opening a FIFO without a writer must not block; it means nothing for regular files.
-_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 _CHUNK_BYTES = 1 << 20
 _END_BYTES = 4096
 _FIRST_BYTES = 1 << 20
-_KINDS = {
-    stat.S_IFDIR: "a directory",
-    stat.S_IFIFO: "a named pipe (FIFO)",
-    stat.S_IFCHR: "a character device",
-    stat.S_IFBLK: "a block device",
-    stat.S_IFSOCK: "a socket",
-}
 
 
 def read_file(path: str) -> bytes:
@@ -37,7 +30,7 @@ def read_file(path: str) -> bytes:
         FileNotFoundError, PermissionError, OSError: as the system says it, with the path.
         SourceError: the path leads to a directory, pipe, device or socket; it is never read, and never waited for.
     """
-    descriptor = os.open(path, _FLAGS)
+    descriptor = os.open(path, FLAGS)
     try:
         status = os.fstat(descriptor)
         if status.st_mode & 0o170000 != 0o100000:
@@ -82,7 +75,7 @@ def _read_rest(descriptor: int, data: bytes) -> bytes:
 def read_ends(path: str) -> tuple[int, bytes, bytes]:
     """Return size, first and last 4 kB of a regular file; (-1, reason, b"") when it cannot be read."""
     try:
-        descriptor = os.open(path, _FLAGS)
+        descriptor = os.open(path, FLAGS)
     except OSError as error:
         return -1, str(error.errno).encode(), b""
     try:
@@ -99,5 +92,6 @@ def read_ends(path: str) -> tuple[int, bytes, bytes]:
 
 
 def _not_regular(path: str, mode: int) -> SourceError:
-    kind = _KINDS.get(stat.S_IFMT(mode), "of an unknown kind")
-    return SourceError(f"{path!r} is {kind}, not a regular file", where=f"reading {path!r}", fix="take it out of the list or pattern")
+    return SourceError(
+        f"{path!r} is {kind_of_file(mode)}, not a regular file", where=f"reading {path!r}", fix="take it out of the list or pattern"
+    )

@@ -1,0 +1,131 @@
+"""Disks and network file systems that fail while record files are read and indices are written: FAULTS D3, D5, D22."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.formats.index import decode
+
+STRACE = shutil.which("strace")
+needs_strace = pytest.mark.skipif(STRACE is None, reason="strace is not installed")
+
+READ = """
+import sys
+import numpy as np
+from penstock._storage.local import LocalStorage
+storage = LocalStorage(sys.argv[1:], "read_x")
+files = np.arange(len(storage))
+for turn in range(4):
+    try:
+        data, begins = storage.read_spans(files, files * 0, files * 0 + 3, None)
+        print(b"".join(data[begin : begin + 3].tobytes() for begin in begins.tolist()).decode())
+    except OSError as error:
+        print(error.errno, error.filename, error.__notes__)
+"""
+PUBLISH = """
+import os
+import sys
+from penstock._storage.publish import publish
+try:
+    publish(sys.argv[1], b"second" if os.path.exists(sys.argv[1]) else b"first")
+    print("published")
+except OSError as error:
+    print(error.errno)
+"""
+
+
+def run(program: str, *arguments: str, options: list[str]) -> list[str]:
+    """Run a program under strace; return what it printed."""
+    path = os.path.dirname(os.path.dirname(os.path.abspath(penstock.__file__)))
+    command = [str(STRACE), *options, sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True, env={**os.environ, "PYTHONPATH": path})
+    return done.stdout.splitlines()
+
+
+def failing(program: str, *arguments: str, call: str, error: str, when: int, more: str = "", mark: str) -> list[str]:
+    """Run a program whose `when`-th call of this kind behind the first opening of a path with `mark` in it fails."""
+    log = f"{arguments[0]}.log"
+    run(program, *arguments, options=["-o", log, "-e", f"trace=openat,{call}"])
+    with open(log) as file:
+        calls = file.read().splitlines()
+    os.unlink(log)
+    opened = next(number for number, line in enumerate(calls) if "openat" in line and mark in line)
+    before = sum(line.startswith(f"{call}(") for line in calls[:opened])
+    return run(program, *arguments, options=["-o", "/dev/null", "-e", f"inject={call}:error={error}:when={before + when}{more}"])
+
+
+def files(folder: Path) -> list[str]:
+    for number in range(2):
+        (folder / str(number)).write_bytes(b"abcdef")
+    return [str(folder / str(number)) for number in range(2)]
+
+
+@needs_strace
+def test_an_interrupted_read_is_taken_up_again(tmp_path: Path) -> None:
+    paths = files(tmp_path)
+    assert failing(READ, *paths, call="pread64", error="EINTR", when=1, more="+2", mark=paths[0]) == ["abcabc"] * 4
+
+
+@needs_strace
+@pytest.mark.parametrize("name", ["EIO", "EACCES"])
+def test_a_read_that_fails_is_the_systems_error_with_the_path_and_the_next_one_works(tmp_path: Path, name: str) -> None:
+    paths = files(tmp_path)
+    lines = failing(READ, *paths, call="pread64", error=name, when=4, mark=paths[0])
+    assert lines[0] == lines[2] == lines[3] == "abcabc"
+    assert lines[1].startswith(f"{getattr(errno, name)} {paths[1]}")
+    assert "reading a file of read_x" in lines[1]
+
+
+@needs_strace
+def test_a_stale_handle_is_opened_again_once(tmp_path: Path) -> None:
+    paths = files(tmp_path)
+    assert failing(READ, *paths, call="pread64", error="ESTALE", when=4, mark=paths[0]) == ["abcabc"] * 4
+    lines = failing(READ, *paths, call="pread64", error="ESTALE", when=4, more="+", mark=paths[0])
+    assert lines[0] == "abcabc"
+    assert all(line.startswith(tuple(f"{errno.ESTALE} {path}" for path in paths)) for line in lines[1:])
+
+
+@needs_strace
+@pytest.mark.parametrize(
+    ("call", "name"), [("fsync", "EIO"), ("fsync", "EDQUOT"), ("write", "ENOSPC"), ("rename", "EROFS"), ("close", "EIO")]
+)
+def test_a_publish_that_fails_at_any_step_says_so_and_leaves_the_old_file_alone(tmp_path: Path, call: str, name: str) -> None:
+    lines = failing(PUBLISH, str(tmp_path / "a"), call=call, error=name, when=1, mark=".part")
+    assert lines == [str(getattr(errno, name))]
+    assert (tmp_path / "a").read_bytes() == b"first"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+BUILD = """
+import os, signal, sys
+from penstock.sources.text import text_source
+at = sys.argv[2]
+replace = os.replace
+def step(*names):
+    if at == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(*names)
+    os.kill(os.getpid(), signal.SIGKILL)
+os.replace = step
+text_source(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize(("step", "there"), [("before", False), ("behind", True)])
+def test_a_process_that_is_killed_around_the_rename_leaves_no_index_or_a_whole_one(tmp_path: Path, step: str, there: bool) -> None:
+    (tmp_path / "a").write_bytes(b"one\ntwo\n")
+    done = subprocess.run([sys.executable, "-c", BUILD, str(tmp_path / "a"), step], check=False, timeout=100)
+    assert done.returncode == -9
+    assert (tmp_path / "a.psidx").exists() == there
+    if there:
+        assert len(decode((tmp_path / "a.psidx").read_bytes(), "x")) == 2
+    assert len(penstock.read_text(tmp_path / "a")) == 2
+    assert len(decode((tmp_path / "a.psidx").read_bytes(), "x")) == 2
