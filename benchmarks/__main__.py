@@ -27,6 +27,7 @@ SCRIPTS = (
     ("enqueuer.py",),
     ("classic.py",),
     ("queues.py",),
+    ("remote.py",),
 )
 
 

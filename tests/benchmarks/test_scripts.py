@@ -32,8 +32,9 @@ CLAIMS = {
     "classic": ["classic.py"],
     "enqueuer": ["enqueuer.py"],
     "queues": ["queues.py"],
+    "remote": ["remote.py"],
 }
-PACKAGES = {"dataloader": "torch", "spdl": "spdl", "tensorflow": "tensorflow", "torch": "torch"}
+PACKAGES = {"dataloader": "torch", "plain": "obstore", "spdl": "spdl", "tensorflow": "tensorflow", "torch": "torch"}
 HAS = {kind: importlib.util.find_spec(package) is not None for kind, package in PACKAGES.items()}
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks measure with /proc")
 

@@ -1152,6 +1152,100 @@ _OF_JOBS: dict[str, tuple[str, ...]] = {
 }
 """Rows of `parallel_jobs`, and its tests of rows above."""
 
+_LOCAL, _INDEX, _INDEXING = "_storage/test_local.py", "formats/test_index.py", "sources/test_indexing.py"
+_RECORDS, _READING_FILES, _TEXT = "sources/test_records.py", "faults/test_reading_files.py", "sources/test_text.py"
+_LISTING, _EXPANDING, _PUBLISH = "_storage/test_listing.py", "_storage/test_expanding.py", "_storage/test_publish.py"
+_INDEX_ROWS = (
+    Fault(
+        "B18",
+        "no more files may be opened",
+        "storage holds an eighth of them at most, reads with one when there are no more, and says ulimit -n when there is none",
+        _in(
+            _LOCAL,
+            "a_process_without_descriptors_to_spare_reads_with_one_and_without_any_says_ulimit",
+            "many_more_files_than_may_be_open_are_read_by_several_threads",
+        ),
+    ),
+    Fault(
+        "C30",
+        "commands and URLs in patterns of shards; braces for a billion names; a shard that is missing",
+        "PlanError or SourceError; no shell is ever asked",
+        (
+            *_in(_LISTING, "urls_and_commands_are_refused", "no_shell_is_asked", "every_name_of_braces_and_shards_must_be_there"),
+            *_in(
+                _EXPANDING,
+                "commands_and_file_urls_are_refused_by_name",
+                "patterns_for_too_many_names_are_refused_before_one_is_made",
+            ),
+        ),
+    ),
+    Fault(
+        "D3",
+        "EIO, EINTR, ESTALE, EDQUOT, EROFS while reading and publishing",
+        "EINTR is taken up again, ESTALE opened again once; others are the system's error with the path",
+        _in(
+            _READING_FILES,
+            "an_interrupted_read_is_taken_up_again",
+            "a_read_that_fails_is_the_systems_error_with_the_path_and_the_next_one_works",
+            "a_stale_handle_is_opened_again_once",
+            "a_publish_that_fails_at_any_step_says_so_and_leaves_the_old_file_alone",
+            "a_process_that_is_killed_around_the_rename_leaves_no_index_or_a_whole_one",
+        ),
+    ),
+    Fault(
+        "D11",
+        "a file that changes after its index was built: longer, shorter, of the same size, replaced, deleted",
+        "indexed again when it is opened; IndexStale with what differs when the dataset is open",
+        (
+            *_in(
+                _INDEXING,
+                "a_file_that_changed_after_its_index_is_indexed_again",
+                "a_file_of_this_moment_is_sampled_so_that_a_write_in_the_same_tick_is_seen",
+                "a_file_that_changes_while_it_is_indexed_is_an_error",
+            ),
+            *_in(_RECORDS, "a_file_that_changes_while_the_dataset_lives_is_stale", "a_file_that_is_deleted_while_it_is_open_is_read_on"),
+            *_in(_LOCAL, "a_file_that_changed_is_an_error_that_says_how"),
+        ),
+    ),
+    Fault(
+        "D12",
+        "an index that is missing, cut, of another version, of another file, empty, or changed by a bit",
+        "built again; with a warning when it was damaged",
+        (
+            *_in(_INDEX, "every_bit_flip_is_found", "every_cut_and_every_added_byte_is_found"),
+            *_in(
+                _INDEXING,
+                "an_index_that_is_none_is_built_again_and_a_damaged_one_with_a_warning",
+                "an_index_of_another_file_is_not_trusted",
+                "processes_that_build_the_same_indices_at_once_all_get_them",
+            ),
+        ),
+    ),
+    Fault(
+        "D13",
+        "a file is cut while it is read",
+        "IndexStale; no signal, as nothing is mapped",
+        _in(_LOCAL, "a_file_that_is_cut_while_threads_read_it_is_an_error_and_not_a_signal"),
+    ),
+    Fault(
+        "D22",
+        "a write whose error only sync or close tells; a rename that fails",
+        "the system's error; what was under the name stays",
+        (
+            *_in(_READING_FILES, "a_publish_that_fails_at_any_step_says_so_and_leaves_the_old_file_alone"),
+            *_in(_PUBLISH, "when_writing_fails_the_old_file_stays_and_nothing_is_left"),
+        ),
+    ),
+)
+_OF_INDICES: dict[str, tuple[str, ...]] = {
+    "C19": _in(_LOCAL, "what_is_no_file_is_refused_at_once", "a_file_that_becomes_a_fifo_does_not_block"),
+    "C20": _in(_LOCAL, "odd_names_are_read") + _in(_LISTING, "the_very_name_of_a_file_comes_before_what_the_name_could_mean"),
+    "C33": _in(_INDEXING, "a_time_alone_neither_makes_nor_breaks_an_index"),
+    "G4": _in(_RECORDS, "a_million_tiny_records_and_some_large_ones_are_read"),
+    "G5": _in(_TEXT, "ten_million_lines_take_twelve_bytes_each") + _in(_INDEXING, "a_hundred_thousand_shards_are_opened"),
+}
+"""Rows of storage, indices and record sources, and their tests of rows above."""
+
 _REMOTE, _BUCKETS, _CACHE, _WEB = "faults/test_remote.py", "_storage/test_buckets.py", "_storage/test_cache.py", "_storage/test_web.py"
 _CACHE_FILES, _STORED, _SOAK_READS = "_storage/test_cachefiles.py", "_storage/test_remote.py", "reads_from_a_store_with_every_fault"
 
@@ -1167,18 +1261,6 @@ _REMOTE_ROWS = (
                 "a_storage_goes_to_another_process",
             ),
             *_in(_STORED, "thread_and_connections_end_with_the_object"),
-_LOCAL, _INDEX, _INDEXING = "_storage/test_local.py", "formats/test_index.py", "sources/test_indexing.py"
-_RECORDS, _READING_FILES, _TEXT = "sources/test_records.py", "faults/test_reading_files.py", "sources/test_text.py"
-_LISTING, _EXPANDING, _PUBLISH = "_storage/test_listing.py", "_storage/test_expanding.py", "_storage/test_publish.py"
-_INDEX_ROWS = (
-    Fault(
-        "B18",
-        "no more files may be opened",
-        "storage holds an eighth of them at most, reads with one when there are no more, and says ulimit -n when there is none",
-        _in(
-            _LOCAL,
-            "a_process_without_descriptors_to_spare_reads_with_one_and_without_any_says_ulimit",
-            "many_more_files_than_may_be_open_are_read_by_several_threads",
         ),
     ),
     Fault(
@@ -1270,14 +1352,6 @@ _INDEX_ROWS = (
                 "the_bound_holds_at_all_times_and_what_was_used_last_stays",
                 "a_block_in_use_may_be_dropped",
                 "what_a_dead_process_left_half_written_is_removed",
-        "commands and URLs in patterns of shards; braces for a billion names; a shard that is missing",
-        "PlanError or SourceError; no shell is ever asked",
-        (
-            *_in(_LISTING, "urls_and_commands_are_refused", "no_shell_is_asked", "every_name_of_braces_and_shards_must_be_there"),
-            *_in(
-                _EXPANDING,
-                "commands_and_file_urls_are_refused_by_name",
-                "patterns_for_too_many_names_are_refused_before_one_is_made",
             ),
         ),
     ),
@@ -1305,71 +1379,6 @@ _INDEX_ROWS = (
     ),
 )
 """Rows of remote files."""
-        "D3",
-        "EIO, EINTR, ESTALE, EDQUOT, EROFS while reading and publishing",
-        "EINTR is taken up again, ESTALE opened again once; others are the system's error with the path",
-        _in(
-            _READING_FILES,
-            "an_interrupted_read_is_taken_up_again",
-            "a_read_that_fails_is_the_systems_error_with_the_path_and_the_next_one_works",
-            "a_stale_handle_is_opened_again_once",
-            "a_publish_that_fails_at_any_step_says_so_and_leaves_the_old_file_alone",
-            "a_process_that_is_killed_around_the_rename_leaves_no_index_or_a_whole_one",
-        ),
-    ),
-    Fault(
-        "D11",
-        "a file that changes after its index was built: longer, shorter, of the same size, replaced, deleted",
-        "indexed again when it is opened; IndexStale with what differs when the dataset is open",
-        (
-            *_in(
-                _INDEXING,
-                "a_file_that_changed_after_its_index_is_indexed_again",
-                "a_file_of_this_moment_is_sampled_so_that_a_write_in_the_same_tick_is_seen",
-                "a_file_that_changes_while_it_is_indexed_is_an_error",
-            ),
-            *_in(_RECORDS, "a_file_that_changes_while_the_dataset_lives_is_stale", "a_file_that_is_deleted_while_it_is_open_is_read_on"),
-            *_in(_LOCAL, "a_file_that_changed_is_an_error_that_says_how"),
-        ),
-    ),
-    Fault(
-        "D12",
-        "an index that is missing, cut, of another version, of another file, empty, or changed by a bit",
-        "built again; with a warning when it was damaged",
-        (
-            *_in(_INDEX, "every_bit_flip_is_found", "every_cut_and_every_added_byte_is_found"),
-            *_in(
-                _INDEXING,
-                "an_index_that_is_none_is_built_again_and_a_damaged_one_with_a_warning",
-                "an_index_of_another_file_is_not_trusted",
-                "processes_that_build_the_same_indices_at_once_all_get_them",
-            ),
-        ),
-    ),
-    Fault(
-        "D13",
-        "a file is cut while it is read",
-        "IndexStale; no signal, as nothing is mapped",
-        _in(_LOCAL, "a_file_that_is_cut_while_threads_read_it_is_an_error_and_not_a_signal"),
-    ),
-    Fault(
-        "D22",
-        "a write whose error only sync or close tells; a rename that fails",
-        "the system's error; what was under the name stays",
-        (
-            *_in(_READING_FILES, "a_publish_that_fails_at_any_step_says_so_and_leaves_the_old_file_alone"),
-            *_in(_PUBLISH, "when_writing_fails_the_old_file_stays_and_nothing_is_left"),
-        ),
-    ),
-)
-_OF_INDICES: dict[str, tuple[str, ...]] = {
-    "C19": _in(_LOCAL, "what_is_no_file_is_refused_at_once", "a_file_that_becomes_a_fifo_does_not_block"),
-    "C20": _in(_LOCAL, "odd_names_are_read") + _in(_LISTING, "the_very_name_of_a_file_comes_before_what_the_name_could_mean"),
-    "C33": _in(_INDEXING, "a_time_alone_neither_makes_nor_breaks_an_index"),
-    "G4": _in(_RECORDS, "a_million_tiny_records_and_some_large_ones_are_read"),
-    "G5": _in(_TEXT, "ten_million_lines_take_twelve_bytes_each") + _in(_INDEXING, "a_hundred_thousand_shards_are_opened"),
-}
-"""Rows of storage, indices and record sources, and their tests of rows above."""
 
 FAULTS = tuple(
     row._replace(
@@ -1380,6 +1389,5 @@ FAULTS = tuple(
         + _OF_JOBS.get(row.number, ())
         + _OF_INDICES.get(row.number, ())
     )
-    for row in (*_ROWS, *_JOB_ROWS, *_REMOTE_ROWS)
-    for row in (*_ROWS, *_JOB_ROWS, *_INDEX_ROWS)
+    for row in (*_ROWS, *_JOB_ROWS, *_INDEX_ROWS, *_REMOTE_ROWS)
 )

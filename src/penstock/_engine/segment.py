@@ -93,11 +93,7 @@ class Segment:
         self.widest = max((stage.concurrency or 0 for stage in plan.stages), default=0)
         # What is awaited may never come: nothing that is ready stands in one unit with it but the rest of its batch.
         self.alone = any(stage.awaited for stage in plan.stages)
-        branches = len(plan.leaf.branches) if isinstance(plan.leaf, BranchesLeaf) else 1
-        # Rows of one block are handed on together: no more of them than are awaited together.
-        most_rows = min((stage.concurrency or 1 for stage in plan.stages if stage.awaited), default=largest_block(branches))
-        least_rows = 1 if plan.leaf is None else rows_at_once(plan.leaf)
-        self.blocks = [BlockSize(most_rows, 1 if number else least_rows) for number, _ in enumerate(plan.stages)]
+        self.blocks, least_rows = _block_sizes(plan)
         self.least_items = 1 if plan.batch is not None or self.alone else least_rows
         self.units = UnitSize(least_items=self.least_items)
         self.opened = 0
@@ -391,3 +387,12 @@ class Segment:
     def position(self) -> dict[str, Any]:
         """Say how far the segment is, for tests and reports."""
         return {"opened": self.opened, "committed": self.committed, "waiting": sum(map(len, self.queues))}
+
+
+def _block_sizes(plan: SegmentPlan) -> tuple[list[BlockSize], int]:
+    """Return how many rows a task of each stage has, and how many are asked of the leaf at least."""
+    branches = len(plan.leaf.branches) if isinstance(plan.leaf, BranchesLeaf) else 1
+    # Rows of one block are handed on together: no more of them than are awaited together.
+    most_rows = min((stage.concurrency or 1 for stage in plan.stages if stage.awaited), default=largest_block(branches))
+    least_rows = 1 if plan.leaf is None else rows_at_once(plan.leaf)
+    return [BlockSize(most_rows, 1 if number else least_rows) for number, _ in enumerate(plan.stages)], least_rows
