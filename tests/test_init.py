@@ -20,6 +20,7 @@ PUBLIC = {
     "Retry",
     "SampleBatches",
     "Skip",
+    "StorageOptions",
     "__version__",
     "errors",
     "from_arrays",

@@ -1264,15 +1264,6 @@ _REMOTE_ROWS = (
         ),
     ),
     Fault(
-        "C30",
-        "commands, files and addresses of credentials in lists of URLs, redirects there",
-        "PlanError; nothing is run, nobody is asked",
-        (
-            *_in(_REMOTE, "lists_of_urls_run_nothing_and_ask_nobody_who_holds_credentials"),
-            *_in(_WEB, "a_redirect_that_is_not_followed_says_why"),
-        ),
-    ),
-    Fault(
         "D14",
         "a store says 500, 502, 503 or 429, with Retry-After",
         "asked again, later each time, as often as the options say; then StorageError",
@@ -1378,7 +1369,11 @@ _REMOTE_ROWS = (
         ),
     ),
 )
-"""Rows of remote files."""
+_OF_REMOTE: dict[str, tuple[str, ...]] = {
+    "C30": _in(_REMOTE, "lists_of_urls_run_nothing_and_ask_nobody_who_holds_credentials")
+    + _in(_WEB, "a_redirect_that_is_not_followed_says_why"),
+}
+"""Rows of remote files, and their tests of rows above."""
 
 FAULTS = tuple(
     row._replace(
@@ -1388,6 +1383,7 @@ FAULTS = tuple(
         + _OF_QUEUES.get(row.number, ())
         + _OF_JOBS.get(row.number, ())
         + _OF_INDICES.get(row.number, ())
+        + _OF_REMOTE.get(row.number, ())
     )
     for row in (*_ROWS, *_JOB_ROWS, *_INDEX_ROWS, *_REMOTE_ROWS)
 )
