@@ -33,6 +33,7 @@ SCRIPTS = (
     ("parquet.py",),
     ("tar.py",),
     ("text.py",),
+    ("remote.py",),
 )
 
 

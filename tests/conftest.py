@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -51,6 +53,25 @@ def fork_server() -> None:
         child.close()
     finally:
         tempfile.tempdir = own
+
+
+@pytest.fixture(scope="session")
+def obstore_started() -> None:
+    """Let obstore start its threads and open its descriptors before an audit looks: they live as long as the process.
+
+    For tests that read s3:// or gs://: `pytestmark = pytest.mark.usefixtures("obstore_started")`.
+    """
+    obstore = pytest.importorskip("obstore", reason="the extra cloud is not installed")
+    store = obstore.store.S3Store(
+        "none", endpoint="http://127.0.0.1:1", region="none", skip_signature=True,
+        client_options={"allow_http": True}, retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=1)},
+    )  # fmt: skip
+
+    async def fail() -> None:
+        with pytest.raises(obstore.exceptions.BaseError):
+            await obstore.get_async(store, "none")
+
+    asyncio.run(fail())
 
 
 @pytest.hookimpl(wrapper=True)

@@ -20,6 +20,8 @@ PUBLIC = {
     "Retry",
     "SampleBatches",
     "Skip",
+    "RemoteFiles",
+    "StorageOptions",
     "__version__",
     "errors",
     "from_arrays",

@@ -21,6 +21,7 @@ EXTRAS = {
     "keras": ("adapters", "cli"),
     "matplotlib": ("cli", "observe"),
     "pyarrow": ("formats",),
+    "obstore": ("_storage",),
     "ray": ("_executors", "cli"),
     "simplejpeg": ("cli", "image"),
     "skimage": ("cli",),

@@ -16,6 +16,7 @@ from penstock import errors
 from penstock._contracts.element import ArraySpec
 from penstock._contracts.options import Options
 from penstock._contracts.policy import Raise, Replace, Retry, Skip
+from penstock._contracts.storage_options import RemoteFiles, StorageOptions
 from penstock._contracts.version import VERSION
 from penstock.dataset import (
     Dataset,
@@ -62,6 +63,8 @@ __all__ = [
     "SampleBatches",
     "Skip",
     "VarLenFeature",
+    "RemoteFiles",
+    "StorageOptions",
     "__version__",
     "decode_example",
     "decode_sequence_example",

@@ -208,3 +208,14 @@ def test_slow_calls_go_on_one_by_one_and_quick_ones_or_those_of_a_batch_together
     for _ in range(5):
         size.observe(1, slow // 10)
     assert size.rows(64, 1) == 1
+
+
+def test_a_source_far_away_is_asked_for_its_least_number_of_rows_however_long_they_take() -> None:
+    blocks, units = BlockSize(4096, least_rows=128), UnitSize(least_items=128)
+    assert blocks.rows(10_000, 2) == 128
+    for _ in range(20):
+        blocks.observe(128, 10**9)
+        units.observe(128, 10**9, 10**8)
+    assert blocks.rows(10_000, 2) == 128
+    assert units.items == 128
+    assert BlockSize(16, least_rows=128).rows(10_000, 2) == 16

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from penstock._ops.block import Block, ElementFailed
 from penstock._ops.collation import Pad, Stack
-from penstock._ops.leaves import BatchLeaf, ConcatenateLeaf, ReadLeaf, ZipLeaf
+from penstock._ops.leaves import BatchLeaf, ConcatenateLeaf, ReadLeaf, ZipLeaf, rows_at_once
 from penstock._ops.operator import ChainOp
 from penstock._ops.positions import RepeatOp, ShuffleOp
 from penstock._ops.worker import WorkerContext
@@ -145,3 +145,33 @@ def test_every_leaf_tells_the_keys_of_its_elements_without_computing_them() -> N
             block = run(leaf, positions.tolist(), epoch)
             found = leaf.keys(np.full(count, epoch), positions)
             assert [column.tolist() for column in found] == [block.epochs.tolist(), block.indices.tolist(), block.lanes.tolist()]
+
+
+class _Distant:
+    """Says how much should be asked for at once."""
+
+    rows_at_once = 64
+
+    def __len__(self) -> int:
+        return 4
+
+    def gather(self, indices: Any, rows: Any) -> None:
+        rows.extend(indices)
+
+    def describe(self, index: int) -> str:
+        return f"number {index}"
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {}
+
+    def label(self) -> str:
+        return "far away"
+
+
+def test_the_most_distant_branch_says_how_much_is_asked_for_at_once() -> None:
+    far = ReadLeaf(_Distant(), None, None)
+    near = ReadLeaf(cast(Any, range(4)), None, None)
+    assert rows_at_once(far) == 64
+    assert rows_at_once(near) == 1
+    assert rows_at_once(ChainOp(far, ())) == 64
+    assert rows_at_once(ZipLeaf((near, ChainOp(far, ())))) == 64

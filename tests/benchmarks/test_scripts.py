@@ -36,6 +36,7 @@ CLAIMS = {
     "queues": ["queues.py"],
     "packing": ["packing.py"],
     "parquet": ["parquet.py"],
+    "remote": ["remote.py"],
     "tar": ["tar.py"],
     "text": ["text.py"],
 }
@@ -43,6 +44,7 @@ PACKAGES = {
     "dali": "nvidia",
     "dataloader": "torch",
     "datasets": "datasets",
+    "plain": "obstore",
     "pyarrow": "pyarrow",
     "spdl": "spdl",
     "tensorflow": "tensorflow",

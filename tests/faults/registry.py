@@ -1568,6 +1568,135 @@ _OF_INDICES: dict[str, tuple[str, ...]] = {
 }
 """Rows of storage, indices and record sources, and their tests of rows above."""
 
+_REMOTE, _BUCKETS, _CACHE, _WEB = "faults/test_remote.py", "_storage/test_buckets.py", "_storage/test_cache.py", "_storage/test_web.py"
+_CACHE_FILES, _STORED, _SOAK_READS = "_storage/test_cachefiles.py", "_storage/test_remote.py", "reads_from_a_store_with_every_fault"
+
+_REMOTE_ROWS = (
+    Fault(
+        "A18",
+        "a client that was made before a fork is used behind it",
+        "HTTP connections are made anew; obstore's cannot be: an error that says so, no hang",
+        (
+            *_in(
+                _BUCKETS,
+                "behind_a_fork_connections_are_made_anew_or_an_error_says_why_not",
+                "a_storage_goes_to_another_process",
+            ),
+            *_in(_STORED, "thread_and_connections_end_with_the_object"),
+        ),
+    ),
+    Fault(
+        "D14",
+        "a store says 500, 502, 503 or 429, with Retry-After",
+        "asked again, later each time, as often as the options say; then StorageError",
+        _in(
+            _REMOTE,
+            "what_goes_wrong_is_asked_again_and_is_never_an_end",
+            "faults_while_objects_are_looked_for_are_asked_again_too",
+            "a_server_is_left_alone_for_as_long_as_it_wants",
+        ),
+    ),
+    Fault(
+        "D15",
+        "refused, reset, no such name, a host that accepts and says nothing",
+        "asked again, then StorageError; the deadline is kept",
+        _in(
+            _REMOTE,
+            "the_deadline_of_a_read_is_kept",
+            "a_host_that_accepts_and_says_nothing_is_given_up",
+            "nobody_there_is_an_error_after_the_retries",
+        ),
+    ),
+    Fault(
+        "D16",
+        "a short body, chunks without end, 200 or another range for a range, coded bodies",
+        "never taken for an end: the rest is asked for",
+        _in(
+            _REMOTE,
+            "bytes_that_came_before_a_break_are_not_asked_for_again",
+            "chunks_without_an_end_and_coded_bodies_are_asked_again",
+        ),
+    ),
+    Fault(
+        "D17",
+        "a server that stops at nine tenths, or gives a byte at a time",
+        "given up, the rest asked for again",
+        _in(
+            _REMOTE,
+            "a_server_that_stops_after_nine_tenths_is_asked_for_the_rest",
+            "a_server_that_gives_a_byte_at_a_time_is_given_up",
+            "a_slow_object_store_is_asked_again",
+        ),
+    ),
+    Fault(
+        "D18",
+        "an object is replaced between two reads",
+        "ObjectChanged",
+        _in(_REMOTE, "an_object_that_is_replaced_between_two_reads_is_an_error"),
+    ),
+    Fault(
+        "D19",
+        "404, 403, expired credentials, redirects to other hosts or without end, a login page",
+        "an error at once; credentials are refreshed once; redirects are limited",
+        (
+            *_in(_REMOTE, "an_object_that_is_gone_or_forbidden_is_an_error_at_once"),
+            *_in(
+                _WEB,
+                "a_redirect_to_another_host_is_refused_unless_it_is_named",
+                "ten_redirects_are_too_many",
+                "headers_of_a_function_are_asked_for_again_once_when_they_are_refused",
+            ),
+            *_in(_BUCKETS, "credentials_that_expired_are_looked_for_again_once"),
+        ),
+    ),
+    Fault(
+        "D20",
+        "a cache: leftovers of a crash, two processes at one block, full, evicted in use, damaged",
+        "complete files only, one download, the bound holds, fetched again once and then an error",
+        (
+            *_in(
+                _CACHE,
+                "two_processes_that_want_the_same_blocks_fetch_them_once",
+                "blocks_that_a_killed_process_was_fetching_are_fetched_by_the_next",
+                "a_damaged_block_is_fetched_again_once_and_then_an_error",
+            ),
+            *_in(
+                _CACHE_FILES,
+                "the_bound_holds_at_all_times_and_what_was_used_last_stays",
+                "a_block_in_use_may_be_dropped",
+                "what_a_dead_process_left_half_written_is_removed",
+            ),
+        ),
+    ),
+    Fault(
+        "D21",
+        "64 readers start in the same second",
+        "requests in flight are limited; all finish",
+        _in(_REMOTE, "readers_that_start_together_are_held_to_the_limit_and_all_finish"),
+    ),
+    Fault(
+        "F9",
+        "passwords, signatures and keys in URLs, options and answers",
+        "in no name and no error",
+        _in(_REMOTE, "no_error_shows_a_secret"),
+    ),
+    Fault(
+        "R8",
+        "ten thousand reads from a store with every fault",
+        "no wrong byte, no false end",
+        _in(
+            _REMOTE,
+            f"hundreds_of_{_SOAK_READS}_give_no_wrong_byte_and_no_false_end",
+            f"ten_thousand_{_SOAK_READS}_give_no_wrong_byte_and_no_false_end",
+        ),
+    ),
+)
+_OF_REMOTE: dict[str, tuple[str, ...]] = {
+    "C30": _in(_REMOTE, "lists_of_urls_run_nothing_and_ask_nobody_who_holds_credentials")
+    + _in(_WEB, "a_redirect_that_is_not_followed_says_why"),
+}
+"""Rows of remote files, and their tests of rows above."""
+
 FAULTS = tuple(
     row._replace(
         tests=row.tests
@@ -1577,7 +1706,9 @@ FAULTS = tuple(
         + _OF_QUEUES.get(row.number, ())
         + _OF_JOBS.get(row.number, ())
         + _OF_INDICES.get(row.number, ())
+        + _OF_REMOTE.get(row.number, ())
     )
     for row in (*_ROWS, *_JOB_ROWS, *_INDEX_ROWS)
     for row in (*_ROWS, *_JOB_ROWS, *_PACK_ROWS)
+    for row in (*_ROWS, *_JOB_ROWS, *_INDEX_ROWS, *_REMOTE_ROWS)
 )

@@ -13,6 +13,7 @@ from penstock._contracts.transform import Scratch
 __all__ = [
     "ChunkedSource",
     "ColumnSource",
+    "DistantSource",
     "FileSource",
     "GroupedSource",
     "IndexedSource",
@@ -115,6 +116,15 @@ class TransientSource(IndexedSource, Protocol):
 
     def read_transient(self, index: int, scratch: Scratch) -> dict[str, Any]:
         """Return element `index` as `gather` does, its `transient_field` a memoryview that is valid until the next call with `scratch`."""
+
+
+@runtime_checkable
+class DistantSource(IndexedSource, Protocol):
+    """An indexed source whose every call waits, for many elements no longer than for one."""
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many elements should be asked for at once, at least; 1 when it makes no difference."""
 
 
 @runtime_checkable

@@ -79,7 +79,7 @@ class Flow:
         passes = program.num_passes
         self.segments = [Segment(number, plan, passes, start) for number, plan in enumerate(program.segments)]
         for segment in self.segments:
-            segment.units = UnitSize(memory_bytes // self._wanted_units())
+            segment.units = UnitSize(memory_bytes // self._wanted_units(), segment.least_items)
             segment.keeps_going = program.may_cut
         self.segments[0].loose = ordered is False
         if isinstance(ordered, Recording):

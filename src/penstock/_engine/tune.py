@@ -31,12 +31,13 @@ def awaited_ns(busy_ns: int, num_calls: int, concurrency: int, *, batched: bool)
 class BlockSize:
     """Rows per task of one stage, so that a task costs about 8 ms; grows at most fourfold per measurement."""
 
-    __slots__ = ("_cost_ns", "_most_rows", "_size")
+    __slots__ = ("_cost_ns", "_least_rows", "_most_rows", "_size")
 
-    def __init__(self, most_rows: int = _LARGEST_BLOCK) -> None:
-        """Start with one row; a task never has more than `most_rows`."""
+    def __init__(self, most_rows: int = _LARGEST_BLOCK, least_rows: int = 1) -> None:
+        """Start with `least_rows`, one unless many rows wait no longer than one; a task never has more than `most_rows`."""
         self._cost_ns = 0.0
-        self._size = 1
+        self._least_rows = min(least_rows, most_rows)
+        self._size = self._least_rows
         self._most_rows = most_rows
 
     @property
@@ -54,7 +55,7 @@ class BlockSize:
             self._cost_ns += weight * (cost - self._cost_ns)
         wanted = int(_TARGET_NS / max(self._cost_ns, 1.0))
         ceiling = self._size * _GROWTH if num_rows >= self._size else self._size
-        self._size = max(1, min(wanted, ceiling, self._most_rows))
+        self._size = max(self._least_rows, min(wanted, ceiling, self._most_rows))
 
     def rows(self, remaining: int, num_workers: int) -> int:
         """Return how many of the `remaining` rows of a unit the next task takes: less near its end, so that all finish together."""
@@ -66,19 +67,19 @@ class BlockSize:
 class UnitSize:
     """Items per unit: one batch when batches are dear, many when they are tiny."""
 
-    __slots__ = ("_most_bytes", "_size")
+    __slots__ = ("_least_items", "_most_bytes", "_size")
 
-    def __init__(self, most_bytes: int = _UNIT_BYTES) -> None:
-        """Start with one item; a unit of several items has at most `most_bytes`, so that the byte budget holds all units in flight."""
+    def __init__(self, most_bytes: int = _UNIT_BYTES, least_items: int = 1) -> None:
+        """Start with `least_items`; a unit of more has at most `most_bytes`, so that the byte budget holds all units in flight."""
         self._most_bytes = min(most_bytes, _UNIT_BYTES)
-        self._size = 1
+        self._least_items = self._size = least_items
 
     def observe(self, num_items: int, wall_ns: int, num_bytes: int) -> None:
         """Learn from one finished unit: its cost over all tasks, and its size in memory."""
         cost = max(1.0, wall_ns / max(1, num_items))
         wanted = min(_UNIT_TARGET_NS / cost, _LARGEST_UNIT, max(1.0, self._most_bytes / max(1.0, num_bytes / max(1, num_items))))
         ceiling = self._size * _GROWTH if num_items >= self._size else self._size
-        self._size = max(1, min(int(wanted), ceiling))
+        self._size = max(self._least_items, min(int(wanted), ceiling))
 
     @property
     def items(self) -> int:

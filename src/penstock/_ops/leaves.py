@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
+from penstock._contracts.source import ColumnSource, DistantSource, IndexedSource, TransientSource
 from penstock._ops.block import Block, ElementFailed, Ints, Keys, zeros
 from penstock._ops.branches import BranchesLeaf, Part
 from penstock._ops.collation import Collation
@@ -16,7 +16,7 @@ from penstock._ops.operator import ChainOp, Leaf
 from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import Length, batch_rows, concatenate_parts
 
-__all__ = ["BatchLeaf", "ConcatenateLeaf", "ReadLeaf", "ZipLeaf"]
+__all__ = ["BatchLeaf", "ConcatenateLeaf", "ReadLeaf", "ZipLeaf", "rows_at_once"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,15 @@ class ConcatenateLeaf(BranchesLeaf):
     def parts(self, epochs: Ints, positions: Ints) -> Sequence[Part]:
         found = concatenate_parts(positions, list(self.lengths))
         return [(branch, offsets, epochs[offsets], below) for branch, offsets, below in found]
+
+
+def rows_at_once(leaf: Leaf) -> int:
+    """Return how many elements of a leaf should be asked for at once, at least: more than one only where a source is far away."""
+    if isinstance(leaf, ReadLeaf):
+        return leaf.source.rows_at_once if isinstance(leaf.source, DistantSource) else 1
+    if isinstance(leaf, ChainOp):
+        return rows_at_once(leaf.leaf)
+    return max(map(rows_at_once, getattr(leaf, "branches", ())), default=1)
 
 
 @dataclass(frozen=True, slots=True)

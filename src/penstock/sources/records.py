@@ -21,6 +21,8 @@ from penstock.sources.paths import common_folder, shown
 
 __all__ = ["RecordFormat", "RecordSource", "RecordTable"]
 
+_AT_ONCE_BYTES = 16 << 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RecordTable:
@@ -148,6 +150,17 @@ class RecordSource:
         lengths = self._lengths[indices].astype(np.int64)
         data, begins = self._storage.read_spans(files, self._offsets[indices], lengths, scratch)
         return data, begins, begins + lengths
+
+    def group_starts(self) -> NDArray[np.int64]:
+        """Return where the elements of each file with records begin, and the number of all: what `shuffle(window_groups=)` keeps together."""
+        return np.unique(self.table.starts)
+
+    @property
+    def rows_at_once(self) -> int:
+        """Return how many records should be asked for at once, at least: some 16 MB of them where the files are far away."""
+        spans: int = getattr(self._storage, "spans_at_once", 1)
+        mean_bytes = sum(index.size for index in self.table.indices) // max(1, self._count)
+        return max(1, min(spans, _AT_ONCE_BYTES // max(1, mean_bytes)))
 
     def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
         """Append one element per index; when one cannot be read, those before it are appended.

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock._contracts.storage import Storage
+from penstock._contracts.storage_options import RemoteFiles
 from penstock._storage import open_storage
 from penstock.errors import PlanError
 from penstock.formats.compression import check_compression, looks_like
@@ -38,7 +39,7 @@ def open_tfrecord(
         raise PlanError(f"max_record_bytes={max_record_bytes!r} is no count of bytes", where=_CALLER, fix="give an int >= 0")
     storage = open_storage(pattern, _CALLER)
     if index == "idx":
-        storage = _without_indices(storage)
+        storage = _without_indices(storage, pattern)
     if compression == "auto":
         compression = found_compression(storage)
     checks: dict[str, Any] = {"check_crc": check_crc, "max_record_bytes": max_record_bytes, "allow_empty": allow_empty}
@@ -54,12 +55,14 @@ def open_tfrecord(
     return TFRecordStream(storage, compression, **checks)
 
 
-def _without_indices(storage: Storage) -> Storage:
+def _without_indices(storage: Storage, pattern: Any) -> Storage:
     """Leave out text indices that the pattern found beside their files."""
     names = [storage.name(file) for file in range(len(storage))]
     others = set(names)
     kept = [name for name in names if not (name.endswith(".idx") and name.removesuffix(".idx") in others)]
-    return storage if len(kept) == len(names) else open_storage(kept, _CALLER)
+    if len(kept) == len(names):
+        return storage
+    return open_storage(RemoteFiles(kept, pattern.options) if isinstance(pattern, RemoteFiles) else kept, _CALLER)
 
 
 def found_compression(storage: Storage) -> str | None:

@@ -1,0 +1,31 @@
+"""What the tests of remote files share: options that fail soon, and storages of the fault server's objects."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from penstock._contracts.storage_options import StorageOptions
+from penstock._storage.remote import RemoteStorage, open_remote
+from penstock.testing.server import FaultServer
+
+KINDS = ("http", "s3")
+KEYS = {"access_key_id": "AKIDNOBODYKNOWS", "secret_access_key": "hunter2hunter2", "region": "us-east-1"}
+
+
+def noise(count: int, seed: int = 0) -> bytes:
+    """Return bytes of which no two places are alike."""
+    return b"".join(hashlib.sha256(f"{seed} {number}".encode()).digest() for number in range(-(-count // 32)))[:count]
+
+
+def options(server: FaultServer | None = None, **given: Any) -> StorageOptions:
+    """Return options with waits of milliseconds; for s3:// with the server as endpoint."""
+    store = {"endpoint": server.url, **KEYS} if server is not None else {}
+    quick = {"backoff_s": 0.001, "max_backoff_s": 0.01, "timeout_s": 5.0, "deadline_s": 60.0, "retries": 4}
+    return StorageOptions(**{"store": store, **quick, **given})
+
+
+def opened(kind: str, server: FaultServer, *keys: str, **given: Any) -> RemoteStorage:
+    """Open objects of "bucket" over plain HTTP or as an S3 endpoint."""
+    start = f"{server.url}/bucket/" if kind == "http" else "s3://bucket/"
+    return open_remote([start + key for key in keys], options(server, **given), "read_test")

@@ -1,0 +1,62 @@
+"""Sources of records over URLs: the same elements as of files, with few requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from _storage.remotes import KEYS
+
+import penstock as ps
+from penstock.testing.server import Fault, FaultServer, Request
+
+LINES = [f"line {number} of a file far away" for number in range(5000)]
+
+pytestmark = pytest.mark.usefixtures("obstore_started")
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultServer]:
+    monkeypatch.setenv("HOME", str(tmp_path))  # where the indices go
+    half = len(LINES) // 2
+    halves = {f"bucket/part-{n}.txt": "\n".join(LINES[n * half : (n + 1) * half]).encode() for n in (0, 1)}
+    with FaultServer(halves) as made:
+        yield made
+
+
+def patterns(server: FaultServer, kind: str) -> str:
+    """Return what names both files."""
+    return f"{server.url}/bucket/part-{{0..1}}.txt" if kind == "http" else "s3://bucket/part-*.txt"
+
+
+def given(server: FaultServer, kind: str) -> dict[str, object]:
+    """Return options for it."""
+    return {"backoff_s": 0.001, "retries": 20, **({} if kind == "http" else {"endpoint": server.url, **KEYS})}
+
+
+@pytest.mark.parametrize("kind", ["http", "s3"])
+def test_lines_of_urls_are_those_of_files_at_random_shuffled_and_behind_faults(server: FaultServer, kind: str):
+    dataset = ps.read_text(ps.RemoteFiles(patterns(server, kind), given(server, kind)))
+    assert len(dataset) == len(LINES)
+    assert [dataset[index]["text"] for index in (0, 2499, 2500, 4999)] == [LINES[index] for index in (0, 2499, 2500, 4999)]
+
+    def every_fifth(request: Request) -> Fault | None:
+        return Fault(status=503) if request.number % 5 == 0 else None
+
+    server.fault = every_fifth
+    with dataset.shuffle(seed=7).feed(num_workers=2) as feed:
+        assert sorted(element["text"] for element in feed) == sorted(LINES)
+
+
+@pytest.mark.parametrize("kind", ["http", "s3"])
+def test_a_pass_takes_few_requests_and_a_second_opening_takes_no_reading(server: FaultServer, kind: str):
+    dataset = ps.read_text(ps.RemoteFiles(patterns(server, kind), given(server, kind)))
+    before = len(server.log)
+    with dataset.feed(num_workers=2) as feed:
+        assert [element["text"] for element in feed] == LINES
+    assert len(server.log) - before < 200, "a request for every line would be 5000"
+    before = len(server.log)
+    again = ps.read_text(ps.RemoteFiles(patterns(server, kind), given(server, kind)))
+    assert len(again) == len(LINES)
+    assert len(server.log) - before <= 2, "the index that is kept is used"
