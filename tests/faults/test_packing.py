@@ -259,6 +259,8 @@ def kill_at_random(tmp_path: Path, moments: int, seed: int = 7) -> None:
     chance = random.Random(seed)
     pack(small.dataset(400), tmp_path / "reference", num_workers=1, num_shards=8, executor="threads")
     expected = small.hashes(tmp_path / "reference")
+    own = tmp_path / "own"
+    own.mkdir()
     for moment in range(moments):
         dest = tmp_path / f"dest-{moment}"
         dest.mkdir()
@@ -267,7 +269,7 @@ def kill_at_random(tmp_path: Path, moments: int, seed: int = 7) -> None:
         program.write_text(code)
         child = subprocess.Popen(
             [sys.executable, str(program), str(dest)],
-            env={**os.environ, "PYTHONPATH": f"{SOURCE}:{TESTS}"},
+            env={**os.environ, "PYTHONPATH": f"{SOURCE}:{TESTS}", "TMPDIR": str(own)},  # a killed program leaves files there
             start_new_session=True,
             stderr=subprocess.PIPE,
         )
