@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from faults import record_rows
+
 __all__ = ["FAULTS", "Fault"]
 
 
@@ -20,9 +22,6 @@ def _in(file: str, *names: str) -> tuple[str, ...]:
     return tuple(f"{file}::test_{name}" for name in names)
 
 
-_TFRECORD, _TFSOURCE, _TFSTREAM = "formats/test_tfrecord.py", "sources/test_tfrecord.py", "sources/test_tfrecord_stream.py"
-_TFOPENING, _TFVERIFY, _TFSCAN = "sources/test_tfrecord_opening.py", "sources/test_tfrecord_verify.py", "formats/test_tfrecord_scan.py"
-_COMPRESSION, _TFFAULTS = "formats/test_compression.py", "faults/test_tfrecord.py"
 _WORKERS, _LOOPS, _PROCESSES = "faults/test_workers.py", "faults/test_loops.py", "faults/test_processes.py"
 _STALLS, _ASYNC_STALLS = "faults/test_stalls.py", "faults/test_async_stalls.py"
 _DATA, _RESUME, _KILLS, _SOAK = "faults/test_data.py", "faults/test_resume.py", "faults/test_kills.py", "faults/test_soak.py"
@@ -31,14 +30,10 @@ _POLICIES = "laws/test_policies.py"
 _FUNCTIONS, _OPERATORS, _COMPLETION = "faults/test_functions.py", "faults/test_operators.py", "faults/test_completion.py"
 _RANKS, _COORDINATION, _LOAD = "faults/test_ranks.py", "faults/test_coordination.py", "faults/test_load.py"
 _COORDINATOR = "faults/test_coordinator.py"
-_PACKING = "faults/test_packing.py"
 _HELD, _EVERYTHING = "faults/test_resume_operators.py", "faults/test_everything.py"
 _ENQUEUER, _IN_PROCESSES, _IN_THREADS = "enqueuer/test_enqueuer.py", "enqueuer/test_in_processes.py", "enqueuer/test_in_threads.py"
 _CHILD, _ENTRY, _OUTBOX = "_processes/test_child.py", "_processes/test_entry.py", "_processes/test_outbox.py"
-_TAR, _TAR_FIELDS, _READ_TAR = "formats/test_tar.py", "formats/test_tar_fields.py", "sources/test_tar.py"
 _LISTFILE, _LISTPARSE, _FILES = "sources/test_listfile.py", "sources/test_listparse.py", "sources/test_files.py"
-_LINESCAN, _TEXT_LINES = "formats/test_linescan.py", "sources/test_text.py"
-_JSONL, _CSV = "sources/test_jsonl.py", "sources/test_csvrecords.py"
 
 _ROWS = (
     # -- workers
@@ -418,76 +413,6 @@ _ROWS = (
         _in(_DECODING, "a_decompression_bomb_is_refused_from_its_header", "the_pixel_limit_is_exact"),
     ),
     Fault(
-        "C6",
-        "a decompression bomb around records",
-        "RecordError with the ratio, and memory grows by less than 64 MB",
-        (
-            *_in(_TFFAULTS, "a_gibibyte_of_zeros_in_a_compressed_file_is_refused_in_little_memory"),
-            *_in(_TFRECORD, "a_bomb_in_one_record_is_refused_with_its_ratio", "many_small_records_of_nothing_are_no_bomb"),
-            *_in(_COMPRESSION, "no_read_gives_more_than_was_asked_for"),
-        ),
-    ),
-    Fault(
-        "C7",
-        "a TFRecord file with a flipped bit",
-        "RecordError with file, record number, offset and both sums; others are read",
-        (
-            *_in(_TFRECORD, "every_flipped_bit_is_found_in_its_record", "behind_every_flipped_bit_the_other_records_can_be_read"),
-            *_in(_TFRECORD, "every_flipped_bit_and_every_cut_of_a_compressed_file_is_found"),
-            *_in(_TFSOURCE, "every_flipped_bit_is_found_in_its_record_and_the_others_are_read"),
-            *_in(_TFOPENING, "a_bad_record_is_one_skipped"),
-            *_in(_TFFAULTS, "a_bad_record_in_every_file_is_left_out_and_counted"),
-            *_in(_TFVERIFY, "every_flipped_bit_is_one_bad_record_with_its_number_and_offset"),
-        ),
-    ),
-    Fault(
-        "C8",
-        "a TFRecord file that is cut anywhere",
-        "RecordError that says truncated; between two records a count of an index tells",
-        (
-            *_in(_TFRECORD, "every_cut_inside_a_record_is_found_there"),
-            *_in(_TFSOURCE, "every_cut_inside_a_record_is_an_error"),
-            *_in(_TFSCAN, "every_cut_inside_a_record_is_found"),
-            *_in(_TFVERIFY, "a_cut_between_two_records_is_found_by_a_count_alone"),
-        ),
-    ),
-    Fault(
-        "C9",
-        "a huge length with the right check sum",
-        "RecordError with both numbers, before memory is taken",
-        (
-            *_in(_TFRECORD, "a_huge_length_with_the_right_check_sum_is_an_error_before_memory_is_taken"),
-            *_in(_TFSCAN, "a_huge_length_is_compared_with_what_is_left"),
-        ),
-    ),
-    Fault(
-        "C10",
-        "records and files of no bytes, files of zeros",
-        "an empty record is delivered; a file of 0 bytes is an error or an empty shard; zeros are an error",
-        (
-            *_in(_TFRECORD, "empty_records_and_no_records_are_what_they_are"),
-            *_in(_TFRECORD, "zeros_and_garbage_behind_the_last_record_are_errors_at_their_offset"),
-            *_in(_TFSOURCE, "an_empty_file_is_an_error_unless_it_is_meant"),
-            *_in(_TFSTREAM, "files_without_records_are_an_error_unless_they_are_meant"),
-        ),
-    ),
-    Fault(
-        "C11",
-        "garbage behind the last record",
-        "RecordError at its offset",
-        (
-            *_in(_TFRECORD, "zeros_and_garbage_behind_the_last_record_are_errors_at_their_offset"),
-            *_in(_TFRECORD, "two_files_one_behind_the_other_are_one_file"),
-            *_in(_TFVERIFY, "what_stands_behind_the_last_record_is_one_problem_at_its_offset"),
-        ),
-    ),
-    Fault(
-        "C12",
-        "the wrong compression",
-        "RecordError that says what it looks like",
-        _in(_TFOPENING, "the_wrong_compression_is_told_by_the_first_bytes", "files_of_several_compressions_are_refused"),
-    ),
-    Fault(
         "C14",
         "shapes differ inside a batch",
         "SpecError with both elements and both shapes",
@@ -600,71 +525,6 @@ _ROWS = (
         ),
     ),
     Fault(
-        "C26",
-        "a tar file cut in a header, in data, in padding, or without its end blocks",
-        "RecordError 'unexpected end' with offset; missing end blocks warn, or are an error by choice",
-        (
-            *_in(_TAR, "a_cut_at_any_byte_is_an_error_or_a_missing_end", "each_cut_is_named_for_what_it_cuts"),
-            *_in(_READ_TAR, "a_file_without_its_end_warns_is_refused_or_accepted"),
-        ),
-    ),
-    Fault(
-        "C27",
-        "tar members of 2^40 bytes, bad sizes and check sums, PAX overrides, sparse, long names, links, devices, 10^6 members, duplicates",
-        "RecordError with offset and name, or left out and counted; limits before anything is used",
-        (
-            *_in(
-                _TAR,
-                "a_size_of_2_to_the_40_in_any_way_of_writing_it_is_compared_with_the_file",
-                "a_size_that_is_negative_too_large_or_no_number_is_an_error",
-                "sizes_are_read_as_octal_base_256_pax_and_blank",
-                "check_sums_of_old_programs_that_add_signed_bytes_are_good_ones",
-                "every_flipped_bit_of_a_header_is_found_or_means_the_same",
-                "names_come_from_prefix_gnu_and_pax_headers",
-                "headers_that_are_wrong_or_mislead_are_refused_with_their_place",
-                "members_that_are_no_part_of_a_sample_are_counted_by_kind",
-                "half_a_million_members_of_any_number_of_pieces_are_no_quadratic_work",
-                "members_are_scanned_without_a_python_object_for_each",
-                "parts_that_do_not_lie_side_by_side_are_an_error_with_both_places",
-                "two_members_with_one_extension_are_an_error_also_in_another_case",
-                "a_sample_has_at_most_256_members_and_its_bytes_fit_32_bits",
-            ),
-            *_in(_READ_TAR, "links_and_devices_are_refused_or_left_out_and_counted"),
-        ),
-    ),
-    Fault(
-        "C28",
-        "names in a tar file that lead out: ../../x, /abs, through a link",
-        "they are data; nothing is extracted",
-        _in(_READ_TAR, "names_are_data_and_nothing_is_written_but_the_index"),
-    ),
-    Fault(
-        "C29",
-        "a pickle in a tar member or a .npy array of objects",
-        "RecordError 'needs allow_pickle'; it does not run, and no class is looked for",
-        (
-            *_in(_TAR_FIELDS, "pickles_never_run_and_nobody_looks_for_their_classes"),
-            *_in(_READ_TAR, "pickles_are_bytes_until_decoded_and_then_refused_with_key_and_place"),
-        "C32",
-        "lines of text, JSON and CSV: no UTF-8, a line of 1 GB, deep nesting, what is no JSON, ragged records",
-        "an error with file and line; a line beyond the limit is never held",
-        (
-            *_in(
-                _LINESCAN,
-                "a_line_beyond_the_limit_is_found_before_it_is_read_whole",
-                "a_quote_that_is_not_closed_is_an_error_at_the_record_that_opened_it",
-                "a_file_that_is_no_text_is_refused_by_its_first_bytes",
-            ),
-            *_in(
-                _TEXT_LINES,
-                "bytes_that_are_no_utf_8_are_an_error_of_their_line_alone",
-                "a_sparse_file_of_one_gigabyte_without_a_newline_is_refused_in_bounded_memory",
-            ),
-            *_in(_JSONL, "what_is_no_json_is_an_error_with_file_and_line", "a_field_that_does_not_fit_is_never_bent"),
-            *_in(_CSV, "a_record_that_does_not_fit_names_file_line_column_and_text"),
-        ),
-    ),
-    Fault(
         "C33",
         "file times in the future or before 1970",
         "the fingerprint does not look at them",
@@ -675,60 +535,6 @@ _ROWS = (
         "one sample far larger than the others",
         "it is delivered, the others flow",
         _in(_DATA, "one_huge_element_among_small_ones_does_not_stop_the_others"),
-    ),
-    Fault(
-        "C29",
-        "a pickle in the extension metadata of a Parquet file",
-        "it is never loaded",
-        _in("formats/test_parquet.py", "extension_types_are_what_they_are_stored_as_and_their_metadata_are_never_unpickled"),
-    ),
-    Fault(
-        "C31",
-        "Parquet: no footer, cut, wrong magic, a bad page, other schemas, bombs, very many columns, types without a conversion, replaced",
-        "RecordError with file and row group; the first difference of two schemas; nothing unbounded is allocated",
-        (
-            *_in(
-                "formats/test_parquet.py",
-                "what_is_no_parquet_file_is_told_with_the_reason",
-                "any_byte_of_a_footer_that_is_changed_is_an_error_or_a_file_with_another_check_sum",
-                "a_footer_larger_than_the_bound_is_refused_before_it_is_read",
-                "a_type_without_a_conversion_is_an_error_that_names_the_column",
-                "the_first_difference_of_two_schemas_is_named",
-            ),
-            *_in(
-                "sources/test_parquet_files.py",
-                "every_bit_that_is_changed_in_a_page_with_a_check_sum_is_found",
-                "bad_bytes_without_a_check_sum_that_cannot_be_decoded_are_an_error",
-                "a_file_with_another_schema_is_an_error_that_names_both",
-                "a_row_group_that_would_be_too_large_decoded_is_refused_before_it_is_read",
-                "a_dictionary_of_a_huge_word_stays_one_word",
-                "many_columns_cost_only_those_that_are_read",
-                "a_file_that_was_replaced_or_cut_is_never_read_silently",
-            ),
-            *_in(
-                "sources/test_parquet.py",
-                "a_bad_row_group_fails_its_rows_alone_and_they_are_named",
-                "a_null_is_an_error_of_its_element_unless_a_value_stands_for_it",
-                "strings_that_are_not_utf8_are_an_error_of_their_file",
-            ),
-        ),
-    ),
-    Fault(
-        "C13",
-        "malformed tf.train.Example: bad varint, wrong wire type, deep nesting, missing feature, wrong kind, a million features",
-        "RecordError with record and feature; the parser is bounded",
-        _in(
-            "faults/test_examples.py",
-            "a_malformed_example_is_an_error_with_its_record_and_feature",
-            "a_record_of_a_million_features_is_read",
-            "every_cut_of_a_record_in_a_good_frame_is_an_error",
-        ),
-    ),
-    Fault(
-        "C29",
-        "a pickle in the bytes of a record",
-        "it is bytes: nothing is ever unpickled",
-        _in("faults/test_examples.py", "bytes_of_a_record_are_never_unpickled"),
     ),
     # -- resume
     Fault(
@@ -1113,16 +919,6 @@ _ROWS = (
     ),
 )
 
-_OF_LINES = {
-    "C29": _in("formats/test_npy.py", "an_array_of_objects_is_refused_and_nothing_is_unpickled"),
-    "D11": _in(
-        _TEXT_LINES,
-        "a_file_that_changed_since_its_index_was_built_is_indexed_again",
-        "a_file_that_changes_while_the_dataset_is_open_is_an_error_that_names_it",
-    ),
-    "D13": _in("sources/test_tokens.py", "a_file_that_is_cut_while_it_is_read_is_an_error_behind_the_windows_before_it"),
-}
-
 _FURTHER = {
     "B7": _in(_ENQUEUER, "four_threads_each_with_a_get_share_the_items"),
     "B8": _in(_ENQUEUER, "every_item_comes_once_and_in_order_and_then_the_end"),
@@ -1277,118 +1073,6 @@ _OF_QUEUES: dict[str, tuple[str, ...]] = {
 """Tests of the same rows with a queue in place of a feed."""
 
 _CREW, _JOBS, _LIVES = "jobs/test_crew.py", "jobs/test_run.py", "jobs/test_lives.py"
-_PACK_ROWS = (
-    Fault(
-        "D1",
-        "the disk is full at any write, sync, close or rename of packing",
-        "the error of that step; no file under its final name that is not complete; a rerun gives the same bytes",
-        _in(
-            _PACKING,
-            "a_full_disk_at_any_step_is_an_error_and_a_rerun_gives_the_same_files",
-            "a_full_disk_says_how_much_is_needed",
-            "a_disk_without_room_is_an_error_before_anything_is_written",
-        ),
-    ),
-    Fault(
-        "D2",
-        "a write is short, or the size of files is limited",
-        "it goes on until all is written, or is an error",
-        _in(_PACKING, "short_writes_are_continued", "a_limit_on_the_size_of_files_is_an_error_and_no_record_is_cut"),
-    ),
-    Fault(
-        "D3",
-        "EIO, EDQUOT, EROFS, ESTALE from a step of packing",
-        "the error of that step; a rerun gives the same bytes",
-        _in(
-            _PACKING,
-            "another_error_of_a_step_is_an_error_and_a_rerun_gives_the_same_files",
-            "any_error_at_every_step_is_an_error_and_a_rerun_gives_the_same_files",
-            "a_system_call_that_fails_is_an_error",
-        ),
-    ),
-    Fault(
-        "D4",
-        "a packer is killed at any moment, alone or with its workers",
-        "a rerun goes on, keeps finished shards and gives the same bytes",
-        _in(
-            _PACKING,
-            "a_packer_that_is_killed_again_and_again_ends_with_the_same_files",
-            "a_packer_with_workers_that_is_killed_leaves_nobody_and_goes_on_to_the_same_files",
-            "a_packer_with_workers_is_killed_at_a_hundred_moments",
-            "finished_shards_are_not_written_again",
-            "a_finished_shard_that_was_changed_is_written_again",
-        ),
-    ),
-    Fault(
-        "D5",
-        "a kill between any two steps of publishing",
-        "the old state or the new one; what was left is removed",
-        _in(
-            _PACKING,
-            "a_packer_that_is_killed_at_a_step_goes_on_to_the_same_files",
-            "a_packer_that_is_killed_at_every_step_goes_on_to_the_same_files",
-        ),
-    ),
-    Fault(
-        "D6",
-        "two packers on one folder",
-        "the second gets a PackError; so does a worker whose packer is gone",
-        (
-            *_in(_PACKING, "a_second_packer_in_one_folder_is_refused"),
-            *_in("packing/test_shard.py", "a_worker_whose_packer_is_gone_writes_nothing"),
-        ),
-    ),
-    Fault(
-        "D7",
-        "another number of jobs, also after a failure",
-        "the same files",
-        _in(
-            _PACKING,
-            "any_number_of_workers_before_and_after_an_error_gives_the_same_files",
-            "any_split_of_any_dataset_gives_the_same_files",
-            "processes_write_the_same_files_as_one_thread",
-        ),
-    ),
-    Fault(
-        "D8",
-        "a bad input while packing",
-        "its error, or it is left out and listed in the manifest, and the counts add up",
-        _in(
-            _PACKING,
-            "a_bad_element_is_an_error_that_names_it",
-            "a_bad_element_is_left_out_and_listed_in_the_manifest_and_counts_add_up",
-            "more_bad_elements_than_the_policy_allows_are_an_error",
-        ),
-    ),
-    Fault(
-        "D9",
-        "an input file changes while it is packed, or before a rerun",
-        "SourceError or PackError that says so; no manifest",
-        _in(_PACKING, "an_input_that_changes_while_it_is_packed_is_an_error", "an_input_that_changed_before_a_rerun_is_an_error"),
-    ),
-    Fault(
-        "D10",
-        "the destination is removed, or cannot be written",
-        "the error of the system",
-        _in(_PACKING, "a_destination_that_is_removed_meanwhile_is_an_error", "a_destination_that_cannot_be_written_is_an_error"),
-    ),
-    Fault(
-        "D22",
-        "only close() tells that a write failed",
-        "an error; nothing gets its name",
-        _in(_PACKING, "an_error_that_only_close_tells_is_an_error"),
-    ),
-    Fault(
-        "D23",
-        "power is lost: what was not synced is gone",
-        "what has its name is complete; the manifest is there only behind all shards; a rerun gives the same bytes",
-        _in(
-            _PACKING,
-            "after_a_loss_of_power_a_file_that_has_its_name_is_complete",
-            "after_a_loss_of_power_at_every_step_a_rerun_gives_the_same_files",
-        ),
-    ),
-)
 _JOB_ROWS = (
     Fault(
         "A6",
@@ -1470,245 +1154,14 @@ _OF_JOBS: dict[str, tuple[str, ...]] = {
 }
 """Rows of `parallel_jobs`, and its tests of rows above."""
 
-_LOCAL, _INDEX, _INDEXING = "_storage/test_local.py", "formats/test_index.py", "sources/test_indexing.py"
-_RECORDS, _READING_FILES, _TEXT = "sources/test_records.py", "faults/test_reading_files.py", "sources/test_text.py"
-_LISTING, _EXPANDING, _PUBLISH = "_storage/test_listing.py", "_storage/test_expanding.py", "_storage/test_publish.py"
-_INDEX_ROWS = (
-    Fault(
-        "B18",
-        "no more files may be opened",
-        "storage holds an eighth of them at most, reads with one when there are no more, and says ulimit -n when there is none",
-        _in(
-            _LOCAL,
-            "a_process_without_descriptors_to_spare_reads_with_one_and_without_any_says_ulimit",
-            "many_more_files_than_may_be_open_are_read_by_several_threads",
-        ),
-    ),
-    Fault(
-        "C30",
-        "commands and URLs in patterns of shards; braces for a billion names; a shard that is missing",
-        "PlanError or SourceError; no shell is ever asked",
-        (
-            *_in(_LISTING, "urls_and_commands_are_refused", "no_shell_is_asked", "every_name_of_braces_and_shards_must_be_there"),
-            *_in(
-                _EXPANDING,
-                "commands_and_file_urls_are_refused_by_name",
-                "patterns_for_too_many_names_are_refused_before_one_is_made",
-            ),
-        ),
-    ),
-    Fault(
-        "D3",
-        "EIO, EINTR, ESTALE, EDQUOT, EROFS while reading and publishing",
-        "EINTR is taken up again, ESTALE opened again once; others are the system's error with the path",
-        _in(
-            _READING_FILES,
-            "an_interrupted_read_is_taken_up_again",
-            "a_read_that_fails_is_the_systems_error_with_the_path_and_the_next_one_works",
-            "a_stale_handle_is_opened_again_once",
-            "a_publish_that_fails_at_any_step_says_so_and_leaves_the_old_file_alone",
-            "a_process_that_is_killed_around_the_rename_leaves_no_index_or_a_whole_one",
-        ),
-    ),
-    Fault(
-        "D11",
-        "a file that changes after its index was built: longer, shorter, of the same size, replaced, deleted",
-        "indexed again when it is opened; IndexStale with what differs when the dataset is open",
-        (
-            *_in(
-                _INDEXING,
-                "a_file_that_changed_after_its_index_is_indexed_again",
-                "a_file_of_this_moment_is_sampled_so_that_a_write_in_the_same_tick_is_seen",
-                "a_file_that_changes_while_it_is_indexed_is_an_error",
-            ),
-            *_in(_RECORDS, "a_file_that_changes_while_the_dataset_lives_is_stale", "a_file_that_is_deleted_while_it_is_open_is_read_on"),
-            *_in(_LOCAL, "a_file_that_changed_is_an_error_that_says_how"),
-        ),
-    ),
-    Fault(
-        "D12",
-        "an index that is missing, cut, of another version, of another file, empty, or changed by a bit",
-        "built again; with a warning when it was damaged",
-        (
-            *_in(_INDEX, "every_bit_flip_is_found", "every_cut_and_every_added_byte_is_found"),
-            *_in(
-                _INDEXING,
-                "an_index_that_is_none_is_built_again_and_a_damaged_one_with_a_warning",
-                "an_index_of_another_file_is_not_trusted",
-                "processes_that_build_the_same_indices_at_once_all_get_them",
-            ),
-        ),
-    ),
-    Fault(
-        "D13",
-        "a file is cut while it is read",
-        "IndexStale; no signal, as nothing is mapped",
-        (
-            *_in(_LOCAL, "a_file_that_is_cut_while_threads_read_it_is_an_error_and_not_a_signal"),
-            *_in(_TFFAULTS, "a_file_that_is_cut_while_a_feed_reads_it_is_an_error_and_no_signal"),
-            *_in(_TFSOURCE, "a_file_that_is_cut_while_it_is_read_is_an_error_that_names_it"),
-        ),
-    ),
-    Fault(
-        "D22",
-        "a write whose error only sync or close tells; a rename that fails",
-        "the system's error; what was under the name stays",
-        (
-            *_in(_READING_FILES, "a_publish_that_fails_at_any_step_says_so_and_leaves_the_old_file_alone"),
-            *_in(_PUBLISH, "when_writing_fails_the_old_file_stays_and_nothing_is_left"),
-        ),
-    ),
-)
-_OF_INDICES: dict[str, tuple[str, ...]] = {
-    "C19": _in(_LOCAL, "what_is_no_file_is_refused_at_once", "a_file_that_becomes_a_fifo_does_not_block"),
-    "C20": _in(_LOCAL, "odd_names_are_read") + _in(_LISTING, "the_very_name_of_a_file_comes_before_what_the_name_could_mean"),
-    "C33": _in(_INDEXING, "a_time_alone_neither_makes_nor_breaks_an_index"),
-    "G4": _in(_RECORDS, "a_million_tiny_records_and_some_large_ones_are_read"),
-    "G5": _in(_TEXT, "ten_million_lines_take_twelve_bytes_each") + _in(_INDEXING, "a_hundred_thousand_shards_are_opened"),
-}
-"""Rows of storage, indices and record sources, and their tests of rows above."""
-
-_REMOTE, _BUCKETS, _CACHE, _WEB = "faults/test_remote.py", "_storage/test_buckets.py", "_storage/test_cache.py", "_storage/test_web.py"
-_CACHE_FILES, _STORED, _SOAK_READS = "_storage/test_cachefiles.py", "_storage/test_remote.py", "reads_from_a_store_with_every_fault"
-
-_REMOTE_ROWS = (
-    Fault(
-        "A18",
-        "a client that was made before a fork is used behind it",
-        "HTTP connections are made anew; obstore's cannot be: an error that says so, no hang",
-        (
-            *_in(
-                _BUCKETS,
-                "behind_a_fork_connections_are_made_anew_or_an_error_says_why_not",
-                "a_storage_goes_to_another_process",
-            ),
-            *_in(_STORED, "thread_and_connections_end_with_the_object"),
-        ),
-    ),
-    Fault(
-        "D14",
-        "a store says 500, 502, 503 or 429, with Retry-After",
-        "asked again, later each time, as often as the options say; then StorageError",
-        _in(
-            _REMOTE,
-            "what_goes_wrong_is_asked_again_and_is_never_an_end",
-            "faults_while_objects_are_looked_for_are_asked_again_too",
-            "a_server_is_left_alone_for_as_long_as_it_wants",
-        ),
-    ),
-    Fault(
-        "D15",
-        "refused, reset, no such name, a host that accepts and says nothing",
-        "asked again, then StorageError; the deadline is kept",
-        _in(
-            _REMOTE,
-            "the_deadline_of_a_read_is_kept",
-            "a_host_that_accepts_and_says_nothing_is_given_up",
-            "nobody_there_is_an_error_after_the_retries",
-        ),
-    ),
-    Fault(
-        "D16",
-        "a short body, chunks without end, 200 or another range for a range, coded bodies",
-        "never taken for an end: the rest is asked for",
-        _in(
-            _REMOTE,
-            "bytes_that_came_before_a_break_are_not_asked_for_again",
-            "chunks_without_an_end_and_coded_bodies_are_asked_again",
-        ),
-    ),
-    Fault(
-        "D17",
-        "a server that stops at nine tenths, or gives a byte at a time",
-        "given up, the rest asked for again",
-        _in(
-            _REMOTE,
-            "a_server_that_stops_after_nine_tenths_is_asked_for_the_rest",
-            "a_server_that_gives_a_byte_at_a_time_is_given_up",
-            "a_slow_object_store_is_asked_again",
-        ),
-    ),
-    Fault(
-        "D18",
-        "an object is replaced between two reads",
-        "ObjectChanged",
-        _in(_REMOTE, "an_object_that_is_replaced_between_two_reads_is_an_error"),
-    ),
-    Fault(
-        "D19",
-        "404, 403, expired credentials, redirects to other hosts or without end, a login page",
-        "an error at once; credentials are refreshed once; redirects are limited",
-        (
-            *_in(_REMOTE, "an_object_that_is_gone_or_forbidden_is_an_error_at_once"),
-            *_in(
-                _WEB,
-                "a_redirect_to_another_host_is_refused_unless_it_is_named",
-                "ten_redirects_are_too_many",
-                "headers_of_a_function_are_asked_for_again_once_when_they_are_refused",
-            ),
-            *_in(_BUCKETS, "credentials_that_expired_are_looked_for_again_once"),
-        ),
-    ),
-    Fault(
-        "D20",
-        "a cache: leftovers of a crash, two processes at one block, full, evicted in use, damaged",
-        "complete files only, one download, the bound holds, fetched again once and then an error",
-        (
-            *_in(
-                _CACHE,
-                "two_processes_that_want_the_same_blocks_fetch_them_once",
-                "blocks_that_a_killed_process_was_fetching_are_fetched_by_the_next",
-                "a_damaged_block_is_fetched_again_once_and_then_an_error",
-            ),
-            *_in(
-                _CACHE_FILES,
-                "the_bound_holds_at_all_times_and_what_was_used_last_stays",
-                "a_block_in_use_may_be_dropped",
-                "what_a_dead_process_left_half_written_is_removed",
-            ),
-        ),
-    ),
-    Fault(
-        "D21",
-        "64 readers start in the same second",
-        "requests in flight are limited; all finish",
-        _in(_REMOTE, "readers_that_start_together_are_held_to_the_limit_and_all_finish"),
-    ),
-    Fault(
-        "F9",
-        "passwords, signatures and keys in URLs, options and answers",
-        "in no name and no error",
-        _in(_REMOTE, "no_error_shows_a_secret"),
-    ),
-    Fault(
-        "R8",
-        "ten thousand reads from a store with every fault",
-        "no wrong byte, no false end",
-        _in(
-            _REMOTE,
-            f"hundreds_of_{_SOAK_READS}_give_no_wrong_byte_and_no_false_end",
-            f"ten_thousand_{_SOAK_READS}_give_no_wrong_byte_and_no_false_end",
-        ),
-    ),
-)
-_OF_REMOTE: dict[str, tuple[str, ...]] = {
-    "C30": _in(_REMOTE, "lists_of_urls_run_nothing_and_ask_nobody_who_holds_credentials")
-    + _in(_WEB, "a_redirect_that_is_not_followed_says_why"),
-}
-"""Rows of remote files, and their tests of rows above."""
-
 FAULTS = tuple(
     row._replace(
         tests=row.tests
         + _ALSO.get(row.number, ())
         + _FURTHER.get(row.number, ())
-        + _OF_LINES.get(row.number, ())
         + _OF_QUEUES.get(row.number, ())
         + _OF_JOBS.get(row.number, ())
-        + _OF_INDICES.get(row.number, ())
-        + _OF_REMOTE.get(row.number, ())
+        + record_rows.FURTHER.get(row.number, ())
     )
-    for row in (*_ROWS, *_JOB_ROWS, *_INDEX_ROWS)
-    for row in (*_ROWS, *_JOB_ROWS, *_PACK_ROWS)
-    for row in (*_ROWS, *_JOB_ROWS, *_INDEX_ROWS, *_REMOTE_ROWS)
+    for row in (*_ROWS, *_JOB_ROWS, *(Fault(*row) for row in record_rows.ROWS))
 )

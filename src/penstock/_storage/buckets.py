@@ -166,7 +166,7 @@ class BucketTransport:
             raise changed(found, "shorter") from None
         if (status is None and not isinstance(error, ValueError)) or (status is not None and int(status[1]) in _RETRIED):
             raise AskAgain(text) from None
-        raise StorageError(f"{shown!r} cannot be read: {text}", where=shown, fix="check bucket, key and the options of RemoteFiles") from None
+        raise StorageError(f"{shown!r} cannot be read: {text}", where=shown, fix="check bucket, key and options") from None
 
     def _found(self, meta: Any) -> RemoteObject:
         return RemoteObject(

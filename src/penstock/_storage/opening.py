@@ -34,7 +34,7 @@ def open_storage(patterns: Patterns, caller: str, options: StorageOptions | Mapp
         OSError: as the system says it.
     """
     if isinstance(patterns, RemoteFiles):
-        patterns, options = patterns.urls, patterns.options
+        options, patterns = patterns.options, patterns.urls
     given: list[Any] = list(patterns) if isinstance(patterns, (list, tuple)) else [patterns]
     num_urls = sum(isinstance(item, str) and _is_url(item) for item in given)
     checked = storage_options(options, caller)

@@ -153,7 +153,9 @@ def _bucket(url: str, scheme: str, rest: str, caller: str) -> Address:
     bucket, _, key = rest.partition("/")
     if "@" in bucket or (":" in bucket and "@" in rest):
         raise _refusal(
-            f"{_short(url)} holds credentials", caller, "give them in the options of RemoteFiles, or where the store's own tools look for them"
+            f"{_short(url)} holds credentials",
+            caller,
+            "give them in the options, or where the store's own tools look for them",
         )
     if not bucket or not key:
         raise _refusal(

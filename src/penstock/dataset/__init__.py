@@ -19,8 +19,8 @@ __all__ = [
     "read_list",
     "read_parquet",
     "read_quarantine",
-    "read_text",
     "read_tar",
+    "read_text",
     "read_tfrecord",
     "read_tokens",
 ]

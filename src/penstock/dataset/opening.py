@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from penstock._contracts.source import IndexedSource, StreamSource
-from penstock._plan import check
 from penstock._plan import node as plan
 from penstock.dataset.builder import Dataset
-from penstock.errors import PlanError
 
 __all__ = [
     "from_arrays",

@@ -152,7 +152,7 @@ class RecordSource:
         return data, begins, begins + lengths
 
     def group_starts(self) -> NDArray[np.int64]:
-        """Return where the elements of each file with records begin, and the number of all: what `shuffle(window_groups=)` keeps together."""
+        """Return where each file with records begins, and the number of all: the groups of `shuffle(window_groups=)`."""
         return np.unique(self.table.starts)
 
     @property
