@@ -37,7 +37,8 @@ def read_spans(library: Any, rng: np.random.Generator) -> None:
 def _compare(one: Callable[..., int], other: Callable[..., int], files: Any, rng: np.random.Generator) -> None:
     from penstock.kernels import spans
 
-    block = spans.Spans(*_rows(rng))
+    files_of, offsets, lengths, descriptors = _rows(rng)
+    block = spans.Spans(files_of, offsets, lengths, descriptors)
     gap, most_kept = int(rng.choice([0, 1, 64, 4096])), int(rng.integers(0, 4))
     room = int(np.clip(block.lengths, 0, 1 << 20).sum()) + gap * block.files.size
     if rng.random() < 0.1:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from penstock._storage.descriptors import Descriptors, most_open
+from penstock.kernels.spans import map_file, unmap_file
 
 
 @pytest.fixture
@@ -26,11 +27,11 @@ def is_open(descriptor: int) -> bool:
 def test_what_a_read_opened_serves_the_next_and_the_longest_open_makes_room(path: str) -> None:
     pool = Descriptors(4, 2)
     files = np.arange(4)
-    ticket, found = pool.enter(files)
+    ticket, found, _ = pool.enter(files)
     assert found.tolist() == [-1] * 4
     opened = [[file, os.open(path, os.O_RDONLY)] for file in range(3)]
     pool.leave(ticket, opened)
-    ticket, found = pool.enter(files)
+    ticket, found, _ = pool.enter(files)
     assert found.tolist() == [-1, opened[1][1], opened[2][1], -1]
     assert not is_open(opened[0][1])
     pool.leave(ticket)
@@ -40,15 +41,15 @@ def test_what_a_read_opened_serves_the_next_and_the_longest_open_makes_room(path
 
 def test_none_is_closed_while_a_read_that_may_use_it_goes_on(path: str) -> None:
     pool = Descriptors(2, 1)
-    ticket, _ = pool.enter(np.array([0]))
+    ticket, _, _ = pool.enter(np.array([0]))
     first = os.open(path, os.O_RDONLY)
     pool.leave(ticket, [[0, first]])
-    reader, found = pool.enter(np.array([0]))
+    reader, found, _ = pool.enter(np.array([0]))
     assert found.tolist() == [first]
-    other, _ = pool.enter(np.array([1]))
+    other, _, _ = pool.enter(np.array([1]))
     pool.leave(other, [[1, os.open(path, os.O_RDONLY)]])
     assert is_open(first)
-    late, found = pool.enter(np.array([0]))
+    late, found, _ = pool.enter(np.array([0]))
     assert found.tolist() == [-1]
     pool.leave(reader)
     assert not is_open(first), "the late reader was never told of it"
@@ -57,8 +58,8 @@ def test_none_is_closed_while_a_read_that_may_use_it_goes_on(path: str) -> None:
 
 def test_of_two_that_opened_the_same_file_one_is_closed(path: str) -> None:
     pool = Descriptors(1, 1)
-    one, _ = pool.enter(np.array([0]))
-    two, _ = pool.enter(np.array([0]))
+    one, _, _ = pool.enter(np.array([0]))
+    two, _, _ = pool.enter(np.array([0]))
     first, second = os.open(path, os.O_RDONLY), os.open(path, os.O_RDONLY)
     pool.leave(one, [[0, first]])
     pool.leave(two, [[0, second]])
@@ -69,7 +70,7 @@ def test_of_two_that_opened_the_same_file_one_is_closed(path: str) -> None:
 
 def test_forgetting_closes_one_or_all(path: str) -> None:
     pool = Descriptors(3, 3)
-    ticket, _ = pool.enter(np.arange(3))
+    ticket, _, _ = pool.enter(np.arange(3))
     opened = [os.open(path, os.O_RDONLY) for _ in range(3)]
     pool.leave(ticket, [[file, descriptor] for file, descriptor in enumerate(opened)])
     pool.forget(1)
@@ -87,3 +88,36 @@ def test_the_number_kept_is_a_part_of_what_the_process_may_open() -> None:
         assert most_open() == 32
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def can_map() -> bool:
+    with open(__file__, "rb") as file:
+        address = map_file(file.fileno(), 1)
+    if address:
+        unmap_file(address, 1)
+    return address != 0
+
+
+@pytest.mark.skipif(not can_map(), reason="there are no maps of files here: no C library, or not Linux")
+def test_files_that_are_kept_are_mapped_until_nobody_can_be_reading(path: str) -> None:
+    pool = Descriptors(2, 1, np.array([1, 1]))
+    ticket, _, maps = pool.enter(np.array([0, 1]))
+    assert maps is not None
+    assert maps.tolist() == [0, 0]
+    pool.leave(ticket, [[0, os.open(path, os.O_RDONLY)]])
+    reader, _, maps = pool.enter(np.array([0, 1]))
+    assert maps is not None
+    first, other = maps.tolist()
+    assert (first > 0, other) == (True, 0)
+    pool.forget()
+    assert is_mapped(first), "a read may be using it"
+    pool.leave(reader)
+    assert not is_mapped(first)
+    pool.leave(pool.enter(np.array([0]))[0], [[0, os.open(path, os.O_RDONLY)]])
+    again = int(pool._map_of_file[0])
+    del pool
+    assert not is_mapped(again)
+
+
+def is_mapped(address: int) -> bool:
+    return any(line.startswith(f"{address:x}-") for line in Path("/proc/self/maps").read_text().splitlines())

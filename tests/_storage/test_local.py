@@ -40,8 +40,9 @@ def test_names_sizes_and_bytes(tmp_path: Path) -> None:
     assert storage.read(1, 0, 0) == b""
 
 
-@pytest.mark.parametrize("scratch", [None, Scratch()], ids=["new", "scratch"])
-def test_spans_come_in_any_order_and_may_share_bytes(tmp_path: Path, scratch: Scratch | None) -> None:
+@pytest.mark.parametrize("reused", [False, True], ids=["new", "scratch"])
+def test_spans_come_in_any_order_and_may_share_bytes(tmp_path: Path, reused: bool) -> None:
+    scratch = Scratch() if reused else None
     storage = made(tmp_path, a=bytes(range(200)) * 100, b=b"0123456789")
     rows = [(1, 3, 4), (0, 0, 200), (0, 19_999, 1), (0, 100, 200), (1, 0, 10), (0, 5, 0)]
     data, begins = storage.read_spans(*(ints(*column) for column in zip(*rows, strict=True)), scratch)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +178,87 @@ def test_a_block_without_memory_that_may_be_shared_is_read_too(folder: Path) -> 
     out, begins = np.empty(10, np.uint8), np.empty(1, np.int64)
     assert spans.read_spans(all_of(folder), spans.Spans(*columns), 0, out, begins, 0).problem == spans.DONE
     assert out.tobytes() == DATA[0][5:15]
+
+
+class Mapped:
+    """One call of the C function with a map of the file and a sink."""
+
+    def __init__(self, path: Path, cut_to: int | None = None) -> None:
+        assert LIBRARY is not None
+        size, files = path.stat().st_size, tables(path)
+        descriptor = os.open(path, os.O_RDWR)
+        address = spans.map_file(descriptor, size)
+        assert address
+        sink = os.memfd_create("test")
+        os.ftruncate(sink, 1 << 20)
+        memory = mmap.mmap(sink, 1 << 20)
+        self.out = np.frombuffer(memory, np.uint8)
+        self.rows = [(offset, 5) for offset in range(size - 10, 0, -40)]
+        offsets, lengths = (np.array([row[side] for row in self.rows], np.int64) for side in range(2))
+        zeros, begins = np.zeros(len(self.rows), np.int64), np.empty(len(self.rows), np.int64)
+        block = spans.Spans(zeros, offsets, lengths, zeros + descriptor, zeros + address, sink)
+        if cut_to is not None:
+            os.truncate(path, cut_to)
+        facts = np.empty(8, np.int64)
+        try:
+            self.problem = spans.native(LIBRARY)(files, block, 0, self.out, begins, np.empty((0, 2), np.int64), facts)
+        finally:
+            spans.unmap_file(address, size)
+            os.close(descriptor)
+            os.close(sink)
+        self.parts = [self.out[begin : begin + 5].tobytes() for begin in begins.tolist()]
+
+
+maps_wanted = pytest.mark.skipif(LIBRARY is None or not hasattr(os, "memfd_create"), reason="no C library, or a system without memfd")
+
+
+@maps_wanted
+@pytest.mark.parametrize("size", [200, 5000, 100_000])
+def test_many_small_spans_come_by_way_of_the_map(tmp_path: Path, size: int) -> None:
+    data = np.random.default_rng(size).bytes(size)
+    (tmp_path / "a").write_bytes(data)
+    run = Mapped(tmp_path / "a")
+    assert run.problem == spans.DONE
+    assert run.parts == [data[offset : offset + 5] for offset, _ in run.rows]
+
+
+@maps_wanted
+@pytest.mark.parametrize("size", [0, 1, 4096, 50_001, 99_999])
+def test_a_file_that_was_cut_under_its_map_is_told_and_ends_nobody(tmp_path: Path, size: int) -> None:
+    (tmp_path / "a").write_bytes(bytes(100_000))
+    assert Mapped(tmp_path / "a", cut_to=size).problem in (spans.CHANGED, spans.CUT)
+
+
+CUTS_WHILE_READING = """
+import os, sys, threading
+import numpy as np
+from penstock._contracts.transform import Scratch
+from penstock._storage.local import LocalStorage
+from penstock.errors import SourceError
+
+path = sys.argv[1]
+for _ in range(20):
+    with open(path, "wb") as file:
+        file.write(bytes(range(256)) * 4096)
+    storage, scratch = LocalStorage([path], "read_test"), Scratch()
+    offsets = np.random.default_rng(1).permutation(4096)[:300] * 256
+    files, lengths = np.zeros(300, np.int64), np.full(300, 256)
+    storage.read_spans(files, offsets, lengths, scratch)  # opens and maps
+    cutter = threading.Thread(target=os.truncate, args=(path, 5001))
+    cutter.start()
+    try:
+        while True:
+            data, begins = storage.read_spans(files, offsets, lengths, scratch)
+            assert all(data[begin] == 0 and data[begin + 255] == 255 for begin in begins), "zeros in place of data"
+    except SourceError:
+        pass
+    cutter.join()
+print("whole")
+"""
+
+
+def test_a_file_that_is_cut_while_small_spans_of_it_are_read_is_an_error_and_no_signal(tmp_path: Path) -> None:
+    source = str(Path(spans.__file__).parents[2])
+    command = [sys.executable, "-c", CUTS_WHILE_READING, str(tmp_path / "a")]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": source}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "whole\n", "")

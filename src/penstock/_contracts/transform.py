@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = ["BlockTransform", "FusedTransform", "FusingTransform", "Scratch", "Transform"]
+
+T = TypeVar("T")
 
 
 class Scratch:
@@ -17,10 +19,11 @@ class Scratch:
     Not thread-safe: each worker owns one.
     """
 
-    __slots__ = ("_buffers",)
+    __slots__ = ("_buffers", "_held")
 
     def __init__(self) -> None:
         self._buffers: dict[str, NDArray[np.uint8]] = {}
+        self._held: dict[str, Any] = {}
 
     def take(self, tag: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         """Return an uninitialised C-contiguous array over the buffer named `tag`, grown when it is too small."""
@@ -34,6 +37,13 @@ class Scratch:
             self._buffers[tag] = buffer
         array: NDArray[Any] = buffer[:num_bytes].view(kind).reshape(shape)
         return array
+
+    def hold(self, tag: str, make: Callable[[], T]) -> T:
+        """Return the object named `tag`, made at the first call; it goes with the scratch."""
+        if tag not in self._held:
+            self._held[tag] = make()
+        held: T = self._held[tag]
+        return held
 
 
 @runtime_checkable

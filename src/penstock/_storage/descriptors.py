@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from penstock.kernels.spans import map_file, unmap_file
 
 __all__ = ["Descriptors", "most_open"]
 
@@ -24,6 +27,20 @@ def most_open() -> int:
     return _MOST if soft == resource.RLIM_INFINITY else max(_LEAST, min(_MOST, soft // _SHARE))
 
 
+class _Retired(NamedTuple):
+    """An open file that no new read gets."""
+
+    since: int
+    descriptor: int
+    address: int
+    size: int
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+        if self.address:
+            unmap_file(self.address, self.size)
+
+
 class Descriptors:
     """Keeps files open between reads, at most so many, and closes none that a read may be using.
 
@@ -33,24 +50,28 @@ class Descriptors:
     Args:
         num_files: they are numbered from 0.
         capacity: how many are kept.
+        sizes: int64 [num_files], for maps of the files that are kept; None for no maps.
     """
 
-    def __init__(self, num_files: int, capacity: int) -> None:
+    def __init__(self, num_files: int, capacity: int, sizes: NDArray[np.int64] | None = None) -> None:
         self.capacity = capacity
         self._of_file = np.full(num_files, -1, np.int64)
+        self._map_of_file = np.zeros(0 if sizes is None else num_files, np.int64)
+        self._sizes = sizes
         self._open: dict[int, int] = {}  # the longest open first
-        self._retired: list[tuple[int, int]] = []
+        self._retired: list[_Retired] = []
         self._tickets: set[int] = set()
         self._next = 0
         self._lock = threading.Lock()
 
-    def enter(self, files: NDArray[np.int64]) -> tuple[int, NDArray[np.int64]]:
-        """Begin to read files; return a ticket, and the descriptor of each, -1 where it is not open."""
+    def enter(self, files: NDArray[np.int64]) -> tuple[int, NDArray[np.int64], NDArray[np.int64] | None]:
+        """Begin to read files; return a ticket, the descriptor of each, -1 where it is not open, and the address of its map or 0."""
         with self._lock:
             ticket = self._next
             self._next += 1
             self._tickets.add(ticket)
-            return ticket, self._of_file.take(files, mode="clip")
+            maps = None if self._sizes is None else self._map_of_file.take(files, mode="clip")
+            return ticket, self._of_file.take(files, mode="clip"), maps
 
     def leave(self, ticket: int, opened: Iterable[list[int]] = ()) -> None:
         """End a read; keep what it opened, (file, descriptor) each, where there is room. The longest open ones make room."""
@@ -64,6 +85,8 @@ class Descriptors:
                     self._retire(next(iter(self._open)))
                 self._open[file] = descriptor
                 self._of_file[file] = descriptor
+                if self._sizes is not None:
+                    self._map_of_file[file] = map_file(descriptor, int(self._sizes[file]))
             if self._retired:
                 self._close_retired()
 
@@ -75,22 +98,29 @@ class Descriptors:
             self._close_retired()
 
     def _retire(self, file: int) -> None:
-        self._retired.append((self._next, self._open.pop(file)))
+        self._retired.append(_Retired(self._next, self._open.pop(file), *self._map(file)))
         self._of_file[file] = -1
+        if self._sizes is not None:
+            self._map_of_file[file] = 0
+
+    def _map(self, file: int) -> tuple[int, int]:
+        return (0, 0) if self._sizes is None else (int(self._map_of_file[file]), int(self._sizes[file]))
 
     def _close_retired(self) -> None:
         oldest = min(self._tickets, default=self._next)
-        left: list[tuple[int, int]] = []
-        for since, descriptor in self._retired:
-            if since <= oldest:
-                os.close(descriptor)
+        left: list[_Retired] = []
+        for one in self._retired:
+            if one.since <= oldest:
+                one.close()
             else:
-                left.append((since, descriptor))
+                left.append(one)
         self._retired = left
 
     def __len__(self) -> int:
         return len(self._open) + len(self._retired)
 
     def __del__(self) -> None:
-        for descriptor in (*self._open.values(), *(descriptor for _, descriptor in self._retired)):
-            os.close(descriptor)
+        for file, descriptor in self._open.items():
+            _Retired(0, descriptor, *self._map(file)).close()
+        for one in self._retired:
+            one.close()

@@ -1,4 +1,4 @@
-"""Regular files of this machine, read with `pread`: never mapped, so that a file that somebody cuts is an error and not the end."""
+"""Regular files of this machine. A file that somebody cuts is an error and not the end: see spans.c for how maps are used."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from penstock._contracts.transform import Scratch
 from penstock._storage.descriptors import Descriptors, most_open
 from penstock._storage.naming import kind_of_file
 from penstock._storage.sampling import sample
+from penstock._storage.sink import Sink, can_sink
 from penstock.errors import IndexStale, SourceError
 from penstock.kernels import spans
 from penstock.kernels.spans_twin import known_of
@@ -62,7 +63,8 @@ class LocalStorage:
         starts = np.concatenate((np.zeros(min(1, len(ends)), np.int64), ends[:-1]))
         self._files, self._known, self._relative = spans.Files(bytes(blob), starts, known), known, relative
         self._samples: NDArray[np.int64] | None = None
-        self._descriptors = Descriptors(len(paths), most_open())
+        self._maps = can_sink()
+        self._descriptors = Descriptors(len(paths), most_open(), known[:, 0] if self._maps else None)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -71,7 +73,8 @@ class LocalStorage:
         return {key: value for key, value in self.__dict__.items() if key != "_descriptors"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _descriptors=Descriptors(len(state["_known"]), most_open()))
+        sizes = state["_known"][:, 0] if state["_maps"] else None
+        self.__dict__.update(state, _descriptors=Descriptors(len(state["_known"]), most_open(), sizes))
 
     def path(self, file: int) -> str:
         """Return where a file is, whatever the working directory is now."""
@@ -125,15 +128,21 @@ class LocalStorage:
         """
         files, offsets, lengths = (np.ascontiguousarray(values, np.int64) for values in (files, offsets, lengths))
         total = int(lengths.sum()) + _GAP_BYTES * len(files)
-        out = np.empty(total, np.uint8) if scratch is None else scratch.take("spans", (total,), np.uint8)
+        sink = -1
+        if scratch is None:
+            out = np.empty(total, np.uint8)
+        elif self._maps:
+            out, sink = scratch.hold("spans", Sink).room(total)
+        else:
+            out = scratch.take("spans", (total,), np.uint8)
         begins = np.empty(len(files), np.int64)
         mended: set[tuple[int, int]] = set()
         most_kept = min(self._descriptors.capacity, len(files))
         while len(files):
-            ticket, descriptors = self._descriptors.enter(files)
+            ticket, descriptors, maps = self._descriptors.enter(files)
             kept: list[list[int]] = []
             try:
-                block = spans.Spans(files, offsets, lengths, descriptors)
+                block = spans.Spans(files, offsets, lengths, descriptors, maps if sink >= 0 else None, sink)
                 outcome = spans.read_spans(self._files, block, _GAP_BYTES, out, begins, most_kept)
                 kept = outcome.kept
             finally:

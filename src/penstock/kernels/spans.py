@@ -14,7 +14,21 @@ from penstock.kernels import spans_twin
 from penstock.kernels.library import chosen_library
 from penstock.kernels.spans_twin import Files, Spans
 
-__all__ = ["BAD_ROW", "CHANGED", "CUT", "DONE", "NOT_OPENED", "NOT_REGULAR", "Files", "Outcome", "Spans", "native", "read_spans"]
+__all__ = [
+    "BAD_ROW",
+    "CHANGED",
+    "CUT",
+    "DONE",
+    "NOT_OPENED",
+    "NOT_REGULAR",
+    "Files",
+    "Outcome",
+    "Spans",
+    "map_file",
+    "native",
+    "read_spans",
+    "unmap_file",
+]
 
 DONE, NOT_OPENED, NOT_KNOWN, NOT_READ, NOT_REGULAR, CHANGED, CUT, BAD_ROW, NO_ROOM = range(9)
 
@@ -85,7 +99,7 @@ def _chosen() -> Reader:
 def native(library: ctypes.CDLL) -> Reader:
     """Return the C function of an open library, with the arguments of its twin."""
     function = library.penstock_read_spans
-    function.restype, function.argtypes = _INT64, [*_ARGUMENTS, _INT64, _POINTER, _POINTER]
+    function.restype, function.argtypes = _INT64, [*_ARGUMENTS, _INT64, _POINTER, _POINTER, _POINTER, ctypes.c_int]
 
     def read(
         files: Files,
@@ -101,10 +115,31 @@ def native(library: ctypes.CDLL) -> Reader:
         tables = (files.paths, _shared(files.path_starts), _shared(files.known), len(files.known))
         rows = (_address(block.files), _address(block.offsets), _address(block.lengths), _address(block.descriptors), num)
         results = (_shared(out), out.size, _shared(begins), len(kept), _shared(kept), _shared(facts))
-        problem: int = function(*tables, *rows, gap, _shared(order), *results)
+        maps = None if block.maps is None else _address(block.maps)
+        problem: int = function(*tables, *rows, gap, _shared(order), *results, maps, block.sink)
         return problem
 
     return read
+
+
+def map_file(descriptor: int, size: int) -> int:
+    """Map all of an open file; return the address for `Spans.maps`, 0 where that cannot be done. To be given to `unmap_file`, once."""
+    library = chosen_library()
+    if library is None:
+        return 0
+    function = library.penstock_map_file
+    function.restype, function.argtypes = _INT64, [ctypes.c_int, _INT64]
+    address: int = function(descriptor, size)
+    return address
+
+
+def unmap_file(address: int, size: int) -> None:
+    """Undo `map_file`; nobody may be reading through it."""
+    library = chosen_library()
+    assert library is not None
+    function = library.penstock_unmap_file
+    function.restype, function.argtypes = None, [_INT64, _INT64]
+    function(address, size)
 
 
 def _address(array: NDArray[Any]) -> Any:

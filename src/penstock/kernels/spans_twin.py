@@ -46,12 +46,16 @@ class Spans(NamedTuple):
         offsets: in bytes.
         lengths: in bytes.
         descriptors: an open one of the file, or -1: then it is opened for the read.
+        maps: address of a map of the file (`spans.map_file`) or 0; None for no maps. Only the kernel looks into it.
+        sink: a memfd whose beginning the output is a map of; -1 for none. Used in C alone.
     """
 
     files: NDArray[np.int64]
     offsets: NDArray[np.int64]
     lengths: NDArray[np.int64]
     descriptors: NDArray[np.int64]
+    maps: NDArray[np.int64] | None = None
+    sink: int = -1
 
 
 def as_int64(number: int) -> int:
@@ -75,7 +79,7 @@ def read_spans(
 ) -> int:
     """Do what the C function does: see spans.c."""
     facts[:] = 0
-    files, offsets, lengths = spans[:3]
+    files, offsets, lengths = spans.files, spans.offsets, spans.lengths
     inside = (files >= 0) & (files < len(tables.known)) & (offsets >= 0) & (lengths >= 0)
     inside[inside] = offsets[inside] <= tables.known[files[inside], 0] - lengths[inside]
     if not inside.all():

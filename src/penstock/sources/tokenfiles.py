@@ -169,7 +169,7 @@ class _LocalTokens:
 
     def read(self, files: NDArray[np.int64], offsets: NDArray[np.int64], bound: int, out: NDArray[np.int64]) -> Outside | None:
         """Open what is not open, look whether the files are still the same, and read."""
-        ticket, found = self._storage.descriptors.enter(files)
+        ticket, found, _ = self._storage.descriptors.enter(files)
         opened: list[list[int]] = []
         failure: Failure | None = None
         try:
