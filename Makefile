@@ -31,7 +31,7 @@ demo: .venv/.demo
 	@.venv/bin/penstock demo
 
 test: .venv/.test
-	@.venv/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES)
+	@.venv/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) --hypothesis-profile=quick
 
 check: style types layers guards docs slow interop sanitize pythons
 	@echo "check: all passed"
