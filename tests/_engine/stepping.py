@@ -242,7 +242,7 @@ class Stepper:
             in_work = segment.opened - segment.committed
             assert in_work <= most or segment.rows_open < 2048
         for segment in self.flow.segments[1:]:
-            # Awaited elements come as a unit each, all those of one commit together: they are in memory whether one unit holds them or many.
+            # Awaited elements come as a unit each, all those of one commit together: they are in memory anyway.
             added = self.flow.added[segment.number]
             assert added <= 1 or segment.alone
             assert len(segment.inbox) <= MOST_IN_INBOX - 1 + max(1, added)

@@ -167,8 +167,9 @@ class LocalStorage:
         if outcome.problem == spans.NOT_REGULAR:
             return self._not_regular(self.name(outcome.file), os.stat(path).st_mode)
         if outcome.problem == spans.CUT:
+            before = self.size(outcome.file)
             return IndexStale(
-                f"{self.name(outcome.file)!r} was cut: nothing is at {outcome.found[0]} any more, and it had {self.size(outcome.file)} bytes",
+                f"{self.name(outcome.file)!r} was cut: nothing is at {outcome.found[0]} any more, and it had {before} bytes",
                 where=where,
                 fix="do not change files while they are read; open the dataset again",
             )
