@@ -8,7 +8,7 @@
     |  |- ListFileError (ValueError)     a line of a list file that cannot be read
     |  |- LengthMismatch                 a source or generator gave more or fewer elements than declared
     |  |- RecordError (ValueError)       bytes of a file that are not the records they should be; file, record and offset in the text
-    |  |- IndexStale                     a file that is not the one its index was built of
+    |  |- IndexStale                     a file that is not the one its index was built of, or that was opened
     |  |- ObjectChanged                  a remote object that was replaced while it was read
     |  '- StorageError (OSError)         a remote store that did not give what it was asked for, after all retries
     |- DecodeError (ValueError)          bytes that are not the image they should be
@@ -129,7 +129,7 @@ class RecordError(SourceError, ValueError):
 
 
 class IndexStale(SourceError):
-    """A file is not the one that its index was built of."""
+    """A file is not the one that its index was built of, or was changed or replaced since the dataset was opened."""
 
 
 class ObjectChanged(SourceError):

@@ -23,6 +23,22 @@ from penstock._ops.worker import WorkerContext
 from penstock._order.runs import Recording
 
 START = Token((0, 0))
+MOST_IN_INBOX = 4
+
+
+class WatchedFlow(Flow):
+    """A flow that tells what a commit added to the next segment's inbox."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.added = [0] * len(self.segments)  # by the last commit
+
+    def _pass_on(self, segment: Segment, *rest: Any) -> None:
+        following = self.segments[segment.number + 1]
+        before, opened = len(following.inbox), following.opened
+        assert before < MOST_IN_INBOX
+        super()._pass_on(segment, *rest)
+        self.added[following.number] = len(following.inbox) - before + following.opened - opened
 
 
 class Stepper:
@@ -50,7 +66,7 @@ class Stepper:
     ) -> None:
         self.renewals = renewals  # so many units at most are given up and begun anew
         program = lower(dataset._root, folded=ordered is not True or policies.skips, skips=policies.skips)
-        self.flow = Flow(program, num_workers, memory_bytes, start, ordered=ordered, renewing=renewals > 0)
+        self.flow = WatchedFlow(program, num_workers, memory_bytes, start, ordered=ordered, renewing=renewals > 0)
         self.rescue = Rescue(policies=policies, pause=RAISING.pause, retrying=RAISING.retrying)
         self.items: list[Any] = []
         self.tokens: list[Token] = []
@@ -226,7 +242,10 @@ class Stepper:
             in_work = segment.opened - segment.committed
             assert in_work <= most or segment.rows_open < 2048
         for segment in self.flow.segments[1:]:
-            assert len(segment.inbox) <= 4
+            # Awaited elements come as a unit each, all those of one commit together: they are in memory anyway.
+            added = self.flow.added[segment.number]
+            assert added <= 1 or segment.alone
+            assert len(segment.inbox) <= MOST_IN_INBOX - 1 + max(1, added)
         last = self.flow.segments[-1]
         in_flight = last.opened - (last.committed - len(self.flow.ready))
         self.most_in_flight = max(self.most_in_flight, in_flight)

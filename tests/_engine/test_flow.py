@@ -50,6 +50,20 @@ def test_the_token_after_any_item_resumes_right_behind_it(plan: Plan, seed: int,
     assert items(again) == whole[stop:]
 
 
+async def later(x: Any) -> Any:
+    return x
+
+
+def test_elements_that_are_awaited_come_alone_out_of_large_units_and_none_waits_behind_more_than_one_commit() -> None:
+    for seed in range(40):
+        for ds in (
+            ps.from_generator(lambda: iter(range(100))).map(later),
+            ps.from_source(range(100)).shuffle(buffer_size=9, seed=seed).map(later),
+        ):
+            stepper = Stepper(ds, seed, num_workers=2).run()
+            assert len(stepper.items) == 100
+
+
 def test_the_buffers_of_units_that_are_given_up_are_counted_until_they_come_back() -> None:
     ds = ps.from_arrays(np.arange(80)).batch(4)
     for seed in range(20):

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import zlib
 from pathlib import Path
 from typing import BinaryIO
 
@@ -91,6 +92,40 @@ def test_a_process_that_is_killed_while_it_writes_leaves_the_old_file(tmp_path: 
     assert done.returncode == -9
     assert (tmp_path / "a").read_bytes() == b"old"
     assert [name for name in os.listdir(tmp_path) if not name.startswith(".")] == ["a"]
+
+
+def test_what_killed_processes_left_is_used_up_by_the_next_that_publishes_the_name(tmp_path: Path) -> None:
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "a")], check=False, timeout=60)
+        assert done.returncode == -9
+        assert len(os.listdir(tmp_path)) == 1  # the last one's, and not one of each
+    publish(str(tmp_path / "b"), b"other")
+    assert len(os.listdir(tmp_path)) == 2
+    publish(str(tmp_path / "a"), b"x")
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+    assert (tmp_path / "a").read_bytes() == b"x"
+
+
+def test_a_part_that_somebody_writes_is_left_alone_and_so_is_one_that_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_bytes(b"precious")
+
+    def write(file: BinaryIO) -> None:
+        file.write(b"outer")
+        file.flush()
+        publish(str(tmp_path / "a"), b"inner")
+        assert (tmp_path / "a").read_bytes() == b"inner"
+
+    publish(str(tmp_path / "a"), write)
+    assert (tmp_path / "a").read_bytes() == b"outer"
+    assert sorted(os.listdir(tmp_path)) == ["a", "precious"]
+
+    part = tmp_path / f".a.{zlib.crc32(b'a'):08x}.part"
+    for plant in (lambda: part.symlink_to(tmp_path / "precious"), lambda: os.link(tmp_path / "precious", part), lambda: os.mkfifo(part)):
+        plant()
+        publish(str(tmp_path / "a"), b"again")
+        assert (tmp_path / "a").read_bytes() == b"again"
+        assert (tmp_path / "precious").read_bytes() == b"precious"
+        part.unlink()
 
 
 LIMITED = """

@@ -470,6 +470,8 @@ FURTHER: dict[str, tuple[str, ...]] = {
         "_storage/test_local.py::test_odd_names_are_read",
         "_storage/test_listing.py::test_the_very_name_of_a_file_comes_before_what_the_name_could_mean",
     ),
+    "C2": ("faults/test_packing.py::test_a_jpeg_that_is_cut_is_an_error_or_left_out_while_it_is_packed",),
+    "C34": ("faults/test_load.py::test_a_record_of_200_mb_is_packed_and_read_among_those_of_100_kb",),
     "C33": ("sources/test_indexing.py::test_a_time_alone_neither_makes_nor_breaks_an_index",),
     "G4": ("sources/test_records.py::test_a_million_tiny_records_and_some_large_ones_are_read",),
     "G5": (

@@ -282,3 +282,33 @@ def test_every_way_delivers_one_record_of_20_mb_among_tiny_ones() -> None:
                 assert len(item) == (20 * MB if item[0] == 100 else 10)
                 seen.append(int(item[0]))
         assert sorted(seen) == list(range(200))
+
+
+def uneven(number: int) -> dict[str, Any]:
+    return {"number": np.int64(number), "data": bytes([number]) * (200 * 10**6 if number == 41 else 10**5)}
+
+
+@needs_proc
+@pytest.mark.parametrize("read_as", ["records", "examples"])
+def test_a_record_of_200_mb_is_packed_and_read_among_those_of_100_kb(tmp_path: Path, read_as: str) -> None:
+    count = 120
+    manifest = ps.pack(ps.from_source(range(count)).map(uneven), tmp_path / "out", num_shards=4, executor="threads", num_workers=2)
+    assert len(manifest) == count
+    pattern = str(tmp_path / "out" / "*.tfrecord")
+    features = {"number": ps.FixedLenFeature((), "int64"), "data": ps.FixedLenFeature((), bytes)}
+    ds = ps.read_tfrecord(pattern) if read_as == "records" else ps.read_tfrecord(pattern, features=features)
+    parse = ps.parse_example(features)
+    for way in BOTH:
+        seen, before, peak = [], resident_bytes(), 0
+        with ds.shuffle(seed=2).feed(**way, memory_bytes=32 * MB) as feed:
+            for element in feed:
+                peak = max(peak, resident_bytes())
+                row = parse(element) if read_as == "records" else element
+                number = int(row["number"])
+                assert row["data"] == uneven(number)["data"]
+                seen.append(number)
+                del element, row
+        assert sorted(seen) == list(range(count))
+        assert peak - before < 1000 * MB  # a few copies of the one, none of it for each of the others
+    with pytest.raises(ps.errors.RecordError, match="max_record_bytes"):
+        ps.read_tfrecord(pattern, max_record_bytes=100 * 10**6)

@@ -1,4 +1,4 @@
-"""Packing while things break: FAULTS D1 to D10, D22, D23. Through the disk's own steps, real limits, real signals and strace."""
+"""Packing while things break: FAULTS C2, D1 to D10, D22, D23. Through the disk's own steps, real limits, real signals and strace."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packing import small
 
 import penstock as ps
-from penstock.errors import PackError, SourceError
-from penstock.packing import pack
+from penstock import image
+from penstock.errors import DecodeError, PackError, SourceError
+from penstock.packing import pack, read_packed
 from penstock.packing.disk import Disk
+from penstock.packing.reencode import EncodeJpeg, reencoded
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 SOURCE, TESTS = str(Path(ps.__file__).parents[1]), str(Path(__file__).parents[1])
@@ -380,6 +383,37 @@ def test_more_bad_elements_than_the_policy_allows_are_an_error(tmp_path: Path) -
         pack(bad, tmp_path / "b", num_shards=4, executor="threads", on_error=ps.Skip(0.001))
     assert "1 of 200 elements failed" in str(caught.value)
     assert not (tmp_path / "b" / "data-manifest.json").exists()
+
+
+# -- C2 ----------------------------------------------------------------------------------------------------------------------------------
+
+
+def jpegs(count: int) -> list[dict[str, Any]]:
+    encode = EncodeJpeg("image", 90)
+    shades = np.random.default_rng(5).integers(0, 256, (count, 8, 8, 3), np.uint8)
+    return [{**encode({"image": shade.repeat(8, 0).repeat(8, 1)}), "number": np.int64(number)} for number, shade in enumerate(shades)]
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "tar"])
+def test_a_jpeg_that_is_cut_is_an_error_or_left_out_while_it_is_packed(tmp_path: Path, kind: str) -> None:
+    pytest.importorskip("simplejpeg", reason="simplejpeg is not installed")
+    rows = jpegs(32)
+    for sixteenth in range(1, 16):
+        data = rows[2 * sixteenth]["image"]
+        rows[2 * sixteenth]["image"] = data[: len(data) * sixteenth // 16]
+    dataset = reencoded(ps.from_source(rows), "image", size=32, quality=80)
+    with pytest.raises(DecodeError, match="image is damaged") as caught:
+        pack(dataset, tmp_path / "a", format=kind, num_shards=3, executor="threads", num_workers=1)
+    assert any("epoch 0 index 2" in note for note in caught.value.__notes__)
+    assert not (tmp_path / "a" / "data-manifest.json").exists()
+
+    manifest = pack(dataset, tmp_path / "b", format=kind, num_shards=3, executor="threads", on_error=ps.Skip(15))
+    cut = list(range(2, 32, 2))
+    assert sorted(lost["key"][0][1] for lost in manifest.skipped) == cut
+    assert {lost["error"] for lost in manifest.skipped} == {"DecodeError"}
+    whole = read_packed(tmp_path / "b")
+    assert [int(row["number"]) for row in whole] == [number for number in range(32) if number not in cut]
+    assert {image.decode(row["image"]).shape for row in whole} == {(32, 32, 3)}
 
 
 # -- D9 ----------------------------------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,15 @@ import pyarrow.parquet as pq
 
 from penstock._storage import open_storage
 
-__all__ = ["everything", "numbers", "opened", "write"]
+__all__ = ["everything", "numbers", "opened", "spoil", "write"]
+
+
+def spoil(path: Path, data: bytes) -> None:
+    """Write other bytes of the same number into a file as a failing disk would: it still has the time it had."""
+    status = path.stat()
+    assert len(data) == status.st_size
+    path.write_bytes(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def numbers(count: int, start: int = 0) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from formats.tables import everything, numbers, opened, write
+from formats.tables import everything, numbers, opened, spoil, write
 
 from penstock.errors import IndexStale, PlanError, RecordError
 from penstock.formats import parquet
@@ -74,9 +74,15 @@ def test_a_replaced_file_is_stale(tmp_path: Path) -> None:
     footer = read_footer(storage, 0)
     other = write(tmp_path / "b.parquet", numbers(25, start=100).select(["number"]), compression="none").read_bytes()
     assert len(other) == len(path.read_bytes())
-    path.write_bytes(other)
-    for look in (lambda: check_unchanged(storage, 0, footer), lambda: read_footer(storage, 0, footer.crc32)):
+    looks = [lambda: check_unchanged(storage, 0, footer), lambda: read_footer(storage, 0, footer.crc32)]
+    spoil(path, other)  # all that is another is its bytes
+    for look in looks:
         with pytest.raises(IndexStale, match="has another footer than when the dataset was made"):
+            look()
+    path.write_bytes(other)
+    os.utime(path, ns=(0, 0))
+    for look in looks:
+        with pytest.raises(IndexStale, match="was written to, or replaced, since it was opened"):
             look()
 
 

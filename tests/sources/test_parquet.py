@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from formats.tables import everything, numbers, write
+from formats.tables import everything, numbers, spoil, write
 
 import penstock as ps
 from penstock._contracts.source import ChunkedSource, ColumnSource
@@ -114,7 +114,7 @@ def test_a_bad_row_group_fails_its_rows_alone_and_they_are_named(folder: Path) -
     ds = ps.read_parquet(folder / "*.parquet", columns=["number"])
     chunk = source_of(ds)._files._idle[0].footer.metadata.row_group(2).column(0)
     data[chunk.dictionary_page_offset + chunk.total_compressed_size - 2] ^= 0xFF
-    path.write_bytes(bytes(data))
+    spoil(path, bytes(data))
     good = [number for number in range(83) if not 20 <= number < 30]
     for batch_size in (1, 7):
         with pytest.raises(RecordError) as caught, ds.batch(batch_size).feed() as feed:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from formats.tables import numbers, opened, write
+from formats.tables import numbers, opened, spoil, write
 
-from penstock.errors import IndexStale, PlanError, RecordError, SourceError
+from penstock.errors import IndexStale, PlanError, RecordError
 from penstock.sources.parquet_files import ParquetFiles
 
 MOST = 4 << 30
@@ -80,7 +81,7 @@ def test_every_bit_that_is_changed_in_a_page_with_a_check_sum_is_found(tmp_path:
     begin = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
     found = 0
     for place in range(begin, begin + chunk.total_compressed_size):
-        path.write_bytes(good[:place] + bytes([good[place] ^ 1 << place % 8]) + good[place + 1 :])
+        spoil(path, good[:place] + bytes([good[place] ^ 1 << place % 8]) + good[place + 1 :])
         assert files.load(0).values[0].take(np.arange(5)) == expected[0]
         outcome = _outcome(files)
         found += isinstance(outcome, str)
@@ -112,20 +113,28 @@ def test_a_file_that_was_replaced_or_cut_is_never_read_silently(tmp_path: Path) 
     good = path.read_bytes()
     files = files_of(path)
     files.load(0)
-    write(path, numbers(25, start=100).select(["number"]), compression="none")
-    with pytest.raises(IndexStale, match="it was replaced"):
+    # Its bytes alone are others; its time is; its size is; it is cut; it is another file; it is gone.
+    other = write(tmp_path / "b.parquet", numbers(25, start=100).select(["number"]), compression="none")
+    spoil(path, other.read_bytes())
+    with pytest.raises(IndexStale, match="has another footer than when the dataset was made: it was replaced"):
+        files.load(1)
+    os.utime(path, ns=(0, 0))
+    with pytest.raises(IndexStale, match="was written to, or replaced, since it was opened"):
         files.load(1)
     write(path, numbers(90, start=100).select(["number"]), compression="none")
-    with pytest.raises(SourceError):
+    with pytest.raises(IndexStale, match=f"has {path.stat().st_size} bytes and had {len(good)}"):
         files.load(1)
     path.write_bytes(good[: len(good) // 3])
-    with pytest.raises(SourceError, match="ends inside a read"):
+    with pytest.raises(IndexStale, match=f"has {len(good) // 3} bytes and had {len(good)}"):
+        files.load(1)
+    os.replace(other, path)
+    with pytest.raises(IndexStale, match="was written to, or replaced, since it was opened"):
         files.load(1)
     path.unlink()
     with pytest.raises(FileNotFoundError):
         files.load(1)
     path.write_bytes(good)
-    assert files.load(1).values[0].take(np.array([0])) == [10]
+    assert files_of(path).load(1).values[0].take(np.array([0])) == [10]
 
 
 def test_more_files_than_readers_are_read_and_readers_stay_few(tmp_path: Path) -> None:

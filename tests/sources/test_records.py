@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import threading
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +13,17 @@ import pytest
 from sources.marks import Marked, marked
 
 import penstock as ps
-from penstock._contracts.source import IndexedSource
+from penstock._contracts.source import DistantSource, GroupedSource, IndexedSource
 from penstock._contracts.transform import Scratch
 from penstock._storage import open_storage
 from penstock.errors import IndexStale, RecordError
+from penstock.formats.example import encode_example
 from penstock.formats.index import Index
+from penstock.formats.tar_writer import TarWriter
+from penstock.formats.tfrecord import frame
 from penstock.sources.records import RecordFormat, RecordSource, join
 from penstock.testing import check_source
+from penstock.testing.server import FaultServer
 
 
 def opened(folder: Path, format: Any = None, **contents: bytes) -> RecordSource:
@@ -183,3 +189,75 @@ def test_a_million_tiny_records_and_some_large_ones_are_read(tmp_path: Path) -> 
         rows = gathered(source, *rng.integers(0, 999_999, 1000).tolist())
         assert {row[0] for row in rows} == {b"0123456789"}
     assert len(gathered(source, 999_999)[0][0]) == 10_000_000
+
+
+def _lines(kind: str, begin: int, end: int) -> bytes:
+    form = {"text": "line {}\n", "jsonl": '{{"x": {}}}\n', "csv": "{}\n", "csv of text": "{}\n"}[kind]
+    return ("x\n" if "csv" in kind else "").encode() + b"".join(form.format(number).encode() for number in range(begin, end))
+
+
+def _frames(kind: str, begin: int, end: int) -> bytes:
+    values = (np.int64(number) for number in range(begin, end))
+    return b"".join(frame(b"%d" % value if kind == "tfrecord" else encode_example({"x": value})) for value in values)
+
+
+def _tar(begin: int, end: int) -> bytes:
+    out = io.BytesIO()
+    writer = TarWriter(out)
+    for number in range(begin, end):
+        writer.write_sample(f"{number:03d}", {"cls": str(number).encode()})
+    writer.close()
+    return out.getvalue()
+
+
+def _tokens(begin: int, end: int) -> bytes:
+    return np.repeat(np.arange(begin, end, dtype=np.uint16), 4).tobytes()
+
+
+# How the records of a file from one number to another are made, read, and told apart.
+KINDS: dict[str, tuple[Any, Any, Any]] = {
+    "text": (lambda *ends: _lines("text", *ends), ps.read_text, lambda row: int(row["text"].split()[1])),
+    "jsonl": (lambda *ends: _lines("jsonl", *ends), ps.read_jsonl, lambda row: row["x"]),
+    "csv": (lambda *ends: _lines("csv", *ends), lambda given: ps.read_csv(given, columns={"x": np.int64}), lambda row: int(row["x"])),
+    "csv of text": (lambda *ends: _lines("csv of text", *ends), ps.read_csv, lambda row: int(row["x"])),
+    "tokens": (_tokens, lambda given: ps.read_tokens(given, 3, dtype=np.uint16, stride=4), lambda row: int(row["tokens"][0])),
+    "tfrecord": (lambda *ends: _frames("tfrecord", *ends), ps.read_tfrecord, lambda row: int(row["record"])),
+    "examples of numbers": (
+        lambda *ends: _frames("examples", *ends),
+        lambda given: ps.read_tfrecord(given, features={"x": ps.FixedLenFeature((), "int64")}),
+        lambda row: int(row["x"]),
+    ),
+    "examples of lists": (
+        lambda *ends: _frames("examples", *ends),
+        lambda given: ps.read_tfrecord(given, features={"x": ps.VarLenFeature("int64")}),
+        lambda row: int(row["x"][0]),
+    ),
+    "tar": (_tar, lambda given: ps.read_tar(given, decode="basic"), lambda row: row["cls"]),
+}
+BORDERS = [0, 3, 10, 14]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_files_of_every_kind_of_records_are_groups_and_far_ones_are_asked_for_many_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    make, read, number_of = KINDS[kind]
+    monkeypatch.setenv("HOME", str(tmp_path))  # where indices of far files go
+    contents = {f"bucket/{number}.bin": make(begin, end) for number, (begin, end) in enumerate(pairwise(BORDERS))}
+    for key, data in contents.items():
+        (tmp_path / key).parent.mkdir(exist_ok=True)
+        (tmp_path / key).write_bytes(data)
+    with FaultServer(contents) as server:
+        near, far = read(str(tmp_path / "bucket" / "*.bin")), read(ps.RemoteFiles(f"{server.url}/bucket/{{0..2}}.bin"))
+        for ds, is_far in ((near, False), (far, True)):
+            source = ds._root.source
+            assert isinstance(source, GroupedSource)
+            assert isinstance(source, DistantSource)
+            assert source.group_starts().tolist() == BORDERS
+            assert (source.rows_at_once > 1) == is_far
+            with ds.shuffle(seed=3, window_groups=1).feed(num_workers=2) as feed:
+                order = [number_of(row) for row in feed]
+            files = [int(np.searchsorted(BORDERS, number, "right")) for number in order]
+            assert sorted(order) == list(range(14))
+            assert order != sorted(order)
+            assert len(list(groupby(files))) == 3

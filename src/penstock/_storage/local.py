@@ -110,7 +110,8 @@ class LocalStorage:
         """Read exactly `length` bytes.
 
         Raises:
-            SourceError: the file has fewer, or is no longer the same.
+            IndexStale: the file is no longer the one that it was.
+            SourceError: it has fewer.
             OSError: as the system says it.
         """
         one, begin, count = (np.array([number], np.int64) for number in (file, offset, length))
@@ -123,7 +124,8 @@ class LocalStorage:
         """Read many spans with one call that holds no GIL: in the order of files and offsets, near ones together.
 
         Raises:
-            IndexStale, SourceError: a file is no longer the one that it was, or a span lies outside it.
+            IndexStale: a file is no longer the one that it was.
+            SourceError: a span lies outside it.
             OSError: as the system says it, with the path.
         """
         files, offsets, lengths = (np.ascontiguousarray(values, np.int64) for values in (files, offsets, lengths))
@@ -174,8 +176,9 @@ class LocalStorage:
         if outcome.problem == spans.NOT_REGULAR:
             return self._not_regular(self.name(outcome.file), os.stat(path).st_mode)
         if outcome.problem == spans.CUT:
+            before = self.size(outcome.file)
             return IndexStale(
-                f"{self.name(outcome.file)!r} ends at {outcome.found[0]} and had {self.size(outcome.file)} bytes",
+                f"{self.name(outcome.file)!r} was cut: nothing is at {outcome.found[0]} any more, and it had {before} bytes",
                 where=where,
                 fix="do not change files while they are read; open the dataset again",
             )
@@ -194,13 +197,12 @@ class LocalStorage:
             self._descriptors.forget(file)  # the path may lead to another inode than the descriptor
             self._known[file] = now._known[0]
             return
-        kind = SourceError if self._samples is None else IndexStale
         if size == before and self._samples is None:
             what = "was written to, or replaced, since it was opened"
-        raise kind(
+        raise IndexStale(
             f"{self.name(file)!r} {what}",
             where=f"{self._caller}, {self.name(file)!r}",
-            fix="do not change files while they are read; open the dataset again, which indexes the new file",
+            fix="do not change files while they are read; open the dataset again",
         )
 
     def _outside(self, file: int, offset: int, length: int) -> SourceError:

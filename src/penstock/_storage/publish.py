@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import stat
+import zlib
 from collections.abc import Callable, Iterable
 from typing import BinaryIO
 
@@ -16,7 +19,8 @@ def publish(path: str, contents: Parts | Callable[[BinaryIO], None], *, sync: bo
 
     Whoever opens `path` at any time, also after a crash or a loss of power, finds the old file or the new one, complete. Several
     processes may publish the same path at once: one of the complete files stays. When it fails, the temporary file is removed and what
-    was under `path` is as it was. Blocks for the disk. From any thread.
+    was under `path` is as it was; what a killed process left under that name is used up by the next that publishes `path`. Blocks for the
+    disk. From any thread.
 
     Args:
         path: the final name; its folder exists.
@@ -28,26 +32,63 @@ def publish(path: str, contents: Parts | Callable[[BinaryIO], None], *, sync: bo
         OSError: as the system says it, also for an error that only sync or close tells.
     """
     folder, name = os.path.split(os.path.abspath(path))
-    part = os.path.join(folder, f".{name[:40]}.{os.getpid()}-{os.urandom(6).hex()}.part")
+    part, descriptor = _part(os.path.join(folder, f".{name[:40]}.{zlib.crc32(os.fsencode(name)):08x}"))
     try:
-        with open(part, "xb") as file:
-            if callable(contents):
-                contents(file)
-            else:
-                for piece in [contents] if isinstance(contents, (bytes, bytearray, memoryview)) else contents:
-                    file.write(piece)
-            file.flush()
-            if sync:
-                os.fsync(file.fileno())
-        os.replace(part, path)
-    except BaseException:
         try:
-            os.unlink(part)
-        except OSError:
-            pass  # it was never made, or was renamed
-        raise
+            with open(os.dup(descriptor), "wb") as file:
+                if callable(contents):
+                    contents(file)
+                else:
+                    for piece in [contents] if isinstance(contents, (bytes, bytearray, memoryview)) else contents:
+                        file.write(piece)
+                file.flush()
+                if sync:
+                    os.fsync(file.fileno())
+            os.replace(part, path)
+        except BaseException:
+            try:
+                os.unlink(part)
+            except OSError:
+                pass  # it was renamed, or somebody emptied the folder
+            raise
+    finally:
+        os.close(descriptor)  # and with it the lock: nobody may take the part for one that was left before it has its name, or is gone
     if sync:
         _sync_folder(folder)
+
+
+def _part(stem: str) -> tuple[str, int]:
+    """Make the temporary file, or take the one that a killed process left: its lock is free. Another name while somebody writes there."""
+    part = f"{stem}.part"
+    descriptor = _locked(part)
+    if descriptor is None:
+        part = f"{stem}.{os.getpid()}-{os.urandom(6).hex()}.part"
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    return part, descriptor
+
+
+def _locked(part: str) -> int | None:
+    """Open a part that nobody writes, emptied and locked; None where there is none to be had, whatever the reason: another name tells."""
+    try:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        status = os.fstat(descriptor)
+        # Its writer may have renamed it between our two calls: then it is a published file.
+        if os.path.samestat(status, os.lstat(part)) and stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+            os.ftruncate(descriptor, 0)
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except OSError:
+        os.unlink(part)  # a file system without locks: nobody writes under this name there
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
 
 
 def _sync_folder(folder: str) -> None:

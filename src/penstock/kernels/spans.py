@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
         problem: DONE, or what stopped it. Then nothing of the bytes can be relied on.
         file: the file concerned; for BAD_ROW, the row.
         error: the system's errno, 0 when there is none.
-        found: size, time and inode that the file has (CHANGED); for CUT the first is where it ends.
+        found: size, time and inode that the file has (CHANGED); for CUT the first is a place that has no bytes any more.
         num_bytes: used of the output.
         kept: (file, descriptor) of each file that was opened and stays open: the caller's to close, also after a problem.
     """

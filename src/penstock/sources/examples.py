@@ -56,6 +56,15 @@ class ExampleSource:
         for begin in range(0, len(places), self._piece):
             self._gather_piece(places[begin : begin + self._piece], rows)
 
+    def group_starts(self) -> NDArray[np.int64]:
+        """Return where each file with records begins, and the number of all."""
+        return self._records.group_starts()
+
+    @property
+    def rows_at_once(self) -> int:
+        """Return how many records should be asked for at once, at least."""
+        return self._records.rows_at_once
+
     def describe(self, index: int) -> str:
         """Name record, file and offset."""
         return self._records.describe(index)

@@ -19,7 +19,7 @@ from penstock.errors import PenstockError, RecordError
 from penstock.formats.index import Index
 from penstock.sources.paths import common_folder, shown
 
-__all__ = ["RecordFormat", "RecordSource", "RecordTable"]
+__all__ = ["RecordFormat", "RecordSource", "RecordTable", "most_at_once"]
 
 _AT_ONCE_BYTES = 16 << 20
 
@@ -158,9 +158,7 @@ class RecordSource:
     @property
     def rows_at_once(self) -> int:
         """Return how many records should be asked for at once, at least: some 16 MB of them where the files are far away."""
-        spans: int = getattr(self._storage, "spans_at_once", 1)
-        mean_bytes = sum(index.size for index in self.table.indices) // max(1, self._count)
-        return max(1, min(spans, _AT_ONCE_BYTES // max(1, mean_bytes)))
+        return most_at_once(self._storage, sum(index.size for index in self.table.indices) // max(1, self._count))
 
     def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
         """Append one element per index; when one cannot be read, those before it are appended.
@@ -226,6 +224,12 @@ class RecordSource:
         names = self.table.names
         more = "" if len(names) == 1 else f" and {len(names) - 1} more"
         return f"{self._caller}({shown(names[0])}{more}, {len(self)} elements)"
+
+
+def most_at_once(storage: Storage, mean_bytes: int) -> int:
+    """Return how many spans of so many bytes should be asked for at once, at least; 1 for files of this machine."""
+    spans: int = getattr(storage, "spans_at_once", 1)
+    return max(1, min(spans, _AT_ONCE_BYTES // max(1, mean_bytes)))
 
 
 def join(indices: list[Index], names: list[str]) -> RecordTable:

@@ -14,6 +14,7 @@ from penstock._contracts.storage import Storage
 from penstock.errors import LengthMismatch, RecordError, SourceError
 from penstock.sources.digest import spread
 from penstock.sources.paths import shown
+from penstock.sources.records import most_at_once
 from penstock.sources.tokenfiles import Outside, TokenFiles, TokenReader, token_reader
 
 __all__ = ["TokenSource"]
@@ -105,6 +106,15 @@ class TokenSource:
         rows.extend({_FIELD: row} for row in (block if outside is None else block[: outside.row]))
         if outside is not None:
             raise self._error(int(places[outside.row]), outside.place)
+
+    def group_starts(self) -> NDArray[np.int64]:
+        """Return where each file with windows begins, and the number of all: the groups of `shuffle(window_groups=)`."""
+        return np.unique(self._starts)
+
+    @property
+    def rows_at_once(self) -> int:
+        """Return how many windows should be asked for at once, at least: more than one where the files are far away."""
+        return most_at_once(self._storage, self._width * self._files.dtype.itemsize)
 
     def describe(self, index: int) -> str:
         """Name file and tokens."""
