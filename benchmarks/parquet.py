@@ -22,7 +22,9 @@ _WINDOW_GROUPS = 8
 
 
 def _num_rows(size: Size) -> int:
-    return max(_NUM_GROUPS * 100, size.num_integers // 5)
+    """Return so many that each row group has whole batches: some readers make none across the ends of groups or files."""
+    least = _NUM_GROUPS * _BATCH_SIZE
+    return least * max(1, size.num_integers // 5 // least)
 
 
 def _folder(size: Size, root: Path) -> Path:
@@ -60,7 +62,7 @@ def _arrow() -> tuple[Any, Any]:
 
 def _epochs(run: rounds.Run, epoch: Callable[[], Any]) -> dict[str, Any]:
     timing = drive.epochs(epoch, _BATCH_SIZE, run.size.min_seconds)
-    # The last batch of a file or row group may be short: rows are counted by epoch.
+    # Counted by epoch, should a reader make short batches.
     count = timing["num_epochs"] * _num_rows(run.size)
     return {**timing, "count": count, "rate": count / timing["seconds"]}
 

@@ -80,9 +80,10 @@ def run_page(name: str, to_run: Sequence[Snippet]) -> list[str]:
     """Run the snippets of one page and return the problem, if any, with page and line."""
     # Empty lines in front make the line numbers of a traceback those of the page.
     program = _SEPARATOR.join("\n" * (snippet.line - 1) + snippet.text for snippet in to_run)
-    with tempfile.TemporaryDirectory(prefix="snippets-") as folder:
+    with tempfile.TemporaryDirectory(prefix="snippets-") as folder, tempfile.TemporaryDirectory(prefix="snippets-tmp-") as temporary:
         command = [sys.executable, "-W", "error", "-c", _RUNNER, name, _SEPARATOR]
-        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        # Temporary files stand in a folder of the page's own: a snippet that checks for leaks must not see those of other programs.
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": temporary}
         try:
             done = subprocess.run(
                 command, input=program, capture_output=True, text=True, cwd=folder, timeout=TIMEOUT_S, check=False, env=environment

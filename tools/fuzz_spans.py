@@ -1,4 +1,4 @@
-"""Random spans of real files, good and bad, for the kernel in C and its twin; part of fuzz_kernels.py."""
+"""Whole files and random spans of files, good and bad, for the kernels in C and the twin; part of fuzz_kernels.py."""
 
 from __future__ import annotations
 
@@ -10,9 +10,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CASES", "read_spans"]
+__all__ = ["CASES", "read_file", "read_spans"]
 
 _SIZES = (0, 1, 100, 5000, 70_000)
+
+
+def read_file(library: Any, rng: np.random.Generator) -> None:
+    """Read whole files, empty, missing and no files too, into buffers that hold them just so, or not."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "a")
+        for size in _SIZES:
+            data = rng.bytes(size)
+            with open(path, "wb") as file:
+                file.write(data)
+            for capacity in {0, 1, size, size + 1, size + 2, int(rng.integers(0, 2 * size + 2))}:
+                buffer = np.zeros(capacity, np.uint8)
+                expected = -1 if size == 0 else -2 - size if size >= capacity else size
+                if library.read_file(os.fsencode(path), buffer) != expected or (expected > 0 and buffer[:size].tobytes() != data):
+                    raise AssertionError(f"{size} bytes are not read as they are into {capacity}")
+        for other in (folder, path + "x", ""):
+            if library.read_file(os.fsencode(other), np.zeros(9, np.uint8)) != -1:
+                raise AssertionError(f"{other!r} is read as a file")
 
 
 def read_spans(library: Any, rng: np.random.Generator) -> None:
@@ -74,4 +92,4 @@ def _rows(rng: np.random.Generator) -> list[NDArray[np.int64]]:
     return [values.astype(np.int64) for values in (files, offsets, lengths, np.full(num, -1))]
 
 
-CASES: list[Callable[[Any, np.random.Generator], None]] = [read_spans]
+CASES: list[Callable[[Any, np.random.Generator], None]] = [read_file, read_spans]

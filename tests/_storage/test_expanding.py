@@ -65,3 +65,11 @@ def test_missing_shards_are_named_once_per_set() -> None:
     assert list(missing_shards(names)) == ["t-00001-of-00003", "w-0-of-9"]
     assert list(missing_shards(["t-00000-of-00002"])) == ["t-00001-of-00002"]
     assert list(missing_shards(["t-0-of-99999999999999999999"])) == ["t-1-of-99999999999999999999"]
+
+
+@pytest.mark.parametrize("pattern", ["x{0..9}@101", "x{0..99}@99", "x@{1..99}"])
+def test_braces_times_shards_have_the_same_limit(pattern: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        expand(pattern, "read_x", most=1000)
+    assert "1000 at most" in caught.value.what
+    assert len(expand("x{0..9}@100", "read_x", most=1000)) == 1000

@@ -254,7 +254,6 @@ def test_hundreds_of_reads_from_a_store_with_every_fault_give_no_wrong_byte_and_
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_ten_thousand_reads_from_a_store_with_every_fault_give_no_wrong_byte_and_no_false_end(server: FaultServer, kind: str):
     assert soak(server, kind, 10_000) > 15_000

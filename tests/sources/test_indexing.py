@@ -327,11 +327,11 @@ def test_an_index_says_which_records_lie_where(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_hundred_thousand_shards_are_opened(tmp_path: Path) -> None:
-    (tmp_path / "0.x").write_bytes(b"")
-    for number in range(1, 100_000):
-        os.link(tmp_path / "0.x", tmp_path / f"{number}.x") if number % 60_000 else (tmp_path / f"{number}.x").write_bytes(b"")
+    for first in range(0, 100_000, 1000):  # file systems limit the links to one file
+        (tmp_path / f"{first}.x").write_bytes(b"")
+        for number in range(first + 1, first + 1000):
+            os.link(tmp_path / f"{first}.x", tmp_path / f"{number}.x")
     storage = open_storage(tmp_path / "*.x", "x")
     assert len(storage) == 100_000
     assert sum(storage.size(file) for file in range(0, 100_000, 97)) == 0

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,14 @@ def test_a_snippet_that_fails_is_named_with_page_line_and_error(tmp_path: Path, 
 def test_a_snippet_that_is_no_python_is_named_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(tmp_path, one="```python\nx = 1\ny = = 2\n```\n") == 1
     assert "docs/one.md:3: a snippet failed" in capsys.readouterr().out
+
+
+def test_temporary_files_of_others_are_not_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with tempfile.TemporaryDirectory(prefix="penstock-other-") as folder:
+        text = "import os, tempfile\nassert os.listdir(tempfile.gettempdir()) == []\n"
+        assert check(tmp_path, one=f"```python\n{text}open(tempfile.gettempdir() + '/penstock-mine', 'w').close()\n```\n") == 0
+        assert sorted(name for name in os.listdir(os.path.dirname(folder)) if "snippets" in name) == []
+    assert "check_docs: 0 problems in 1 snippets" in capsys.readouterr().out
 
 
 def test_a_warning_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

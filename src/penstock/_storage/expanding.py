@@ -37,7 +37,7 @@ def refuse_commands(pattern: str, caller: str) -> None:
         )
 
 
-def expand(pattern: str, caller: str) -> list[str]:
+def expand(pattern: str, caller: str, *, most: int = MOST_NAMES) -> list[str]:
     """Return the names or globs that a pattern stands for.
 
     `{a,b}` is one of the words, `{000..146}` one of the numbers (both ends included, with as many digits as the longer end if one of them
@@ -45,7 +45,7 @@ def expand(pattern: str, caller: str) -> list[str]:
     `NAME@*` a glob for any number of them.
 
     Raises:
-        PlanError: "pipe:" or "file:", or more than a million names.
+        PlanError: "pipe:" or "file:", or more than `most` names.
     """
     refuse_commands(pattern, caller)
     parts: list[list[str] | _Numbers] = []
@@ -56,9 +56,13 @@ def expand(pattern: str, caller: str) -> list[str]:
             parts += [[pattern[place : match.start()]], choices]
             place = match.end()
     parts.append([pattern[place:]])
-    _limit(math.prod(map(len, parts)), pattern, caller)
+    _limit(math.prod(map(len, parts)), pattern, caller, most)
     choices_of: list[Iterable[str]] = list(parts)
-    return [shard for words in itertools.product(*choices_of) for shard in _shards("".join(words), caller)]
+    names: list[str] = []
+    for words in itertools.product(*choices_of):
+        names += _shards("".join(words), caller, most)
+        _limit(len(names), pattern, caller, most)  # `{0..999}@99999`: neither alone is too many
+    return names
 
 
 class _Numbers:
@@ -84,22 +88,24 @@ def _choices(inside: str) -> list[str] | _Numbers | None:
     return inside.split(",") if "," in inside else None
 
 
-def _shards(name: str, caller: str) -> list[str]:
+def _shards(name: str, caller: str, most: int) -> list[str]:
     match = _SHARDED.fullmatch(name)
     if match is None:
         return [name]
     if match[2] == "*":
         return [f"{match[1]}-*-of-*"]
     count = int(match[2])
-    _limit(count, name, caller)
+    _limit(count, name, caller, most)
     if count == 0:
         raise PlanError(f"{shown(name)} names no shard", where=caller, fix="give the number of shards behind the @")
     return [f"{match[1]}-{number:05d}-of-{count:05d}" for number in range(count)]
 
 
-def _limit(count: int, pattern: str, caller: str) -> None:
-    if count > MOST_NAMES:
-        raise PlanError(f"{shown(pattern)} stands for {count} names, {MOST_NAMES} at most", where=caller, fix="check its braces or number")
+def _limit(count: int, pattern: str, caller: str, most: int) -> None:
+    if count > most:
+        raise PlanError(
+            f"{shown(pattern)} stands for {count} names or more, {most} at most", where=caller, fix="check its braces or number"
+        )
 
 
 def missing_shards(names: list[str]) -> Iterator[str]:
