@@ -108,6 +108,7 @@ def test_an_iterable_dataset_is_a_stream() -> None:
         assert head + list(feed) == [*range(COUNT)] * 2
 
 
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata looks it up in torch
 def test_a_stateful_data_loader_goes_on_exactly() -> None:
     loaders = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
 
