@@ -4,7 +4,7 @@
 #   make test    the core suite
 #   make check   what a change must pass: style, types, layers, guards, docs, slow tests, real other packages, kernels under sanitizers,
 #                other Pythons
-#   make fuzz    each fuzzer for FUZZ_SECONDS
+#   make fuzz    each fuzzer for FUZZ_SECONDS, then the property tests with all their examples
 #   make bench   the benchmarks behind the table in the README
 #   make clean   remove what these made
 
@@ -44,6 +44,7 @@ fuzz: .venv/.fuzz
 		echo "== $$name"; mkdir -p "build/fuzz/$$name"; \
 		.venv/bin/python "fuzz/$$name.py" -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=build/fuzz/ "build/fuzz/$$name" "fuzz/corpus/$$name"; \
 	done
+	@.venv/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) --hypothesis-profile=thorough tests/laws tests/_order tests/kernels tests/formats
 
 bench: .venv/.bench
 	@.venv/bin/python benchmarks
@@ -100,7 +101,7 @@ pythons: .venv/.check
 
 test-%: .venv-%/.test
 	@echo "== core suite on Python $*"
-	@.venv-$*/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) -p no:cacheprovider
+	@.venv-$*/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) --hypothesis-profile=quick -p no:cacheprovider
 
 # Virtual environments. A stamp tells what is installed; .venv grows by what a target needs.
 

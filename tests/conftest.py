@@ -20,7 +20,7 @@ from penstock.testing.leaks import Held, left_behind
 # The default gives the same examples in every run, so that a red run can be repeated by typing the same again;
 # `pytest --hypothesis-profile=thorough` looks further and differs each time.
 settings.register_profile("default", deadline=None, derandomize=True, database=None, max_examples=60)
-# `make test`: a third of the examples, the same ones in every run; `make check` runs all of them on the other Pythons.
+# `make test` on each Python: a third of the examples, the same ones in every run.
 settings.register_profile("quick", deadline=None, derandomize=True, database=None, max_examples=20)
 settings.register_profile("thorough", deadline=None, print_blob=True, database=None, max_examples=1000)
 settings.load_profile("default")

@@ -64,6 +64,7 @@ VIEWS: dict[str, Callable[[np.ndarray[Any, Any]], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VIEWS)
 def test_the_buffer_comes_back_when_the_last_view_is_gone_and_never_before(name: str) -> None:
     counting = Counting()

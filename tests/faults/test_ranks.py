@@ -79,6 +79,7 @@ def rest_of(ds: ps.Dataset, state: Any, **way: Any) -> list[Any]:
     return items
 
 
+@pytest.mark.slow
 @every_pipeline
 @pytest.mark.parametrize(("before", "after"), list(itertools.permutations([1, 2, 3, 4], 2)))
 def test_a_run_goes_on_with_any_other_number_of_ranks_without_loss_or_repeat(pipeline: str, before: int, after: int) -> None:

@@ -124,6 +124,7 @@ def test_a_state_of_any_step_from_before_the_first_to_behind_the_end_resumes_exa
         assert resumed(ds, json.loads(json.dumps(state)), **ways.choice(WAYS)) == whole[step:]
 
 
+@pytest.mark.slow
 @every_way
 @pytest.mark.parametrize("pipeline", PIPELINES)
 def test_a_resume_of_a_resume_at_every_step_does_not_drift(pipeline: str, way: dict[str, Any]) -> None:

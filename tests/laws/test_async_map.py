@@ -88,6 +88,7 @@ SHAPES: dict[str, Build] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_it_delivers_what_the_sync_map_delivers_and_resumes_at_every_element(shape: str, way: dict[str, Any]) -> None:
     expected = [plain(item) for item in SHAPES[shape](double, noisy).feed(executor="inline")]

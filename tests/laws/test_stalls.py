@@ -54,6 +54,7 @@ def fine(value: int) -> bool:
     return value not in BAD
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS, ids=["1 worker", "3 workers"])
 @pytest.mark.parametrize(("build", "reference"), ROWS)
 def test_what_never_ends_is_as_if_it_had_never_been_there(
@@ -66,6 +67,7 @@ def test_what_never_ends_is_as_if_it_had_never_been_there(
     assert stats.num_skipped == sum(stage.num_skipped for stage in stats.failures)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS, ids=["1 worker", "3 workers"])
 @pytest.mark.parametrize(("build", "reference"), [row for row in REPLACED if "take" not in str(row.id)])
 def test_what_never_ends_is_replaced_and_a_replacement_that_never_ends_is_passed_over(
@@ -90,6 +92,7 @@ class Failing(Hanging):
         return value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("build", "reference"), ROWS)
 def test_a_state_saved_anywhere_resumes_with_the_same_elements_and_nothing_that_hung_is_called_again(
     build: Build, reference: Reference, release: threading.Event

@@ -84,6 +84,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("test", "words"),
     [
