@@ -58,6 +58,8 @@ LINES = (
     ),
     Line("Gather, 1 kB records in file order, records/s", "gather", "take_1kB_ordered", "penstock_1kB_ordered", "", ""),
     Line("Gather, 12 kB records in file order, records/s", "gather", "take_12kB_ordered", "penstock_12kB_ordered", "", ""),
+    Line("Random 1 kB records through an index, one thread, records/s", "records", "pread", "spans", "", ""),
+    Line("Building the index of TFRecord files, records/s", "records", "read_file", "index_tfrecord", "", ""),
     Line("Pack, first fit into rows of 2,048, one core, tokens/s", "pack", "loop_first_fit", "penstock_inline", "", ""),
     Line(
         "Engine, threads, batches of 256, us/element",
