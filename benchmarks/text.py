@@ -135,8 +135,10 @@ def python_numbers(run: rounds.Run) -> dict[str, Any]:
 
 def _arrow(run: rounds.Run, kind: str, builder: str) -> dict[str, Any]:
     os.environ["HF_HUB_OFFLINE"] = "1"
-    import datasets
-
+    try:
+        import datasets
+    except ImportError:
+        raise rounds.Missing("datasets is not installed") from None
     datasets.disable_progress_bars()
     cache = str(run.root / "text" / "arrow")
     table = datasets.load_dataset(builder, data_files=_path(run, kind), split="train", cache_dir=cache)

@@ -45,6 +45,7 @@ PACKAGES = {
     "dataloader": "torch",
     "datasets": "datasets",
     "plain": "obstore",
+    "hugging": "datasets",
     "pyarrow": "pyarrow",
     "spdl": "spdl",
     "tensorflow": "tensorflow",
