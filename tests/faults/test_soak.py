@@ -48,10 +48,10 @@ def dataset() -> ps.Dataset:
     return ps.from_source(range(100)).shuffle(seed=1).map(lambda x: np.full(200, x)).batch(10)
 
 
-def thousand_epochs(way: dict[str, Any]) -> None:
-    with dataset().repeat(1000).feed(**way) as feed:
+def many_epochs(way: dict[str, Any]) -> None:
+    with dataset().repeat(2000).feed(**way) as feed:
         orders, memory = set(), []
-        for epoch in range(1000):
+        for epoch in range(2000):
             order = [int(x) for _ in range(10) for x in next(feed)[:, 0]]
             assert sorted(order) == list(range(100))
             orders.add(tuple(order))
@@ -60,17 +60,18 @@ def thousand_epochs(way: dict[str, Any]) -> None:
                 threads, descriptors = count_threads(), count_descriptors()
         assert count_threads() == threads
         assert count_descriptors() == descriptors
-        # The lowest of many: units come and go by the megabyte, and how many there are at one moment is a matter of luck.
-        assert min(memory[700:]) - min(memory[200:500]) < 4 << 20
+        # The lowest of many: units come and go by the megabyte, and how many there are at one moment is a matter of luck. The heap of a
+        # program that is well levels off at 4 to 6 MB more, of holes between the living; one batch lost an epoch would be 20 MB.
+        assert min(memory[-500:]) - min(memory[200:700]) < 12 << 20
         with pytest.raises(StopIteration):
             next(feed)
-    assert len(orders) == 1000
+    assert len(orders) == 2000
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_a_thousand_epochs_of_a_hundred_samples_in_one_feed_are_whole_and_grow_nothing(way: dict[str, Any]) -> None:
+def test_two_thousand_epochs_of_a_hundred_samples_in_one_feed_are_whole_and_grow_nothing(way: dict[str, Any]) -> None:
     # In a process of its own: the large heap of one that ran thousands of tests takes and gives pages whatever runs in it.
-    code = f"from faults.test_soak import thousand_epochs; thousand_epochs({way!r})"
+    code = f"from faults.test_soak import many_epochs; many_epochs({way!r})"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, check=False, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")
