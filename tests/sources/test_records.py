@@ -21,7 +21,8 @@ from penstock.formats.example import encode_example
 from penstock.formats.index import Index
 from penstock.formats.tar_writer import TarWriter
 from penstock.formats.tfrecord import frame
-from penstock.sources.records import RecordFormat, RecordSource, join
+from penstock.sources.record_format import RecordFormat
+from penstock.sources.records import RecordSource
 from penstock.testing import check_source
 from penstock.testing.server import FaultServer
 
@@ -165,15 +166,6 @@ def test_a_source_travels_to_other_processes(tmp_path: Path) -> None:
     source = opened(tmp_path, **FILES)
     gathered(source, 0)
     assert [row[0] for row in gathered(pickle.loads(pickle.dumps(source)), *range(6))] == RECORDS
-
-
-def test_indices_with_other_columns_cannot_be_joined() -> None:
-    columns = {"offsets": np.zeros(1, np.int64), "lengths": np.zeros(1, np.uint32)}
-    one = Index(kind="k", options={}, size=0, crc32c=0, columns={**columns, "own": np.zeros(1)})
-    other = Index(kind="k", options={}, size=0, crc32c=0, columns=columns)
-    with pytest.raises(RecordError) as caught:
-        join([one, other], ["a", "b"])
-    assert "'b' has no column 'own'" in caught.value.what
 
 
 @pytest.mark.slow

@@ -8,7 +8,8 @@ from penstock.sources.folder import ImageFolderSource
 from penstock.sources.generator import GeneratorSource
 from penstock.sources.indexed import IndexableSource
 from penstock.sources.listfile import ListSource
-from penstock.sources.records import RecordFormat, RecordSource, RecordTable
+from penstock.sources.record_format import RecordFormat, RecordTable
+from penstock.sources.records import RecordSource
 from penstock.sources.stream import IterableSource, StatefulSource, stream_source
 from penstock.sources.tar import TarSource
 from penstock.sources.text import TextLines, text_source

@@ -19,7 +19,7 @@ from penstock.formats.linescan import MAX_LINE_BYTES, Rules, scan_lines
 from penstock.sources.converting import declared_dtype, number_in, number_of, numbers_into
 from penstock.sources.indexing import open_indices
 from penstock.sources.paths import shown
-from penstock.sources.records import RecordTable
+from penstock.sources.record_format import RecordTable
 from penstock.sources.text import LineSource, bad_line, decoded
 
 __all__ = ["CsvColumns", "CsvRecords", "csv_source"]

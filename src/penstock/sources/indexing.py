@@ -25,7 +25,7 @@ from penstock.formats.index import SUFFIX, Index, decode, is_index, parts
 from penstock.kernels.framing import crc32c
 from penstock.sources.paths import shown
 from penstock.sources.reading import read_file
-from penstock.sources.records import RecordFormat
+from penstock.sources.record_format import RecordFormat
 
 __all__ = ["Report", "build", "open_indices"]
 

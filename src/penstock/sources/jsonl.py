@@ -14,7 +14,7 @@ from penstock._storage.opening import Patterns, open_storage
 from penstock.errors import PlanError
 from penstock.formats.linescan import MAX_LINE_BYTES, Rules, scan_lines
 from penstock.sources.converting import declared_dtype, number_of
-from penstock.sources.records import RecordTable
+from penstock.sources.record_format import RecordTable
 from penstock.sources.text import LineSource, bad_line, decoded
 
 __all__ = ["JsonLines", "jsonl_source"]

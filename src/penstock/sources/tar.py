@@ -17,7 +17,8 @@ from penstock.formats.tar import LEFT_OUT, find_samples
 from penstock.formats.tar_fields import decode_field
 from penstock.formats.tar_samples import Names, Sample, split_samples
 from penstock.sources.paths import shown
-from penstock.sources.records import RecordSource, RecordTable
+from penstock.sources.record_format import RecordTable
+from penstock.sources.records import RecordSource
 
 __all__ = ["TarFormat", "TarSource"]
 

@@ -15,7 +15,8 @@ from penstock.errors import RecordError
 from penstock.formats.index import Index
 from penstock.formats.linescan import MAX_LINE_BYTES, Rules, line_number, scan_lines
 from penstock.sources.paths import shown
-from penstock.sources.records import RecordFormat, RecordSource, RecordTable
+from penstock.sources.record_format import RecordFormat, RecordTable
+from penstock.sources.records import RecordSource
 
 __all__ = ["LineSource", "TextLines", "bad_line", "decoded", "place_of", "text_source"]
 

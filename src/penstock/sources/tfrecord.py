@@ -21,7 +21,8 @@ from penstock.formats.tfrecord_errors import frame_error
 from penstock.formats.tfrecord_scan import scan_headers
 from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, FrameStatus, check_frames
 from penstock.sources.reading import read_file
-from penstock.sources.records import RecordSource, RecordTable
+from penstock.sources.record_format import RecordTable
+from penstock.sources.records import RecordSource
 
 __all__ = ["TFRecordFormat", "TFRecordSource", "text_indices"]
 
