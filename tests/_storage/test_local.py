@@ -53,6 +53,18 @@ def test_spans_come_in_any_order_and_may_share_bytes(tmp_path: Path, reused: boo
     assert len(data) == len(begins) == 0
 
 
+def test_a_process_that_may_make_no_file_of_memory_reads_the_same(tmp_path: Path) -> None:
+    storage = made(tmp_path, a=bytes(range(200)) * 100)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, before[1]))  # Python asks for EFBIG in place of the signal
+    try:
+        data, begins = storage.read_spans(ints(0, 0), ints(100, 19_000), ints(300, 1000), Scratch())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    rows = [data[begin : begin + length].tobytes() for begin, length in zip(begins.tolist(), (300, 1000), strict=True)]
+    assert rows == [(bytes(range(200)) * 100)[begin:][:length] for begin, length in ((100, 300), (19_000, 1000))]
+
+
 def test_a_read_outside_a_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     storage = made(tmp_path, a=b"abc")
     with pytest.raises(SourceError) as caught:

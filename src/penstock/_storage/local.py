@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -130,13 +131,7 @@ class LocalStorage:
         """
         files, offsets, lengths = (np.ascontiguousarray(values, np.int64) for values in (files, offsets, lengths))
         total = int(lengths.sum()) + _GAP_BYTES * len(files)
-        sink = -1
-        if scratch is None:
-            out = np.empty(total, np.uint8)
-        elif self._maps:
-            out, sink = scratch.hold("spans", Sink).room(total)
-        else:
-            out = scratch.take("spans", (total,), np.uint8)
+        out, sink = self._room(total, scratch)
         begins = np.empty(len(files), np.int64)
         mended: set[tuple[int, int]] = set()
         most_kept = min(self._descriptors.capacity, len(files))
@@ -157,6 +152,15 @@ class LocalStorage:
             if outcome.error in (errno.EMFILE, errno.ENFILE):
                 most_kept = 0
         return out[:0], begins
+
+    def _room(self, total: int, scratch: Scratch | None) -> tuple[NDArray[np.uint8], int]:
+        """Return uint8 [total] to read into, and its descriptor, or -1 where it has none."""
+        if scratch is None:
+            return np.empty(total, np.uint8), -1
+        if self._maps:
+            with contextlib.suppress(OSError):  # no descriptor is left, or files may not be so long: common memory is only slower
+                return scratch.hold("spans", Sink).room(total)
+        return scratch.take("spans", (total,), np.uint8), -1
 
     def _mend(self, outcome: spans.Outcome, mended: set[tuple[int, int]]) -> None:
         """Return when another try can help, once per file and cause; else raise what stopped the read."""
