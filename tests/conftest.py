@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import os
 import shutil
@@ -37,6 +38,12 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = tempfile.mkdtemp(prefix="penstock-tests-")
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def pytest_collection_finish() -> None:
+    """Take what is there before the first test out of the sight of the garbage collector: an audit that collects then takes 2 ms, not 200."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
