@@ -13,6 +13,9 @@ SHELL := /bin/bash
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
+# Else each of thousands of processes would compile each module anew. `make clean` removes what this writes.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHONS := 3.11 3.12 3.13
 PYTHON ?= $(shell tools/find_python $(PYTHONS) 3.14)
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
