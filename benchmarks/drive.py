@@ -11,12 +11,26 @@ from typing import Any
 import machine
 
 
-def epochs(epoch: Callable[[], Iterable[Any]], elements_per_batch: int, min_seconds: float) -> dict[str, Any]:
+def epochs(
+    epoch: Callable[[], Iterable[Any]],
+    elements_per_batch: int,
+    min_seconds: float,
+    check: Callable[[Any], object] | None = None,
+) -> dict[str, Any]:
     """Consume one epoch to warm up, then at least one whole epoch and at least `min_seconds` on the clock.
 
     Every timed epoch includes its own start and end, so nothing that was prefetched before the clock started is counted.
+
+    Args:
+        epoch: returns the batches of an epoch.
+        elements_per_batch: how many elements a batch has.
+        min_seconds: how long the clock runs at least.
+        check: is called with each batch of an epoch before the warm-up, and raises where its content is wrong.
     """
     consumer = _Consumer()
+    if check is not None:
+        for consumer.batch in epoch():
+            check(consumer.batch)
     consumer.take(epoch())
     consumer.num_batches = 0
     clock, num_epochs = _Clock(), 0
