@@ -15,7 +15,7 @@ def epochs(
     epoch: Callable[[], Iterable[Any]],
     elements_per_batch: int,
     min_seconds: float,
-    check: Callable[[Any], object] | None = None,
+    check: Callable[[Iterable[Any]], object] | None = None,
 ) -> dict[str, Any]:
     """Consume one epoch to warm up, then at least one whole epoch and at least `min_seconds` on the clock.
 
@@ -25,13 +25,10 @@ def epochs(
         epoch: returns the batches of an epoch.
         elements_per_batch: how many elements a batch has.
         min_seconds: how long the clock runs at least.
-        check: is called with each batch of an epoch before the warm-up, and raises where its content is wrong.
+        check: consumes the first epoch, and raises where its content is wrong.
     """
     consumer = _Consumer()
-    if check is not None:
-        for consumer.batch in epoch():
-            check(consumer.batch)
-    consumer.take(epoch())
+    (check or consumer.take)(epoch())
     consumer.num_batches = 0
     clock, num_epochs = _Clock(), 0
     while not num_epochs or clock.elapsed_s() < min_seconds:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -18,20 +18,24 @@ def records(num: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     return rng.standard_normal((num, NUM_FLOATS), dtype=np.float32), rng.integers(0, 1000, num)
 
 
-def checker(num: int) -> Callable[[Mapping[str, Any]], None]:
-    """Return a function that raises AssertionError where a row of a batch is none of the records."""
+def checker(num: int) -> Callable[[Iterable[Any]], None]:
+    """Return a function that consumes an epoch, and raises AssertionError where it is not all of the records but for less than a batch."""
     floats, labels = records(num)
     # The bits of two floats tell the records apart.
     keys = _keys(floats)
     places = np.argsort(keys)
     keys = keys[places]
 
-    def check(batch: Mapping[str, Any]) -> None:
-        rows = np.asarray(batch["x"])
-        found = places[np.minimum(np.searchsorted(keys, _keys(rows)), num - 1)]
-        assert np.array_equal(rows, floats[found]), "a batch has rows that are none of the records"
-        assert np.array_equal(np.asarray(batch["y"]), labels[found]), "a batch has other labels than its records"
-        assert len(np.unique(found)) == len(found), "a batch has a record twice"
+    def check(batches: Iterable[Any]) -> None:
+        seen = np.zeros(num, np.int64)
+        for batch in batches:
+            rows = np.asarray(batch["x"])
+            found = places[np.minimum(np.searchsorted(keys, _keys(rows)), num - 1)]
+            assert np.array_equal(rows, floats[found]), "a batch has rows that are none of the records"
+            assert np.array_equal(np.asarray(batch["y"]), labels[found]), "a batch has other labels than its records"
+            seen[found] += 1
+        assert seen.max() == 1, "an epoch has a record twice"
+        assert seen.sum() == num - num % BATCH_SIZE, f"an epoch has {seen.sum()} of {num} records"
 
     return check
 
