@@ -29,7 +29,8 @@ from data import DEFAULT_ROOT, SIZES, Size
 RESULTS = Path(__file__).resolve().parent / "results"
 _PREFIX = "RESULT "
 _NOISY_CORES = 0.10
-_TIMES = "times_"
+TIMES = "times_"
+"""Begins the name of a metric that is the ratio to another contestant than the reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,7 +278,7 @@ def _row(name: str, runs: Sequence[Mapping[str, Any]], claim: Claim) -> dict[str
     if ratios and name != reference:
         row.update(reference=reference, ratio=statistics.median(ratios), ratio_lowest=min(ratios), ratio_highest=max(ratios))
     for target in claim.targets:
-        other = target.metric.removeprefix(_TIMES)
+        other = target.metric.removeprefix(TIMES)
         if target.contestant == name and other != target.metric and (times := _ratios(timed, runs, other, claim)):
             row[target.metric] = statistics.median(times)
     return row
