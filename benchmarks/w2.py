@@ -8,6 +8,7 @@ for all epochs and runs; tf.data has none. What they deliver is compared with th
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import statistics
 import subprocess
@@ -191,11 +192,11 @@ def _targets() -> list[rounds.Target]:
     for order in ("", "_ordered"):
         found.append(rounds.Target(contestant=f"penstock_2{order}", metric="ratio", sense=">=", bound=0.25))
         found.append(rounds.Target(contestant=f"penstock_2{order}", metric=f"times_penstock_1{order}", sense=">=", bound=1.7))
-        if PEERS:  # else nobody knows whether they are there
-            found += [
-                rounds.Target(contestant=f"penstock_2{order}", metric=f"times_{peer}{order}", sense=">=", bound=10.0)
-                for peer in ("tfdata_best", "dali")
-            ]
+        found += [
+            rounds.Target(contestant=f"penstock_2{order}", metric=f"times_{peer}{order}", sense=">=", bound=10.0)
+            for peer, package in (("tfdata_best", "tensorflow"), ("dali", "nvidia"))
+            if PEERS or importlib.util.find_spec(package)
+        ]
     return [*found, rounds.Target(contestant="wake", metric="added_ms", sense="<=", bound=0.3)]
 
 
