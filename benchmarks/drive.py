@@ -11,13 +11,24 @@ from typing import Any
 import machine
 
 
-def epochs(epoch: Callable[[], Iterable[Any]], elements_per_batch: int, min_seconds: float) -> dict[str, Any]:
+def epochs(
+    epoch: Callable[[], Iterable[Any]],
+    elements_per_batch: int,
+    min_seconds: float,
+    check: Callable[[Iterable[Any]], object] | None = None,
+) -> dict[str, Any]:
     """Consume one epoch to warm up, then at least one whole epoch and at least `min_seconds` on the clock.
 
     Every timed epoch includes its own start and end, so nothing that was prefetched before the clock started is counted.
+
+    Args:
+        epoch: returns the batches of an epoch.
+        elements_per_batch: how many elements a batch has.
+        min_seconds: how long the clock runs at least.
+        check: consumes the first epoch, and raises where its content is wrong.
     """
     consumer = _Consumer()
-    consumer.take(epoch())
+    (check or consumer.take)(epoch())
     consumer.num_batches = 0
     clock, num_epochs = _Clock(), 0
     while not num_epochs or clock.elapsed_s() < min_seconds:

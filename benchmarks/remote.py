@@ -1,16 +1,29 @@
-"""Records of 100 kB of an S3 endpoint that answers 20 ms late, shuffled and in order, against plain parallel range reads.
+"""Records of 100 kB of an S3 endpoint and a web server that answer 20 ms late, shuffled and in order, against plain parallel range reads.
 
-The limit is `obstore.get_range` in as many threads as there may be requests in flight, a range per record. Penstock has as many in flight,
-and reads neighbours together. The server is a process of its own on this machine; both sides share its CPU.
+The server is a process of its own on this machine; both sides share its CPU. It is Penstock's own server for tests
+(`penstock.testing.server`, S3 and web), which is quick; and moto's (`moto_*`), which others wrote, with a pause of 20 ms in front of it:
+it computes so much per request that it is itself the limit of most of what is measured with it.
+
+The limit is `obstore.get_range` in as many threads as there may be requests in flight: shuffled a range per record, in order ranges of
+8 MB, as large as Penstock's own, cut into records without a copy. Penstock reads records of a block that lie near each other with one
+request in shuffled order too, most of all where files are small (`moto_*`), and may so be above 1.
+
+Two ways of Penstock: `penstock_*` are two threads that read blocks of records whose places they know (`read_spans`), which the limit is
+for; `feed_*` is what a user runs, a feed of `read_tfrecord` with its default workers, both check sums of each record and new bytes for
+each. Its index is built before the clock. Each contestant's records are all compared with what the server has in a pass before the
+clock; listing the bucket is not on the clock.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,123 +33,266 @@ import rounds
 from data import Size
 
 _RECORD_BYTES = 100_000
+_HEADER_BYTES, _FOOTER_BYTES = 12, 4
+_NUM_WORDS = (_RECORD_BYTES - _HEADER_BYTES - _FOOTER_BYTES) // 8
+_RECORDS_PER_RANGE = 80
 _NUM_FILES = 4
 _IN_FLIGHT = 32
 _BLOCK = 128
 _LATENCY_S = 0.02
-_SERVER = """
-import sys
-import numpy as np
-from penstock.testing.server import FaultServer
-data = np.random.default_rng(7).bytes({size})
-with FaultServer({{f"bucket/part-{{i}}": data for i in range({files})}}, latency_s={latency}) as server:
+_MOTO_SHARE = 16  # it is so much slower
+_KEYS = {"region": "us-east-1", "access_key_id": "testing", "secret_access_key": "testing"}
+
+Pass = Callable[[Callable[[int, Any], None] | None], int]
+"""Read all records; call what is given with the number and the frame of each; return how many they were."""
+
+
+def _num_records(run: rounds.Run, moto: bool) -> int:
+    count = max(256, run.size.num_small // 10 // (_MOTO_SHARE if moto else 1))
+    return count // _NUM_FILES * _NUM_FILES
+
+
+def _objects(count: int) -> Iterator[bytes]:
+    """Make TFRecord files; the payload of a record is its number again and again."""
+    from penstock.formats.tfrecord import frame
+
+    for part in np.arange(count).reshape(_NUM_FILES, -1):
+        yield b"".join(frame(np.full(_NUM_WORDS, number, np.int64).tobytes()) for number in part)
+
+
+def _check(number: int, frame: Any) -> None:
+    assert len(frame) == _RECORD_BYTES, f"record {number} has {len(frame)} bytes"
+    words = np.frombuffer(frame, np.int64, _NUM_WORDS, _HEADER_BYTES)
+    assert np.all(words == number), f"what came for record {number} is another one"
+
+
+def serve(count: int) -> None:
+    """Be the quick server, until standard input ends; print the port."""
+    from penstock.testing.server import FaultServer
+
+    objects = {f"bucket/part-{number}": data for number, data in enumerate(_objects(count))}
+    with FaultServer(objects, latency_s=_LATENCY_S) as server:
+        print(server.port, flush=True)
+        sys.stdin.read()
+
+
+def serve_moto(count: int) -> None:
+    """Be moto's server, until standard input ends; print the port."""
+    import logging
+    import threading
+    import urllib.request
+
+    import obstore
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from obstore.store import S3Store
+    from werkzeug.serving import make_server
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    application = DomainDispatcherApplication(create_backend_app)
+
+    def late(environment: Any, start: Any) -> Any:
+        time.sleep(_LATENCY_S)
+        return application(environment, start)
+
+    server = make_server("127.0.0.1", 0, late, threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    endpoint = f"http://127.0.0.1:{server.port}"
+    urllib.request.urlopen(urllib.request.Request(f"{endpoint}/bucket", method="PUT"), timeout=60).close()
+    store = S3Store("bucket", client_options={"allow_http": True}, endpoint=endpoint, **_KEYS)
+    for number, data in enumerate(_objects(count)):
+        obstore.put(store, f"part-{number}", data, use_multipart=False)
     print(server.port, flush=True)
     sys.stdin.read()
-"""
 
 
-def _num_records(run: rounds.Run) -> int:
-    return max(256, run.size.num_small // 10)
+def _need(*packages: str) -> None:
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            raise rounds.Missing(f"{package} is not installed")
 
 
 @contextlib.contextmanager
-def _served(run: rounds.Run) -> Iterator[dict[str, Any]]:
-    size = _num_records(run) // _NUM_FILES * _RECORD_BYTES
-    code = _SERVER.format(size=size, files=_NUM_FILES, latency=_LATENCY_S)
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+def _served(count: int, moto: bool) -> Iterator[str]:
+    code = f"import remote; remote.{'serve_moto' if moto else 'serve'}({count})"
+    folder = Path(__file__).resolve().parent
+    with subprocess.Popen([sys.executable, "-c", code], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdin is not None
         assert server.stdout is not None
-        port = int(server.stdout.readline())
-        yield {"endpoint": f"http://127.0.0.1:{port}", "region": "us-east-1", "access_key_id": "none", "secret_access_key": "none"}
+        yield f"http://127.0.0.1:{int(server.stdout.readline())}"
         server.stdin.close()
 
 
-def _order(run: rounds.Run, shuffled: bool) -> tuple[Any, Any]:
-    count = _num_records(run) // _NUM_FILES * _NUM_FILES
-    order = np.random.default_rng(7).permutation(count) if shuffled else np.arange(count)
-    return order // (count // _NUM_FILES), order % (count // _NUM_FILES) * _RECORD_BYTES
+def _order(count: int, shuffled: bool) -> Any:
+    return np.random.default_rng(7).permutation(count) if shuffled else np.arange(count)
 
 
-def _rate(count: int, begin: float) -> dict[str, Any]:
-    return {"rate": count * _RECORD_BYTES / (time.perf_counter() - begin) / 1e6}
+def _measured(count: int, read_all: Pass) -> dict[str, Any]:
+    """Read all records once and compare them, then once on the clock."""
+    seen: list[int] = []
+
+    def check(number: int, frame: Any) -> None:
+        _check(number, frame)
+        seen.append(number)
+
+    assert read_all(check) == count
+    assert sorted(seen) == list(range(count))
+    begin = time.perf_counter()
+    assert read_all(None) == count
+    seconds = time.perf_counter() - begin
+    return {"rate": count * _RECORD_BYTES / seconds / 1e6, "seconds": seconds}
 
 
-def _plain(shuffled: bool) -> Callable[[rounds.Run], dict[str, Any]]:
+def _plain(shuffled: bool, moto: bool) -> Callable[[rounds.Run], dict[str, Any]]:
     def measure(run: rounds.Run) -> dict[str, Any]:
-        try:
-            import obstore
-            from obstore.store import S3Store
-        except ImportError:
-            raise rounds.Missing("obstore is not installed") from None
-        files, offsets = _order(run, shuffled)
-        with _served(run) as options:
-            store = S3Store("bucket", client_options={"allow_http": True}, **options)
+        _need(*(("moto",) if moto else ()), "obstore")
+        import obstore
+        from obstore.store import S3Store
 
-            def read(place: int) -> int:
-                return len(obstore.get_range(store, f"part-{files[place]}", start=int(offsets[place]), length=_RECORD_BYTES))
+        count = _num_records(run, moto)
+        per_file = count // _NUM_FILES
+        # (first record, how many)
+        ranges = [
+            (file * per_file + first, 1 if shuffled else min(_RECORDS_PER_RANGE, per_file - first))
+            for file in range(_NUM_FILES)
+            for first in range(0, per_file, 1 if shuffled else _RECORDS_PER_RANGE)
+        ]
+        if shuffled:
+            ranges = [ranges[place] for place in _order(count, True).tolist()]
+        with _served(count, moto) as endpoint:
+            store = S3Store("bucket", client_options={"allow_http": True}, endpoint=endpoint, **_KEYS)
+
+            def read(first: int, number: int) -> list[Any]:
+                begin, length = first % per_file * _RECORD_BYTES, number * _RECORD_BYTES
+                data = memoryview(obstore.get_range(store, f"part-{first // per_file}", start=begin, length=length))
+                return [data[start : start + _RECORD_BYTES] for start in range(0, len(data), _RECORD_BYTES)]
 
             with ThreadPoolExecutor(_IN_FLIGHT) as pool:
-                list(pool.map(read, range(_IN_FLIGHT)))
-                begin = time.perf_counter()
-                total = sum(pool.map(read, range(len(files))))
-                result = _rate(len(files), begin)
-        assert total == len(files) * _RECORD_BYTES
-        return result
+
+                def read_all(check: Callable[[int, Any], None] | None) -> int:
+                    total = 0
+                    for (first, _), frames in zip(ranges, pool.map(read, *zip(*ranges, strict=True)), strict=True):
+                        total += len(frames)
+                        if check:
+                            for place, frame in enumerate(frames):
+                                check(first + place, frame)
+                    return total
+
+                return _measured(count, read_all)
 
     return measure
 
 
-def _penstock(shuffled: bool, web: bool) -> Callable[[rounds.Run], dict[str, Any]]:
+def _names_and_options(endpoint: str, web: bool) -> tuple[Any, dict[str, Any]]:
+    if web:
+        return [f"{endpoint}/bucket/part-{number}" for number in range(_NUM_FILES)], {"max_requests": _IN_FLIGHT}
+    return "s3://bucket/part-*", {"max_requests": _IN_FLIGHT, "endpoint": endpoint, **_KEYS}
+
+
+def _spans(shuffled: bool, moto: bool, web: bool) -> Callable[[rounds.Run], dict[str, Any]]:
     def measure(run: rounds.Run) -> dict[str, Any]:
+        _need(*(("moto",) if moto else ()), *(() if web else ("obstore",)))
         from penstock._contracts.storage_options import storage_options
         from penstock._storage import open_storage
 
-        files, offsets = _order(run, shuffled)
-        lengths = np.full(len(files), _RECORD_BYTES)
-        with _served(run) as given:
-            endpoint = given["endpoint"]
-            options = storage_options({"max_requests": _IN_FLIGHT, **({} if web else given)}, "remote.py")
-            names = [f"{endpoint}/bucket/part-{number}" for number in range(_NUM_FILES)] if web else "s3://bucket/part-*"
-            storage: Any = open_storage(names, "remote.py", options)
+        count = _num_records(run, moto)
+        order = _order(count, shuffled)
+        files, offsets = order // (count // _NUM_FILES), order % (count // _NUM_FILES) * _RECORD_BYTES
+        lengths = np.full(count, _RECORD_BYTES)
+        with _served(count, moto) as endpoint:
+            names, options = _names_and_options(endpoint, web)
+            storage: Any = open_storage(names, "remote.py", storage_options(options, "remote.py"))
 
-            def read(first: int) -> int:
+            def read(first: int) -> tuple[int, Any, Any]:
                 block = slice(first, first + _BLOCK)
-                _, starts = storage.read_spans(files[block], offsets[block], lengths[block], None)
-                return len(starts)
+                return first, *storage.read_spans(files[block], offsets[block], lengths[block], None)
 
-            read(0)
             with ThreadPoolExecutor(2) as pool:  # as many workers as a feed has here
-                begin = time.perf_counter()
-                total = sum(pool.map(read, range(0, len(files), _BLOCK)))
-                result = _rate(len(files), begin)
+
+                def read_all(check: Callable[[int, Any], None] | None) -> int:
+                    total = 0
+                    for first, data, starts in pool.map(read, range(0, count, _BLOCK)):
+                        total += len(starts)
+                        if check:
+                            for place, start in enumerate(starts.tolist()):
+                                check(int(order[first + place]), data[start : start + _RECORD_BYTES])
+                    return total
+
+                result = _measured(count, read_all)
             storage.close()
-        assert total == len(files)
         return result
 
     return measure
+
+
+def _feed(shuffled: bool, moto: bool, web: bool) -> Callable[[rounds.Run], dict[str, Any]]:
+    def measure(run: rounds.Run) -> dict[str, Any]:
+        _need(*(("moto",) if moto else ()), *(() if web else ("obstore",)))
+        import penstock as ps
+
+        count = _num_records(run, moto)
+        with tempfile.TemporaryDirectory() as cache, _served(count, moto) as endpoint:
+            os.environ["XDG_CACHE_HOME"] = cache  # where the index goes
+            dataset = ps.read_tfrecord(ps.RemoteFiles(*_names_and_options(endpoint, web)))
+            if shuffled:
+                dataset = dataset.shuffle(seed=7)
+
+            def frames() -> Iterable[tuple[int, bytes]]:
+                with dataset.feed() as feed:
+                    for element in feed:
+                        payload = element["record"]
+                        yield int.from_bytes(payload[:8], "little"), payload
+
+            def read_all(check: Callable[[int, Any], None] | None) -> int:
+                total = 0
+                for number, payload in frames():
+                    total += 1
+                    if check:
+                        check(number, bytes(_HEADER_BYTES) + payload + bytes(_FOOTER_BYTES))
+                return total
+
+            return _measured(count, read_all)
+
+    return measure
+
+
+def _contestants() -> dict[str, Callable[[rounds.Run], dict[str, Any]]]:
+    found: dict[str, Callable[[rounds.Run], dict[str, Any]]] = {}
+    for end, shuffled in (("shuffled", True), ("ordered", False)):
+        found[f"plain_{end}"] = _plain(shuffled, moto=False)
+        found[f"penstock_s3_{end}"] = _spans(shuffled, moto=False, web=False)
+        found[f"penstock_http_{end}"] = _spans(shuffled, moto=False, web=True)
+        found[f"feed_s3_{end}"] = _feed(shuffled, moto=False, web=False)
+        found[f"feed_http_{end}"] = _feed(shuffled, moto=False, web=True)
+        found[f"moto_plain_{end}"] = _plain(shuffled, moto=True)
+        found[f"moto_penstock_{end}"] = _spans(shuffled, moto=True, web=False)
+        found[f"moto_feed_{end}"] = _feed(shuffled, moto=True, web=False)
+    return found
+
+
+_CONTESTANTS = _contestants()
+
+
+def _reference(name: str) -> str:
+    return f"{'moto_' if name.startswith('moto') else ''}plain_{name.rpartition('_')[2]}"
 
 
 def _nothing(size: Size, root: Path) -> None:
     """The server makes the data."""
 
 
-def _claim() -> rounds.Claim:
-    ours = {f"{kind}_{order}": f"plain_{order}" for order in ("shuffled", "ordered") for kind in ("penstock_s3", "penstock_http")}
-    return rounds.Claim(
-        name="remote",
-        title="100 kB records of an endpoint that answers 20 ms late, against obstore.get_range in 32 threads",
-        unit="MB/s",
-        prepare=_nothing,
-        reference="plain_shuffled",
-        references=ours | {"plain_shuffled": "", "plain_ordered": ""},
-        targets=tuple(rounds.Target(contestant=name, metric="ratio", sense=">=", bound=0.9) for name in ours),
-    )
-
+CLAIM = rounds.Claim(
+    name="remote",
+    title="100 kB records of an endpoint that answers 20 ms late, against obstore.get_range in 32 threads",
+    unit="MB/s",
+    prepare=_nothing,
+    reference="",
+    references={name: _reference(name) for name in _CONTESTANTS},
+    targets=tuple(
+        rounds.Target(contestant=name, metric="ratio", sense=">=", bound=0.9)
+        for name in _CONTESTANTS
+        if "plain" not in name and (not name.startswith("moto") or importlib.util.find_spec("moto"))
+    ),
+)
 
 if __name__ == "__main__":
-    contestants: dict[str, Callable[[rounds.Run], dict[str, Any]]] = {}
-    for order in ("shuffled", "ordered"):
-        contestants[f"plain_{order}"] = _plain(order == "shuffled")
-        contestants[f"penstock_s3_{order}"] = _penstock(order == "shuffled", web=False)
-        contestants[f"penstock_http_{order}"] = _penstock(order == "shuffled", web=True)
-    rounds.main(_claim(), contestants)
+    rounds.main(CLAIM, _CONTESTANTS)

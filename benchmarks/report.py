@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rounds import RESULTS
+from rounds import RESULTS, TIMES
 
 Result = Mapping[str, Any]
 
@@ -32,7 +32,17 @@ LINES = (
     Line("W1: peak memory, MB (PSS)", "w1", "inline", "penstock", "dataloader", "inline", "peak_pss_mb"),
     Line("W1u: JPEG to uint8 HWC, images/s", "w1u", "limit", "penstock", "dataloader", "inline"),
     Line("W2: tf.train.Example, shuffled, records/s", "w2", "limit", "penstock_2", "", ""),
-    Line("W2: tf.train.Example, in file order, records/s", "w2", "limit", "penstock_2_ordered", "", ""),
+    Line("W2: the same, beside tf.data's faster form", "w2", "tfdata_best", "penstock_2", "", "", "times_tfdata_best"),
+    Line("W2: the same, beside DALI", "w2", "dali", "penstock_2", "", "", "times_dali"),
+    Line("W2: the same, two threads beside one", "w2", "penstock_1", "penstock_2", "", "", "times_penstock_1"),
+    Line("W2: tf.train.Example, in file order, records/s", "w2", "limit_ordered", "penstock_2_ordered", "", ""),
+    Line(
+        "W2: the same, beside tf.data's faster form",
+        "w2", "tfdata_best_ordered", "penstock_2_ordered", "", "", "times_tfdata_best_ordered",
+    ),
+    Line("W2: the same, beside DALI", "w2", "dali_ordered", "penstock_2_ordered", "", "", "times_dali_ordered"),
+    Line("W2: the same, two threads beside one", "w2", "penstock_1_ordered", "penstock_2_ordered", "", "", "times_penstock_1_ordered"),
+    Line("W2: how much later a sleeping thread wakes, ms", "w2", "", "wake", "", "", "added_ms"),
     Line("W3: small images, the user's function, images/s", "w3", "inline", "penstock_function", "dataloader", "inline"),
     Line("W3: the same with a NumPy generator, images/s", "w3", "inline_rng", "penstock_rng", "", "inline_rng"),
     Line("W3: Penstock's own operators, images/s", "w3", "inline", "penstock_operators", "dataloader", "inline"),
@@ -58,9 +68,33 @@ LINES = (
     ),
     Line("Gather, 1 kB records in file order, records/s", "gather", "take_1kB_ordered", "penstock_1kB_ordered", "", ""),
     Line("Gather, 12 kB records in file order, records/s", "gather", "take_12kB_ordered", "penstock_12kB_ordered", "", ""),
-    Line("Random 1 kB records through an index, one thread, records/s", "records", "pread", "spans", "", ""),
+    Line("Bytes of random 1 kB lines through an index, one thread, records/s", "records", "", "spans", "", "", "rate"),
+    Line("Random 1 kB lines as elements of `read_text`, one thread, records/s", "records", "pread", "elements", "", ""),
+    Line("Random 1 kB records as elements of `read_tfrecord`, one thread, records/s", "records", "", "tfrecord_elements", "", "", "rate"),
     Line("Building the index of TFRecord files, records/s", "records", "read_file", "index_tfrecord", "", ""),
-    Line("Pack, first fit into rows of 2,048, one core, tokens/s", "pack", "loop_first_fit", "penstock_inline", "", ""),
+    Line("Building the index of text files, records/s", "records", "read_file", "index_text", "", ""),
+    *(
+        Line(f"Random {what}, one worker, lines/s", "text", f"python_{kind}", f"penstock_{kind}_1", "", "")
+        for what, kind in (
+            ("lines of text", "text"), ("JSON values", "jsonl"), ("CSV records as text", "csv"), ("CSV records as numbers", "numbers"),
+        )
+    ),
+    Line("Tar, samples of 100 kB, shuffled, samples/s", "tar", "webdataset_best", "penstock", "", ""),
+    Line("Tar, samples of 1 kB, shuffled, samples/s", "tar", "webdataset_best_small", "penstock_small", "", ""),
+    Line("Parquet in order, rows/s", "parquet", "pyarrow_best", "penstock_in_order", "", ""),
+    Line("Parquet in windows of 8 row groups, rows/s", "parquet", "pyarrow_best", "penstock_in_windows", "", ""),
+    *(
+        Line(f"Remote, 100 kB records, {who}, {order}, MB/s", "remote", f"{moto}plain_{end}", f"{contestant}_{end}", "", "")
+        for order, end in (("shuffled", "shuffled"), ("in order", "ordered"))
+        for who, moto, contestant in (
+            ("S3, blocks of known places", "", "penstock_s3"), ("web, blocks of known places", "", "penstock_http"),
+            ("S3, a feed", "", "feed_s3"), ("web, a feed", "", "feed_http"), ("moto, a feed", "moto_", "moto_feed"),
+        )
+    ),
+    Line("Packing JPEG files, two workers, images/s", "packing", "limit", "penstock", "", ""),
+    Line("Heavy work packed, beside it in a feed, images/s", "packing", "heavy_feed", "heavy_packed", "", "heavy_in_line"),
+    Line("Pack, first fit into rows of 2,048, one core, tokens/s", "pack", "", "penstock_inline", "", "loop_first_fit", "rate"),
+    Line("Pack, padding beside that of Grain's published rule", "pack", "", "penstock_inline", "", "", "waste_beside_emit_all"),
     Line(
         "Engine, threads, batches of 256, us/element",
         "engine_cost", "", "threads_batches_of_256", "dataloader_batches_of_256", "", "cost_us",
@@ -103,10 +137,10 @@ def load(folder: Path) -> dict[str, Result]:
 
 
 def table(results: Mapping[str, Result]) -> str:
-    """Return the table: one line per promise, losing lines included; only of claims that have a result."""
+    """Return the table: a line per promise, losing ones included; only of claims that have a result, but of these all lines."""
     rows = [
-        "| | measured against | Penstock | PyTorch DataLoader | in-line loop | promise | |",
-        "|---|---:|---:|---:|---:|---:|---|",
+        "| | measured against | Penstock | PyTorch DataLoader | in-line loop | promise | | rounds |",
+        "|---|---:|---:|---:|---:|---:|---|---:|",
     ]
     rows += [_row(line, results[line.claim]) for line in LINES if line.claim in results]
     return "\n".join(rows)
@@ -114,24 +148,55 @@ def table(results: Mapping[str, Result]) -> str:
 
 def _row(line: Line, result: Result) -> str:
     cells = [_cell(result, name, line) for name in (line.reference, line.penstock, line.dataloader, line.inline)]
-    reference = f"{cells[0]} {line.reference.replace('_', ' ')}" if line.reference else ""
+    is_measured = all(cell != "-" for cell in cells[:2])
+    reference = f"{cells[0]} {_called(line.reference, result)}" if line.reference else ""
     target = next((one for one in result["targets"] if (one["contestant"], one["metric"]) == (line.penstock, line.metric)), None)
-    promise = f"{'≥' if target['sense'] == '>=' else '≤'} {target['bound']:g}" if target else ""
-    verdict = {None: "", True: "kept", False: "**not kept**"}[target["met"] if target else None]
-    return f"| {line.text} | {reference} | **{cells[1]}** | {cells[2]} | {cells[3]} | {promise} | {verdict} |"
+    promise = _bound(target) if target else ""
+    verdict = {None: "not measured", True: "kept", False: "**not kept**"}[target["met"]] if target else ""
+    if not is_measured:
+        verdict = "not measured"
+    rounds = _num_rounds(result, line.penstock)
+    return f"| {line.text} | {reference} | **{cells[1]}** | {cells[2]} | {cells[3]} | {promise} | {verdict} | {rounds or '-'} |"
+
+
+def others(results: Mapping[str, Result]) -> str:
+    """Name the promises that were not kept and have no line in the table; an empty string where there are none."""
+    lines = {(line.claim, line.penstock, line.metric) for line in LINES}
+    missed = [
+        f"`{claim}` {one['contestant']}, {one['metric']} {number(one['got'])} ({_bound(one)})"
+        for claim, result in results.items()
+        for one in result["targets"]
+        if one["met"] is False and (claim, one["contestant"], one["metric"]) not in lines
+    ]
+    return f"Not kept either: {'; '.join(missed)}.\n\n" if missed else ""
+
+
+def _bound(target: Mapping[str, Any]) -> str:
+    return f"{'≥' if target['sense'] == '>=' else '≤'} {number(target['bound'])}"
+
+
+def _num_rounds(result: Result, name: str) -> int:
+    """Return in how many rounds a contestant was timed."""
+    return sum(run["contestant"] == name and result["metric"] in run for run in result["rounds"])
+
+
+def _called(name: str, result: Result) -> str:
+    """Return a contestant's name; for the best of several that of the one it is."""
+    return str(result["summary"].get(name, {}).get("is", name)).replace("_", " ")
 
 
 def _cell(result: Result, name: str, line: Line) -> str:
     """Show a contestant's number, and in brackets its ratio to the line's reference where the promise is a ratio."""
     summary = result["summary"]
-    key = result["metric"] if line.metric == "ratio" else line.metric
+    is_ratio = line.metric == "ratio" or line.metric.startswith(TIMES)
+    key = result["metric"] if is_ratio else line.metric
     if key not in summary.get(name, {}):
         return "" if not name else summary.get(name, {}).get("skipped", "-")
     value = summary[name][key]
-    if line.metric != "ratio" or name == line.reference:
+    if not is_ratio or name == line.reference or key not in summary.get(line.reference, {}):
         return number(value)
-    same = summary[name].get("reference") == line.reference
-    return f"{number(value)} ({summary[name]['ratio'] if same else value / summary[line.reference][key]:.2f})"
+    of_rounds = "ratio" if summary[name].get("reference") == line.reference else f"{TIMES}{line.reference}"
+    return f"{number(value)} ({summary[name].get(of_rounds, value / summary[line.reference][key]):.2f})"
 
 
 def number(value: float) -> str:
@@ -167,6 +232,9 @@ def conditions(results: Mapping[str, Result]) -> str:
         if result["size"] != "full" or result["noisy"]:
             why = "a trial of small size" if result["size"] != "full" else f"others used {result['other_cores']:.2f} cores meanwhile"
             lines.append(f"`{claim}` is no claim: {why}.")
+    once = [claim for claim, result in results.items() if len({run["round"] for run in result["rounds"] if result["metric"] in run}) == 1]
+    if once:
+        lines.append(f"One round only, so no median: {', '.join(f'`{claim}`' for claim in once)}.")
     return "\n".join(dict.fromkeys(lines))
 
 
@@ -177,7 +245,7 @@ def main() -> None:
     parser.add_argument("--details", action="store_true", help="a table of every contestant as well")
     args = parser.parse_args()
     results = load(args.results)
-    print(table(results), conditions(results), sep="\n\n")
+    print(table(results), others(results) + conditions(results), sep="\n\n")
     if args.details:
         print("", *(details(result) for result in results.values()), sep="\n\n")
 

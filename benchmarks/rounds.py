@@ -29,6 +29,8 @@ from data import DEFAULT_ROOT, SIZES, Size
 RESULTS = Path(__file__).resolve().parent / "results"
 _PREFIX = "RESULT "
 _NOISY_CORES = 0.10
+TIMES = "times_"
+"""Begins the name of a metric that is the ratio to another contestant than the reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A bound on one metric of one contestant: `sense` is ">=" or "<="."""
+    """A bound on one metric of one contestant: `sense` is ">=" or "<=". The metric "times_NAME" is its ratio to the contestant NAME."""
 
     contestant: str
     metric: str
@@ -60,6 +62,8 @@ class Claim:
         metric: the metric that ratios are made of.
         reference: the contestant that others are compared with: metric "ratio" is theirs over its, in the same round.
         references: contestants that are compared with another one.
+        best: a name for the one of several contestants that has the highest median: a peer that can be used in several ways is
+            compared in its best.
         targets: what Penstock promises.
         memory_round: whether to run one more round, not timed, that samples the memory of each contestant's processes.
         also: further metrics to print.
@@ -74,6 +78,7 @@ class Claim:
     metric: str = "rate"
     reference: str = "limit"
     references: Mapping[str, str] = field(default_factory=dict)
+    best: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     targets: tuple[Target, ...] = ()
     memory_round: bool = False
     also: tuple[str, ...] = ()
@@ -235,8 +240,24 @@ def _report(claim: Claim, size: Size, runs: list[dict[str, Any]]) -> dict[str, A
 
 
 def summarise(runs: Sequence[Mapping[str, Any]], claim: Claim) -> dict[str, dict[str, Any]]:
-    """Return per contestant the median of every number, the extremes of the metric, and its ratios to the reference, round by round."""
+    """Return per contestant the median of every number, the extremes of the metric, and its ratios to others, round by round."""
+    runs = [*runs, *_best_runs(runs, claim)]
     return {name: _row(name, runs, claim) for name in dict.fromkeys(run["contestant"] for run in runs)}
+
+
+def _best_runs(runs: Sequence[Mapping[str, Any]], claim: Claim) -> list[dict[str, Any]]:
+    """Return the runs of the best of several contestants once more, under their common name."""
+    found = []
+    for name, members in claim.best.items():
+        medians = {
+            member: statistics.median(values)
+            for member in members
+            if (values := [run[claim.metric] for run in runs if run["contestant"] == member and claim.metric in run])
+        }
+        if medians:
+            best = max(medians, key=lambda member: medians[member])
+            found += [{**run, "contestant": name, "is": best} for run in runs if run["contestant"] == best]
+    return found
 
 
 def _row(name: str, runs: Sequence[Mapping[str, Any]], claim: Claim) -> dict[str, Any]:
@@ -244,7 +265,7 @@ def _row(name: str, runs: Sequence[Mapping[str, Any]], claim: Claim) -> dict[str
     row: dict[str, Any] = {}
     for key in dict.fromkeys(key for run in own for key in run):
         values = [run[key] for run in own if key in run]
-        if key in ("failed", "skipped", "batch"):
+        if key in ("failed", "skipped", "batch", "is"):
             row[key] = values[-1]
         elif key not in ("round", "memory", "output", "contestant"):
             row[key] = statistics.median(values)
@@ -253,11 +274,20 @@ def _row(name: str, runs: Sequence[Mapping[str, Any]], claim: Claim) -> dict[str
         row["lowest"] = min(run[claim.metric] for run in timed)
         row["highest"] = max(run[claim.metric] for run in timed)
     reference = claim.references.get(name, claim.reference)
-    base = {run["round"]: run[claim.metric] for run in runs if run["contestant"] == reference and claim.metric in run}
-    ratios = [run[claim.metric] / base[run["round"]] for run in timed if run["round"] in base]
+    ratios = _ratios(timed, runs, reference, claim)
     if ratios and name != reference:
         row.update(reference=reference, ratio=statistics.median(ratios), ratio_lowest=min(ratios), ratio_highest=max(ratios))
+    for target in claim.targets:
+        other = target.metric.removeprefix(TIMES)
+        if target.contestant == name and other != target.metric and (times := _ratios(timed, runs, other, claim)):
+            row[target.metric] = statistics.median(times)
     return row
+
+
+def _ratios(timed: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]], other: str, claim: Claim) -> list[float]:
+    """Divide the metric of a contestant's runs by another's of the same round."""
+    base = {run["round"]: run[claim.metric] for run in runs if run["contestant"] == other and claim.metric in run}
+    return [run[claim.metric] / base[run["round"]] for run in timed if run["round"] in base]
 
 
 def judge(targets: Sequence[Target], summary: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -290,6 +320,7 @@ def _print(claim: Claim, report: Mapping[str, Any]) -> None:
             print(f"  {name:24} {row.get('skipped') or row.get('failed')}")
             continue
         ratio = f"  {row['ratio']:.3f} of {row['reference']}" if "ratio" in row else ""
+        ratio += f"  (is {row['is']})" if "is" in row else ""
         also = "".join(f"  {key} {row[key]:.4g}" for key in claim.also if key in row)
         memory = f"  {row['peak_pss_mb']:.0f} MB" if "peak_pss_mb" in row else ""
         print(f"  {name:24} {row[claim.metric]:14,.4g} {claim.unit}  [{row['lowest']:,.4g} .. {row['highest']:,.4g}]{ratio}{also}{memory}")

@@ -1,11 +1,14 @@
 """W2: tf.train.Example of 256 floats and an int64 in 8 TFRecord files, batches of 256, shuffled and in file order.
 
-`tf.data` and DALI run in the Python that `--peers PYTHON` names (an environment with their packages); without it, in this one.
-`wake_*`: how late a thread wakes that only sleeps, while nothing runs and while the feed runs in one worker and a consumer.
+`tf.data` and DALI run in the Python that `--peers PYTHON` names (an environment with their packages); without it, in this one. tf.data
+reads in two forms, of which the faster counts. Penstock's index (`*.psidx`) and the one that DALI wants are built before the clock, once
+for all epochs and runs; tf.data has none. What they deliver is compared with the records, before the clock.
+`wake`: how late a thread wakes that only sleeps, while nothing runs and while the feed runs in one worker and a consumer.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import statistics
 import subprocess
@@ -20,19 +23,13 @@ import drive
 import numpy as np
 import pairs
 import rounds
+import w2_data
 from data import Size
-from numpy.typing import NDArray
 
-_BATCH_SIZE = 256
-_NUM_FLOATS = 256
+_BATCH_SIZE = w2_data.BATCH_SIZE
 _NUM_SHARDS = 8
 _FLAG = "--peers"
 _NAP_S = 0.002
-
-
-def _records(num: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    rng = np.random.default_rng(13)
-    return rng.standard_normal((num, _NUM_FLOATS), dtype=np.float32), rng.integers(0, 1000, num)
 
 
 def _count(size: Size) -> int:
@@ -44,7 +41,7 @@ def _folder(size: Size, root: Path) -> Path:
 
 
 def _prepare(size: Size, root: Path) -> None:
-    """Write the shards, with the text index that DALI wants beside each."""
+    """Write the shards, with the text index that DALI wants beside each, and build Penstock's."""
     import penstock as ps
     from penstock.formats.tfrecord import frame
 
@@ -52,7 +49,7 @@ def _prepare(size: Size, root: Path) -> None:
     if (folder / "complete").exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
-    floats, labels = _records(_count(size))
+    floats, labels = w2_data.records(_count(size))
     for shard in range(_NUM_SHARDS):
         lines, offset = [], 0
         with (folder / f"{shard:02d}.tfrecord").open("wb") as file:
@@ -62,13 +59,14 @@ def _prepare(size: Size, root: Path) -> None:
                 lines.append(f"{offset} {len(framed)}\n")
                 offset += len(framed)
         (folder / f"{shard:02d}.tfrecord.idx").write_text("".join(lines))
+    ps.read_tfrecord(str(folder / "*.tfrecord"))
     (folder / "complete").touch()
 
 
 def _dataset(run: rounds.Run, shuffled: bool) -> Any:
     import penstock as ps
 
-    features = {"x": ps.FixedLenFeature((_NUM_FLOATS,), "float32"), "y": ps.FixedLenFeature((), "int64")}
+    features = {"x": ps.FixedLenFeature((w2_data.NUM_FLOATS,), "float32"), "y": ps.FixedLenFeature((), "int64")}
     dataset = ps.read_tfrecord(str(_folder(run.size, run.root) / "*.tfrecord"), features=features)
     return (dataset.shuffle(seed=7) if shuffled else dataset).batch(_BATCH_SIZE, drop_remainder=True)
 
@@ -76,7 +74,7 @@ def _dataset(run: rounds.Run, shuffled: bool) -> Any:
 def _penstock(num_workers: int, shuffled: bool) -> Callable[[rounds.Run], dict[str, Any]]:
     def measure(run: rounds.Run) -> dict[str, Any]:
         dataset = _dataset(run, shuffled).with_options(num_workers=num_workers)
-        return drive.epochs(lambda: dataset, _BATCH_SIZE, run.size.min_seconds)
+        return drive.epochs(lambda: dataset, _BATCH_SIZE, run.size.min_seconds, w2_data.checker(_count(run.size)))
 
     return measure
 
@@ -143,22 +141,37 @@ def wake(run: rounds.Run) -> dict[str, Any]:
     }
 
 
-def _work(worker: int, num_workers: int, num: int) -> pairs.Work:
-    floats, _ = _records(num)
+def _work(worker: int, num_workers: int, num: int, shuffled: bool) -> pairs.Work:
+    floats, _ = w2_data.records(num)
     generator = np.random.default_rng(worker)
-    batch = np.zeros((_BATCH_SIZE, _NUM_FLOATS), np.float32)
+    batch = np.zeros((_BATCH_SIZE, w2_data.NUM_FLOATS), np.float32)
+    begin = worker * _BATCH_SIZE
+
+    def rows() -> Any:
+        nonlocal begin
+        if shuffled:
+            return generator.integers(0, num, _BATCH_SIZE)
+        block = np.arange(begin, begin + _BATCH_SIZE)
+        begin += num_workers * _BATCH_SIZE
+        if begin + _BATCH_SIZE > num:
+            begin = worker * _BATCH_SIZE
+        return block
 
     def step() -> int:
-        np.take(floats, generator.integers(0, num, _BATCH_SIZE), axis=0, out=batch, mode="clip")
+        np.take(floats, rows(), axis=0, out=batch, mode="clip")
         return _BATCH_SIZE
 
     return step
 
 
-def limit(run: rounds.Run) -> dict[str, Any]:
-    """Gather rows of an array into a batch, in two processes: no file, no parsing."""
-    num = _count(run.size)
-    return pairs.limit(_work, (num,), max(1, num // (2 * _BATCH_SIZE)), run.size.min_seconds)
+def _limit(shuffled: bool) -> Callable[[rounds.Run], dict[str, Any]]:
+    """Gather rows of an array into a batch, random ones or one after the other, in two processes: no file, no parsing."""
+
+    def measure(run: rounds.Run) -> dict[str, Any]:
+        num = _count(run.size)
+        return pairs.limit(_work, (num, shuffled), max(1, num // (2 * _BATCH_SIZE)), run.size.min_seconds)
+
+    return measure
 
 
 def _taken(flag: str) -> str:
@@ -173,53 +186,45 @@ def _taken(flag: str) -> str:
 
 PEERS = _taken(_FLAG)
 
+
+def _targets() -> list[rounds.Target]:
+    found = []
+    for order in ("", "_ordered"):
+        found.append(rounds.Target(contestant=f"penstock_2{order}", metric="ratio", sense=">=", bound=0.25))
+        found.append(rounds.Target(contestant=f"penstock_2{order}", metric=f"times_penstock_1{order}", sense=">=", bound=1.7))
+        found += [
+            rounds.Target(contestant=f"penstock_2{order}", metric=f"times_{peer}{order}", sense=">=", bound=10.0)
+            for peer, package in (("tfdata_best", "tensorflow"), ("dali", "nvidia"))
+            if PEERS or importlib.util.find_spec(package)
+        ]
+    return [*found, rounds.Target(contestant="wake", metric="added_ms", sense="<=", bound=0.3)]
+
+
+_CONTESTANTS = {
+    f"{name}{'' if shuffled else '_ordered'}": measure
+    for shuffled in (True, False)
+    for name, measure in (
+        ("limit", _limit(shuffled)),
+        ("penstock_2", _penstock(2, shuffled)),
+        ("penstock_1", _penstock(1, shuffled)),
+        ("tfdata_interleave", _peer("tfdata_interleave", shuffled)),
+        ("tfdata_files", _peer("tfdata_files", shuffled)),
+        ("dali", _peer("dali", shuffled)),
+    )
+}
+_BEST = {f"tfdata_best{order}": (f"tfdata_interleave{order}", f"tfdata_files{order}") for order in ("", "_ordered")}
+
 CLAIM = rounds.Claim(
     name="w2",
     title="W2: tf.train.Example of 256 floats and an int64, batches of 256",
     unit="records/s",
     prepare=_prepare,
-    references={
-        "penstock_2": "limit",
-        "penstock_2_ordered": "limit",
-        "penstock_1": "penstock_2",
-        "penstock_1_ordered": "penstock_2_ordered",
-        "tfdata": "penstock_2",
-        "dali": "penstock_2",
-        "tfdata_ordered": "penstock_2_ordered",
-        "dali_ordered": "penstock_2_ordered",
-    },
+    references={name: "limit_ordered" if name.endswith("_ordered") else "limit" for name in [*_CONTESTANTS, *_BEST]} | {"wake": ""},
+    best=_BEST,
     also=("added_ms",),
-    targets=(
-        rounds.Target(contestant="penstock_2", metric="ratio", sense=">=", bound=0.25),
-        rounds.Target(contestant="penstock_2_ordered", metric="ratio", sense=">=", bound=0.25),
-        *(
-            rounds.Target(contestant=f"{name}{order}", metric="ratio", sense="<=", bound=0.1)
-            for name in ("tfdata", "dali")
-            for order in ("", "_ordered")
-            if PEERS  # else nobody knows whether they are there
-        ),
-        # Two threads at least 1.7 times one.
-        rounds.Target(contestant="penstock_1", metric="ratio", sense="<=", bound=1 / 1.7),
-        rounds.Target(contestant="penstock_1_ordered", metric="ratio", sense="<=", bound=1 / 1.7),
-        rounds.Target(contestant="wake", metric="added_ms", sense="<=", bound=0.3),
-    ),
+    targets=tuple(_targets()),
 )
 
 
 if __name__ == "__main__":
-    rounds.main(
-        CLAIM,
-        {
-            "limit": limit,
-            "penstock_2": _penstock(2, shuffled=True),
-            "penstock_1": _penstock(1, shuffled=True),
-            "penstock_2_ordered": _penstock(2, shuffled=False),
-            "penstock_1_ordered": _penstock(1, shuffled=False),
-            "tfdata": _peer("tfdata", shuffled=True),
-            "tfdata_ordered": _peer("tfdata", shuffled=False),
-            "dali": _peer("dali", shuffled=True),
-            "dali_ordered": _peer("dali", shuffled=False),
-            "wake": wake,
-        },
-        (_FLAG, PEERS) if PEERS else (),
-    )
+    rounds.main(CLAIM, {**_CONTESTANTS, "wake": wake}, (_FLAG, PEERS) if PEERS else ())

@@ -76,3 +76,27 @@ def test_a_limit_whose_worker_fails_is_an_error_and_does_not_wait_at_the_barrier
     assert ran.returncode == 1
     assert "LookupError: no such data" in ran.stderr
     assert "RuntimeError: a worker of the limit ended with exit status 1" in ran.stderr
+
+
+def test_the_best_of_several_ways_is_a_reference_of_its_own(rounds: ModuleType) -> None:
+    runs = [
+        {"contestant": name, "round": turn, "rate": rate}
+        for turn, rates in enumerate([(2.0, 4.0, 8.0), (20.0, 5.0, 10.0), (3.0, 6.0, 12.0)])
+        for name, rate in zip(("one_process", "two_processes", "penstock"), rates, strict=True)
+    ]
+    ways = ("one_process", "two_processes", "absent")
+    target = rounds.Target(contestant="penstock", metric="times_peer", sense=">=", bound=2.0)
+    claim = claim_of(rounds, references={"penstock": "peer"}, best={"peer": ways, "nobody": ("absent",)}, targets=(target,))
+    summary = rounds.summarise(runs, claim)
+    assert (summary["peer"]["is"], summary["peer"]["rate"]) == ("two_processes", 5.0)
+    assert summary["penstock"]["ratio"] == 2.0
+    assert "nobody" not in summary
+
+
+def test_a_contestant_may_have_a_promise_beside_another_than_its_reference(rounds: ModuleType) -> None:
+    runs = [{"contestant": name, "round": 0, "rate": rate} for name, rate in (("limit", 8.0), ("one", 2.0), ("two", 3.0))]
+    targets = tuple(rounds.Target(contestant="two", metric=f"times_{name}", sense=">=", bound=1.7) for name in ("one", "absent"))
+    claim = claim_of(rounds, targets=targets)
+    summary = rounds.summarise(runs, claim)
+    assert (summary["two"]["ratio"], summary["two"]["times_one"]) == (0.375, 1.5)
+    assert [record["met"] for record in rounds.judge(claim.targets, summary)] == [False, None]

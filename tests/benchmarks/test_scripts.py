@@ -44,6 +44,7 @@ PACKAGES = {
     "dali": "nvidia",
     "dataloader": "torch",
     "datasets": "datasets",
+    "moto": "moto",
     "plain": "obstore",
     "hugging": "datasets",
     "pyarrow": "pyarrow",
@@ -89,6 +90,9 @@ def test_a_script_measures_all_its_contestants_and_says_what_is_missing(claim: s
         assert f"{name}: {{'skipped': '{reason}'}}" in ran.stdout
     assert all(target["got"] is not None for target in result["targets"])
     assert "ODD" not in ran.stdout
+    report = [sys.executable, str(BENCHMARKS / "report.py"), "--results", str(tmp_path)]
+    table = subprocess.run(report, check=True, capture_output=True, text=True).stdout
+    assert all(skipped or "not measured" not in line for line in table.splitlines() if line.startswith("|")), table
 
 
 @pytest.mark.slow
