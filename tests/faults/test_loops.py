@@ -30,7 +30,7 @@ from laws.plans import plain
 
 import penstock as ps
 
-CLOSED_S = 2.0
+CLOSED_S = 20.0  # a limit for what would last for ever if it hung
 """DESIGN section 5, point 7."""
 
 NUM_BATCHES = 40
