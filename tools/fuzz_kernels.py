@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 import fuzz_examples
 import fuzz_framing
 import fuzz_spans
+import fuzz_stream
 import fuzz_tar
 import fuzz_text_kernels
 
@@ -106,7 +107,7 @@ def child(path: Path, seconds: float) -> int:
         for case in CASES:
             case(library, rng)
             num_calls += 1
-        for text_case in fuzz_text_kernels.CASES:
+        for text_case in (*fuzz_text_kernels.CASES, *fuzz_stream.CASES):
             text_case(opened, rng)
             num_calls += 1
     say(f"{num_calls} calls equal to the NumPy twins, no finding")

@@ -131,6 +131,8 @@ def gil_bound(workers: ActiveWorkers, count: int) -> None:
 def test_workers_that_take_the_gil_from_each_other_leave_it_to_one() -> None:
     workers = ActiveWorkers(4)
     gil_bound(workers, 32)
+    assert (workers.limit, workers.notice) == (4, "all workers are tried once more: one alone was not slower")
+    gil_bound(workers, 16)
     assert workers.limit == 1
     assert workers.notice.startswith("1 of 4 workers works: alone it needs 1000.0 us per element, 4 together 1000.0")
     assert "GIL" in workers.notice
@@ -144,7 +146,9 @@ def test_all_workers_are_tried_again_ever_more_rarely() -> None:
         gil_bound(workers, 1)
         if workers.limit == 4 and before == 1:
             trials.append(task)
-            assert workers.notice == "all workers are tried again"
+            assert workers.notice == (
+                "all workers are tried once more: one alone was not slower" if task < 32 else "all workers are tried again"
+            )
     gaps = [later - earlier for earlier, later in pairwise(trials)]
     assert len(trials) >= 3
     assert all(later > 1.5 * earlier for earlier, later in pairwise(gaps))
@@ -153,7 +157,7 @@ def test_all_workers_are_tried_again_ever_more_rarely() -> None:
 
 def test_when_the_other_program_is_gone_all_workers_come_back_for_good() -> None:
     workers = ActiveWorkers(4)
-    gil_bound(workers, 32)
+    gil_bound(workers, 48)
     assert workers.limit == 1
     together(workers, 1000, cost_ns=MS, share=0.98)
     assert workers.limit == 4
@@ -172,6 +176,43 @@ def test_very_short_tasks_say_nothing() -> None:
     for _ in range(1000):
         workers.observe(1, 199_999, 0)
     assert (workers.limit, workers.notice) == (4, "")
+
+
+def test_small_first_tasks_are_not_compared_with_the_large_ones_that_follow() -> None:
+    workers = ActiveWorkers(2)
+    for rows in (1, 4, 16, 64, 256):  # together, each row costs less the more of them there are
+        for _ in range(10):
+            workers.observe(rows, 2 * MS + rows * 10_000, int(1.5 * MS))
+    assert workers.limit == 2
+    for _ in range(32):  # and one alone is as slow as each of two together
+        workers.observe(256, 2 * MS + 256 * 10_000, int(1.5 * MS))
+    assert (workers.limit, workers.notice) == (2, "all 2 workers work: one alone is slower")
+
+
+def test_one_alone_that_is_only_quicker_because_it_is_later_does_not_stay_alone() -> None:
+    workers = ActiveWorkers(2)
+    for task in range(48):  # each row costs less than the one before, whoever works
+        cost_ns = 10_000_000 // (task + 1)
+        workers.observe(100, 100 * cost_ns, 50 * cost_ns)
+    assert (workers.limit, workers.notice) == (2, "all 2 workers work: one alone is slower")
+
+
+def test_when_tasks_grow_while_one_is_tried_alone_all_are_tried_again() -> None:
+    workers = ActiveWorkers(2)
+    together(workers, 16, cost_ns=MS, share=0.5)
+    assert workers.limit == 1
+    workers.observe(20, 20 * MS, 10 * MS)
+    assert (workers.limit, workers.notice) == (2, "all workers are tried again: their tasks are larger now")
+    workers.observe(20, 20 * MS, 10 * MS, "another stage")  # the first of its kind
+    assert workers.limit == 2
+
+
+def test_the_small_rest_of_a_unit_is_not_counted() -> None:
+    workers = ActiveWorkers(2)
+    for _ in range(200):
+        workers.observe(100, 100 * MS, 99 * MS)
+        workers.observe(10, 100 * MS, MS)
+    assert (workers.limit, workers.notice) == (2, "")
 
 
 @given(st.integers(1, 8), st.lists(st.tuples(st.integers(1, 100), st.integers(1, 10**9), st.floats(0, 2)), max_size=300))

@@ -17,6 +17,12 @@ from penstock._contracts.transform import Scratch
 from penstock._storage.local import LocalStorage
 from penstock._storage.sampling import sample
 from penstock.errors import IndexStale, SourceError
+from penstock.formats.example import encode_example
+from penstock.formats.tfrecord import frame
+from penstock.kernels.examples import framed_taker
+from penstock.kernels.examples_plan import FIXED, FeaturePlan, make_plan
+from penstock.kernels.library import load_library
+from penstock.kernels.messages import INT64
 
 
 def made(folder: Path, **contents: bytes) -> LocalStorage:
@@ -271,3 +277,36 @@ def test_a_file_that_is_cut_while_threads_read_it_is_an_error_and_not_a_signal(t
     # Cut before a read began, or in the middle of one.
     whats = ["has 100 bytes and had 1048576", "was cut: nothing is at 1044480 any more, and it had 1048576 bytes"]
     assert any(what in str(stopped[0]) for what in whats)
+
+
+@pytest.mark.skipif(load_library() is None, reason="no C library")
+@pytest.mark.parametrize("num_files", [3, 200])
+def test_frames_of_many_files_are_taken_and_the_files_stay_open_for_the_next_block(tmp_path: Path, num_files: int) -> None:
+    plan = make_plan([FeaturePlan(b"y", INT64, FIXED, 1, None)])
+    framed = frame(encode_example({"y": 7}))
+    storage = made(tmp_path, **{f"f{number}": framed * 5 for number in range(num_files)})
+    rng = np.random.default_rng(1)
+    for _ in range(4):
+        files, numbers = rng.integers(0, num_files, 700), rng.integers(0, 5, 700)
+        column = np.zeros(700, np.int64)
+        taker = framed_taker(plan, [column], 700, check_data=True)
+        assert taker is not None
+        spans = files, numbers * len(framed), np.full(700, len(framed))
+        assert storage.stream_spans(*spans, Scratch(), (64, 4096), taker) == 700
+        assert (column == 7).all()
+        assert 0 < len(storage.descriptors) <= storage.descriptors.capacity
+
+
+@pytest.mark.skipif(load_library() is None, reason="no C library")
+def test_what_cannot_be_read_is_not_taken_and_reading_it_says_why(tmp_path: Path) -> None:
+    plan = make_plan([FeaturePlan(b"y", INT64, FIXED, 1, None)])
+    framed = frame(encode_example({"y": 7}))
+    storage = made(tmp_path, a=framed * 10, b=framed * 10)
+    os.truncate(tmp_path / "b", 5)
+    column = np.zeros(20, np.int64)
+    taker = framed_taker(plan, [column], 20, check_data=True)
+    assert taker is not None
+    rows = np.repeat([0, 1], 10), np.tile(np.arange(10) * len(framed), 2), np.full(20, len(framed))
+    assert storage.stream_spans(*rows, Scratch(), (5, 4096), taker) == 10
+    with pytest.raises(IndexStale, match="has 5 bytes and had"):
+        storage.read_spans(*(part[10:] for part in rows), Scratch())

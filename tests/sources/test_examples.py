@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from fuzz_stream import frames
+from penstock._contracts.source import RowFailed
 from penstock.errors import LengthMismatch, PlanError, RecordError
 from penstock.formats.example_block import ExampleReader
 from penstock.formats.tfrecord import RecordWriter
+from penstock.kernels.library import load_library
 from penstock.sources import examples
 from penstock.sources.examples import ExampleColumns, ExampleSource, example_source
 from penstock.sources.tfrecord import TFRecordSource
@@ -141,6 +144,47 @@ def test_a_wrong_check_sum_is_an_error_before_anything_is_parsed(tmp_path: Path,
     with pytest.raises(RecordError, match="record 7 of"):
         source.gather(list(range(20)), rows)
     assert [int(row["y"]) for row in rows] == list(range(7))
+
+
+def damaged_shards(folder: Path, rng: np.random.Generator) -> str:
+    """Write shards of frames, of which some have a wrong bit, another length or another feature."""
+    for shard in range(3):
+        (folder / f"{shard}.tfrecord").write_bytes(b"".join(frames(rng, 60)))
+    return str(folder / "*.tfrecord")
+
+
+def outcome(source: ExampleColumns, places: np.ndarray[Any, np.dtype[np.int64]]) -> tuple[Any, ...]:
+    """Gather records; return the bytes of the columns up to the first bad one, and its error."""
+    out = [np.zeros((len(places), *shape), dtype) for shape, dtype in source.leaves()]
+    try:
+        source.gather_columns(places, out)
+    except RowFailed as failed:
+        return failed.row, str(failed.error), getattr(failed.error, "__notes__", []), *(column[: failed.row].tobytes() for column in out)
+    return len(places), *(column.tobytes() for column in out)
+
+
+@pytest.mark.skipif(load_library() is None, reason="no C library")
+@pytest.mark.parametrize("seed", range(12))
+def test_one_call_for_all_gives_what_one_for_each_piece_and_step_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    monkeypatch.setattr(examples, "_PIECE_BYTES", 4000)
+    rng = np.random.default_rng(seed)
+    records = open_tfrecord(damaged_shards(tmp_path, rng), resync=True)  # for a length may be damaged
+    assert isinstance(records, TFRecordSource)
+    source = example_source(records, ExampleReader(NUMBERS))
+    assert isinstance(source, ExampleColumns)
+    blocks = [rng.integers(0, len(source), int(rng.integers(0, 200))) for _ in range(10)]
+    together = [outcome(source, places) for places in blocks]
+    monkeypatch.setattr(ExampleColumns, "_parse_stream", lambda *_: 0)
+    assert together == [outcome(source, places) for places in blocks]
+
+
+@pytest.mark.skipif(load_library() is None, reason="no C library")
+def test_a_block_of_good_records_takes_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = opened(write(tmp_path), NUMBERS)
+    assert isinstance(source, ExampleColumns)
+    monkeypatch.setattr(examples.ExampleColumns, "_parse_piece", None)
+    places = np.random.default_rng(1).permutation(SIZE)
+    assert source.gather_columns(places, None)[1].tolist() == places.tolist()
 
 
 def test_an_index_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ class Flow:
         if end > task.begin and not unit.whole:
             segment.blocks[task.stage].observe(end - task.begin, wall_ns)
             if pool_of(segment, task.stage) == SHARED:
-                self.active.observe(end - task.begin, wall_ns, cpu_ns)
+                self.active.observe(end - task.begin, wall_ns, cpu_ns, (segment.number, task.stage))
         unit.cost_ns += wall_ns
         if failure is not None:
             self.failures.append(failure)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 __all__ = ["ActiveWorkers", "BlockSize", "UnitSize", "awaited_ns", "largest_block"]
 
 _TARGET_NS = 8_000_000  # booking a task costs 0.17 ms where decoding has emptied the caches
@@ -91,10 +93,14 @@ class ActiveWorkers:
     """How many of the shared workers work: fewer when they only take the GIL from each other.
 
     When workers are on a CPU less than nine tenths of their time, one of them alone is tried for a few tasks. If it is not slower per
-    row than several were together, it stays alone, and all are tried again later, ever more rarely: another program may have used the CPUs.
+    row than several are together, before and after, it stays alone, and all are tried again later, ever more rarely: another program may
+    have used the CPUs.
+
+    Only tasks of about one size are compared, and before and after: the first tasks of a run are small, and their rows dear, for nothing
+    that they touch has been touched before.
     """
 
-    __slots__ = ("_alone", "_costs", "_limit", "_most", "_patience", "_shares", "_state", "_together", "notice")
+    __slots__ = ("_alone", "_costs", "_limit", "_most", "_patience", "_shares", "_sizes", "_state", "_together", "notice")
 
     _NUM_PROBES = 8
     _SHORTEST_NS = 200_000
@@ -106,6 +112,7 @@ class ActiveWorkers:
         self._state = "together" if most > 1 else "settled"
         self._shares: list[float] = []
         self._costs: list[float] = []
+        self._sizes: dict[Hashable, int] = {}
         self._together = self._alone = 0.0
         self._patience = self._FIRST_PATIENCE
         self.notice = ""
@@ -115,10 +122,19 @@ class ActiveWorkers:
         """The number of workers that may claim."""
         return self._limit
 
-    def observe(self, num_rows: int, wall_ns: int, cpu_ns: int) -> None:
-        """Learn from one finished task; very short ones say nothing."""
+    def observe(self, num_rows: int, wall_ns: int, cpu_ns: int, stage: Hashable = None) -> None:
+        """Learn from one finished task of a stage; very short ones say nothing, nor do those of half the size of others of their stage."""
         if self._state == "settled" or wall_ns < self._SHORTEST_NS:
             return
+        size = self._sizes.get(stage, 0)
+        if 2 * num_rows <= size:
+            return
+        if num_rows >= 2 * size:
+            self._sizes[stage] = num_rows
+            self._shares, self._costs = [], []  # of smaller ones
+            if self._state != "together":
+                self._alone = 0.0
+                self._go("together", self._most, "all workers are tried again: their tasks are larger now")
         self._shares.append(cpu_ns / wall_ns)
         self._costs.append(wall_ns / num_rows)
         if len(self._costs) < (self._patience if self._state == "waiting" else 2 * self._NUM_PROBES):
@@ -130,17 +146,23 @@ class ActiveWorkers:
         elif self._state == "waiting":
             self._go("together", self._most, "all workers are tried again")
         elif cost <= self._together * 1.05:
-            self._alone, self._patience = cost, 2 * self._patience
-            self._go("waiting", 1, self._words())
+            self._alone = cost
+            self._go("together", self._most, "all workers are tried once more: one alone was not slower")
         else:
-            self._go("settled", self._most, f"all {self._most} workers work: one alone is slower")
+            self._settle()
+
+    def _settle(self) -> None:
+        self._go("settled", self._most, f"all {self._most} workers work: one alone is slower")
 
     def _judge_together(self, share: float, cost: float) -> None:
         self._together = cost / self._most
-        if self._alone and self._alone <= self._together * 1.05:
+        if self._alone:
+            if self._alone > self._together * 1.05:
+                self._settle()
+                return
             self._patience *= 2
             self._go("waiting", 1, self._words())
-        elif share < _BUSY and not self._alone:
+        elif share < _BUSY:
             self._go("alone", 1, "one worker alone is tried: together they are off the CPU more than a tenth of the time")
         else:
             self._state = "settled"

@@ -19,6 +19,7 @@ from penstock._storage.sampling import sample
 from penstock._storage.sink import Sink, can_sink
 from penstock.errors import IndexStale, SourceError
 from penstock.kernels import spans
+from penstock.kernels.spans import Taker
 from penstock.kernels.spans_twin import known_of
 
 __all__ = ["LocalStorage"]
@@ -152,6 +153,41 @@ class LocalStorage:
             if outcome.error in (errno.EMFILE, errno.ENFILE):
                 most_kept = 0
         return out[:0], begins
+
+    def stream_spans(
+        self,
+        files: NDArray[np.int64],
+        offsets: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        scratch: Scratch,
+        pieces: tuple[int, int],
+        taker: Taker,
+    ) -> int:
+        """Read many spans with one call that holds no GIL, and have each piece of them taken while it is in the cache.
+
+        Args:
+            files: int64 [n], likewise offsets and lengths; read in this order, but for that within a piece.
+            offsets: in bytes.
+            lengths: in bytes.
+            scratch: for a piece.
+            pieces: the most rows and, of several rows, the most bytes of a piece.
+            taker: takes them.
+
+        Returns:
+            How many spans were taken, from the first on. Where that is not all of them, `read_spans` tells what is wrong with the next, or
+            reads it: this one raises nothing and tries nothing again.
+        """
+        most_rows, most_bytes = pieces
+        out, sink = self._room(most_bytes + most_rows * _GAP_BYTES, scratch)
+        ticket, descriptors, maps = self._descriptors.enter(files)
+        kept: list[list[int]] = []
+        try:
+            block = spans.Spans(files, offsets, lengths, descriptors, maps if sink >= 0 else None, sink)
+            most_kept = min(self._descriptors.capacity, len(files))
+            done, kept = spans.stream_spans(self._files, block, _GAP_BYTES, out, pieces, most_kept, taker)
+        finally:
+            self._descriptors.leave(ticket, kept)
+        return done
 
     def _room(self, total: int, scratch: Scratch | None) -> tuple[NDArray[np.uint8], int]:
         """Return uint8 [total] to read into, and its descriptor, or -1 where it has none."""

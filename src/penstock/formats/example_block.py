@@ -14,9 +14,10 @@ from penstock._contracts.element import LEAF, Structure
 from penstock._contracts.source import RowFailed
 from penstock.formats.example_errors import record_error
 from penstock.formats.features import Feature, FixedLenFeature, FixedLenSequenceFeature, default_of
-from penstock.kernels.examples import BadRecord, FeaturePlan, fill_examples, make_plan, parse_examples
+from penstock.kernels.examples import BadRecord, FeaturePlan, fill_examples, framed_taker, make_plan, parse_examples
 from penstock.kernels.examples_plan import COUNT, FIXED
 from penstock.kernels.messages import BYTES, FLOAT, INT64
+from penstock.kernels.spans import Taker
 
 __all__ = ["ExampleReader"]
 
@@ -63,6 +64,13 @@ class ExampleReader:
             RowFailed: the first bad record.
         """
         self._check(data, starts, lengths, parse_examples(data, starts, lengths, self._plan, out))
+
+    def taker(self, out: list[NDArray[Any]], *, check_crc: bool) -> Taker | None:
+        """Return what checks and parses TFRecord frames into `out`, arrays as for `columns`, where storage reads them; None: there is none.
+
+        What it leaves is for `columns`, which says what is wrong; only of columnar features.
+        """
+        return framed_taker(self._plan, out, len(out[0]) if out else 0, check_data=check_crc)
 
     def rows(self, data: Data, starts: Spans, lengths: Spans) -> list[dict[str, Any]]:
         """Parse a block into elements, with one call, or two where features vary in length. Arrays are views of those of the block.

@@ -4,7 +4,7 @@
  * is read that was not compared with the end of what holds it; nothing is written beyond the values that a column has room for.
  * examples_twin.py gives the same columns and the same reports.
  */
-#include "penstock.h"
+#include "framing.h"
 
 enum { BYTES = 1, FLOAT = 2, INT64 = 3 };
 enum { FIXED, COUNT, FILL, SKIP };
@@ -372,6 +372,29 @@ static int put_feature(const plan *what, int64_t number, const place *where, int
     return 1;
 }
 
+/* Parse one record into a row of the columns; returns 0 when it is no good, with a report as penstock_parse_examples gives it. */
+static int parse_row(const plan *what, const uint8_t *buffer, int64_t size, int64_t start, int64_t length, int64_t row, const int64_t *outs,
+                     place *places, int64_t *report) {
+    state now = {buffer, buffer, 0, -1, 0, 0};
+    int good = start >= 0 && length >= 0 && start <= size && length <= size - start;
+    if (good) {
+        now.record = buffer + start;
+        memset(places, 0, (size_t)what->num_features * sizeof(place));
+        good = read_record(what, now.record, now.record + length, places, &now) != NULL;
+        for (int64_t number = 0; good && number < what->num_features; number++)
+            if (what->features[number].mode != SKIP) good = put_feature(what, number, places + number, row, outs, &now);
+    } else {
+        now.code = BAD_SPAN;
+    }
+    if (!good) {
+        report[0] = now.code;
+        report[1] = now.feature;
+        report[2] = now.at;
+        report[3] = now.found;
+    }
+    return good;
+}
+
 /* Parse record i = buffer[starts[i] : starts[i] + lengths[i]] for every i into row i of the columns.
  *
  * features: num_features of (name: where it begins in `texts`, name_length, kind, mode, count, missing).
@@ -387,26 +410,26 @@ API int64_t penstock_parse_examples(const uint8_t *buffer, int64_t size, const i
                                     const int64_t *features, int64_t num_features, const uint8_t *texts, const int64_t *table,
                                     int64_t mask, const int64_t *outs, void *work, int64_t *report) {
     const plan what = {(const feature *)features, texts, table, (uint64_t)mask, num_features};
-    place *places = work;
-    for (int64_t row = 0; row < num; row++) {
-        state now = {buffer, buffer, 0, -1, 0, 0};
-        int good = starts[row] >= 0 && lengths[row] >= 0 && starts[row] <= size && lengths[row] <= size - starts[row];
-        if (good) {
-            now.record = buffer + starts[row];
-            memset(places, 0, (size_t)num_features * sizeof(place));
-            good = read_record(&what, now.record, now.record + lengths[row], places, &now) != NULL;
-            for (int64_t number = 0; good && number < num_features; number++)
-                if (what.features[number].mode != SKIP) good = put_feature(&what, number, places + number, row, outs, &now);
-        } else {
-            now.code = BAD_SPAN;
-        }
-        if (!good) {
-            report[0] = now.code;
-            report[1] = now.feature;
-            report[2] = now.at;
-            report[3] = now.found;
-            return row;
-        }
-    }
+    for (int64_t row = 0; row < num; row++)
+        if (!parse_row(&what, buffer, size, starts[row], lengths[row], row, outs, work, report)) return row;
     return -1;
+}
+
+enum { CHECK_DATA, FEATURES, NUM_FEATURES, TEXTS, TABLE, MASK, OUTS, WORK, ROW };
+
+/* A taker of penstock_stream_spans: checks the frames of TFRecord that the spans are, and parses what is in them into row context[ROW] and
+ * those after it. The context has numbers and addresses as penstock_parse_examples has them, and whether the data are checked as well. */
+API int64_t penstock_take_framed_examples(int64_t *context, const uint8_t *data, int64_t size, const int64_t *starts,
+                                          const int64_t *lengths, int64_t num) {
+    const plan what = {(const feature *)(intptr_t)context[FEATURES], (const uint8_t *)(intptr_t)context[TEXTS],
+                       (const int64_t *)(intptr_t)context[TABLE], (uint64_t)context[MASK], context[NUM_FEATURES]};
+    const int64_t *const outs = (const int64_t *)(intptr_t)context[OUTS];
+    int64_t report[4];
+    for (int64_t row = 0; row < num; row++, context[ROW]++) {
+        const int64_t start = starts[row], length = lengths[row];
+        if (penstock_frame_status(data + start, length, context[CHECK_DATA] != 0) != FRAME_GOOD) return row;
+        if (!parse_row(&what, data, size, start + HEADER_BYTES, length - FRAME_BYTES, context[ROW], outs, (void *)(intptr_t)context[WORK], report))
+            return row;
+    }
+    return num;
 }

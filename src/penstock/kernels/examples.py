@@ -18,9 +18,10 @@ from penstock.kernels.checks import block, place, require, require_shape
 from penstock.kernels.examples_native import NativeExamples
 from penstock.kernels.examples_plan import FIXED, ExamplePlan, FeaturePlan, make_plan
 from penstock.kernels.library import chosen_library
+from penstock.kernels.spans import Taker
 from penstock.kernels.wire import Fault
 
-__all__ = ["BadRecord", "ExamplePlan", "FeaturePlan", "fill_examples", "make_plan", "parse_examples"]
+__all__ = ["BadRecord", "ExamplePlan", "FeaturePlan", "fill_examples", "framed_taker", "make_plan", "parse_examples"]
 
 _UINT8, _INT64 = np.dtype(np.uint8), np.dtype(np.int64)
 
@@ -117,6 +118,32 @@ def fill_examples(
     bad = _run(buffer, starts, lengths, plan, plan.second, outs, offsets)
     filled = [None if feature.mode == FIXED else (out, where) for feature, out, where in zip(plan.features, outs, offsets, strict=True)]
     return bad, filled
+
+
+def framed_taker(plan: ExamplePlan, outs: Sequence[NDArray[Any]], num: int, *, check_data: bool) -> Taker | None:
+    """Return what `stream_spans` is to do with frames of TFRecord: check them, and parse what is in them as `parse_examples` does.
+
+    Args:
+        plan: of fixed features of numbers only.
+        outs: as for `parse_examples`, for `num` records: they go to the rows from the first on.
+        num: how many records there will be at most.
+        check_data: False: only the check sums of the lengths are checked.
+
+    Returns:
+        None where the C library is missing.
+
+    Raises:
+        SpecError: an array of another dtype, shape or layout, or another feature.
+    """
+    for number, (feature, out) in enumerate(zip(plan.features, outs, strict=True)):
+        if feature.mode != FIXED or feature.width != 1:
+            raise SpecError(
+                f"feature {number} is not one of a fixed number of numbers",
+                where=place("framed_taker", f"outs[{number}]"),
+                fix="read the spans and call parse_examples",
+            )
+        _require_column(f"outs[{number}]", out, feature.dtype, num * feature.count)
+    return None if chosen_library() is None else _chosen().taker(plan, outs, check_data)
 
 
 def _block(

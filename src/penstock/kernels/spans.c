@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/uio.h>
 #define WITH_MAPS 1
+#define PREFETCH(address) __builtin_prefetch((address), 0, 2)
 #else
 #define WITH_MAPS 0
 #endif
@@ -94,7 +95,7 @@ static int64_t read_range(int descriptor, unsigned char *out, int64_t offset, in
 }
 
 #if WITH_MAPS
-enum { MOST_ADDRESSES = 256, SMALL = 16384, FEW = 8 };
+enum { MOST_ADDRESSES = 256, MOST_BYTES = 131072, SMALL = 16384, FEW = 8 };
 
 /* Ranges of one file that the kernel is to copy, in the order in which they lie in `out`. */
 typedef struct {
@@ -106,7 +107,15 @@ typedef struct {
 static int64_t copied(copies *list, const unsigned char *map, int sink, int descriptor, unsigned char *out, int64_t *facts) {
     int64_t problem = DONE, begin = list->begin;
     ssize_t count = -1;
-    if (list->num >= FEW) count = pwritev(sink, list->ranges, list->num, (off_t)begin);
+    if (list->num >= FEW) {
+        /* The kernel copies one range after the other and waits for each; asked for together, they come together. A prefetch of an address
+         * that nothing stands behind does nothing. */
+        for (int place = 0; place < list->num; place++) {
+            const unsigned char *const from = (const unsigned char *)list->ranges[place].iov_base;
+            for (size_t at = 0; at < list->ranges[place].iov_len; at += 64) PREFETCH(from + at);
+        }
+        count = pwritev(sink, list->ranges, list->num, (off_t)begin);
+    }
     /* Interrupted, cut, or a page that cannot be read: pread says which. */
     for (int place = 0; count != (ssize_t)list->num_bytes && problem == DONE && place < list->num; place++) {
         const struct iovec *range = list->ranges + place;
@@ -187,7 +196,7 @@ API int64_t penstock_read_spans(const char *paths, const int64_t *path_starts, c
                 list.ranges[list.num].iov_base = (void *)(uintptr_t)(map + low);
                 list.ranges[list.num++].iov_len = (size_t)(high - low);
                 list.num_bytes += high - low;
-                if (list.num == MOST_ADDRESSES || last == num || files[ordered[last]] != file)
+                if (list.num == MOST_ADDRESSES || list.num_bytes >= MOST_BYTES || last == num || files[ordered[last]] != file)
                     problem = copied(&list, map, sink, descriptor, out, facts);
             } else {
                 if (list.num > 0) problem = copied(&list, map, sink, descriptor, out, facts);
@@ -215,6 +224,40 @@ API int64_t penstock_read_spans(const char *paths, const int64_t *path_starts, c
     facts[NUM_BYTES] = used;
     return problem;
 #endif
+}
+
+/* Takes spans that have been read, while they are in the cache: `num` of them, each inside `size` bytes at `data`. Returns how many of them were
+ * good, from the first on. */
+typedef int64_t (*taker)(int64_t *context, const uint8_t *data, int64_t size, const int64_t *starts, const int64_t *lengths, int64_t num);
+
+/* Reads spans as penstock_read_spans does, and gives them to a taker, the function at an address, piece by piece: at most `most_rows` and, unless
+ * it is one alone, `most_bytes`. order has room for 2 * most_rows, begins for most_rows. Returns how many were taken; where that is less
+ * than `num`, something is to be said about the next one, or it cannot be read. */
+API int64_t penstock_stream_spans(const char *paths, const int64_t *path_starts, const int64_t *known, int64_t num_files,
+                                  const int64_t *files, const int64_t *offsets, const int64_t *lengths, const int64_t *descriptors,
+                                  int64_t num, int64_t gap, int64_t *order, unsigned char *out, int64_t capacity, int64_t *begins,
+                                  int64_t most_kept, int64_t *kept, int64_t *facts, const int64_t *maps, int sink, int64_t most_rows,
+                                  int64_t most_bytes, int64_t take, int64_t *context) {
+    int64_t done = 0, num_kept = 0;
+    while (done < num) {
+        int64_t bytes = 0, rows = 0;
+        while (rows < most_rows && done + rows < num) {
+            const int64_t length = lengths[done + rows];
+            if (length < 0 || (rows && length > most_bytes - bytes)) break; /* a bad length stops at the border of a piece */
+            bytes = length > most_bytes ? most_bytes : bytes + length;
+            rows++;
+        }
+        const int64_t problem =
+            penstock_read_spans(paths, path_starts, known, num_files, files + done, offsets + done, lengths + done, descriptors + done, rows, gap,
+                                order, out, capacity, begins, most_kept - num_kept, kept + 2 * num_kept, facts, maps == NULL ? NULL : maps + done, sink);
+        num_kept += facts[NUM_KEPT];
+        if (rows == 0 || problem != DONE) break;
+        const int64_t good = ((taker)(uintptr_t)take)(context, out, facts[NUM_BYTES], begins, lengths + done, rows);
+        done += good;
+        if (good < rows) break;
+    }
+    facts[NUM_KEPT] = num_kept;
+    return done;
 }
 
 /* Maps all of an open file for penstock_read_spans; returns its address, or 0 when that cannot be done here. */

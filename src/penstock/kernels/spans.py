@@ -24,27 +24,31 @@ __all__ = [
     "Files",
     "Outcome",
     "Spans",
+    "Taker",
     "map_file",
     "native",
     "read_spans",
+    "stream_spans",
+    "streamer",
     "unmap_file",
 ]
 
 DONE, NOT_OPENED, NOT_KNOWN, NOT_READ, NOT_REGULAR, CHANGED, CUT, BAD_ROW, NO_ROOM = range(9)
 
 _POINTER, _INT64 = ctypes.c_void_p, ctypes.c_int64
-_ARGUMENTS: Final[list[Any]] = [
+_READ_ARGUMENTS: Final[list[Any]] = [
     ctypes.c_char_p,
-    _POINTER,
-    _POINTER,
+    *[_POINTER] * 2,
     _INT64,
     *[_POINTER] * 4,
     _INT64,
     _INT64,
-    _POINTER,
-    _POINTER,
+    *[_POINTER] * 2,
     _INT64,
     _POINTER,
+    _INT64,
+    *[_POINTER] * 3,
+    ctypes.c_int,
 ]
 _shared: Callable[[Any], Any] = (ctypes.c_char * 0).from_buffer
 Reader = Callable[..., int]
@@ -70,6 +74,20 @@ class Outcome(NamedTuple):
     num_bytes: int
 
 
+class Taker(NamedTuple):
+    """A C function that takes spans right after they were read, piece by piece, and its context; for one call of `stream_spans`.
+
+    Attributes:
+        address: of the function; see `taker` in spans.c.
+        context: int64, what it reads and writes.
+        held: the arrays whose addresses are in the context.
+    """
+
+    address: int
+    context: NDArray[np.int64]
+    held: tuple[Any, ...]
+
+
 def read_spans(files: Files, block: Spans, gap: int, out: NDArray[np.uint8], begins: NDArray[np.int64], most_kept: int) -> Outcome:
     """Read spans of regular files into `out`, those of one file in the order of their offsets, near ones together.
 
@@ -90,6 +108,52 @@ def read_spans(files: Files, block: Spans, gap: int, out: NDArray[np.uint8], beg
     return Outcome(problem, file, error, (size, time, inode), kept[:num_kept].tolist(), num_bytes)
 
 
+def stream_spans(
+    files: Files, block: Spans, gap: int, out: NDArray[np.uint8], pieces: tuple[int, int], most_kept: int, taker: Taker
+) -> tuple[int, list[list[int]]]:
+    """Read spans as `read_spans` does, in the order of the block, and give them to a C function piece by piece; one call without the GIL.
+
+    There is no twin: where the library is missing, and where less was taken than there is, `read_spans` does the same and says why.
+
+    Args:
+        files: that the spans lie in.
+        block: the spans.
+        gap: as for `read_spans`.
+        out: uint8 [m], for one piece.
+        pieces: the most rows of a piece, and the most bytes unless it has one row only.
+        most_kept: how many of the files that are opened here stay open.
+        taker: takes them.
+
+    Returns:
+        How many spans were taken, from the first on, and (file, descriptor) of each file that stays open: the caller's to close.
+    """
+    stream = _chosen_streamer()
+    return (0, []) if stream is None else stream(files, block, gap, out, pieces, most_kept, taker)
+
+
+def streamer(library: ctypes.CDLL) -> Callable[..., tuple[int, list[list[int]]]]:
+    """Return `stream_spans` of an open library."""
+    function = _prepared(library.penstock_stream_spans, [*_READ_ARGUMENTS, _INT64, _INT64, _INT64, _POINTER])
+
+    def stream(
+        files: Files, block: Spans, gap: int, out: NDArray[np.uint8], pieces: tuple[int, int], most_kept: int, taker: Taker
+    ) -> tuple[int, list[list[int]]]:
+        most_rows, most_bytes = pieces
+        order, begins = np.empty(2 * most_rows, np.int64), np.empty(most_rows, np.int64)
+        kept, facts = np.empty((most_kept, 2), np.int64), np.zeros(8, np.int64)
+        arguments = _arguments(files, block, gap, out, begins, kept, facts, order)
+        done: int = function(*arguments, most_rows, most_bytes, taker.address, _address(taker.context))
+        return done, kept[: facts[6]].tolist()
+
+    return stream
+
+
+@cache
+def _chosen_streamer() -> Callable[..., tuple[int, list[list[int]]]] | None:
+    library = chosen_library()
+    return None if library is None else streamer(library)
+
+
 @cache
 def _chosen() -> Reader:
     library = chosen_library()
@@ -98,8 +162,7 @@ def _chosen() -> Reader:
 
 def native(library: ctypes.CDLL) -> Reader:
     """Return the C function of an open library, with the arguments of its twin."""
-    function = library.penstock_read_spans
-    function.restype, function.argtypes = _INT64, [*_ARGUMENTS, _INT64, _POINTER, _POINTER, _POINTER, ctypes.c_int]
+    function = _prepared(library.penstock_read_spans, _READ_ARGUMENTS)
 
     def read(
         files: Files,
@@ -110,16 +173,33 @@ def native(library: ctypes.CDLL) -> Reader:
         kept: NDArray[np.int64],
         facts: NDArray[np.int64],
     ) -> int:
-        num = block.files.size
-        order = np.empty(2 * num, np.int64)
-        tables = (files.paths, _shared(files.path_starts), _shared(files.known), len(files.known))
-        rows = (_address(block.files), _address(block.offsets), _address(block.lengths), _address(block.descriptors), num)
-        results = (_shared(out), out.size, _shared(begins), len(kept), _shared(kept), _shared(facts))
-        maps = None if block.maps is None else _address(block.maps)
-        problem: int = function(*tables, *rows, gap, _shared(order), *results, maps, block.sink)
+        problem: int = function(*_arguments(files, block, gap, out, begins, kept, facts, np.empty(2 * block.files.size, np.int64)))
         return problem
 
     return read
+
+
+def _prepared(function: Any, arguments: list[Any]) -> Any:
+    function.restype, function.argtypes = _INT64, arguments
+    return function
+
+
+def _arguments(
+    files: Files,
+    block: Spans,
+    gap: int,
+    out: NDArray[np.uint8],
+    begins: NDArray[np.int64],
+    kept: NDArray[np.int64],
+    facts: NDArray[np.int64],
+    order: NDArray[np.int64],
+) -> tuple[Any, ...]:
+    """Return the arguments that both C functions begin with."""
+    tables = (files.paths, _shared(files.path_starts), _shared(files.known), len(files.known))
+    rows = (_address(block.files), _address(block.offsets), _address(block.lengths), _address(block.descriptors), block.files.size)
+    results = (_shared(out), out.size, _shared(begins), len(kept), _shared(kept), _shared(facts))
+    maps = None if block.maps is None else _address(block.maps)
+    return (*tables, *rows, gap, _shared(order), *results, maps, block.sink)
 
 
 def map_file(descriptor: int, size: int) -> int:

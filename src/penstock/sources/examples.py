@@ -106,11 +106,15 @@ class ExampleSource:
 
     def _read(self, places: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
         """Return bytes in working memory of this thread, and where each frame begins in them and its length."""
+        data, begins, ends = self._records.read(places, self._scratch())
+        return data, begins, ends - begins
+
+    def _scratch(self) -> Scratch:
         own = self._own.__dict__
         if "scratch" not in own:
             own["scratch"] = Scratch()
-        data, begins, ends = self._records.read(places, own["scratch"])
-        return data, begins, ends - begins
+        scratch: Scratch = own["scratch"]
+        return scratch
 
     def _check(
         self, data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], places: NDArray[np.int64]
@@ -152,13 +156,22 @@ class ExampleColumns(ExampleSource):
             )
         if out is None:
             out = [np.empty((len(indices), *shape), dtype) for shape, dtype in self.leaves()]
-        for begin in range(0, len(indices), self._piece):
+        begin = 0
+        while begin < len(indices):
+            begin += self._parse_stream(indices[begin:], [column[begin:] for column in out])
             end = min(begin + self._piece, len(indices))
-            try:
-                self._parse_piece(indices[begin:end], [column[begin:end] for column in out])
-            except RowFailed as failed:
-                raise RowFailed(begin + failed.row, failed.error) from failed.error
+            if begin < end:
+                try:
+                    self._parse_piece(indices[begin:end], [column[begin:end] for column in out])
+                except RowFailed as failed:
+                    raise RowFailed(begin + failed.row, failed.error) from failed.error
+            begin = end
         return out
+
+    def _parse_stream(self, places: NDArray[np.int64], out: list[NDArray[Any]]) -> int:
+        """Read, check and parse as many as that can be done with by one call; return how many. The next one may be bad."""
+        taker = self._reader.taker(out, check_crc=self._records.check_crc)
+        return 0 if taker is None else self._records.stream(places, self._scratch(), (self._piece, _PIECE_BYTES), taker)
 
     def _parse_piece(self, places: NDArray[np.int64], out: list[NDArray[Any]]) -> None:
         data, starts, lengths = self._read(places)

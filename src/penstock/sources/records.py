@@ -16,6 +16,7 @@ from penstock._contracts.transform import Scratch
 from penstock._storage.local import LocalStorage
 from penstock.errors import PenstockError
 from penstock.formats.index import Index
+from penstock.kernels.spans import Taker
 from penstock.sources.paths import common_folder, shown
 from penstock.sources.record_format import RecordFormat, join
 
@@ -76,10 +77,31 @@ class RecordSource:
         Raises:
             SourceError, OSError: as the storage says it; which record it was is not known.
         """
-        files = np.searchsorted(self.table.starts, indices, "right") - 1
-        lengths = self._lengths[indices].astype(np.int64)
-        data, begins = self._storage.read_spans(files, self._offsets[indices], lengths, scratch)
+        files, offsets, lengths = self._spans(indices)
+        data, begins = self._storage.read_spans(files, offsets, lengths, scratch)
         return data, begins, begins + lengths
+
+    def stream(self, indices: NDArray[np.int64], scratch: Scratch, pieces: tuple[int, int], taker: Taker) -> int:
+        """Have records taken as they are read, where the storage can do that: see `LocalStorage.stream_spans`.
+
+        Args:
+            indices: int64 [n], each in 0..len-1.
+            scratch: likewise.
+            pieces: likewise.
+            taker: likewise.
+
+        Returns:
+            How many were taken, from the first on; 0 where the storage cannot. `read` is for the rest.
+        """
+        if not isinstance(self._storage, LocalStorage):
+            return 0
+        return self._storage.stream_spans(*self._spans(indices), scratch, pieces, taker)
+
+    def _spans(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return file, offset and length of each."""
+        files = np.searchsorted(self.table.starts, indices, "right") - 1
+        offsets, lengths = self._offsets.take(indices), self._lengths.take(indices)
+        return files, offsets.astype(np.int64, copy=False), lengths.astype(np.int64, copy=False)
 
     def group_starts(self) -> NDArray[np.int64]:
         """Return where each file with records begins, and the number of all: the groups of `shuffle(window_groups=)`."""
