@@ -5,7 +5,7 @@
  * that `out` is a map of: pwritev of a list of addresses, which ends with EFAULT where the file has been cut. It takes 0.45 us a record of
  * 1 kB in any order, all of it in the kernel.
  */
-#define _DEFAULT_SOURCE
+#define _GNU_SOURCE
 #include "penstock.h"
 
 #if defined(__linux__)
@@ -127,6 +127,29 @@ static int64_t copied(copies *list, const unsigned char *map, int sink, int desc
 }
 #endif
 
+#if defined(__linux__) && defined(RWF_NOWAIT)
+enum { LEAST = 8, EVERY = 32 };
+
+/* Asks the system for all spans of files that are open, when some are not in memory: then they come together, and not one after the other.
+ * Every 32nd span is looked at, which costs 10 ns a span. */
+static void fetch_ahead(const int64_t *offsets, const int64_t *lengths, const int64_t *descriptors, int64_t num) {
+    int missing = 0;
+    for (int64_t row = 0; row < num && num >= LEAST && !missing; row += EVERY) {
+        char byte;
+        const struct iovec one = {&byte, 1};
+        if (descriptors[row] >= 0 && lengths[row] > 0)
+            missing = preadv2((int)descriptors[row], &one, 1, (off_t)offsets[row], RWF_NOWAIT) < 0 && errno == EAGAIN;
+    }
+    for (int64_t row = 0; row < num && missing; row++)
+        if (descriptors[row] >= 0 && lengths[row] > 0)
+            (void)posix_fadvise((int)descriptors[row], (off_t)offsets[row], (off_t)lengths[row], POSIX_FADV_WILLNEED);
+}
+#else
+static void fetch_ahead(const int64_t *offsets, const int64_t *lengths, const int64_t *descriptors, int64_t num) {
+    (void)offsets, (void)lengths, (void)descriptors, (void)num;
+}
+#endif
+
 static int opened(const char *path, int64_t *facts) {
     int descriptor;
     do {
@@ -138,16 +161,11 @@ static int opened(const char *path, int64_t *facts) {
 
 #endif
 
-/* Reads `num` spans. Returns 0, or the number of a problem; facts[FILE_NUMBER] says of which file.
- *
- * known is [files, 3]: size, time and inode. descriptors is [num]: an open one of each row's file, or -1: then it is opened here. Of these
- * the first `most_kept` stay open and are told in kept, [most_kept, 2]: file, descriptor; also after a problem.
- *
- * maps is [num], the address of a map of all of each row's file or 0; sink a memfd whose beginning `out` is a map of; or NULL and -1. */
-API int64_t penstock_read_spans(const char *paths, const int64_t *path_starts, const int64_t *known, int64_t num_files,
-                                const int64_t *files, const int64_t *offsets, const int64_t *lengths, const int64_t *descriptors,
-                                int64_t num, int64_t gap, int64_t *order, unsigned char *out, int64_t capacity, int64_t *begins,
-                                int64_t most_kept, int64_t *kept, int64_t *facts, const int64_t *maps, int sink) {
+/* See penstock_read_spans. */
+static int64_t read_block(const char *paths, const int64_t *path_starts, const int64_t *known, int64_t num_files, const int64_t *files,
+                          const int64_t *offsets, const int64_t *lengths, const int64_t *descriptors, int64_t num, int64_t gap,
+                          int64_t *order, unsigned char *out, int64_t capacity, int64_t *begins, int64_t most_kept, int64_t *kept,
+                          int64_t *facts, const int64_t *maps, int sink) {
 #if !WITH_MAPS
     (void)maps, (void)sink;
 #endif
@@ -226,6 +244,21 @@ API int64_t penstock_read_spans(const char *paths, const int64_t *path_starts, c
 #endif
 }
 
+/* Reads `num` spans. Returns 0, or the number of a problem; facts[FILE_NUMBER] says of which file.
+ *
+ * known is [files, 3]: size, time and inode. descriptors is [num]: an open one of each row's file, or -1: then it is opened here. Of these
+ * the first `most_kept` stay open and are told in kept, [most_kept, 2]: file, descriptor; also after a problem.
+ *
+ * maps is [num], the address of a map of all of each row's file or 0; sink a memfd whose beginning `out` is a map of; or NULL and -1. */
+API int64_t penstock_read_spans(const char *paths, const int64_t *path_starts, const int64_t *known, int64_t num_files,
+                                const int64_t *files, const int64_t *offsets, const int64_t *lengths, const int64_t *descriptors,
+                                int64_t num, int64_t gap, int64_t *order, unsigned char *out, int64_t capacity, int64_t *begins,
+                                int64_t most_kept, int64_t *kept, int64_t *facts, const int64_t *maps, int sink) {
+    fetch_ahead(offsets, lengths, descriptors, num);
+    return read_block(paths, path_starts, known, num_files, files, offsets, lengths, descriptors, num, gap, order, out, capacity, begins,
+                      most_kept, kept, facts, maps, sink);
+}
+
 /* Takes spans that have been read, while they are in the cache: `num` of them, each inside `size` bytes at `data`. Returns how many of them were
  * good, from the first on. */
 typedef int64_t (*taker)(int64_t *context, const uint8_t *data, int64_t size, const int64_t *starts, const int64_t *lengths, int64_t num);
@@ -239,6 +272,7 @@ API int64_t penstock_stream_spans(const char *paths, const int64_t *path_starts,
                                   int64_t most_kept, int64_t *kept, int64_t *facts, const int64_t *maps, int sink, int64_t most_rows,
                                   int64_t most_bytes, int64_t take, int64_t *context) {
     int64_t done = 0, num_kept = 0;
+    fetch_ahead(offsets, lengths, descriptors, num);
     while (done < num) {
         int64_t bytes = 0, rows = 0;
         while (rows < most_rows && done + rows < num) {
@@ -248,7 +282,7 @@ API int64_t penstock_stream_spans(const char *paths, const int64_t *path_starts,
             rows++;
         }
         const int64_t problem =
-            penstock_read_spans(paths, path_starts, known, num_files, files + done, offsets + done, lengths + done, descriptors + done, rows, gap,
+            read_block(paths, path_starts, known, num_files, files + done, offsets + done, lengths + done, descriptors + done, rows, gap,
                                 order, out, capacity, begins, most_kept - num_kept, kept + 2 * num_kept, facts, maps == NULL ? NULL : maps + done, sink);
         num_kept += facts[NUM_KEPT];
         if (rows == 0 || problem != DONE) break;
