@@ -15,6 +15,7 @@ import pytest
 from sources.marks import Marked, marked
 
 from penstock._storage import open_storage
+from penstock._storage.sampling import sampled_spans
 from penstock.errors import RecordError, SourceError
 from penstock.formats.index import Index, decode, encode
 from penstock.kernels.framing import crc32c
@@ -137,6 +138,41 @@ def test_a_file_of_this_moment_is_sampled_so_that_a_write_in_the_same_tick_is_se
     (tmp_path / "a.x").write_bytes(marked(b"two"))
     os.utime(tmp_path / "a.x", ns=(status.st_mtime_ns, status.st_mtime_ns))
     assert Opening(tmp_path).reasons == ["the file has other contents than it had"]
+
+
+def unseen_edit(path: Path) -> bytes:
+    """Move a border of records where no sample looks; return the new contents, of the same size."""
+    data = bytearray(path.read_bytes())
+    places, length = sampled_spans(len(data))
+    place = int(places[1]) + length
+    place += -place % 4
+    assert data[place] == 3
+    assert place + 8 <= places[2]
+    data[place : place + 8] = marked(b"joined!")
+    path.write_bytes(data)
+    os.utime(path, ns=(PAST_NS, PAST_NS + 7))
+    return bytes(data)
+
+
+@pytest.mark.parametrize("checks_records", [False, True])
+def test_an_edit_of_a_large_file_that_no_sample_sees_is_seen_unless_records_have_check_sums(tmp_path: Path, checks_records: bool) -> None:
+    path, format = old(tmp_path / "a.x", marked(*[b"abc"] * 250_000)), Marked(checks_records=checks_records)
+    assert len(Opening(tmp_path, format).indices[0]) == 250_000
+    data = unseen_edit(path)
+    again = Opening(tmp_path, format)
+    assert again.reasons == [None if checks_records else "the file has other contents than it had"]
+    assert len(again.indices[0]) == 250_000 - (not checks_records)
+    assert (again.indices[0].crc32c == crc32c(data)) is not checks_records
+
+
+def test_a_large_file_that_only_looks_new_is_compared_once_and_its_time_noted(tmp_path: Path) -> None:
+    path = old(tmp_path / "a.x", marked(*[b"abc"] * 250_000))
+    Opening(tmp_path)
+    os.utime(path, ns=(PAST_NS, PAST_NS + 7))
+    assert Opening(tmp_path).reasons == [None]
+    noted = decode((tmp_path / "a.x.psidx").read_bytes(), "x")
+    assert noted.identity == {"size": 1_000_000, "mtime_ns": PAST_NS + 7}
+    assert (len(noted), noted.crc32c) == (250_000, crc32c(path.read_bytes()))
 
 
 def lengthen(path: Path) -> None:

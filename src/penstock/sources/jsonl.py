@@ -54,6 +54,11 @@ class JsonLines:
         """Return nothing: where lines begin and end depends on no option."""
         return {}
 
+    @property
+    def checks_records(self) -> bool:
+        """Return False: nothing in a line tells whether it is one."""
+        return False
+
     def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
         """Find the lines of one file.
 
