@@ -205,7 +205,8 @@ class _Pieces:
 
 def _open_one(storage: Storage, file: int, format: RecordFormat, folder: str, rebuild: bool, scratch: Scratch) -> tuple[Index, Report]:
     reason, free = "asked for" if rebuild else "missing", []
-    for path in _places(storage, file, format, folder):
+    versioned = _is_versioned(storage, file)
+    for path in _places(storage, file, format, folder) if versioned else ():
         verdict = None if rebuild else _look(path, storage, file, format, scratch)
         if isinstance(verdict, tuple):
             return verdict[0], Report(file=file, path=path, count=len(verdict[0]), index_bytes=verdict[1], reason=None)
@@ -216,11 +217,11 @@ def _open_one(storage: Storage, file: int, format: RecordFormat, folder: str, re
     index = build(storage, file, format, scratch, read_ahead=len(storage) < (os.cpu_count() or 1))
     body = parts(index)
     written = next((path for path in free if _published(path, body)), None)
+    if not versioned:
+        reason = "the server tells no version of the file"
     if written is None:
-        warnings.warn(
-            f"the index of {shown(storage.name(file))} can be written neither beside it nor to {shown(folder)}; it is built each time",
-            stacklevel=2,
-        )
+        why = "can be written neither beside it nor to " + shown(folder) if versioned else f"is not kept, as {reason} (ETag, Last-Modified)"
+        warnings.warn(f"the index of {shown(storage.name(file))} {why}; it is built each time", stacklevel=2)
     num_bytes = sum(len(part) for part in body)
     return index, Report(file=file, path=written, count=len(index), index_bytes=num_bytes, reason=reason)
 
@@ -268,7 +269,12 @@ def _judge(data: bytes, path: str, storage: Storage, file: int, format: RecordFo
     if (index.kind, dict(index.options)) != (format.kind, format.options):
         return _FOREIGN
     if index.size != storage.size(file):
-        return f"the file has {storage.size(file)} bytes and had {index.size}"
+        size, name = storage.size(file), shown(storage.name(file))
+        if size < index.size:
+            # A cut between two records shows nowhere else. An error it is not, as files are also written again with less in them.
+            was = f"had {len(index)} records in {index.size} bytes when it was indexed, and has {size} bytes now"
+            warnings.warn(f"{name} {was}: it was cut, or written again; it is indexed as it is", stacklevel=2)
+        return f"the file has {size} bytes and had {index.size}"
     if dict(index.identity) == storage.identity(file):
         return index
     if not isinstance(storage, LocalStorage):
@@ -291,6 +297,12 @@ def _compared(index: Index, path: str, storage: Storage, file: int, scratch: Scr
     if "mtime_ns" in index.identity:
         _published(path, parts(index))  # where that cannot be done, the file is read again the next time
     return index
+
+
+def _is_versioned(storage: Storage, file: int) -> bool:
+    """Tell whether another version of a file would show: of an index that cannot be told to be stale, none is kept."""
+    identity = storage.identity(file)
+    return "mtime_ns" in identity or any(identity.get(key) for key in ("etag", "modified")) or not storage.size(file)
 
 
 def _identity(storage: Storage, file: int) -> dict[str, Any]:
