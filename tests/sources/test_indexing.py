@@ -201,7 +201,9 @@ def test_a_file_that_is_shorter_than_when_it_was_indexed_is_indexed_again_with_a
     path = old(tmp_path / "a.x", marked(b"one", b"two"))
     Opening(tmp_path)
     os.truncate(path, 4)  # between two records, where nothing in the file shows it
-    with pytest.warns(UserWarning, match=r"a\.x' had 2 records in 8 bytes when it was indexed, and has 4 bytes now: it was cut, or") as caught:
+    with pytest.warns(
+        UserWarning, match=r"a\.x' had 2 records in 8 bytes when it was indexed, and has 4 bytes now: it was cut, or"
+    ) as caught:
         again = Opening(tmp_path)
     assert len(caught) == 1
     assert again.reasons == ["the file has 4 bytes and had 8"]
