@@ -97,3 +97,20 @@ def test_a_link_that_leads_nowhere_is_found_and_a_nul_byte_is_not(tmp_path: Path
     (tmp_path / "link").symlink_to("nowhere")
     assert found(tmp_path, "link") == ["link"]
     assert "no file matches" in refused(tmp_path, "a\0b").what
+
+
+@pytest.mark.parametrize(
+    "pattern", ["https://bob:hunter2@h/*.jpg", "https://bob:hunter2@h/{1..2}.jpg?sig=hunter2", ["s3://bob:hunter2@h/x", 3]]
+)
+def test_no_error_repeats_the_password_of_a_url(pattern: object) -> None:
+    with pytest.raises(PlanError) as caught:
+        find_local(pattern, "read_x")
+    assert "://[removed]@h/" in caught.value.what
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_file_may_have_a_name_like_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "http:").mkdir()
+    (tmp_path / "http:" / "a").write_bytes(b"x")
+    monkeypatch.chdir(tmp_path)
+    assert find_local("http://a", "read_x") == ["http://a"]

@@ -29,7 +29,7 @@ class JsonLines:
 
     Attributes:
         fields: (name, dtype) of the fields that an element has; a dtype of None leaves the value as JSON gives it. None: the whole value.
-        allow_nan: take NaN, Infinity and -Infinity, which are no JSON but which Python's json writes; and 1e400, which is beyond the floats,
+        allow_nan: take NaN, Infinity and -Infinity, which are no JSON but which Python's json writes; and numbers beyond the floats (1e400)
             as infinite.
         max_line_bytes: a longer line is an error when the file is indexed, before it is ever read whole.
     """
