@@ -183,7 +183,7 @@ def _schema(footer: Footer, name: str) -> Any:
 
 def _check_null_values(values: Mapping[str, Any], schema: Any, columns: Sequence[Column], name: str) -> None:
     pa, _ = pyarrow()
-    scalars = {column.name for column in columns if column.form != "ragged" and not column.shape}
+    scalars = {column.name for column in columns if column.is_single}
     for column, value in values.items():
         where = f"read_parquet, {name!r}, null_values[{column!r}]"
         if column not in scalars:
