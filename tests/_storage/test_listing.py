@@ -114,3 +114,20 @@ def test_a_file_may_have_a_name_like_a_url(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "http:" / "a").write_bytes(b"x")
     monkeypatch.chdir(tmp_path)
     assert find_local("http://a", "read_x") == ["http://a"]
+
+
+def test_a_file_comes_once_however_its_path_is_spelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b", "in/c"):
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "link").symlink_to("a")
+    monkeypatch.chdir(tmp_path)
+    assert find_local(["a", "./a", str(tmp_path / "a")], "read_x") == ["./a"]
+    assert find_local(["*", f"{tmp_path}/[ab]", "in//c", "in/c", "in/./c"], "read_x") == [
+        f"{tmp_path}/a",
+        f"{tmp_path}/b",
+        "in/./c",
+        "link",
+    ]
+    assert find_local(["in/../a", "a"], "read_x") == ["a", "in/../a"], "a link may stand before the dots"
+    assert find_local([".//in/c", "a"], "read_x") == [".//in/c", "a"]

@@ -46,8 +46,25 @@ def find_local(patterns: Any, caller: str) -> list[str]:
 
 
 def sorted_paths(paths: Iterable[str]) -> list[str]:
-    """Sort by bytes, the same on every platform, and drop repeated ones."""
-    return sorted(set(paths), key=os.fsencode)
+    """Sort by bytes, the same on every platform, and drop repeated ones, also in other spellings: `a`, `./a`, `b//a`, the full path.
+
+    Of a file's spellings the first by bytes stays. Links are files of their own, and what leads over `..` is taken as it is written.
+    """
+    unique = sorted(set(paths), key=os.fsencode)
+    if not _may_be_repeated(unique):
+        return unique
+    base, first = os.getcwd(), dict[str, str]()
+    for path in unique:
+        full = os.path.join(base, path)
+        first.setdefault(full if ".." in full else os.path.normpath(full), path)
+    return list(first.values())
+
+
+def _may_be_repeated(paths: list[str]) -> bool:
+    """Tell whether two of these may be one file, by a look that costs little for a million."""
+    begins = {path[:1] for path in paths}
+    mixed = os.sep != "/" or "." in begins or ("/" in begins and len(begins) > 1)
+    return mixed or any("//" in path or "/./" in path for path in paths)
 
 
 def _find(pattern: str, caller: str) -> Iterator[str]:
