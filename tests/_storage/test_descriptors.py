@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from _storage.forks import forked, held_by_another_thread
 
 from penstock._storage.descriptors import Descriptors, most_open
 from penstock.kernels.spans import map_file, unmap_file
@@ -78,6 +79,52 @@ def test_forgetting_closes_one_or_all(path: str) -> None:
     pool.forget()
     assert not any(map(is_open, opened))
     pool.forget(1)
+
+
+def test_what_waits_for_a_slow_read_is_no_more_than_what_is_kept(path: str) -> None:
+    pool = Descriptors(100, 3)
+    slow, _, _ = pool.enter(np.array([0]))
+    opened = [os.open(path, os.O_RDONLY) for _ in range(100)]
+    for file, descriptor in enumerate(opened):
+        ticket, _, _ = pool.enter(np.array([file]))
+        pool.leave(ticket, [[file, descriptor]])
+        assert len(pool) <= 6
+    assert sum(map(is_open, opened)) == 6
+    ticket, found, _ = pool.enter(np.arange(100))
+    assert [is_open(descriptor) for descriptor in found.tolist() if descriptor >= 0] == [True] * 3
+    pool.leave(slow)
+    pool.leave(ticket)
+    assert sum(map(is_open, opened)) == len(pool) == 3
+    pool.forget()
+
+
+def test_behind_a_fork_the_files_that_were_open_are_read_and_no_read_of_the_parent_is_waited_for(path: str) -> None:
+    pool = Descriptors(3, 2, np.ones(3, np.int64))
+    first, second = (os.open(path, os.O_RDONLY) for _ in range(2))
+    pool.leave(pool.enter(np.arange(3))[0], [[0, first], [1, second]])
+    reader, _, _ = pool.enter(np.arange(3))
+    pool.forget(0)
+    maps = pool._map_of_file.copy()
+
+    def child() -> None:
+        ticket, found, seen = pool.enter(np.arange(3))
+        assert found.tolist() == [-1, second, -1]
+        assert seen is not None
+        assert seen.tolist() == maps.tolist()
+        assert not is_open(first), "the read that it waited for is the parent's"
+        third = os.open(path, os.O_RDONLY)
+        pool.leave(ticket, [[2, third]])
+        pool.forget()
+        assert not is_open(second)
+        assert not is_open(third)
+        assert len(pool) == 0
+
+    with held_by_another_thread(pool._locks.own()):
+        forked(child)
+    assert is_open(first)
+    assert is_open(second)
+    pool.leave(reader)
+    assert not is_open(first)
 
 
 def test_the_number_kept_is_a_part_of_what_the_process_may_open() -> None:

@@ -97,3 +97,37 @@ def test_a_link_that_leads_nowhere_is_found_and_a_nul_byte_is_not(tmp_path: Path
     (tmp_path / "link").symlink_to("nowhere")
     assert found(tmp_path, "link") == ["link"]
     assert "no file matches" in refused(tmp_path, "a\0b").what
+
+
+@pytest.mark.parametrize(
+    "pattern", ["https://bob:hunter2@h/*.jpg", "https://bob:hunter2@h/{1..2}.jpg?sig=hunter2", ["s3://bob:hunter2@h/x", 3]]
+)
+def test_no_error_repeats_the_password_of_a_url(pattern: object) -> None:
+    with pytest.raises(PlanError) as caught:
+        find_local(pattern, "read_x")
+    assert "://[removed]@h/" in caught.value.what
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_file_may_have_a_name_like_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "http:").mkdir()
+    (tmp_path / "http:" / "a").write_bytes(b"x")
+    monkeypatch.chdir(tmp_path)
+    assert find_local("http://a", "read_x") == ["http://a"]
+
+
+def test_a_file_comes_once_however_its_path_is_spelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b", "in/c"):
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "link").symlink_to("a")
+    monkeypatch.chdir(tmp_path)
+    assert find_local(["a", "./a", str(tmp_path / "a")], "read_x") == ["./a"]
+    assert find_local(["*", f"{tmp_path}/[ab]", "in//c", "in/c", "in/./c"], "read_x") == [
+        f"{tmp_path}/a",
+        f"{tmp_path}/b",
+        "in/./c",
+        "link",
+    ]
+    assert find_local(["in/../a", "a"], "read_x") == ["a", "in/../a"], "a link may stand before the dots"
+    assert find_local([".//in/c", "a"], "read_x") == [".//in/c", "a"]

@@ -131,6 +131,13 @@ def test_urls_are_opened_where_paths_are(server: FaultServer):
     assert "has the scheme 'pipe'" in pipe.value.what
 
 
+def test_a_pattern_that_cannot_be_read_is_refused_before_anything_is_asked(server: FaultServer):
+    with pytest.raises(PlanError) as caught:
+        opened("s3", server, "[z-a]*.txt")
+    assert "the pattern '[z-a]*.txt' cannot be read" in caught.value.what
+    assert server.log == []
+
+
 def test_a_cache_needs_to_know_versions(server: FaultServer, tmp_path: object):
     server.fault = lambda request: Fault(headers={"etag": "", "last-modified": ""})
     with pytest.raises(SourceError) as caught:

@@ -96,6 +96,19 @@ def test_an_answer_about_another_version_is_an_error():
         check_partial(reply(content_range="bytes 2-5/12"), unknown)
 
 
+@pytest.mark.parametrize(("etag", "modified"), [('"1"', ""), ("", "Monday"), ('"1"', "Monday")])
+def test_an_answer_that_does_not_say_its_version_is_asked_again(etag: str, modified: str):
+    found = RemoteObject(key="/key", shown="https://example.org/key", size=10, etag=etag, modified=modified)
+    wanted = Part(found, 2, memoryview(bytearray(4)))
+    with pytest.raises(AskAgain, match="neither the ETag nor the Last-Modified that the object had"):
+        check_partial(reply(content_range="bytes 2-5/10"), wanted)
+    if not (etag and modified):
+        other = {"last_modified": "Monday"} if etag else {"etag": '"1"'}
+        with pytest.raises(AskAgain, match="neither the ETag nor"):
+            check_partial(reply(content_range="bytes 2-5/10", **other), wanted)
+    check_partial(reply(content_range="bytes 2-5/10", etag='"1"', last_modified="Monday"), wanted)
+
+
 def test_size_and_version_of_an_object():
     got = describe_object(reply(content_range="bytes 0-0/12", etag='"9"', last_modified="Monday"), "/key", "shown")
     assert (got.size, got.etag, got.modified, got.version) == (12, '"9"', "Monday", '"9"')

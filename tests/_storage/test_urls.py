@@ -110,6 +110,15 @@ def test_a_pattern_finds_the_keys_that_glob_finds_as_files(pattern: str, tmp_pat
     assert {name for name in names if matcher.fullmatch(name)} == found
 
 
+def test_a_range_without_letters_is_refused_and_odd_letters_in_brackets_stand_for_themselves() -> None:
+    with pytest.raises(PlanError) as caught:
+        key_matcher("a/[z-a]*.txt")
+    assert "the pattern 'a/[z-a]*.txt' cannot be read: bad character range z-a" in caught.value.what
+    assert "[a-z]" in caught.value.fix
+    matcher = key_matcher("[&&||~~]x")
+    assert [matcher.fullmatch(name) is not None for name in ("&x", "|x", "~x", "ax")] == [True, True, True, False]
+
+
 def test_braces_and_numbers_of_shards_stand_in_the_path_alone():
     assert expand_url("s3://b/p-{08..10}.tar", "read_text") == ["s3://b/p-08.tar", "s3://b/p-09.tar", "s3://b/p-10.tar"]
     assert expand_url("gs://b/p@2", "read_text") == ["gs://b/p-00000-of-00002", "gs://b/p-00001-of-00002"]

@@ -98,6 +98,8 @@ def test_a_place_that_a_redirect_led_to_may_expire(server: FaultServer):
         ("http://127.0.0.1:1/x", "port 1 is another one"),
         ("http://example.org/x", "is not encrypted"),
         ("https://example.org/x", "the host 'example.org' is not in redirect_hosts"),
+        ("http://[bad/", "it is no URL"),
+        ("http://h:x/", "is no URL"),
         ("", "leads on more than 5 times"),
     ],
 )

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 from _storage.remotes import noise, opened
 
@@ -7,7 +9,8 @@ from penstock.errors import StorageError
 from penstock.testing.server import Fault, FaultServer
 
 DATA = noise(70_000)
-HEAD = b"HTTP/1.1 206 X\r\nTransfer-Encoding: chunked\r\nContent-Range: bytes 0-9/70000\r\n\r\n"
+TAG = hashlib.md5(DATA, usedforsecurity=False).hexdigest().encode()
+HEAD = b'HTTP/1.1 206 X\r\nTransfer-Encoding: chunked\r\nETag: "' + TAG + b'"\r\nContent-Range: bytes 0-9/70000\r\n\r\n'
 
 
 def reason(fault: Fault) -> str:

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import tracemalloc
+
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.errors import IndexStale, RecordError
 from penstock.formats.text_index import parse_text_index
@@ -52,3 +57,46 @@ def test_an_index_of_another_file_is_stale(text: bytes, size: int, words: str) -
     assert error.value.what == f"the index 'i' does not fit 'f' of {size} bytes: it says {words}"
     assert error.value.where.startswith("'i', line ")
     assert "if the file was cut, get another copy" in error.value.fix
+
+
+SIZES = st.lists(st.integers(16, 10**12), min_size=1, max_size=40)
+ENDS = st.sampled_from([b"\n", b"\r\n", b" \n", b"\r"])
+BETWEEN = st.sampled_from([b" ", b"  ", b"\t"])
+
+
+@given(SIZES, st.lists(st.tuples(BETWEEN, ENDS), min_size=1, max_size=40), st.booleans(), st.booleans())
+def test_numbers_are_those_of_the_lines_whatever_space_is_in_them(
+    sizes: list[int], spaces: list[tuple[bytes, bytes]], plain: bool, cut: bool
+) -> None:
+    offsets = [sum(sizes[:row]) for row in range(len(sizes))]
+    lines = [
+        b"%d%b%d%b" % (offset, *((b" ", size, b"\n") if plain else (spaces[row % len(spaces)][0], size, spaces[row % len(spaces)][1])))
+        for row, (offset, size) in enumerate(zip(offsets, sizes, strict=True))
+    ]
+    text = b"".join(lines)
+    spans = parse_text_index(text.rstrip() if cut else text, name="i", file_name="f", file_size=sum(sizes))
+    assert spans.offsets.tolist() == offsets
+    assert spans.lengths.tolist() == sizes
+
+
+def long_index(count: int) -> bytes:
+    return b"".join(b"%d 1000\n" % (row * 1000) for row in range(count))
+
+
+def test_a_long_index_takes_no_object_for_each_record() -> None:
+    count = 300_000
+    text = long_index(count)
+    tracemalloc.start()
+    try:
+        spans = parse_text_index(text, name="i", file_name="f", file_size=count * 1000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(spans.offsets, np.arange(count) * 1000)
+    assert peak < 80 * count + (8 << 20), "224 bytes a record with an object for each"
+
+
+def test_a_bad_line_far_inside_is_named_by_its_number() -> None:
+    text = long_index(100_000).replace(b"\n77777000 1000\n", b"\n77777000 -1000\n")
+    with pytest.raises(RecordError, match=r"line 77778 of the index 'i' is b'77777000 -1000'"):
+        parse_text_index(text, name="i", file_name="f", file_size=10**8)

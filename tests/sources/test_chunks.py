@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import os
 import pickle
 import threading
 from typing import Any
 
 import pytest
+from _storage.forks import forked, held_by_another_thread
 
 from penstock.errors import RecordError
 from penstock.sources.chunks import Chunks
@@ -144,3 +146,34 @@ def test_a_pickled_cache_is_empty() -> None:
     copy = pickle.loads(pickle.dumps(chunks))
     assert copy.get(1).number == 1
     assert copy.num_loaded == 1
+
+
+def test_behind_a_fork_what_the_parent_is_decoding_is_decoded_and_what_it_kept_is_there() -> None:
+    parent, started, go = os.getpid(), threading.Event(), threading.Event()
+    asked: list[int] = []
+
+    def load(number: int) -> Part:
+        asked.append(number)
+        if number == 5 and os.getpid() == parent:
+            started.set()
+            assert go.wait(60)
+        return Part(number)
+
+    def child() -> None:
+        assert chunks.soonest([5, 1]) == 1
+        assert [chunks.get(number).number for number in (1, 5, 2)] == [1, 5, 2]
+        assert asked == [1, 5, 5, 2]
+        assert chunks._num_bytes == 20, "the one used longest ago went"
+
+    chunks = Chunks(load, 20)
+    chunks.get(1)
+    thread = threading.Thread(target=chunks.get, args=(5,))
+    thread.start()
+    assert started.wait(60)
+    try:
+        with held_by_another_thread(chunks._locks.own()):
+            forked(child)
+    finally:
+        go.set()
+        thread.join()
+    assert asked == [1, 5]

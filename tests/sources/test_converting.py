@@ -51,6 +51,20 @@ def test_lists_become_arrays_also_empty_ones() -> None:
     assert number_of([[1, 2]], np.dtype(np.float32)).tolist() == [[1.0, 2.0]]
 
 
+@pytest.mark.parametrize(("value", "kind"), [(70_000, np.float16), ([1, -70_000], np.float16), ([[1], [2**63]], np.float16)])
+def test_an_integer_is_not_made_infinite(value: Any, kind: Any) -> None:
+    with pytest.raises(ValueError, match="too large"):
+        number_of(value, np.dtype(kind))
+    assert number_of(65_504, np.dtype(np.float16)) == 65_504
+
+
+@pytest.mark.parametrize("value", [[True, 2], [1, False], [[1, 2], [3, True]], [0.5, True], [True, True], True])
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, np.float32])
+def test_a_bool_among_numbers_is_none(value: Any, kind: Any) -> None:
+    with pytest.raises(ValueError, match="numbers of another kind"):
+        number_of(value, np.dtype(kind))
+
+
 TEXTS = ["1", "-2", "0.5", " 7 ", "1e3", "1e39", "nan", "inf", "300", "1_0", "٣", "x", "", "true", "9" * 30]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import SourceError
+from penstock.errors import PlanError, SourceError
 from penstock.sources import ImageFolderSource
 
 
@@ -98,3 +98,9 @@ def test_the_fingerprint_tells_a_renamed_class(tmp_path: Path) -> None:
     assert ImageFolderSource(tmp_path).fingerprint() == before
     (tmp_path / "b").rename(tmp_path / "c")
     assert ImageFolderSource(tmp_path).fingerprint() != before
+
+
+def test_a_url_is_refused_without_its_password() -> None:
+    with pytest.raises(PlanError, match="is a URL, which read_images does not read") as caught:
+        ImageFolderSource("https://bob:hunter2@h/images")
+    assert "hunter2" not in str(caught.value)

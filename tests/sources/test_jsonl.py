@@ -120,6 +120,7 @@ def test_a_field_that_does_not_fit_is_never_bent(tmp_path: Path, line: str, dtyp
 def test_what_pythons_json_writes_of_nan_is_taken_when_asked_for(tmp_path: Path) -> None:
     source = lines_of(tmp_path / "a.jsonl", '{"a": [NaN, -Infinity, 1]}\n', allow_nan=True, fields={"a": np.float32})
     np.testing.assert_array_equal(gathered(source)[0]["a"], np.array([np.nan, -np.inf, 1], np.float32))
+    assert gathered(lines_of(tmp_path / "b.jsonl", "1e400\n", allow_nan=True)) == [float("inf")]
 
 
 @pytest.mark.parametrize(
@@ -133,6 +134,11 @@ def test_what_pythons_json_writes_of_nan_is_taken_when_asked_for(tmp_path: Path)
 )
 def test_the_error_says_how_to_mend_what_many_files_have(tmp_path: Path, line: str, fix: str) -> None:
     assert fix in refused(tmp_path / "a.jsonl", line, "no JSON").fix
+
+
+def test_a_number_beyond_the_floats_is_not_made_infinite(tmp_path: Path) -> None:
+    error = refused(tmp_path / "a.jsonl", '{"a": [1, -1e400]}', "-1e400 is too large for a float")
+    assert "allow_nan=True" in error.fix
 
 
 @pytest.mark.parametrize("fields", ["text", [], {}, [1], ["a", "a"], 3])

@@ -141,6 +141,18 @@ def test_a_null_is_an_error_of_its_element_unless_a_value_stands_for_it(tmp_path
     assert [int(row["x"]) for row in ps.read_parquet(path, null_values={"x": -1})] == [1, 2, -1, 4]
 
 
+@pytest.mark.parametrize("kind", [pa.list_(pa.int64()), pa.list_(pa.int64(), 2)], ids=["ragged", "fixed"])
+def test_for_a_null_in_place_of_a_list_no_value_is_offered_as_none_can_be_given(tmp_path: Path, kind: pa.DataType) -> None:
+    table = pa.table({"x": pa.array([[1, 2], None], kind), "y": [1, 2]})
+    path = write(tmp_path / "a.parquet", table, group=2)
+    with pytest.raises(RecordError, match="the column 'x' is null in row 1") as caught:
+        ps.read_parquet(path)[1]
+    assert caught.value.fix == "leave the column out with columns=, or leave such elements out with feed(on_error=ps.Skip())"
+    with pytest.raises(PlanError, match="no column of single values"):
+        ps.read_parquet(path, null_values={"x": 0})
+    assert int(ps.read_parquet(path, columns=["y"])[1]["y"]) == 2
+
+
 def test_strings_that_are_not_utf8_are_an_error_of_their_file(tmp_path: Path) -> None:
     bad = pa.Array.from_buffers(pa.string(), 2, pa.array([b"ok", b"\xff\xfe"]).buffers())
     path = write(tmp_path / "a.parquet", pa.table({"word": bad}), use_dictionary=False)

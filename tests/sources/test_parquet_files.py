@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from _storage.forks import forked, held_by_another_thread
 from formats.tables import numbers, opened, spoil, write
 
 from penstock.errors import IndexStale, PlanError, RecordError
@@ -173,3 +174,13 @@ def test_pickled_files_are_read_on_the_other_side(tmp_path: Path) -> None:
     files = files_of(write(tmp_path / "a.parquet", numbers(25)))
     copy = pickle.loads(pickle.dumps(files))
     assert copy.load(2).values[0].take(np.array([4])) == [24]
+
+
+def test_behind_a_fork_row_groups_are_read_whatever_threads_of_the_parent_were_at(tmp_path: Path) -> None:
+    files = files_of(write(tmp_path / "a.parquet", numbers(25)))
+
+    def child() -> None:
+        assert [int(files.load(number).values[0].take(np.array([0]))[0]) for number in range(3)] == [0, 10, 20]
+
+    with held_by_another_thread(files._locks.own()):
+        forked(child)

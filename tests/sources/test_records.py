@@ -113,6 +113,23 @@ def test_a_file_that_changes_while_the_dataset_lives_is_stale(tmp_path: Path) ->
     assert [row[0] for row in gathered(fresh, 0, 4)] == [b"other", b"FIVE"]
 
 
+@pytest.mark.parametrize("checks_records", [False, True])
+def test_a_large_file_of_another_time_is_read_on_only_if_its_records_have_check_sums(tmp_path: Path, checks_records: bool) -> None:
+    (tmp_path / "a").write_bytes(marked(*[b"abc"] * 70_000))
+    (tmp_path / "b").write_bytes(marked(b"small"))
+    storage = open_storage([tmp_path / name for name in "ab"], "read_x")
+    source = RecordSource(storage, Marked(checks_records=checks_records), "read_x")
+    for name in "ab":
+        os.utime(tmp_path / name, ns=(0, 5))
+    assert gathered(source, 70_000)[0][0] == b"small", "samples of a small file are all of it"
+    if checks_records:
+        assert gathered(source, 5)[0][0] == b"abc"
+        return
+    with pytest.raises(IndexStale) as caught:
+        gathered(source, 5)
+    assert "was written to, or replaced, since it was opened" in caught.value.what
+
+
 def test_policies_leave_out_bad_records_one_by_one(tmp_path: Path) -> None:
     source = opened(tmp_path, a=marked(*(b"bad" if number % 5 == 2 else b"r%d" % number for number in range(20))))
     with ps.from_source(source).feed(on_error=ps.Skip()) as feed:

@@ -60,3 +60,16 @@ def test_a_pass_takes_few_requests_and_a_second_opening_takes_no_reading(server:
     again = ps.read_text(ps.RemoteFiles(patterns(server, kind), given(server, kind)))
     assert len(again) == len(LINES)
     assert len(server.log) - before <= 2, "the index that is kept is used"
+
+
+def test_of_a_server_that_tells_no_version_no_index_is_kept(server: FaultServer, tmp_path: Path) -> None:
+    server.fault = lambda request: Fault(headers={"etag": "", "last-modified": ""})
+    urls = ps.RemoteFiles(patterns(server, "http"), given(server, "http"))
+    with pytest.warns(UserWarning, match="is not kept, as the server tells no version of the file") as caught:
+        assert ps.read_text(urls)[1]["text"] == LINES[1]
+    assert sorted("part-1.txt" in str(warning.message) for warning in caught) == [False, True]
+    assert not list(tmp_path.rglob("*.psidx"))
+    # Of the same size, with its lines at other places.
+    server.put("bucket/part-0.txt", "\n".join(LINES[: len(LINES) // 2][::-1]).encode())
+    with pytest.warns(UserWarning, match="built each time"):
+        assert ps.read_text(urls)[0]["text"] == LINES[2499]

@@ -118,6 +118,7 @@ def test_a_sparse_file_of_one_gigabyte_without_a_newline_is_refused_in_bounded_m
         text_source(path, max_line_bytes=1 << 20)
 
 
+@pytest.mark.filterwarnings("ignore:.*it was cut, or written again:UserWarning")
 @pytest.mark.parametrize("change", ["longer", "shorter", "other"])
 def test_a_file_that_changed_since_its_index_was_built_is_indexed_again(tmp_path: Path, change: str) -> None:
     path = tmp_path / "a.txt"

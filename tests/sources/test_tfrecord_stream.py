@@ -11,7 +11,7 @@ from formats.tfrecords import FIVE, tfrecord, write_tfrecord
 import penstock as ps
 from penstock._contracts.source import StatefulStream
 from penstock._storage import open_storage
-from penstock.errors import RecordError, StateDamaged
+from penstock.errors import RecordError, StateDamaged, StateUnavailable
 from penstock.sources.tfrecord_stream import StoredFile, TFRecordStream
 from penstock.testing import check_source
 
@@ -75,6 +75,29 @@ def test_a_state_of_no_place_is_refused(pattern: str, compression: str, state: A
     assert refusal.value.what == f"{state!r} is no place in 3 files"
     assert refusal.value.where.startswith("read_tfrecord('")
     assert refusal.value.fix
+
+
+@pytest.mark.parametrize("number", [6, 1000])
+def test_a_state_behind_the_end_of_its_file_is_not_the_end_of_the_data(pattern: str, compression: str, number: int) -> None:
+    source = opened(pattern, compression)
+    assert list(source.open_at(0, [0, 5])) == ALL[5:]
+    with pytest.raises(StateDamaged) as refusal:
+        next(source.open_at(0, [0, number]))
+    assert f"[0, {number}] is no place in" in refusal.value.what
+    assert "-00000-of-00003', which has 5 records" in refusal.value.what
+    with pytest.raises(StateDamaged, match="which has 1 records"):
+        list(source.open_at(0, [2, number]))
+
+
+def test_before_its_first_element_a_pass_is_where_it_was_started(pattern: str, compression: str) -> None:
+    source = opened(pattern, compression)
+    with pytest.raises(StateUnavailable) as refusal:
+        source.state()
+    assert refusal.value.what == "this thread has not read"
+    source.open(0)
+    assert source.state() == [0, 0]
+    source.open_at(0, [1, 3])
+    assert source.state() == [1, 3]
 
 
 def test_a_bad_record_ends_the_pass_with_its_place(tmp_path: Path, compression: str) -> None:

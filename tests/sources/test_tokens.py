@@ -158,3 +158,23 @@ def test_more_files_than_may_stay_open_are_read_and_memory_does_not_grow_with_th
         tracemalloc.stop()
     assert peak < 1_000_000
     assert len(os.listdir("/proc/self/fd")) < 200 or not os.path.isdir("/proc/self/fd")
+
+
+@pytest.mark.parametrize("through", ["kernel", "storage"])
+def test_a_uint64_token_that_is_no_int64_is_an_error_and_not_negative(tmp_path: Path, through: str) -> None:
+    tokens = np.arange(30, dtype=np.uint64)
+    tokens[[5, 22]] = (2**63 - 1, 2**63)
+    tokens.tofile(tmp_path / "ids.bin")
+    source = made(tmp_path / "ids.bin", 4, 4, dtype=np.uint64)
+    if through == "storage":
+        source._reader = source._reader._stored  # type: ignore[attr-defined]
+    rows: list[Any] = []
+    with pytest.raises(RecordError, match=r"token 22 is 9223372036854775808, which does not fit int64") as caught:
+        source.gather(range(7), rows)
+    assert len(rows) == 5
+    assert rows[1]["tokens"].tolist() == [4, 2**63 - 1, 6, 7, 8]
+    assert "offset 176" in caught.value.where
+    assert "int64" in caught.value.fix
+    huge = made(tmp_path / "ids.bin", 4, 4, dtype=np.uint64, vocab_size=2**64)
+    with pytest.raises(RecordError, match="token 22 is 9223372036854775808, and vocab_size is 9223372036854775808"):
+        huge.gather([5], rows)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._storage.forking import OwnLocks
 from penstock.kernels.spans import map_file, unmap_file
 
 __all__ = ["Descriptors", "most_open"]
@@ -45,7 +45,8 @@ class Descriptors:
     """Keeps files open between reads, at most so many, and closes none that a read may be using.
 
     A descriptor that is closed under a reader may be another file's a moment later. So a read holds a ticket while it uses descriptors;
-    what is taken out is closed when no ticket from before is left. From any thread.
+    what is taken out is closed when no ticket from before is left. At most as many wait for that as are kept: a slow read lets no more pile
+    up. From any thread; a forked process has the files that were open, and none of the reads.
 
     Args:
         num_files: they are numbered from 0.
@@ -62,11 +63,12 @@ class Descriptors:
         self._retired: list[_Retired] = []
         self._tickets: set[int] = set()
         self._next = 0
-        self._lock = threading.Lock()
+        self._locks = OwnLocks()
 
     def enter(self, files: NDArray[np.int64]) -> tuple[int, NDArray[np.int64], NDArray[np.int64] | None]:
         """Begin to read files; return a ticket, the descriptor of each, -1 where it is not open, and the address of its map or 0."""
-        with self._lock:
+        with self._locks.own():
+            self._settle()
             ticket = self._next
             self._next += 1
             self._tickets.add(ticket)
@@ -75,27 +77,44 @@ class Descriptors:
 
     def leave(self, ticket: int, opened: Iterable[list[int]] = ()) -> None:
         """End a read; keep what it opened, (file, descriptor) each, where there is room. The longest open ones make room."""
-        with self._lock:
+        with self._locks.own():
+            self._settle()
             self._tickets.discard(ticket)
+            self._close_retired()
             for file, descriptor in opened:
-                if file in self._open:
-                    os.close(descriptor)  # another thread was faster; nobody else knows this one
+                is_full = len(self._open) >= self.capacity
+                if file in self._open or (is_full and len(self._retired) >= self.capacity):
+                    os.close(descriptor)  # another thread was faster, or nothing can make room; nobody else knows this one
                     continue
-                if len(self._open) >= self.capacity:
+                if is_full:
                     self._retire(next(iter(self._open)))
                 self._open[file] = descriptor
                 self._of_file[file] = descriptor
                 if self._sizes is not None:
                     self._map_of_file[file] = map_file(descriptor, int(self._sizes[file]))
-            if self._retired:
-                self._close_retired()
+            self._close_retired()
 
     def forget(self, file: int | None = None) -> None:
         """Close a file, or all, as soon as nobody reads it."""
-        with self._lock:
+        with self._locks.own():
+            self._settle()
             for one in list(self._open) if file is None else [file] if file in self._open else []:
                 self._retire(one)
             self._close_retired()
+
+    def _settle(self) -> None:
+        """In a forked process, forget the reads of the threads that are not there; what another thread was changing is made up again."""
+        if not self._locks.is_new():
+            return
+        self._tickets.clear()
+        kept = np.fromiter(self._open, np.int64, len(self._open))
+        maps = self._map_of_file.take(kept) if self._sizes is not None else None
+        self._of_file.fill(-1)
+        self._map_of_file.fill(0)
+        self._of_file[kept] = np.fromiter(self._open.values(), np.int64, len(kept))
+        if maps is not None:
+            self._map_of_file[kept] = maps
+        self._close_retired()
 
     def _retire(self, file: int) -> None:
         self._retired.append(_Retired(self._next, self._open.pop(file), *self._map(file)))
@@ -107,14 +126,14 @@ class Descriptors:
         return (0, 0) if self._sizes is None else (int(self._map_of_file[file]), int(self._sizes[file]))
 
     def _close_retired(self) -> None:
+        if not self._retired:
+            return
         oldest = min(self._tickets, default=self._next)
-        left: list[_Retired] = []
-        for one in self._retired:
-            if one.since <= oldest:
-                one.close()
-            else:
-                left.append(one)
-        self._retired = left
+        gone = [one for one in self._retired if one.since <= oldest]
+        # Taken out first: a process that is forked in between must not close a number that may be another file's by then.
+        self._retired = [one for one in self._retired if one.since > oldest]
+        for one in gone:
+            one.close()
 
     def __len__(self) -> int:
         return len(self._open) + len(self._retired)

@@ -9,9 +9,10 @@ from typing import Any
 
 from penstock._storage.expanding import expand, missing_shards
 from penstock._storage.naming import shown
+from penstock._storage.redaction import redacted
 from penstock.errors import PlanError, SourceError
 
-__all__ = ["find_local", "patterns_of", "sorted_paths"]
+__all__ = ["find_local", "patterns_of", "refuse_url", "sorted_paths"]
 
 _SIDECAR = ".psidx"
 _MAGIC = ("*", "?", "[")
@@ -25,7 +26,9 @@ def patterns_of(patterns: Any, caller: str) -> list[str]:
     """
     given = list(patterns) if isinstance(patterns, (list, tuple)) else [patterns]
     if not given or not all(isinstance(item, (str, os.PathLike)) for item in given):
-        raise PlanError(f"{patterns!r} is no pattern and no list of patterns", where=caller, fix='give a path such as "images/**/*.jpg"')
+        raise PlanError(
+            f"{redacted(repr(patterns))} is no pattern and no list of patterns", where=caller, fix='give a path such as "images/**/*.jpg"'
+        )
     return [path if isinstance(path, str) else os.fsdecode(path) for path in map(os.fspath, given)]
 
 
@@ -43,8 +46,25 @@ def find_local(patterns: Any, caller: str) -> list[str]:
 
 
 def sorted_paths(paths: Iterable[str]) -> list[str]:
-    """Sort by bytes, the same on every platform, and drop repeated ones."""
-    return sorted(set(paths), key=os.fsencode)
+    """Sort by bytes, the same on every platform, and drop repeated ones, also in other spellings: `a`, `./a`, `b//a`, the full path.
+
+    Of a file's spellings the first by bytes stays. Links are files of their own, and what leads over `..` is taken as it is written.
+    """
+    unique = sorted(set(paths), key=os.fsencode)
+    if not _may_be_repeated(unique):
+        return unique
+    base, first = os.getcwd(), dict[str, str]()
+    for path in unique:
+        full = os.path.join(base, path)
+        first.setdefault(full if ".." in full else os.path.normpath(full), path)
+    return list(first.values())
+
+
+def _may_be_repeated(paths: list[str]) -> bool:
+    """Tell whether two of these may be one file, by a look that costs little for a million."""
+    begins = {path[:1] for path in paths}
+    mixed = os.sep != "/" or "." in begins or ("/" in begins and len(begins) > 1)
+    return mixed or any("//" in path or "/./" in path for path in paths)
 
 
 def _find(pattern: str, caller: str) -> Iterator[str]:
@@ -52,11 +72,22 @@ def _find(pattern: str, caller: str) -> Iterator[str]:
         yield pattern
         return
     for name in expand(pattern, caller):
-        if "://" in name:
-            raise PlanError(
-                f"{shown(name)} is a URL, which {caller} does not read", where=caller, fix="give a path of this machine, or copy the file"
-            )
+        refuse_url(name, caller)
         yield from _find_one(name, caller)
+
+
+def refuse_url(name: str, caller: str) -> None:
+    """Refuse a URL where a path should be; it may hold a password, which an error for a path would repeat.
+
+    Raises:
+        PlanError: it is one.
+    """
+    if "://" in name:
+        raise PlanError(
+            f"{shown(redacted(name))} is a URL, which {caller} does not read",
+            where=caller,
+            fix="give a path of this machine, or copy the file",
+        )
 
 
 def _find_one(pattern: str, caller: str) -> Iterator[str]:

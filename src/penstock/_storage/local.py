@@ -104,7 +104,8 @@ class LocalStorage:
         """Say what the files' sampled check sums are: then a file that only looks new (touched, copied back) is still read.
 
         Args:
-            samples: int64 [files], what `sample` gave for each.
+            samples: int64 [files], what `sample` gave for each; -1 for one whose bytes have to be known for sure, more than
+                samples of a large file tell: then another time alone is an error too.
         """
         self._samples = samples
 
@@ -233,11 +234,12 @@ class LocalStorage:
         now = LocalStorage([self.path(file)], self._caller)
         size, before = now.size(0), self.size(file)
         what = f"has {size} bytes and had {before}" if size != before else "has other contents than it had"
-        if size == before and self._samples is not None and sample(now, 0) == self._samples[file]:
+        samples = -1 if self._samples is None else int(self._samples[file])
+        if size == before and samples >= 0 and sample(now, 0) == samples:
             self._descriptors.forget(file)  # the path may lead to another inode than the descriptor
             self._known[file] = now._known[0]
             return
-        if size == before and self._samples is None:
+        if size == before and samples < 0:
             what = "was written to, or replaced, since it was opened"
         raise IndexStale(
             f"{self.name(file)!r} {what}",

@@ -211,11 +211,10 @@ async def _find(client: Client, turn: Turn, address: Address, caller: str) -> li
     transport, gate = client.transport(address), client.gate(address)
     key = address.key
     if isinstance(transport, BucketTransport) and literal_prefix(key) is not None:
-        bucket = transport
+        bucket, matcher = transport, key_matcher(key)
         found = await persist(lambda: bucket.find_all(key), transport, gate, lambda: repr(address.shown), turn)
         if not found:
             raise SourceError(f"no object matches {address.shown!r}", where=caller, fix="check bucket, folder and pattern")
-        matcher = key_matcher(key)
         for lacking in missing_shards([item.key for item in found]):
             if matcher.fullmatch(lacking):
                 raise SourceError(

@@ -128,6 +128,9 @@ def check_partial(reply: Reply, part: Part) -> None:
 
 def _check_same(reply: Reply, found: RemoteObject) -> None:
     etag, modified = reply.headers.get("etag", ""), reply.headers.get("last-modified", "")
+    # A part has the validators that the whole would have (RFC 9110, 15.3.7). Without them nothing shows that it is of the same object.
+    if found.version and not (found.etag and etag) and not (found.modified and modified):
+        raise AskAgain("the server sent neither the ETag nor the Last-Modified that the object had")
     if found.etag and etag and etag != found.etag:
         raise changed(found, etag)
     if not (found.etag and etag) and found.modified and modified and modified != found.modified:

@@ -124,7 +124,11 @@ def literal_prefix(pattern: str) -> str | None:
 
 
 def key_matcher(pattern: str) -> re.Pattern[str]:
-    """Compile a glob pattern for keys: `*`, `?` and `[...]` do not match a slash, `**/` matches any number of folders."""
+    """Compile a glob pattern for keys: `*`, `?` and `[...]` do not match a slash, `**/` matches any number of folders.
+
+    Raises:
+        PlanError: a range in brackets that has no letters.
+    """
     parts, place = [], 0
     while place < len(pattern):
         letter = pattern[place]
@@ -140,13 +144,18 @@ def key_matcher(pattern: str) -> re.Pattern[str]:
             parts.append("[^/]")
             place += 1
         elif end > 0:
-            inside = pattern[place + 1 : end].replace("\\", "\\\\").replace("[", "\\[")
+            inside = re.sub(r"([\\\[&~|])", r"\\\1", pattern[place + 1 : end])
             parts.append(f"(?!/)[{'^' + inside[1:] if inside.startswith('!') else inside.replace('^', chr(92) + '^', 1)}]")
             place = end + 1
         else:
             parts.append(re.escape(letter))
             place += 1
-    return re.compile("".join(parts), re.DOTALL)
+    try:
+        return re.compile("".join(parts), re.DOTALL)
+    except re.error as error:
+        raise PlanError(
+            f"the pattern {pattern!r} cannot be read: {error.msg}", where=repr(pattern), fix="write ranges from low to high, as in [a-z]"
+        ) from error
 
 
 def _bucket(url: str, scheme: str, rest: str, caller: str) -> Address:

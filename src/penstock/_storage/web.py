@@ -123,11 +123,13 @@ class WebTransport:
     def _follow(self, address: Address, reply: Reply, shown: str) -> Address:
         from urllib.parse import urljoin
 
-        target = urljoin(f"{address.scheme}://{_host(address)}{address.key}", reply.headers.get("location", ""))
         try:
+            target = urljoin(f"{address.scheme}://{_host(address)}{address.key}", reply.headers.get("location", ""))
             found = parse_url(target, self._options, shown)
         except PlanError as error:
             raise _refused(shown, error.what) from None
+        except ValueError:
+            raise _refused(shown, "it is no URL") from None
         if address.scheme == "https" and found.scheme != "https":
             raise _refused(shown, "it is not encrypted")
         if found.in_bucket or found.user:

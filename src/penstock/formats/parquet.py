@@ -51,6 +51,11 @@ class Column:
     dtype: str = ""
 
     @property
+    def is_single(self) -> bool:
+        """Tell whether a value is one number, date or string: only for null among those can another value stand."""
+        return self.form != "ragged" and not self.shape
+
+    @property
     def words(self) -> str:
         """Say it as in `ds.spec()`, such as float32[3]."""
         if self.form in ("str", "bytes"):

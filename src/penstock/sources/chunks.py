@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+from penstock._storage.forking import OwnLocks
 from penstock.errors import RecordError
 
 __all__ = ["Chunk", "Chunks"]
@@ -37,7 +38,8 @@ class Chunks(Generic[Kept]):
     """Chunks by number. The one used longest ago goes first; the newest stays even when it alone is too large.
 
     A chunk whose bytes are not what they should be (RecordError) is remembered as bad and not decoded again, which would be once for each
-    of its elements. Any other error is forgotten, so that a retry reads again. Thread-safe; waits only for another thread that decodes.
+    of its elements. Any other error is forgotten, so that a retry reads again. Thread-safe; waits only for another thread that decodes. A
+    forked process has what was kept, and decodes anew what threads of its parent are decoding.
 
     Args:
         load: decodes a chunk.
@@ -46,7 +48,7 @@ class Chunks(Generic[Kept]):
 
     def __init__(self, load: Callable[[int], Kept], max_bytes: int) -> None:
         self._load, self._max_bytes = load, max_bytes
-        self._lock = threading.Lock()
+        self._locks = OwnLocks()
         self._kept: dict[int, Kept] = {}  # the one used longest ago first
         self._num_bytes = 0
         self._flights: dict[int, _Flight] = {}
@@ -67,7 +69,8 @@ class Chunks(Generic[Kept]):
             Exception: what `load` raises, as it is.
         """
         while True:
-            with self._lock:
+            with self._locks.own():
+                self._settle()
                 chunk = self._kept.pop(number, None)
                 if chunk is not None:
                     self._kept[number] = chunk
@@ -84,11 +87,18 @@ class Chunks(Generic[Kept]):
 
     def soonest(self, numbers: Sequence[int]) -> int:
         """Return which of some chunks to ask for first: one that is there, else one that nobody decodes, else the first."""
-        with self._lock:
+        with self._locks.own():
+            self._settle()
             for number in numbers:
                 if number in self._kept:
                     return number
             return next((number for number in numbers if number not in self._flights), numbers[0])
+
+    def _settle(self) -> None:
+        """In a forked process, wait for no thread that is not there; a chunk may have been on its way in or out."""
+        if self._locks.is_new():
+            self._flights.clear()
+            self._num_bytes = sum(chunk.nbytes for chunk in self._kept.values())
 
     def _loaded(self, number: int, flight: _Flight) -> Kept:
         chunk = failure = None
@@ -98,7 +108,7 @@ class Chunks(Generic[Kept]):
             failure = error
             raise
         finally:
-            with self._lock:
+            with self._locks.own():
                 del self._flights[number]
                 if failure is not None and len(self._failures) < _MOST_FAILURES:
                     self._failures[number] = failure

@@ -44,15 +44,22 @@ def number_of(value: Any, dtype: np.dtype[Any]) -> Any:
     """Return a JSON number, or lists of them, as a NumPy scalar or array.
 
     Raises:
-        DoesNotFit: it is something else, is ragged, or does not fit: integers are never cut, and true is no 1.
+        DoesNotFit: it is something else, is ragged, or does not fit: integers are never cut, what is too large is not made infinite, and
+            true is no 1, also not among numbers.
     """
     try:
         array = np.array(value)
     except OverflowError as error:  # of integers beyond 64 bits NumPy makes objects, or this
         raise DoesNotFit("the number is too large") from error
-    if array.size and array.dtype.kind not in _FITS[dtype.kind]:
+    if array.size and (array.dtype.kind not in _FITS[dtype.kind] or (dtype.kind != "b" and array.ndim and _has_bool(value))):
         raise DoesNotFit("ragged lists, null, text or numbers of another kind")
     return _cast(array, dtype)[()]
+
+
+def _has_bool(value: list[Any]) -> bool:
+    """Tell whether a bool stands anywhere in nested lists: NumPy makes numbers of those among numbers."""
+    kinds = set(map(type, value))
+    return bool in kinds or (list in kinds and any(_has_bool(inner) for inner in value))
 
 
 def _cast(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -62,7 +69,7 @@ def _cast(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, 
             raise DoesNotFit(f"only {limits.min} to {limits.max} fit")
     with np.errstate(over="ignore"):
         cast = array.astype(dtype)
-    if dtype.kind == "f" and array.dtype.kind == "f" and not np.array_equal(np.isinf(cast), np.isinf(array)):
+    if dtype.kind == "f" and not np.array_equal(np.isinf(cast), np.isinf(array)):
         raise DoesNotFit("the number is too large")
     return cast
 

@@ -68,6 +68,11 @@ class CsvRecords:
         """Return what decides where records begin and end, and whether the first is one."""
         return {"delimiter": self.delimiter, "quote": self.quote, "header": self.header}
 
+    @property
+    def checks_records(self) -> bool:
+        """Return False: nothing in a record tells whether it is one."""
+        return False
+
     def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
         """Find the records of one file, and its header.
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock._contracts.transform import Scratch
+from penstock._storage.listing import refuse_url
 from penstock.errors import SourceError
 from penstock.sources.paths import pack_paths, shown
 
@@ -28,11 +29,14 @@ class ImageFolderSource:
 
     Raises:
         OSError: the folder cannot be read.
+        PlanError: a URL in place of a path.
         SourceError: there is no class folder, or one without an image.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = os.fspath(folder)
+        if not os.path.exists(self._folder):
+            refuse_url(self._folder, "read_images")
         base = os.path.join(os.path.abspath(self._folder), "")
         names, self._num_ignored = _class_folders(base)
         if not names:

@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage.local import LocalStorage
 from penstock._storage.publish import publish
-from penstock._storage.sampling import sample
+from penstock._storage.sampling import WHOLE_BYTES, sample
 from penstock.errors import RecordError, SourceError
 from penstock.formats.index import SUFFIX, Index, decode, is_index, parts
 from penstock.kernels.framing import crc32c
@@ -35,6 +35,7 @@ _MOST_PER_TASK = 64
 _TICK_NS = 2_000_000_000
 """The coarsest clock of a file system in use."""
 _FOREIGN = "of another format"
+_OTHER_CONTENTS = "the file has other contents than it had"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,8 +205,9 @@ class _Pieces:
 
 def _open_one(storage: Storage, file: int, format: RecordFormat, folder: str, rebuild: bool, scratch: Scratch) -> tuple[Index, Report]:
     reason, free = "asked for" if rebuild else "missing", []
-    for path in _places(storage, file, format, folder):
-        verdict = None if rebuild else _look(path, storage, file, format)
+    versioned = _is_versioned(storage, file)
+    for path in _places(storage, file, format, folder) if versioned else ():
+        verdict = None if rebuild else _look(path, storage, file, format, scratch)
         if isinstance(verdict, tuple):
             return verdict[0], Report(file=file, path=path, count=len(verdict[0]), index_bytes=verdict[1], reason=None)
         reason = verdict or reason
@@ -215,22 +217,22 @@ def _open_one(storage: Storage, file: int, format: RecordFormat, folder: str, re
     index = build(storage, file, format, scratch, read_ahead=len(storage) < (os.cpu_count() or 1))
     body = parts(index)
     written = next((path for path in free if _published(path, body)), None)
+    if not versioned:
+        reason = "the server tells no version of the file"
     if written is None:
-        warnings.warn(
-            f"the index of {shown(storage.name(file))} can be written neither beside it nor to {shown(folder)}; it is built each time",
-            stacklevel=2,
-        )
+        why = "can be written neither beside it nor to " + shown(folder) if versioned else f"is not kept, as {reason} (ETag, Last-Modified)"
+        warnings.warn(f"the index of {shown(storage.name(file))} {why}; it is built each time", stacklevel=2)
     num_bytes = sum(len(part) for part in body)
     return index, Report(file=file, path=written, count=len(index), index_bytes=num_bytes, reason=reason)
 
 
-def _look(path: str, storage: Storage, file: int, format: RecordFormat) -> tuple[Index, int] | str | None:
+def _look(path: str, storage: Storage, file: int, format: RecordFormat, scratch: Scratch) -> tuple[Index, int] | str | None:
     """Return an index that can be trusted, with its size; why one cannot; None where there is none, or none that can be read."""
     try:
         data = read_file(path)
     except (OSError, SourceError):
         return None
-    verdict = _judge(data, path, storage, file, format)
+    verdict = _judge(data, path, storage, file, format, scratch)
     return (verdict, len(data)) if isinstance(verdict, Index) else verdict
 
 
@@ -255,7 +257,7 @@ def _places(storage: Storage, file: int, format: RecordFormat, folder: str) -> I
     yield os.path.join(folder, "index", digest[:2], digest + SUFFIX)
 
 
-def _judge(data: bytes, path: str, storage: Storage, file: int, format: RecordFormat) -> Index | str:
+def _judge(data: bytes, path: str, storage: Storage, file: int, format: RecordFormat, scratch: Scratch) -> Index | str:
     """Return the index in `data` if it can be trusted, else why not."""
     if not is_index(data):
         return "of another version, or no index"
@@ -267,12 +269,40 @@ def _judge(data: bytes, path: str, storage: Storage, file: int, format: RecordFo
     if (index.kind, dict(index.options)) != (format.kind, format.options):
         return _FOREIGN
     if index.size != storage.size(file):
-        return f"the file has {storage.size(file)} bytes and had {index.size}"
+        size, name = storage.size(file), shown(storage.name(file))
+        if size < index.size:
+            # A cut between two records shows nowhere else. An error it is not, as files are also written again with less in them.
+            was = f"had {len(index)} records in {index.size} bytes when it was indexed, and has {size} bytes now"
+            warnings.warn(f"{name} {was}: it was cut, or written again; it is indexed as it is", stacklevel=2)
+        return f"the file has {size} bytes and had {index.size}"
     if dict(index.identity) == storage.identity(file):
         return index
     if not isinstance(storage, LocalStorage):
         return "the file has changed"
-    return index if index.samples == sample(storage, file) else "the file has other contents than it had"
+    if index.samples != sample(storage, file):
+        return _OTHER_CONTENTS
+    if format.checks_records or index.size <= WHOLE_BYTES:
+        return index
+    return _compared(index, path, storage, file, scratch)
+
+
+def _compared(index: Index, path: str, storage: Storage, file: int, scratch: Scratch) -> Index | str:
+    """Return an index whose file has another time, if all bytes of the file are those that it was built of; it notes the new time then."""
+    reader = _Pieces(storage, file, index.size, scratch)
+    for _ in reader.plain():
+        pass
+    if reader.crc != index.crc32c:
+        return _OTHER_CONTENTS
+    index = replace(index, identity=_identity(storage, file))
+    if "mtime_ns" in index.identity:
+        _published(path, parts(index))  # where that cannot be done, the file is read again the next time
+    return index
+
+
+def _is_versioned(storage: Storage, file: int) -> bool:
+    """Tell whether another version of a file would show: of an index that cannot be told to be stale, none is kept."""
+    identity = storage.identity(file)
+    return "mtime_ns" in identity or any(identity.get(key) for key in ("etag", "modified")) or not storage.size(file)
 
 
 def _identity(storage: Storage, file: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +29,8 @@ class JsonLines:
 
     Attributes:
         fields: (name, dtype) of the fields that an element has; a dtype of None leaves the value as JSON gives it. None: the whole value.
-        allow_nan: take NaN, Infinity and -Infinity, which are no JSON but which Python's json writes.
+        allow_nan: take NaN, Infinity and -Infinity, which are no JSON but which Python's json writes; and numbers beyond the floats (1e400)
+            as infinite.
         max_line_bytes: a longer line is an error when the file is indexed, before it is ever read whole.
     """
 
@@ -38,7 +40,8 @@ class JsonLines:
     _decoder: json.JSONDecoder = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=None if self.allow_nan else _refuse_constant)
+        constant, number = (None, None) if self.allow_nan else (_refuse_constant, _finite)
+        decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=constant, parse_float=number)
         object.__setattr__(self, "_decoder", decoder)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -53,6 +56,11 @@ class JsonLines:
     def options(self) -> dict[str, Any]:
         """Return nothing: where lines begin and end depends on no option."""
         return {}
+
+    @property
+    def checks_records(self) -> bool:
+        """Return False: nothing in a line tells whether it is one."""
+        return False
 
     def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
         """Find the lines of one file.
@@ -136,6 +144,10 @@ class _NoNumber(ValueError):
     """NaN or Infinity."""
 
 
+class _TooLarge(ValueError):
+    """A number that would be infinite."""
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the object; one that has a key twice would lose a value without a word."""
     value = dict(pairs)
@@ -152,6 +164,13 @@ def _refuse_constant(name: str) -> Any:
     raise _NoNumber(f"{name} is no JSON")
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise _TooLarge(f"{text[:_SHOWN_CHARS]} is too large for a float")
+    return number
+
+
 def _hint(text: str) -> str:
     if text[:1] == "[" and not text.rstrip().endswith("]"):
         return "this looks like one array over many lines: write one value a line (jq -c '.[]')"
@@ -163,6 +182,8 @@ def _hint(text: str) -> str:
 def _hint_of(error: ValueError) -> str:
     if isinstance(error, _NoNumber):
         return "give allow_nan=True to take what Python's json writes"
+    if isinstance(error, _TooLarge):
+        return "mend the number, or give allow_nan=True to take it as infinite"
     return "give each key once" if isinstance(error, _Twice) else "mend the line"
 
 

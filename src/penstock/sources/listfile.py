@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.transform import Scratch
+from penstock._storage.listing import refuse_url
 from penstock.errors import ListFileError, PlanError, SourceError
 from penstock.sources.listparse import parse_list
 from penstock.sources.paths import PADDING, PathTable, shown
@@ -38,7 +39,7 @@ class ListSource:
         OSError: the list cannot be read.
         ListFileError: a line is wrong, or there is none.
         SourceError: the list is no regular file, or `root` is no folder.
-        PlanError: `duplicates` is not one of the three.
+        PlanError: `duplicates` is not one of the three, or a URL in place of a path.
     """
 
     def __init__(
@@ -54,6 +55,9 @@ class ListSource:
             raise PlanError(f"duplicates={duplicates!r} is not known", where="read_list", fix=f"give one of {', '.join(_POLICIES)}")
         self._name = os.fspath(list_file)
         full_name = os.path.abspath(self._name)
+        for path in (self._name, os.fspath(root or "")):
+            if not os.path.exists(path):
+                refuse_url(path, "read_list")
         base = os.path.dirname(full_name) if root is None else os.path.abspath(os.fspath(root))
         if not os.path.isdir(base):
             raise SourceError(

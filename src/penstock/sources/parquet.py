@@ -86,13 +86,17 @@ class ParquetSource:
             group = self.chunks.get(number)
             null = group.null_at(rows)
             if null is not None:
-                row = int(rows[null[0]])
-                raise RecordError(
-                    f"the column {null[1]!r} is null in row {row} of {self._files.describe(number)}",
-                    where=self.describe(int(self._starts[number]) + row),
-                    fix=f"give read_parquet null_values={{{null[1]!r}: ...}}, or leave such elements out with feed(on_error=ps.Skip())",
-                )
+                raise self._null(number, int(rows[null[0]]), null[1])
             yield group, members, rows
+
+    def _null(self, number: int, row: int, name: str) -> RecordError:
+        is_single = any(column.name == name and column.is_single for column in self._files.columns)
+        other = f"give read_parquet null_values={{{name!r}: ...}}" if is_single else "leave the column out with columns="
+        return RecordError(
+            f"the column {name!r} is null in row {row} of {self._files.describe(number)}",
+            where=self.describe(int(self._starts[number]) + row),
+            fix=f"{other}, or leave such elements out with feed(on_error=ps.Skip())",
+        )
 
     def describe(self, index: int) -> str:
         """Name row, row group and file."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock._contracts.storage import Storage
+from penstock._storage.forking import OwnLocks
 from penstock.errors import PenstockError, PlanError, RecordError
 from penstock.formats.parquet import (
     Column,
@@ -54,7 +54,7 @@ class ParquetFiles:
 
     def __init__(self, storage: Storage, columns: Sequence[str] | None, null_values: Mapping[str, Any], max_group_bytes: int) -> None:
         self._storage, self._null_values, self._max_group_bytes = storage, dict(null_values), max_group_bytes
-        self._lock = threading.Lock()
+        self._locks = OwnLocks()
         self._idle: list[Reader] = []
         self._footer_crcs: list[int] = []
         places: list[tuple[int, int]] = []
@@ -89,10 +89,10 @@ class ParquetFiles:
         self.group_bytes = max((self._idle[0].layout(group).num_bytes for group in groups), default=1)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("_lock", "_idle")}
+        return {key: value for key, value in self.__dict__.items() if key not in ("_locks", "_idle")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock(), _idle=[])
+        self.__dict__.update(state, _locks=OwnLocks(), _idle=[])
 
     def __len__(self) -> int:
         return len(self._places)
@@ -155,7 +155,7 @@ class ParquetFiles:
         return decoded
 
     def _take_reader(self, file: int) -> Reader:
-        with self._lock:
+        with self._locks.own():
             for place in reversed(range(len(self._idle))):
                 if self._idle[place].file == file:
                     return self._idle.pop(place)
@@ -163,7 +163,7 @@ class ParquetFiles:
         return Reader(self._storage, file, footer, self.columns, frozenset())
 
     def _give_back(self, reader: Reader) -> None:
-        with self._lock:
+        with self._locks.own():
             self._idle.append(reader)
             while len(self._idle) > 1 and (
                 len(self._idle) > _MOST_READERS or sum(one.metadata_bytes for one in self._idle) > _MOST_METADATA_BYTES
@@ -183,7 +183,7 @@ def _schema(footer: Footer, name: str) -> Any:
 
 def _check_null_values(values: Mapping[str, Any], schema: Any, columns: Sequence[Column], name: str) -> None:
     pa, _ = pyarrow()
-    scalars = {column.name for column in columns if column.form != "ragged" and not column.shape}
+    scalars = {column.name for column in columns if column.is_single}
     for column, value in values.items():
         where = f"read_parquet, {name!r}, null_values[{column!r}]"
         if column not in scalars:

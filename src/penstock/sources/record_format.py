@@ -56,6 +56,13 @@ class RecordFormat(Protocol):
     def options(self) -> dict[str, Any]:
         """Return what else decides where records begin and end (JSON-able, small): an index that was built with others is not used."""
 
+    @property
+    def checks_records(self) -> bool:
+        """Tell whether `decode` finds out that bytes are not the record that was indexed, by a check sum of each record.
+
+        An index of a format that does not is trusted for a file of another time only after all of the file was read.
+        """
+
     def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
         """Find the records of one file.
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage.local import LocalStorage
+from penstock._storage.sampling import WHOLE_BYTES
 from penstock.errors import PenstockError
 from penstock.formats.index import Index
 from penstock.kernels.spans import Taker
@@ -48,7 +49,9 @@ class RecordSource:
 
             indices = open_indices(storage, format, caller)
         if isinstance(storage, LocalStorage):
-            storage.trust(np.array([index.samples for index in indices], np.int64))
+            # Samples of a large file may miss what moved a record; where nothing in the record would show it, they are not enough.
+            known = (index.samples if format.checks_records or index.size <= WHOLE_BYTES else -1 for index in indices)
+            storage.trust(np.fromiter(known, np.int64, len(indices)))
         self._storage, self._format, self._caller, self._noun = storage, format, caller, noun
         self.table = join(list(indices), [storage.name(file) for file in range(len(storage))])
         self._offsets, self._lengths = self.table.columns["offsets"], self.table.columns["lengths"]

@@ -50,6 +50,11 @@ class TarFormat:
         """Return nothing: where samples lie depends on the file alone."""
         return {}
 
+    @property
+    def checks_records(self) -> bool:
+        """Tell whether samples are compared with their check sums in the index."""
+        return self.verify
+
     def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
         """Find the samples of one file.
 

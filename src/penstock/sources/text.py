@@ -82,6 +82,11 @@ class TextLines:
         """Return which lines are left out, if any are."""
         return {"skip": "blank"} if self.skip_blank else {}
 
+    @property
+    def checks_records(self) -> bool:
+        """Return False: nothing in a line tells whether it is one."""
+        return False
+
     def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
         """Find the lines of one file.
 

@@ -47,6 +47,11 @@ class TFRecordFormat:
         """Return what becomes of damaged headers; of a file without any, the records are the same."""
         return {"resync": True} if self.resync else {}
 
+    @property
+    def checks_records(self) -> bool:
+        """Return True: the check sum of a frame's header is always looked at, and its length compared with the index."""
+        return True
+
     def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
         """Find the frames by their headers, whose check sums are checked.
 

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from penstock._contracts.storage import Storage
-from penstock.errors import RecordError, StateDamaged
+from penstock.errors import RecordError, StateDamaged, StateUnavailable
 from penstock.formats.compression import Decompressed
 from penstock.formats.tfrecord import MAX_RECORD_BYTES, Block, read_blocks
 from penstock.sources.paths import common_folder, shown
@@ -76,24 +76,32 @@ class TFRecordStream:
 
     def open(self, pass_number: int) -> Iterator[dict[str, bytes]]:
         """Start a pass; all are alike."""
+        self._own.place = 0, 0
         return self._pass(0, 0)
 
     def state(self) -> list[int]:
-        """Return [file, records given of it] behind the element that this thread got last from any pass."""
-        file, number = self._own.place
-        return [file, number]
+        """Return [file, records given of it] behind what this thread did last: got an element of any pass, or started one.
+
+        Raises:
+            StateUnavailable: it did neither.
+        """
+        place = getattr(self._own, "place", None)
+        if place is None:
+            raise StateUnavailable("this thread has not read", where=self.label(), fix="ask in the thread that reads")
+        return list(place)
 
     def open_at(self, pass_number: int, state: Any) -> Iterator[dict[str, bytes]]:
         """Start a pass behind a place.
 
         Raises:
-            StateDamaged: it is no place in these files.
+            StateDamaged: it is no place in these files; that a file has fewer records shows when it is read.
         """
         file, number = state if isinstance(state, list) and len(state) == 2 else (None, None)
         if not (type(file) is int and type(number) is int and 0 <= file < len(self._storage) and number >= 0):
             raise StateDamaged(
                 f"{state!r} is no place in {len(self._storage)} files", where=self.label(), fix="resume with a state of this dataset"
             )
+        self._own.place = file, number
         return self._pass(file, number)
 
     def declared_length(self) -> None:
@@ -128,6 +136,7 @@ class TFRecordStream:
     def _pass(self, file: int, skip: int) -> Generator[dict[str, bytes], None, None]:
         own = self._own  # bound to the object; its attributes to the thread that is in `next`
         for current in range(file, len(self._storage)):
+            number = 0
             for block in self._blocks(current):
                 number = block.first + len(block.starts)
                 if number <= skip:
@@ -136,6 +145,12 @@ class TFRecordStream:
                     if number > skip:
                         own.place = current, number
                         yield {"record": record}
+            if number < skip:
+                raise StateDamaged(
+                    f"{[current, skip]!r} is no place in {shown(self._storage.name(current))}, which has {number} records",
+                    where=self.label(),
+                    fix="resume with a state of this dataset; was the file written again?",
+                )
             skip = 0
 
     def _blocks(self, file: int) -> Iterator[Block]:

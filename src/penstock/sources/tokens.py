@@ -20,6 +20,8 @@ from penstock.sources.tokenfiles import Outside, TokenFiles, TokenReader, token_
 __all__ = ["TokenSource"]
 
 _FIELD = "tokens"
+_MOST_TOKENS = 1 << 63
+"""Different tokens in int64, from 0 on."""
 _SAMPLED_FILES = 64
 _SAMPLED_TOKENS = 2048
 
@@ -34,7 +36,7 @@ class TokenSource:
         files: what the files hold.
         length: tokens of a window, without the one more that is its last target.
         stride: tokens from the beginning of one window to that of the next.
-        vocab_size: every token must lie in 0..vocab_size-1; None: not checked.
+        vocab_size: every token must lie in 0..vocab_size-1; None: not checked, but that uint64 fits into int64.
 
     Raises:
         RecordError: no file is as long as a window.
@@ -42,7 +44,10 @@ class TokenSource:
 
     def __init__(self, storage: Storage, files: TokenFiles, *, length: int, stride: int, vocab_size: int | None = None) -> None:
         self._storage, self._files = storage, files
-        self._width, self._stride, self._bound = length + 1, stride, vocab_size or 0
+        self._width, self._stride, self._has_vocabulary = length + 1, stride, vocab_size is not None
+        # Whatever the vocabulary, elements are int64: a larger uint64 would come out negative.
+        most = _MOST_TOKENS if files.dtype == np.uint64 else 0
+        self._bound = min(vocab_size, _MOST_TOKENS) if vocab_size else most
         counts = np.maximum(0, (files.counts - self._width) // stride + 1)
         self._starts = np.zeros(len(counts) + 1, np.int64)
         np.cumsum(counts, out=self._starts[1:])
@@ -72,7 +77,7 @@ class TokenSource:
         Raises:
             LengthMismatch: an index is not in 0..len-1.
             SourceError: a file is not what it was when the dataset was made.
-            RecordError: a token is not below `vocab_size`.
+            RecordError: a token is not below `vocab_size`, or is beyond int64.
             OSError: as the system says it.
         """
         target = np.empty((len(indices), self._width), np.int64) if out is None else out[0]
@@ -176,13 +181,16 @@ class TokenSource:
         return self._reader.read(files, offsets, self._bound, out)
 
     def _error(self, index: int, place: int) -> RecordError:
-        """Name a token that is not below `vocab_size`."""
+        """Name a token that is not below `vocab_size`, or is beyond int64."""
         file, first = self._place(index)
         name, size = self._storage.name(file), self._files.dtype.itemsize
         offset = int(self._files.offsets[file]) + (first + place) * size
         value = np.frombuffer(self._storage.read(file, offset, size), self._files.dtype)[0]
+        limit = f"and vocab_size is {self._bound}" if self._has_vocabulary else "which does not fit int64"
         return RecordError(
-            f"token {first + place} is {value}, and vocab_size is {self._bound}",
+            f"token {first + place} is {value}, {limit}",
             where=f"{shown(name)}, offset {offset}, in {self.describe(index)}",
-            fix="give the vocab_size of the tokenizer that wrote the file; check dtype= (uint16 read as int32 looks so)",
+            fix="give the vocab_size of the tokenizer that wrote the file; check dtype= (uint16 read as int32 looks so)"
+            if self._has_vocabulary
+            else "check dtype=: ids of tokens are small; negative ones are int64",
         )
