@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Take what is there before the first test out of the sight of the garbage collector: an audit that collects then takes 2 ms, not 200."""
+    """Take what is there before the first test out of the garbage collector's sight: an audit that collects then takes 2 ms, not 200."""
     gc.collect()
     gc.freeze()
 
