@@ -19,6 +19,7 @@ from penstock._engine.bounds import lost_before
 from penstock._engine.engine import Engine
 from penstock._engine.failing import add_note, attach_others, words_of
 from penstock._engine.hand import HandOver
+from penstock._engine.learned import Learned
 from penstock._engine.lower import check_completion, lower
 from penstock._engine.moving import Form, Part, check_positions
 from penstock._engine.policies import check_policies, check_stalls, policies_of
@@ -58,10 +59,15 @@ class Feed:
     """
 
     def __init__(
-        self, root: Node, options: Options, listeners: Sequence[Listener] = (), make_executor: Callable[[Engine], Executor] | None = None
+        self,
+        root: Node,
+        options: Options,
+        listeners: Sequence[Listener] = (),
+        make_executor: Callable[[Engine], Executor] | None = None,
+        learned: Learned | None = None,
     ) -> None:
         """Prepare a feed of the plan `root`. Use `Dataset.feed()`; `make_executor` replaces the options' executor in tests of one."""
-        self._root = root
+        self._root, self._learned = root, learned
         self._options = options
         self._stats = Stats()
         keeping = [] if options.quarantine is None else [Quarantine(options.quarantine)]
@@ -266,6 +272,8 @@ class Feed:
             listeners=self._listeners,
             watch=Watch(options.stall_timeout_s, options.on_stall),
         )
+        if self._learned is not None:
+            engine.learn(self._learned)
         self._engine, self._part_ended = engine, False
         make = self._make_executor or (InlineExecutor if inline else ThreadsExecutor)
         if self._policies.notice:

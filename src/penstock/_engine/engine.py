@@ -13,6 +13,7 @@ from penstock._engine.awaiting import ended, failed_call
 from penstock._engine.execute import finish_unit, run_task
 from penstock._engine.failing import is_interrupt, prepare
 from penstock._engine.flow import Flow, Ready
+from penstock._engine.learned import Learned
 from penstock._engine.losses import Losses, tell_retry
 from penstock._engine.mishaps import Tally
 from penstock._engine.pools import SHARED, awaited_in, pool_of
@@ -69,6 +70,7 @@ class Engine:
         self.stopping = False
         renewing = watch is not None and watch.on_stall == "skip"
         self._flow = Flow(program, max(1, num_workers), memory_bytes, start, ordered=ordered, renewing=renewing)
+        self._learned = Learned()
         self._listeners = listeners
         self.watch = watch or Watch(None)
         self._mutex = threading.Lock()
@@ -85,6 +87,11 @@ class Engine:
         self.rescue = Rescue(policies=program.policies, pause=pause, retrying=partial(tell_retry, self.announce))
         self._lost = Losses(self._flow.lost, self.announce, self.broke)
         self._stalls = Stalls(self._flow, self.watch, self._mutex, self.announce, self.broke, self._ring_workers)
+
+    def learn(self, learned: Learned) -> None:
+        """Begin with what earlier runs of the same dataset found out, and add to it at the end. Before the first task."""
+        self._learned = learned
+        learned.begin(self._flow)
 
     @property
     def awaited(self) -> dict[str, AwaitedOp]:
@@ -297,6 +304,7 @@ class Engine:
 
     def dispose(self) -> None:
         """Drop what is queued and free buffers, after the workers have ended. Batches that somebody holds stay valid."""
+        self._learned.keep(self._flow)
         self._flow.ready.clear()
         self._slots.close()
         self._inner_slots.close()

@@ -50,6 +50,7 @@ class Flow:
     Attributes:
         version: changes with every change that may give somebody work.
         ready: what the consumer has not taken yet; it may pop at any time.
+        memory_bytes: for the batches that are in flight.
         waiting: how many consumers wait (the engine's counter).
         log: in completion order, (pass, begin, end) of what went on; whoever records pops it.
         failures: all errors so far.
@@ -76,8 +77,7 @@ class Flow:
         self.failures: list[Failure] = []
         self.active = ActiveWorkers(num_workers)
         self.pools = pools_of(program)
-        passes = program.num_passes
-        self.segments = [Segment(number, plan, passes, start) for number, plan in enumerate(program.segments)]
+        self.segments = [Segment(number, plan, program.num_passes, start) for number, plan in enumerate(program.segments)]
         for segment in self.segments:
             segment.units = UnitSize(memory_bytes // self._wanted_units(), segment.least_items)
             segment.keeps_going = program.may_cut
@@ -93,8 +93,8 @@ class Flow:
             for segment, record in zip(self.segments, records_of(program, start), strict=True):
                 segment.read_again(record)
         stream = program.segments[0].stream
-        self.reader = None if stream is None else Reader(stream, start, passes)
-        self._memory_bytes = memory_bytes
+        self.reader = None if stream is None else Reader(stream, start, program.num_passes)
+        self.memory_bytes = memory_bytes
         self._live = 0
         self._unit_bytes = 0
 
@@ -209,7 +209,7 @@ class Flow:
         if self._unit_bytes == 0:
             return max(_FEWEST_UNITS, *(one.wanted_units(1) for one in leasing))  # of unknown size, but what is in flight was asked for
         wanted = max(self._wanted_units(), *(one.wanted_units() for one in leasing))
-        return max(_FEWEST_UNITS, min(wanted, self._memory_bytes // self._unit_bytes))
+        return max(_FEWEST_UNITS, min(wanted, self.memory_bytes // self._unit_bytes))
 
     def _wanted_units(self) -> int:
         return max(2 * self.num_workers + 2, self.program.prefetch + 2, 4)
@@ -268,7 +268,7 @@ class Flow:
         elif unit.result is not None and unit.result.items:
             # Elements that are delivered one by one: the first of a unit stands for the others.
             num_bytes = max(1, bytes_of(unit.result.items[0]))
-            segment.most_rows = max(1, self._memory_bytes // (_UNITS_OF_ELEMENTS * num_bytes))
+            segment.most_rows = max(1, self.memory_bytes // (_UNITS_OF_ELEMENTS * num_bytes))
             if last:
                 self._unit_bytes = num_bytes * len(unit.result.items)
         self._close_unit(segment, unit)

@@ -47,6 +47,15 @@ class BlockSize:
         """The smoothed cost of one row."""
         return self._cost_ns
 
+    @property
+    def size(self) -> int:
+        """Rows of a task, where there are enough."""
+        return self._size
+
+    def begin(self, cost_ns: float, size: int) -> None:
+        """Begin with what another run ended with."""
+        self._cost_ns, self._size = cost_ns, max(self._least_rows, min(size, self._most_rows))
+
     def observe(self, num_rows: int, wall_ns: int) -> None:
         """Learn from one finished task."""
         cost = wall_ns / num_rows
@@ -88,6 +97,10 @@ class UnitSize:
         """Items of the next unit."""
         return self._size
 
+    def begin(self, items: int) -> None:
+        """Begin with what another run ended with."""
+        self._size = max(self._least_items, items)
+
 
 class ActiveWorkers:
     """How many of the shared workers work: fewer when they only take the GIL from each other.
@@ -121,6 +134,15 @@ class ActiveWorkers:
     def limit(self) -> int:
         """The number of workers that may claim."""
         return self._limit
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known that all of them are wanted."""
+        return self._state == "settled"
+
+    def settle(self) -> None:
+        """Take it for known."""
+        self._state = "settled"
 
     def observe(self, num_rows: int, wall_ns: int, cpu_ns: int, stage: Hashable = None) -> None:
         """Learn from one finished task of a stage; very short ones say nothing, nor do those of half the size of others of their stage."""

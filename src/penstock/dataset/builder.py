@@ -56,9 +56,12 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods):
             listeners: callables that are given every event of the engine, from its threads; they must be quick.
             **options: override those of `with_options`.
         """
+        from penstock._engine.learned import Learned
         from penstock.feed import Feed
 
-        return Feed(self._root, _options(self._options, options), listeners)
+        if self._learned is None:
+            self._learned = Learned()
+        return Feed(self._root, _options(self._options, options), listeners, learned=self._learned)
 
     def __iter__(self) -> Iterator[Any]:
         """Return a new feed with default options."""

@@ -18,13 +18,14 @@ LATER = "put it below the filter, flat_map or generator (the elements that are l
 class Chaining:
     """Holds a plan; each builder method returns a new holder."""
 
-    __slots__ = ("_options", "_peek", "_root")
+    __slots__ = ("_learned", "_options", "_peek", "_root")
 
     def __init__(self, root: plan.Node, options: Options | None = None) -> None:
         """Wrap a plan. Use the functions `ps.from_...` and `ps.read_...` instead."""
         self._root = root
         self._options = options or Options()
         self._peek: Any = None
+        self._learned: Any = None  # what its feeds found out about sizes
 
     def _with(self, root: plan.Node) -> Self:
         return type(self)(root, self._options)
