@@ -49,6 +49,21 @@ def test_all_elements_come_back_with_their_types(tmp_path: Path, fmt: str, compr
         assert same(one, flat)
 
 
+def other_length(number: int) -> dict[str, Any]:
+    size = 6 if number == 101 else 4  # outside the sample of 64
+    return {"v": np.arange(size, dtype=np.uint8), "d": np.arange(size, dtype=np.float64), "f": np.arange(size, dtype=np.float32)}
+
+
+@pytest.mark.parametrize(("fmt", "compression"), WAYS)
+def test_a_vector_may_have_another_length_than_all_of_the_sample(tmp_path: Path, fmt: str, compression: str | None) -> None:
+    if fmt == "parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    ps.pack(ps.from_source(range(500)).map(other_length), tmp_path, executor="threads", format=fmt, compression=compression)
+    back = list(ps.read_packed(tmp_path))
+    assert [number for number, one in enumerate(back) if same(one, other_length(101))] == [101]
+    assert sum(same(one, other_length(0)) for one in back) == 499
+
+
 def test_it_has_positions_and_is_shuffled_without_a_buffer(tmp_path: Path) -> None:
     ps.pack(dataset(30), tmp_path, executor="threads", num_shards=3)
     back = ps.read_packed(tmp_path)

@@ -99,5 +99,11 @@ def test_an_element_unlike_the_sample_is_an_error_that_says_how_to_declare_it(el
 
 
 def test_the_specs_of_a_schema_are_those_of_a_dataset() -> None:
-    ds = ps.from_arrays({"a": np.zeros((3, 2), np.uint8)})
+    ds = ps.from_arrays({"a": np.zeros((3, 2, 4), np.uint8)})
     assert [field.words() for field in schema_of([ds[0]]).fields] == [repr(ds.spec()["a"])]
+
+
+def test_the_length_of_a_vector_is_open_even_where_the_sample_had_one() -> None:
+    schema = schema_of([{"v": np.zeros(4, np.uint8), "m": np.zeros((4, 2), np.uint8)}])
+    assert [field.words() for field in schema.fields] == ["uint8[None]", "uint8[4, 2]"]
+    assert schema.values({"v": np.ones(6, np.uint8), "m": np.zeros((4, 2), np.uint8)})[0].shape == (6,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -134,7 +134,7 @@ def _collect(value: Any, prefix: str, out: dict[str, Any]) -> None:
 
 
 def schema_of(elements: Iterable[Any]) -> Schema:
-    """Find the fields from a sample of elements. Sizes that differ in it are None.
+    """Find the fields from a sample of elements. Sizes that differ in it are None, and so is the length of every vector: others may differ.
 
     Raises:
         SpecError: the elements differ in more than sizes, or a field cannot be written.
@@ -146,7 +146,7 @@ def schema_of(elements: Iterable[Any]) -> Schema:
         found = now if found is None else _joined(found, now)
     if found is None:
         raise NoSchema("no element")
-    return Schema(fields=tuple(found.values()))
+    return Schema(fields=tuple(replace(field, shape=(None,)) if len(field.shape) == 1 else field for field in found.values()))
 
 
 def _field(name: str, value: Any) -> Field:
@@ -189,8 +189,6 @@ def _checked(field: Field, value: Any) -> Any:
     now = _field(field.name, value)
     if field.kind == "array":
         fits = len(now.shape) == len(field.shape) and all(size in (None, new) for size, new in zip(field.shape, now.shape, strict=True))
-        # A vector's length is told by its bytes: it may differ although it did not in the sample.
-        fits = fits or len(now.shape) == len(field.shape) == 1
         if now.kind == "array" and now.dtype == field.dtype and fits:
             return np.ascontiguousarray(value, np.dtype(field.dtype)).reshape(now.shape)
     elif now.kind == field.kind:
