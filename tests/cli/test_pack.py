@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,19 @@ def test_photographs_are_resized_packed_and_measured(capsys: pytest.CaptureFixtu
     assert sorted(int(one["label"]) for one in elements) == [0] * 6 + [1] * 6
     assert {ps.image.decode(one["data"]).shape[0] for one in elements} == {30}
     assert [one["path"] for one in elements] != sorted(one["path"] for one in elements)
+
+
+def test_a_rerun_says_that_all_was_there_and_an_edited_function_is_refused(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    given = ("a.npy", "out", "--map=edited_for_pack:made", "--no-measure")
+    np.save("a.npy", np.arange(6).reshape(3, 2))
+    for factor, wanted in ((2, "written 3 elements"), (2, "written nothing: all was there already, and was verified"), (3, "")):
+        Path("edited_for_pack.py").write_text(f"def made(element):\n    return {{'data': element['data'] * {factor}}}  # {' ' * factor}\n")
+        importlib.invalidate_caches()
+        sys.modules.pop("edited_for_pack", None)
+        code, out, err = run(capsys, *given)
+        assert wanted in out
+        assert code == (0 if wanted else 1)
+    assert "its functions are others by their code" in err
 
 
 @pytest.mark.slow
@@ -137,8 +152,6 @@ def test_arguments_that_do_not_go_together_are_errors(
 
 @pytest.mark.parametrize("given", [{"raw_per_s": 10.0, "packed_per_s": 5.0, "num_workers": 1}])
 def test_packing_that_buys_nothing_says_so(capsys: pytest.CaptureFixture[str], given: dict[str, Any]) -> None:
-    import sys
-
     from penstock.cli.gain import Gain
     from penstock.cli.pack import _bought
     from penstock.cli.screen import Screen

@@ -469,10 +469,10 @@ def test_an_input_that_changed_before_a_rerun_is_an_error(tmp_path: Path) -> Non
     files = ps.read_files(str(folder / "*"))
     (folder / "077.bin").unlink()
     with pytest.raises(FileNotFoundError):
-        pack(files, tmp_path / "dest", num_shards=4, executor="threads")
+        pack(files, tmp_path / "dest", num_shards=4, executor="threads", num_workers=1)
     (folder / "077.bin").write_bytes(b"now it is there")
     with pytest.raises(PackError) as caught:
-        pack(files, tmp_path / "dest", num_shards=4, executor="threads")
+        pack(files, tmp_path / "dest", num_shards=4, executor="threads", num_workers=1)
     assert "the input files have changed" in str(caught.value)
 
 

@@ -156,9 +156,10 @@ def _predict(settings: Settings, dataset: Any, kind: str, screen: Screen) -> Non
 
 def _report(settings: Settings, manifest: Manifest, kind: str, screen: Screen) -> None:
     screen.line(f"penstock pack {settings.source} ({kind})")
-    screen.fact(
-        "written", f"{len(manifest):,} elements, {size_words(manifest.num_bytes)} in {_files(len(manifest.shards))}, {manifest.format}"
-    )
+    if manifest.was_there:
+        screen.fact("written", "nothing: all was there already, and was verified")
+    what = f"{len(manifest):,} elements, {size_words(manifest.num_bytes)} in {_files(len(manifest.shards))}, {manifest.format}"
+    screen.fact("there" if manifest.was_there else "written", what)
     screen.fact("manifest", manifest.path)
     for column in manifest.columns:
         screen.fact("field", column.words())

@@ -45,6 +45,7 @@ class Manifest:
         columns: how the fields are written.
         shards: the files, in order.
         skipped: the elements that were left out, a record each.
+        was_there: `pack` found all of it finished, compared every file with its hash, and wrote nothing.
     """
 
     path: str
@@ -54,6 +55,7 @@ class Manifest:
     columns: tuple[Column, ...]
     shards: tuple[ShardEntry, ...]
     skipped: tuple[dict[str, Any], ...]
+    was_there: bool = False
 
     def __len__(self) -> int:
         """Count the elements."""
