@@ -14,7 +14,7 @@ from penstock.packing.columns import Column
 from penstock.packing.folder import sha256_of
 from penstock.packing.schema import NoSchema, Schema
 
-__all__ = ["FORM", "Manifest", "ShardEntry", "find_manifest", "read_manifest", "sealed"]
+__all__ = ["FORM", "Manifest", "ShardEntry", "find_manifest", "manifests_in", "read_manifest", "sealed"]
 
 FORM = 1
 _SUFFIX = "-manifest.json"
@@ -118,9 +118,9 @@ def find_manifest(path: str | os.PathLike[str]) -> str:
     text = os.fspath(path)
     if not os.path.isdir(text):
         return text
-    found = sorted(name for name in os.listdir(text) if name.endswith(_SUFFIX))
+    found = manifests_in(text)
     if len(found) != 1:
-        what = f"the manifests {', '.join(found)}" if found else "no manifest"
+        what = f"the manifests {', '.join(map(os.path.basename, found))}" if found else "no manifest"
         unfinished = not found and os.path.isdir(os.path.join(text, ".packing"))
         raise SourceError(
             f"{text!r} holds {what}" + (": a packing that was not finished" if unfinished else ""),
@@ -129,7 +129,12 @@ def find_manifest(path: str | os.PathLike[str]) -> str:
             if unfinished
             else "give the folder that `penstock pack` wrote, or the file of one manifest",
         )
-    return os.path.join(text, found[0])
+    return found[0]
+
+
+def manifests_in(folder: str) -> list[str]:
+    """Return the paths of all manifests in a folder, sorted."""
+    return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(_SUFFIX)]
 
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:
