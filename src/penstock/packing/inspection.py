@@ -151,8 +151,8 @@ def _owner(path: str, report: Inspection) -> Manifest | None:
             continue
         if os.path.basename(path) in {shard.name for shard in manifest.shards}:
             return manifest
-    for error in unread:
-        report.add_problem(error)
+    for unreadable in unread:
+        report.add_problem(unreadable)
     return None
 
 
