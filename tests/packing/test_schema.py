@@ -98,6 +98,14 @@ def test_an_element_unlike_the_sample_is_an_error_that_says_how_to_declare_it(el
     assert words in str(caught.value)
 
 
+def test_sizes_that_are_declared_open_are_open() -> None:
+    elements = [{"x": np.zeros((2, 3, 3)), "y": (np.zeros((2, 2)),), "n": 1}]
+    declared = {"x": ps.ArraySpec((None, None, 3), "float64"), "y": (ps.ArraySpec((2, None), "float64"),), "n": ps.ArraySpec((), "int64")}
+    assert [field.words() for field in schema_of(elements, declared).fields] == ["float64[None, None, 3]", "float64[2, None]", "int64"]
+    for other in ({}, {"x": ps.ArraySpec((None,), "float64")}, {"z": ps.ArraySpec((), "int64")}):
+        assert schema_of(elements, other) == schema_of(elements)
+
+
 def test_the_specs_of_a_schema_are_those_of_a_dataset() -> None:
     ds = ps.from_arrays({"a": np.zeros((3, 2, 4), np.uint8)})
     assert [field.words() for field in schema_of([ds[0]]).fields] == [repr(ds.spec()["a"])]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._contracts.element import spec_of
+from penstock._contracts.element import ArraySpec, spec_of
 from penstock.errors import SpecError
 
 __all__ = ["SINGLE", "Field", "NoSchema", "Schema", "fields_of", "schema_of"]
@@ -133,8 +133,12 @@ def _collect(value: Any, prefix: str, out: dict[str, Any]) -> None:
     out[name] = value
 
 
-def schema_of(elements: Iterable[Any]) -> Schema:
+def schema_of(elements: Iterable[Any], declared: Any = None) -> Schema:
     """Find the fields from a sample of elements. Sizes that differ in it are None, and so is the length of every vector: others may differ.
+
+    Args:
+        elements: the sample.
+        declared: a tree of `ArraySpec` as in `map(output_spec=...)`, whose open sizes are open here too; None for nothing.
 
     Raises:
         SpecError: the elements differ in more than sizes, or a field cannot be written.
@@ -146,7 +150,24 @@ def schema_of(elements: Iterable[Any]) -> Schema:
         found = now if found is None else _joined(found, now)
     if found is None:
         raise NoSchema("no element")
-    return Schema(fields=tuple(replace(field, shape=(None,)) if len(field.shape) == 1 else field for field in found.values()))
+    opened = {} if declared is None else _leaves(declared)
+    return Schema(fields=tuple(replace(field, shape=_open(field, opened.get(field.name))) for field in found.values()))
+
+
+def _leaves(declared: Any) -> dict[str, Any]:
+    try:
+        return fields_of(declared)
+    except SpecError:  # it speaks of other elements than came; that is an error where they are made
+        return {}
+
+
+def _open(field: Field, spec: Any) -> tuple[int | None, ...]:
+    """Return the shape of a field, with None for the sizes that may be others in elements outside the sample."""
+    if len(field.shape) == 1:
+        return (None,)
+    if not isinstance(spec, ArraySpec) or len(spec.shape) != len(field.shape):
+        return field.shape
+    return tuple(None if wanted is None else size for size, wanted in zip(field.shape, spec.shape, strict=True))
 
 
 def _field(name: str, value: Any) -> Field:
