@@ -122,6 +122,25 @@ def test_a_dataset_of_the_users_is_packed_with_variants(capsys: pytest.CaptureFi
     assert "'data_for_pack:other' is a int, not a dataset" in err
 
 
+def test_files_of_records_are_read_as_such(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    ps.pack(ps.from_source([{"a": number} for number in range(5)]), "ref", executor="threads")
+    Path("lines.jsonl").write_text('{"b": 1}\n{"b": 2}\n')
+    for source in ("ref/*.tfrecord", "ref/data-00000-of-00001.tfrecord"):
+        code, _, err = run(capsys, source, "out")
+        assert code == 1
+        assert f"write `ds = ps.read_tfrecord({source!r}, features={{...}})`" in err
+    Path("sizes_for_pack.py").write_text("def lengths(element):\n    return {'size': len(element['record'])}\n")
+    assert run(capsys, "ref/*.tfrecord", "sizes", "--map=sizes_for_pack:lengths", "--no-measure")[0] == 0
+    assert len(ps.read_packed("sizes")) == 5
+    assert run(capsys, "lines.jsonl", "lines", "--no-measure")[0] == 0
+    assert [int(one["b"]) for one in ps.read_packed("lines")] == [1, 2]
+    code, _, err = run(capsys, "s3://bucket/photos", "out")
+    assert code == 1
+    assert "'s3://bucket/photos' holds cannot be told by its name" in err
+    assert "--resize and --quality are for image files" in run(capsys, "lines.jsonl", "out", "--resize=3")[2]
+    assert "--root='x' is for list files" in run(capsys, "lines.jsonl", "out", "--root=x")[2]
+
+
 def test_arrays_are_packed_in_threads(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
     np.savez("a.npz", x=np.arange(20).reshape(10, 2), y=np.arange(10))
     assert run(capsys, "a.npz", "out", "--compression=gzip", "--no-measure")[0] == 0

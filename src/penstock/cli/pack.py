@@ -11,6 +11,7 @@ from typing import Any, Literal
 from penstock._contracts.policy import Policy, Raise, Skip
 from penstock.cli.bench_source import imported, open_plain
 from penstock.cli.gain import Gain, measured
+from penstock.cli.record_source import TFRECORD, open_records, write_a_module
 from penstock.cli.screen import Screen, seconds
 from penstock.dataset import Dataset
 from penstock.errors import PlanError, SourceError
@@ -23,6 +24,7 @@ __all__ = ["Settings", "run", "settings_from"]
 
 _COMMAND = "penstock pack"
 _MOST_SHOWN = 5
+_OF_IMAGES = ("a list of images", "a folder of images", "image files")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,17 +120,29 @@ def opened(settings: Settings) -> tuple[Any, str]:
             )
         return dataset.map(function), kind
     if images:
-        if kind in ("arrays", "a dataset"):
+        if kind not in _OF_IMAGES:
             raise PlanError(
                 f"--resize and --quality are for image files, and {settings.source!r} is {kind}",
                 where=f"{_COMMAND} --resize",
                 fix="leave them out, and resize in the dataset or with --map",
             )
         return reencoded(dataset, "data", size=settings.resize, quality=settings.quality or 90), kind
+    if kind == TFRECORD:
+        raise SourceError(
+            f"which features the records of {settings.source!r} have stands nowhere in the files",
+            where=f"{_COMMAND} SOURCE",
+            fix=write_a_module("read_tfrecord", settings.source, ", features={...}")
+            + "; or give --map a function that takes {'record': bytes}",
+        )
     return dataset, kind
 
 
 def _open(source: str, root: str | None) -> tuple[Any, str]:
+    found = open_records(source) if not Path(source).is_dir() else None
+    if found is not None:
+        if root is not None:
+            raise PlanError(f"--root={root!r} is for list files", where=f"{_COMMAND} --root", fix="leave --root out")
+        return found
     module, colon, name = source.partition(":")
     if not (colon and name and module.replace(".", "").isidentifier()) or Path(source).exists():
         dataset, kind = open_plain(source, root, "pack")
