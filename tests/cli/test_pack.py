@@ -44,6 +44,8 @@ def test_photographs_are_resized_packed_and_measured(capsys: pytest.CaptureFixtu
     assert "in 3 files, tfrecord" in out
     assert "What this bought, measured on this machine" in out
     assert out.count("samples/s") == 2
+    assert "samples/s, decoded and resized, with 1 thread" in out
+    assert "samples/s, read and decoded:" in out
     assert "times as many" in out
     elements = list(ps.read_packed("out"))
     assert sorted(int(one["label"]) for one in elements) == [0] * 6 + [1] * 6
@@ -154,6 +156,7 @@ def test_arrays_are_packed_in_threads(capsys: pytest.CaptureFixture[str], photos
         (["missing", "out"], "'missing' does not exist"),
         (["nomodule_here:x", "out"], "module 'nomodule_here' cannot be imported"),
         (["photos", "out", "--quality=101"], "quality=101 is not a JPEG quality"),
+        (["photos", "out", "--quality=0"], "quality=0 is not a JPEG quality"),
         (["photos", "out", "--compression=lz4"], "compression='lz4' is not known for tfrecord"),
         (["photos", "out", "--map=os:sep"], "'os:sep' is no function"),
         (["a.npy", "out", "--resize=3"], "--resize and --quality are for image files"),

@@ -77,7 +77,8 @@ def run(settings: Settings) -> int:
     Raises:
         PenstockError, OSError: as `penstock.packing.pack`.
     """
-    dataset, kind = opened(settings)
+    source, kind = _open(settings.source, settings.root)
+    dataset = _with_operators(settings, source, kind)
     screen = Screen(sys.stdout, name_columns=14)
     executor: Literal["processes", "threads"] = "threads" if kind == "arrays" else "processes"
     if settings.dry_run:
@@ -94,18 +95,22 @@ def run(settings: Settings) -> int:
     )
     _report(settings, manifest, kind, screen)
     if settings.measure:
-        _bought(measured(dataset, manifest, settings.num_workers, settings.on_error), screen)
+        resized = (source, settings.resize) if _encodes(settings) else None
+        _bought(measured(dataset, manifest, settings.num_workers, settings.on_error, resized), screen)
     return 0
 
 
-def opened(settings: Settings) -> tuple[Any, str]:
-    """Open SOURCE with its operators, and say in a few words what it is.
+def _encodes(settings: Settings) -> bool:
+    return settings.resize is not None or settings.quality is not None
+
+
+def _with_operators(settings: Settings, dataset: Any, kind: str) -> Any:
+    """Return the source with the operators that the settings ask for.
 
     Raises:
-        SourceError, PlanError, MissingExtra: it cannot be opened, or arguments do not go together.
+        SourceError, PlanError, MissingExtra: arguments do not go together, or with the source.
     """
-    dataset, kind = _open(settings.source, settings.root)
-    images = settings.resize is not None or settings.quality is not None
+    images = _encodes(settings)
     if settings.function is not None and images:
         raise PlanError(
             "--map and --resize are two ways to make the elements",
@@ -118,7 +123,7 @@ def opened(settings: Settings) -> tuple[Any, str]:
             raise PlanError(
                 f"{settings.function!r} is no function", where=f"{_COMMAND} --map", fix="name a function that takes and returns an element"
             )
-        return dataset.map(function), kind
+        return dataset.map(function)
     if images:
         if kind not in _OF_IMAGES:
             raise PlanError(
@@ -126,7 +131,7 @@ def opened(settings: Settings) -> tuple[Any, str]:
                 where=f"{_COMMAND} --resize",
                 fix="leave them out, and resize in the dataset or with --map",
             )
-        return reencoded(dataset, "data", size=settings.resize, quality=settings.quality or 90), kind
+        return reencoded(dataset, "data", size=settings.resize, quality=90 if settings.quality is None else settings.quality)
     if kind == TFRECORD:
         raise SourceError(
             f"which features the records of {settings.source!r} have stands nowhere in the files",
@@ -134,7 +139,7 @@ def opened(settings: Settings) -> tuple[Any, str]:
             fix=write_a_module("read_tfrecord", settings.source, ", features={...}")
             + "; or give --map a function that takes {'record': bytes}",
         )
-    return dataset, kind
+    return dataset
 
 
 def _open(source: str, root: str | None) -> tuple[Any, str]:
@@ -185,10 +190,8 @@ def _report(settings: Settings, manifest: Manifest, kind: str, screen: Screen) -
 
 def _bought(gain: Gain, screen: Screen) -> None:
     screen.heading("What this bought, measured on this machine")
-    screen.fact(
-        "raw source", f"{gain.raw_per_s:,.0f} samples/s, through the same operators, with {_workers_words(gain.num_workers, 'threads')}"
-    )
-    screen.fact("packed", f"{gain.packed_per_s:,.0f} samples/s: {gain.times:,.1f} times as many")
+    screen.fact("raw source", f"{gain.raw_per_s:,.0f} samples/s, {gain.raw_words}, with {_workers_words(gain.num_workers, 'threads')}")
+    screen.fact("packed", f"{gain.packed_per_s:,.0f} samples/s, {gain.packed_words}: {gain.times:,.1f} times as many")
     if gain.pays_after_epochs is None:
         screen.point("Packing did not make this source faster to read here: its elements cost little to make.")
     else:
