@@ -64,6 +64,15 @@ def test_a_vector_may_have_another_length_than_all_of_the_sample(tmp_path: Path,
     assert sum(same(one, other_length(0)) for one in back) == 499
 
 
+@pytest.mark.parametrize(("fmt", "compression"), WAYS)
+def test_a_single_value_and_a_dict_of_one_come_back_as_they_were(tmp_path: Path, fmt: str, compression: str | None) -> None:
+    if fmt == "parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    for name, elements in (("single", [1, 2]), ("dict", [{"value": 1}, {"value": 2}])):
+        ps.pack(ps.from_source(elements), tmp_path / name, executor="threads", format=fmt, compression=compression)
+        assert list(ps.read_packed(tmp_path / name)) == elements
+
+
 def other_size(number: int) -> dict[str, Any]:
     return {"x": np.full((2, 6 if number == 101 else 4, 3), number % 256, np.uint8)}
 
