@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from penstock._contracts.policy import Policy, Replace, Skip, checked_policy, final
-from penstock._contracts.version import VERSION
 from penstock._plan.identity import identity
 from penstock.errors import PackError, PlanError, SourceError, TooManySkipped
 from penstock.formats.sizes import size_words
@@ -28,6 +27,7 @@ from penstock.packing.sampling import Sample, check_room, take_sample
 from penstock.packing.shard import Task
 from penstock.packing.splitting import Split, split
 from penstock.packing.ticks import Ticker
+from penstock.packing.versions import versions_of
 
 __all__ = ["Estimate", "Packing", "estimate", "pack"]
 
@@ -193,7 +193,7 @@ class Packing:
             "num_shards": num_shards,
             "num_positions": self.split.num_positions,
             "dataset": identity(self.split.whole(), ""),
-            "versions": _versions(self.options.format),
+            "versions": versions_of(self.split.whole(), self.options),
         }
 
     def _task(self, folder: Folder, sample: Sample, names: list[str], record: dict[str, Any], origin: Origin) -> Task:
@@ -318,17 +318,6 @@ def _with_notes(record: dict[str, Any], notes: list[dict[str, Any]]) -> dict[str
         "shards": shards,
         "skipped": [{"shard": number, **lost} for number, note in enumerate(notes) for lost in note["skipped"]],
     }
-
-
-def _versions(fmt: str) -> dict[str, str]:
-    import numpy as np
-
-    versions = {"penstock": VERSION, "numpy": np.__version__}
-    if fmt == "parquet":
-        from penstock.formats.parquet import pyarrow
-
-        versions["pyarrow"] = pyarrow()[0].__version__
-    return versions
 
 
 def _count_of(num_workers: Any) -> int:

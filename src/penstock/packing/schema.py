@@ -216,7 +216,7 @@ def _check_text(text: str, what: str) -> None:
         raise SpecError(
             f"{what} is no Unicode text: {error}",
             where=_WHERE,
-            fix='make it bytes: os.fsencode(name), or text.encode(errors="surrogateescape")',
+            fix='make it bytes: os.fsencode(name) or text.encode(errors="surrogateescape")',
         ) from error
 
 
