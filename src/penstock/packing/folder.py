@@ -74,6 +74,30 @@ class Folder:
         self._write(os.path.join(self.work, _RUN), run)
         self.disk.sync_folder(self.path)
 
+    def take_back(self, run: dict[str, Any], notes: list[dict[str, Any]], origin: Origin) -> None:
+        """Make a finished packing an unfinished one: its manifest stays until it is written again. Call it with the lock held.
+
+        Args:
+            run: as for `prepare`.
+            notes: of its shards.
+            origin: as for `prepare`.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        if not self.is_of(run, origin) and self._has_notes():
+            return  # of an unfinished run of another kind; `prepare` says so
+        self.disk.make_folder(self.work)
+        for note in notes:
+            self._write(os.path.join(self.work, note["name"] + _NOTE), note)
+        self._write(os.path.join(self.work, _RUN), {**run, **origin.record})
+        self.disk.sync_folder(self.path)
+
+    def is_of(self, run: dict[str, Any], origin: Origin) -> bool:
+        """Tell whether what is unfinished here is of such a run; also when nothing is."""
+        found = self.run()
+        return found is None or not self._other(found, {**run, **origin.record}, origin)
+
     def run(self) -> dict[str, Any] | None:
         """Return what the unfinished run here is, None when there is none."""
         return self._read(os.path.join(self.work, _RUN))
@@ -91,7 +115,7 @@ class Folder:
             )
 
     def _has_notes(self) -> bool:
-        return any(name.endswith(_NOTE) and name != _RUN for name in os.listdir(self.work))
+        return os.path.isdir(self.work) and any(name.endswith(_NOTE) and name != _RUN for name in os.listdir(self.work))
 
     def _other(self, found: dict[str, Any], run: dict[str, Any], origin: Origin) -> str:
         return difference(found, {key: value for key, value in run.items() if key not in ("id", *KEYS)}) or origin.difference(found)

@@ -89,12 +89,27 @@ class Manifest:
         if problem is not None:
             raise SourceError(problem, where=f"manifest {self.path!r}", fix="restore the file from a copy, or pack the dataset again")
 
+    def missing(self) -> list[str]:
+        """Say of each file that is not there that it is missing, as `problems` does."""
+        pairs = zip(self.files(), self.shards, strict=True)
+        return [
+            f"{shard.name!r} is missing: it had {shard.count} of {len(self)} elements" for path, shard in pairs if not os.path.isfile(path)
+        ]
+
+    def notes(self) -> list[dict[str, Any]]:
+        """Return what was noted of each shard while it was packed."""
+        return [
+            {**part, "skipped": [_without_shard(lost) for lost in self.skipped if lost["shard"] == number]}
+            for number, part in enumerate(self.record["shards"])
+        ]
+
     def problems(self, *, hashes: bool) -> Any:
         """Give what is wrong with the files, a sentence each; see `check_files`."""
+        yield from self.missing()
         for path, shard in zip(self.files(), self.shards, strict=True):
             if not os.path.isfile(path):
-                yield f"{shard.name!r} is missing: it had {shard.count} of {len(self)} elements"
-            elif os.path.getsize(path) != shard.size:
+                continue
+            if os.path.getsize(path) != shard.size:
                 yield f"{shard.name!r} has {os.path.getsize(path)} bytes and had {shard.size} when it was packed"
             elif hashes and sha256_of(path) != shard.sha256:
                 yield f"{shard.name!r} has other bytes than when it was packed: its SHA-256 differs"
@@ -107,6 +122,10 @@ class Manifest:
         for other in sorted(os.listdir(self.folder)):
             if pattern.fullmatch(other) and other not in known:
                 yield f"{other!r} looks like a shard and is not of this dataset"
+
+
+def _without_shard(lost: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in lost.items() if key != "shard"}
 
 
 def find_manifest(path: str | os.PathLike[str]) -> str:

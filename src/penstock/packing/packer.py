@@ -171,7 +171,8 @@ class Packing:
                 self._judge(notes, inputs)
                 folder.write_origin(self.options.manifest_name(), origin)
                 folder.write_manifest(self.options.manifest_name(), sealed(_with_notes(record, notes)))
-            folder.clear()
+            if done is None or folder.is_of(record, origin):
+                folder.clear()
             return done or read_manifest(folder.file(self.options.manifest_name()))
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -237,7 +238,7 @@ class Packing:
 
 
 def _finished(folder: Folder, options: PackOptions, record: dict[str, Any], origin: Origin) -> Manifest | None:
-    """Return the manifest of an earlier run that wrote the same of the same; None when there is none.
+    """Return the manifest of an earlier run that wrote the same of the same; None when there is none, or shards of it are missing.
 
     Raises:
         PackError: there is one of something else, or its files are not what they were.
@@ -247,13 +248,20 @@ def _finished(folder: Folder, options: PackOptions, record: dict[str, Any], orig
         return None
     manifest = read_manifest(path)
     name = options.manifest_name()
-    problem = difference(manifest.record, record) or origin.difference(folder.origin(name)) or next(manifest.problems(hashes=True), None)
+    other = difference(manifest.record, record) or origin.difference(folder.origin(name))
+    missing = manifest.missing()
+    problem = other or next((problem for problem in manifest.problems(hashes=True) if problem not in missing), None)
     if problem is not None:
         raise PackError(
             f"the folder holds a packed dataset {options.name!r} already, and {problem}",
             where=f"{_WHERE} to {folder.path!r}",
-            fix="give another folder or name=, or remove what is there",
+            fix="give another folder or name=, or remove what is there"
+            if other
+            else "restore that file, or remove it and call this again: a missing shard is made again",
         )
+    if missing:
+        folder.take_back(record, manifest.notes(), origin)
+        return None
     return replace(manifest, was_there=True)
 
 
