@@ -81,6 +81,7 @@ def test_a_dry_run_predicts_and_writes_nothing(capsys: pytest.CaptureFixture[str
     assert "a look at 12 elements of a folder of images; nothing was written" in out
     assert "would write 12 elements, about" in out
     assert "would take about" in out
+    assert ", once they have started" in out
     assert not Path("out").exists()
 
 

@@ -61,6 +61,17 @@ def test_a_cut_between_two_records_is_found_by_manifest_or_index_and_else_is_sai
     assert NO_COUNT in report.remarks
 
 
+def test_an_index_in_the_users_cache_folder_is_compared_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = tmp_path / "alone.tfrecord"
+    path.write_bytes(frame(b"x") * 5)
+    Path(f"{path}.psidx").mkdir()  # nothing can be written there
+    assert len(ps.read_tfrecord(str(path))) == 5
+    assert "verified: as many records as the index says" in inspect(path, verify=True)[0].remarks
+    path.write_bytes(frame(b"x") * 4)
+    assert "4 records were found, and the index says 5" in problems(path)
+
+
 def test_damage_is_a_problem_and_no_error(packed: Path) -> None:
     path = packed / "data-00000-of-00002.tfrecord"
     data = bytearray(path.read_bytes())

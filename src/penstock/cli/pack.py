@@ -168,7 +168,7 @@ def _predict(settings: Settings, dataset: Any, kind: str, screen: Screen) -> Non
     found = estimate(dataset, num_workers=settings.num_workers, on_error=settings.on_error, **settings.options)
     screen.line(f"penstock pack {settings.source}: a look at {found.num_sampled:,} elements of {kind}; nothing was written")
     screen.fact("would write", f"{found.count:,} elements, about {size_words(found.size)} in {_files(found.num_shards)}")
-    screen.fact("would take", f"about {seconds(found.seconds)} with {_workers_words(settings.num_workers)}")
+    screen.fact("would take", f"about {seconds(found.seconds)} with {_workers_words(settings.num_workers)}, once they have started")
     for line in found.fields:
         screen.fact("field", line)
 

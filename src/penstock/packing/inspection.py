@@ -16,6 +16,7 @@ from penstock.packing.folder import sha256_of
 from penstock.packing.manifest import Manifest, ShardEntry, find_manifest, manifests_in, read_manifest
 from penstock.packing.reading import Restore
 from penstock.packing.report import Inspection, pieces_of
+from penstock.sources.index_places import cached_index, user_folder
 
 __all__ = ["NO_COUNT", "NO_SUM", "inspect"]
 
@@ -126,7 +127,7 @@ def _packed(path: str, report: Inspection, verify: bool, num_samples: int) -> li
     except RecordError as error:
         report.add_problem(error)
         return [report]
-    report.count, report.noun = len(manifest), f"records in {len(manifest.shards)} files"
+    report.count, report.noun = len(manifest), f"records in {len(manifest.shards)} file{'s' if len(manifest.shards) > 1 else ''}"
     report.fields = [column.words() for column in manifest.columns]
     report.problems += manifest.problems(hashes=verify)
     if manifest.skipped:
@@ -210,9 +211,16 @@ def _check_counts(report: Inspection, manifest: Manifest | None, verify: bool) -
         report.remarks.append(NO_SUM)
 
 
+def _index_path(report: Inspection) -> str | None:
+    """Return the path of a file's index: beside it, or in the user's cache folder."""
+    kind = "tar" if report.kind == "WebDataset tar" else "tfrecord"
+    cached = cached_index(user_folder(), os.path.abspath(report.path), kind, {})
+    return next((path for path in (report.path + sidecar.SUFFIX, cached) if os.path.isfile(path)), None)
+
+
 def _index_of(report: Inspection, verify: bool) -> sidecar.Index | None:
-    path = report.path + sidecar.SUFFIX
-    if not os.path.isfile(path):
+    path = _index_path(report)
+    if path is None:
         return None
     try:
         with open(path, "rb") as file:
