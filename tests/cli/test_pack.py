@@ -90,11 +90,34 @@ def test_a_corrupt_photograph_is_an_error_or_left_out_and_listed(capsys: pytest.
     code, _, err = run(capsys, "photos", "out", "--resize=30", "--no-measure")
     assert code == 1
     assert "4.jpg" in err
+    assert "--on-error skip leaves such elements out" in err
     code, out, _ = run(capsys, "photos", "out2", "--resize=30", "--on-error=skip", "--no-measure")
     assert code == 0
     assert "left out 1 elements, listed in the manifest" in out
     assert "4.jpg" in out
     assert len(ps.read_packed("out2")) == 11
+
+
+def test_a_damaged_photograph_outside_the_sample_is_told_without_the_stack_of_its_worker(
+    capsys: pytest.CaptureFixture[str], photos: Path
+) -> None:
+    good = (photos / "photos" / "a" / "0.jpg").read_bytes()
+    for number in range(180):
+        (photos / "photos" / "a" / f"more{number:03d}.jpg").write_bytes(good if number != 99 else good[:300])
+    code, _, err = run(capsys, "photos", "out", "--resize=30", "--no-measure", "--shards=4", "--num-workers=1")
+    assert code == 1
+    assert "Traceback" not in err
+    assert len(err.splitlines()) <= 6
+    lines = err.splitlines()
+    assert "JPEG image is damaged" in lines[0]
+    assert any("more099.jpg" in line for line in lines[1:4])
+    assert "--on-error skip leaves such elements out" in err
+    kept = {path.name: path.stat().st_mtime_ns for path in Path("out").glob("*.tfrecord")}
+    assert kept
+    code, out, _ = run(capsys, "photos", "out", "--resize=30", "--no-measure", "--shards=4", "--num-workers=1", "--on-error=skip")
+    assert code == 0
+    assert "left out 1 elements" in out
+    assert {name: (Path("out") / name).stat().st_mtime_ns for name in kept} == kept
 
 
 def test_a_function_of_the_users_is_run_in_processes(capsys: pytest.CaptureFixture[str], photos: Path) -> None:

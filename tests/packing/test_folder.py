@@ -14,7 +14,7 @@ from penstock.packing.disk import Disk
 from penstock.packing.folder import Folder, lock_folder, sha256_of
 from penstock.packing.origin import Origin
 
-RUN = {"format": "tar", "options": {"on_error": "Raise()", "name": "data"}, "id": "1"}
+RUN: dict[str, Any] = {"format": "tar", "options": {"on_error": "Raise()", "name": "data"}, "id": "1"}
 ORIGIN = Origin(record={"inputs": "a", "functions": "b", "data": "c"})
 
 
@@ -23,8 +23,8 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(str(tmp_path), Disk())
 
 
-def finish(folder: Folder, name: str) -> None:
-    folder.publish(name, lambda file: file.write(b"content"), lambda file: {"size": file.size, "sha256": file.sha256})
+def finish(folder: Folder, name: str, **more: Any) -> None:
+    folder.publish(name, lambda file: file.write(b"content"), lambda file: {"size": file.size, "sha256": file.sha256, **more})
 
 
 def test_a_run_of_the_same_kind_goes_on_and_removes_what_was_left(folder: Folder, tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_run_of_the_same_kind_goes_on_and_removes_what_was_left(folder: Folder
     ("change", "words"),
     [
         ({"format": "parquet"}, 'its format is another: "tar", now "parquet"'),
-        ({"options": {"on_error": "Skip()", "name": "data"}}, 'its options is another: on_error was "Raise()", now "Skip()"'),
+        ({"options": {"on_error": "Raise()", "name": "x"}}, 'its options is another: name was "data", now "x"'),
         ({"inputs": "b"}, "the input files have changed"),
         ({"functions": "a"}, "its functions are others"),
         ({"functions": None}, "its functions are others"),
@@ -60,6 +60,19 @@ def test_a_part_of_a_run_of_another_kind_is_refused(folder: Folder, change: dict
     with pytest.raises(PackError) as caught:
         folder.prepare({**RUN, **{key: value for key, value in change.items() if key in RUN}}, [], origin)
     assert words in str(caught.value)
+
+
+def test_another_policy_goes_on_while_nothing_is_left_out(folder: Folder) -> None:
+    folder.prepare(RUN, ["a"], ORIGIN)
+    finish(folder, "a")
+    skips = {**RUN, "options": {**RUN["options"], "on_error": "Skip()"}}
+    folder.prepare(skips, ["a"], ORIGIN)
+    assert folder.finished("a") is not None
+    finish(folder, "b", skipped=[{"key": []}])
+    with pytest.raises(PackError) as caught:
+        folder.prepare(RUN, ["a"], ORIGIN)
+    assert 'its options is another: on_error was "Skip()", now "Raise()"' in str(caught.value)
+    folder.prepare(skips, ["a"], ORIGIN)
 
 
 def test_a_run_of_another_kind_that_finished_nothing_makes_room(folder: Folder, tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ __all__ = ["Settings", "run", "settings_from"]
 
 _COMMAND = "penstock pack"
 _MOST_SHOWN = 5
+_ELEMENT = ", element "
+"""Stands in the note of an error that one element had."""
 _OF_IMAGES = ("a list of images", "a folder of images", "image files")
 
 
@@ -84,15 +86,20 @@ def run(settings: Settings) -> int:
     if settings.dry_run:
         _predict(settings, dataset, kind, screen)
         return 0
-    manifest = pack(
-        dataset,
-        settings.dest,
-        num_workers=settings.num_workers,
-        executor=executor,
-        on_error=settings.on_error,
-        progress=True,
-        **settings.options,
-    )
+    try:
+        manifest = pack(
+            dataset,
+            settings.dest,
+            num_workers=settings.num_workers,
+            executor=executor,
+            on_error=settings.on_error,
+            progress=True,
+            **settings.options,
+        )
+    except Exception as error:
+        if isinstance(settings.on_error, Raise) and any(_ELEMENT in note for note in getattr(error, "__notes__", ())):
+            error.add_note("penstock: --on-error skip leaves such elements out, and lists them in the manifest; finished shards are kept")
+        raise
     _report(settings, manifest, kind, screen)
     if settings.measure:
         resized = (source, settings.resize) if _encodes(settings) else None

@@ -40,7 +40,8 @@ class Folder:
     def prepare(self, run: dict[str, Any], names: list[str], origin: Origin) -> None:
         """Make ready for a run, which goes on with what an earlier one of the same kind has finished. Call it with the lock held.
 
-        What an earlier run of another kind has left is removed if it had not finished a shard.
+        What an earlier run of another kind has left is removed if it had not finished a shard. Another policy makes no other kind while no
+        finished shard lacks an element: its bytes would be the same.
 
         Args:
             run: what the bytes of the shards depend on, JSON-able, with "id", a number of this run alone.
@@ -53,7 +54,7 @@ class Folder:
         """
         run = {**run, **origin.record}
         found = self.run()
-        if found is None or (other := self._other(found, run, origin)):
+        if found is None or (other := self._other(self._with_policy(found, run), run, origin)):
             if found is not None and self._has_notes():
                 raise PackError(
                     f"the folder holds an unfinished packing of something else: {other}",
@@ -116,6 +117,13 @@ class Folder:
 
     def _has_notes(self) -> bool:
         return os.path.isdir(self.work) and any(name.endswith(_NOTE) and name != _RUN for name in os.listdir(self.work))
+
+    def _with_policy(self, found: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
+        """Return the run that was found with the policy of another one, if that makes no difference to what it has finished."""
+        notes = [self._read(os.path.join(self.work, name)) or {} for name in os.listdir(self.work) if name.endswith(_NOTE) and name != _RUN]
+        if any(note.get("skipped") for note in notes) or "options" not in found or "options" not in run:
+            return found
+        return {**found, "options": {**found["options"], "on_error": run["options"]["on_error"]}}
 
     def _other(self, found: dict[str, Any], run: dict[str, Any], origin: Origin) -> str:
         return difference(found, {key: value for key, value in run.items() if key not in ("id", *KEYS)}) or origin.difference(found)
