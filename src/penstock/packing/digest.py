@@ -17,6 +17,8 @@ import numpy as np
 __all__ = ["Untold", "digest_of"]
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
+# Marshalled by form 0, which has no references, so that equal values give equal bytes.
+_PLAIN_SET = frozenset(_PLAIN)
 _SYSTEM = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _OWN = __name__.partition(".")[0]
 _OF_CLASS = (FunctionType, staticmethod, classmethod, property)
@@ -65,6 +67,8 @@ class _Digest:
         kind = type(value)
         if kind in _PLAIN:
             self._put(kind.__name__, _plain(value))
+        elif kind is dict and _PLAIN_SET.issuperset(map(type, value)) and _PLAIN_SET.issuperset(map(type, value.values())):
+            self._put("plain dict", marshal.dumps([*value, *value.values()], 0))
         elif kind is tuple:
             self._add_all("tuple", value)
         elif kind in (set, frozenset):
@@ -85,9 +89,9 @@ class _Digest:
         self._state.update(data)
 
     def _add_all(self, tag: str, values: Any) -> None:
-        self._put(f"{tag} of {len(values)}")
-        if len(values) > 8 and set(map(type, values)) <= set(_PLAIN):
-            self._put("plain", marshal.dumps(list(values), 0))  # this form has no references: equal values give equal bytes
+        self._state.update(f"{tag} of {len(values)}\n".encode())
+        if _PLAIN_SET.issuperset(map(type, values)):
+            self._put("plain", marshal.dumps(list(values), 0))
             return
         for part in values:
             self.add(part)
@@ -100,7 +104,7 @@ class _Digest:
             self._add_all("keys", list(value))
             self._add_all("values", list(value.values()))
         elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
-            self._put(f"array {value.dtype!r} {value.shape}")
+            self._put(f"array {value.dtype.str if value.dtype.fields is None else repr(value.dtype)} {value.shape}")
             if value.nbytes:
                 self._put("data", np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
         elif isinstance(value, FunctionType):
