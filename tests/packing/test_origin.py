@@ -152,6 +152,19 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_functions_and_never_with_o
     assert hashes(tmp_path / "out") == hashes(tmp_path / "reference")
 
 
+def test_an_array_file_that_changed_after_a_stop_is_not_mixed_with_what_it_was(tmp_path: Path) -> None:
+    for mode in (None, "r"):
+        dest = tmp_path / str(mode)
+        np.save(tmp_path / "a.npy", np.arange(300_000).reshape(3000, 100))
+        with pytest.raises(OSError, match="broken"):
+            pack(ps.from_arrays(np.load(tmp_path / "a.npy", mmap_mode=mode)), dest, Broken(-1))
+        np.save(tmp_path / "a.npy", CHANGED.reshape(3000, 100))
+        with pytest.raises(PackError) as caught:
+            pack(ps.from_arrays(np.load(tmp_path / "a.npy", mmap_mode=mode)), dest)
+        assert "the folder holds an unfinished packing of something else" in str(caught.value)
+        assert "have changed" in str(caught.value)
+
+
 def test_a_dataset_of_every_kind_of_field_has_an_origin(tmp_path: Path) -> None:
     packed_with(Disk(), tmp_path)
     assert origin(dataset()).untold == ""
