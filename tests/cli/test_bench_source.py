@@ -116,6 +116,13 @@ def test_a_single_number_has_no_elements_to_count(tmp_path: Path) -> None:
     assert "first axis counts the elements" in error.fix
 
 
+@pytest.mark.parametrize("source", ["a/*.tfrecord", "a.tfrecord-00000-of-00002", "a.tar", "a.parquet", "s3://bucket/x.jpg"])
+def test_files_of_records_and_urls_are_no_images(source: str) -> None:
+    error = refused(source)
+    assert "is no list, folder or glob of images" in error.what
+    assert "read_tfrecord" in error.fix
+
+
 def test_a_root_is_for_list_files_only(images: Path) -> None:
     error = refused(images, root="elsewhere")
     assert isinstance(error, PlanError)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -72,3 +74,23 @@ def test_asking_for_the_version_loads_no_image_or_plot_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[1:] == ["[]"]
+
+
+def test_an_error_of_another_process_is_told_without_its_stack(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(settings: object) -> int:
+        error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        error.add_note(
+            "penstock: job 0 of 1 (0), worker 0, process 7; there it was\nTraceback (most recent call last):\n"
+            "  File \"a.py\", line 3, in f\n    write()\nOSError: [Errno 28] No space left on device\npenstock: writing 'x.tfrecord'\n"
+        )
+        error.add_note("penstock: packing needs about 3 GB")
+        raise error
+
+    monkeypatch.setattr("penstock.cli.inspect.run", full)
+    assert main(["inspect", "x"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "penstock inspect: OSError: [Errno 28] No space left on device",
+        "  note:  penstock: writing 'x.tfrecord'",
+        "  note:  penstock: job 0 of 1 (0), worker 0, process 7",
+        "  note:  penstock: packing needs about 3 GB",
+    ]

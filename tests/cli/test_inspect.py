@@ -55,6 +55,13 @@ def test_nothing_that_a_terminal_acts_on_is_printed(capsys: pytest.CaptureFixtur
     assert "\x1b" not in out
 
 
+def test_one_file_is_one_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    ps.pack(ps.from_source(range(3)), tmp_path, num_shards=1, executor="threads")
+    _, out, _ = run(capsys, str(tmp_path))
+    assert "3 in 1 file " in " ".join(out.split()) + " "
+    assert "1 files" not in out
+
+
 def test_what_is_wrong_is_said_and_is_the_exit_status(capsys: pytest.CaptureFixture[str], packed: Path) -> None:
     path = packed / "data-00000-of-00002.tfrecord"
     path.write_bytes(path.read_bytes()[:-3])
@@ -90,3 +97,7 @@ def test_what_cannot_be_done_is_an_error(capsys: pytest.CaptureFixture[str], pac
     code, _, err = run(capsys, str(packed), f"--sheet={packed / 'x.png'}")
     assert code == 1
     assert "there are no images in the first records" in err
+    code, _, err = run(capsys, str(packed), f"--sheet={packed / 'missing' / 'x.png'}")
+    assert code == 1
+    assert f"there is no folder {str(packed / 'missing')!r}" in err
+    assert ".part" not in err

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +44,26 @@ def test_photographs_are_resized_packed_and_measured(capsys: pytest.CaptureFixtu
     assert "in 3 files, tfrecord" in out
     assert "What this bought, measured on this machine" in out
     assert out.count("samples/s") == 2
+    assert "samples/s, decoded and resized, with 1 thread" in out
+    assert "samples/s, read and decoded:" in out
     assert "times as many" in out
     elements = list(ps.read_packed("out"))
     assert sorted(int(one["label"]) for one in elements) == [0] * 6 + [1] * 6
     assert {ps.image.decode(one["data"]).shape[0] for one in elements} == {30}
     assert [one["path"] for one in elements] != sorted(one["path"] for one in elements)
+
+
+def test_a_rerun_says_that_all_was_there_and_an_edited_function_is_refused(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    given = ("a.npy", "out", "--map=edited_for_pack:made", "--no-measure")
+    np.save("a.npy", np.arange(6).reshape(3, 2))
+    for factor, wanted in ((2, "written 3 elements"), (2, "written nothing: all was there already, and was verified"), (3, "")):
+        Path("edited_for_pack.py").write_text(f"def made(element):\n    return {{'data': element['data'] * {factor}}}  # {' ' * factor}\n")
+        importlib.invalidate_caches()
+        sys.modules.pop("edited_for_pack", None)
+        code, out, err = run(capsys, *given)
+        assert wanted in out
+        assert code == (0 if wanted else 1)
+    assert "its functions are others by their code" in err
 
 
 @pytest.mark.slow
@@ -64,6 +81,7 @@ def test_a_dry_run_predicts_and_writes_nothing(capsys: pytest.CaptureFixture[str
     assert "a look at 12 elements of a folder of images; nothing was written" in out
     assert "would write 12 elements, about" in out
     assert "would take about" in out
+    assert ", once they have started" in out
     assert not Path("out").exists()
 
 
@@ -72,11 +90,34 @@ def test_a_corrupt_photograph_is_an_error_or_left_out_and_listed(capsys: pytest.
     code, _, err = run(capsys, "photos", "out", "--resize=30", "--no-measure")
     assert code == 1
     assert "4.jpg" in err
+    assert "--on-error skip leaves such elements out" in err
     code, out, _ = run(capsys, "photos", "out2", "--resize=30", "--on-error=skip", "--no-measure")
     assert code == 0
     assert "left out 1 elements, listed in the manifest" in out
     assert "4.jpg" in out
     assert len(ps.read_packed("out2")) == 11
+
+
+def test_a_damaged_photograph_outside_the_sample_is_told_without_the_stack_of_its_worker(
+    capsys: pytest.CaptureFixture[str], photos: Path
+) -> None:
+    good = (photos / "photos" / "a" / "0.jpg").read_bytes()
+    for number in range(180):
+        (photos / "photos" / "a" / f"more{number:03d}.jpg").write_bytes(good if number != 99 else good[:300])
+    code, _, err = run(capsys, "photos", "out", "--resize=30", "--no-measure", "--shards=4", "--num-workers=1")
+    assert code == 1
+    assert "Traceback" not in err
+    assert len(err.splitlines()) <= 6
+    lines = err.splitlines()
+    assert "JPEG image is damaged" in lines[0]
+    assert any("more099.jpg" in line for line in lines[1:4])
+    assert "--on-error skip leaves such elements out" in err
+    kept = {path.name: path.stat().st_mtime_ns for path in Path("out").glob("*.tfrecord")}
+    assert kept
+    code, out, _ = run(capsys, "photos", "out", "--resize=30", "--no-measure", "--shards=4", "--num-workers=1", "--on-error=skip")
+    assert code == 0
+    assert "left out 1 elements" in out
+    assert {name: (Path("out") / name).stat().st_mtime_ns for name in kept} == kept
 
 
 def test_a_function_of_the_users_is_run_in_processes(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
@@ -107,6 +148,25 @@ def test_a_dataset_of_the_users_is_packed_with_variants(capsys: pytest.CaptureFi
     assert "'data_for_pack:other' is a int, not a dataset" in err
 
 
+def test_files_of_records_are_read_as_such(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    ps.pack(ps.from_source([{"a": number} for number in range(5)]), "ref", executor="threads")
+    Path("lines.jsonl").write_text('{"b": 1}\n{"b": 2}\n')
+    for source in ("ref/*.tfrecord", "ref/data-00000-of-00001.tfrecord"):
+        code, _, err = run(capsys, source, "out")
+        assert code == 1
+        assert f"write `ds = ps.read_tfrecord({source!r}, features={{...}})`" in err
+    Path("sizes_for_pack.py").write_text("def lengths(element):\n    return {'size': len(element['record'])}\n")
+    assert run(capsys, "ref/*.tfrecord", "sizes", "--map=sizes_for_pack:lengths", "--no-measure")[0] == 0
+    assert len(ps.read_packed("sizes")) == 5
+    assert run(capsys, "lines.jsonl", "lines", "--no-measure")[0] == 0
+    assert [int(one["b"]) for one in ps.read_packed("lines")] == [1, 2]
+    code, _, err = run(capsys, "s3://bucket/photos", "out")
+    assert code == 1
+    assert "'s3://bucket/photos' holds cannot be told by its name" in err
+    assert "--resize and --quality are for image files" in run(capsys, "lines.jsonl", "out", "--resize=3")[2]
+    assert "--root='x' is for list files" in run(capsys, "lines.jsonl", "out", "--root=x")[2]
+
+
 def test_arrays_are_packed_in_threads(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
     np.savez("a.npz", x=np.arange(20).reshape(10, 2), y=np.arange(10))
     assert run(capsys, "a.npz", "out", "--compression=gzip", "--no-measure")[0] == 0
@@ -120,6 +180,7 @@ def test_arrays_are_packed_in_threads(capsys: pytest.CaptureFixture[str], photos
         (["missing", "out"], "'missing' does not exist"),
         (["nomodule_here:x", "out"], "module 'nomodule_here' cannot be imported"),
         (["photos", "out", "--quality=101"], "quality=101 is not a JPEG quality"),
+        (["photos", "out", "--quality=0"], "quality=0 is not a JPEG quality"),
         (["photos", "out", "--compression=lz4"], "compression='lz4' is not known for tfrecord"),
         (["photos", "out", "--map=os:sep"], "'os:sep' is no function"),
         (["a.npy", "out", "--resize=3"], "--resize and --quality are for image files"),
@@ -137,8 +198,6 @@ def test_arguments_that_do_not_go_together_are_errors(
 
 @pytest.mark.parametrize("given", [{"raw_per_s": 10.0, "packed_per_s": 5.0, "num_workers": 1}])
 def test_packing_that_buys_nothing_says_so(capsys: pytest.CaptureFixture[str], given: dict[str, Any]) -> None:
-    import sys
-
     from penstock.cli.gain import Gain
     from penstock.cli.pack import _bought
     from penstock.cli.screen import Screen

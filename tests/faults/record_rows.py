@@ -288,6 +288,7 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         "its error, or it is left out and listed in the manifest, and the counts add up",
         (
             "faults/test_packing.py::test_a_bad_element_is_an_error_that_names_it",
+            "faults/test_packing.py::test_after_an_error_without_a_finished_shard_other_options_may_be_given",
             "faults/test_packing.py::test_a_bad_element_is_left_out_and_listed_in_the_manifest_and_counts_add_up",
             "faults/test_packing.py::test_more_bad_elements_than_the_policy_allows_are_an_error",
         ),

@@ -112,7 +112,9 @@ def test_a_disk_without_room_is_an_error_before_anything_is_written(tmp_path: Pa
         small.packed_with(Disk(), tmp_path / "dest", count=5000)
     assert "are needed and" in str(caught.value)
     assert "are free" in str(caught.value)
-    assert small.shards(tmp_path / "dest") == {}
+    assert small.hashes(tmp_path / "dest") == {}
+    monkeypatch.undo()
+    small.packed_with(Disk(), tmp_path / "dest", count=20)  # what was refused does not hold the folder
 
 
 # -- D2 --------------------------------------------------------------------------------------------------------------------------------
@@ -363,6 +365,13 @@ def test_a_bad_element_is_an_error_that_names_it(tmp_path: Path) -> None:
     assert not (tmp_path / "dest" / "data-manifest.json").exists()
 
 
+def test_after_an_error_without_a_finished_shard_other_options_may_be_given(tmp_path: Path) -> None:
+    bad = small.dataset(100).map(small.bad_at_7)
+    with pytest.raises(ValueError, match="number 7 is bad"):
+        pack(bad, tmp_path / "dest", num_shards=4, executor="threads", num_workers=1)
+    assert len(pack(bad, tmp_path / "dest", num_shards=4, executor="threads", on_error=ps.Skip())) == 99
+
+
 def test_a_bad_element_is_left_out_and_listed_in_the_manifest_and_counts_add_up(tmp_path: Path) -> None:
     bad = small.dataset(100).map(small.bad_at_7)
     manifest = pack(bad, tmp_path / "dest", num_shards=4, executor="threads", on_error=ps.Skip())
@@ -469,10 +478,10 @@ def test_an_input_that_changed_before_a_rerun_is_an_error(tmp_path: Path) -> Non
     files = ps.read_files(str(folder / "*"))
     (folder / "077.bin").unlink()
     with pytest.raises(FileNotFoundError):
-        pack(files, tmp_path / "dest", num_shards=4, executor="threads")
+        pack(files, tmp_path / "dest", num_shards=4, executor="threads", num_workers=1)
     (folder / "077.bin").write_bytes(b"now it is there")
     with pytest.raises(PackError) as caught:
-        pack(files, tmp_path / "dest", num_shards=4, executor="threads")
+        pack(files, tmp_path / "dest", num_shards=4, executor="threads", num_workers=1)
     assert "the input files have changed" in str(caught.value)
 
 

@@ -58,6 +58,23 @@ def test_an_error_at_any_step_leaves_the_old_file_or_the_new_one_and_nothing_els
             assert os.listdir(tmp_path) == ["out"]
 
 
+def test_the_names_of_new_folders_are_on_the_disk(tmp_path: Path) -> None:
+    synced = []
+
+    class Noting(Disk):
+        def sync_folder(self, path: str) -> None:
+            super().sync_folder(path)
+            synced.append((path, os.listdir(path)))
+
+    Noting().make_folder(str(tmp_path / "a" / "b"))
+    Noting().make_folder(str(tmp_path / "a" / "b"))
+    assert synced == [(str(tmp_path), ["a"]), (str(tmp_path / "a"), ["b"])]
+    (tmp_path / "file").write_bytes(b"")
+    for path in ("file", "file/sub"):
+        with pytest.raises(OSError):
+            Disk().make_folder(str(tmp_path / path))
+
+
 def test_what_cannot_be_cleaned_up_is_a_note_of_the_error(tmp_path: Path) -> None:
     def fill(file: OutFile) -> None:
         os.unlink(file.path)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.errors import PackError
 from penstock.packing.disk import Disk
 from penstock.packing.folder import Folder, lock_folder, sha256_of
+from penstock.packing.origin import Origin
 
-RUN = {"format": "tar", "inputs": "a", "id": "1"}
+RUN: dict[str, Any] = {"format": "tar", "options": {"on_error": "Raise()", "name": "data"}, "id": "1"}
+ORIGIN = Origin(record={"inputs": "a", "functions": "b", "data": "c"})
 
 
 @pytest.fixture
@@ -20,10 +23,14 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(str(tmp_path), Disk())
 
 
+def finish(folder: Folder, name: str, **more: Any) -> None:
+    folder.publish(name, lambda file: file.write(b"content"), lambda file: {"size": file.size, "sha256": file.sha256, **more})
+
+
 def test_a_run_of_the_same_kind_goes_on_and_removes_what_was_left(folder: Folder, tmp_path: Path) -> None:
-    folder.prepare(RUN, ["a"])
+    folder.prepare(RUN, ["a"], ORIGIN)
     (tmp_path / ".packing" / "a.1.part").write_bytes(b"half")
-    folder.prepare({**RUN, "id": "2"}, ["a"])
+    folder.prepare({**RUN, "id": "2"}, ["a"], ORIGIN)
     assert sorted(os.listdir(tmp_path / ".packing")) == ["run.json"]
     folder.check_run("2")
     with pytest.raises(PackError) as caught:
@@ -36,27 +43,70 @@ def test_a_run_of_the_same_kind_goes_on_and_removes_what_was_left(folder: Folder
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [({"format": "parquet"}, 'its format is another: "tar", now "parquet"'), ({"inputs": "b"}, "the input files have changed")],
+    [
+        ({"format": "parquet"}, 'its format is another: "tar", now "parquet"'),
+        ({"options": {"on_error": "Raise()", "name": "x"}}, 'its options is another: name was "data", now "x"'),
+        ({"inputs": "b"}, "the input files have changed"),
+        ({"functions": "a"}, "its functions are others"),
+        ({"functions": None}, "its functions are others"),
+        ({"data": "b"}, "the arrays or objects in memory have changed"),
+        ({"untold": "map(f) holds a lock"}, "nothing tells whether it was made by the same: map(f) holds a lock"),
+    ],
 )
-def test_a_run_of_another_kind_is_refused(folder: Folder, change: dict[str, str], words: str) -> None:
-    folder.prepare(RUN, [])
+def test_a_part_of_a_run_of_another_kind_is_refused(folder: Folder, change: dict[str, Any], words: str) -> None:
+    folder.prepare(RUN, [], ORIGIN)
+    finish(folder, "a")
+    origin = Origin(record={key: change.get(key, value) for key, value in ORIGIN.record.items()}, untold=change.get("untold", ""))
     with pytest.raises(PackError) as caught:
-        folder.prepare({**RUN, **change}, [])
+        folder.prepare({**RUN, **{key: value for key, value in change.items() if key in RUN}}, [], origin)
     assert words in str(caught.value)
+
+
+def test_another_policy_goes_on_while_nothing_is_left_out(folder: Folder) -> None:
+    folder.prepare(RUN, ["a"], ORIGIN)
+    finish(folder, "a")
+    skips = {**RUN, "options": {**RUN["options"], "on_error": "Skip()"}}
+    folder.prepare(skips, ["a"], ORIGIN)
+    assert folder.finished("a") is not None
+    finish(folder, "b", skipped=[{"key": []}])
+    with pytest.raises(PackError) as caught:
+        folder.prepare(RUN, ["a"], ORIGIN)
+    assert 'its options is another: on_error was "Skip()", now "Raise()"' in str(caught.value)
+    folder.prepare(skips, ["a"], ORIGIN)
+
+
+def test_a_run_of_another_kind_that_finished_nothing_makes_room(folder: Folder, tmp_path: Path) -> None:
+    folder.prepare(RUN, ["a"], ORIGIN)
+    (tmp_path / ".packing" / "a.1.part").write_bytes(b"half")
+    folder.prepare({**RUN, "format": "parquet", "id": "2"}, ["b"], ORIGIN)
+    folder.check_run("2")
+    assert sorted(os.listdir(tmp_path / ".packing")) == ["run.json"]
+    (tmp_path / "a").write_bytes(b"mine")
+    with pytest.raises(PackError) as caught:
+        folder.prepare(RUN, ["a"], ORIGIN)
+    assert "'a' is there already" in str(caught.value)
+
+
+def test_where_a_manifest_comes_from_stands_beside_it(folder: Folder, tmp_path: Path) -> None:
+    assert folder.origin("x-manifest.json") is None
+    folder.prepare(RUN, [], ORIGIN)
+    folder.write_origin("x-manifest.json", ORIGIN)
+    assert folder.origin("x-manifest.json") == ORIGIN.record
+    assert (tmp_path / ".x-origin.json").is_file()
 
 
 def test_files_that_nobody_knows_are_not_replaced(folder: Folder, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"mine")
     with pytest.raises(PackError) as caught:
-        folder.prepare(RUN, ["b", "a"])
+        folder.prepare(RUN, ["b", "a"], ORIGIN)
     assert "'a' is there already, and nothing says what it is" in str(caught.value)
     assert (tmp_path / "a").read_bytes() == b"mine"
 
 
 def test_a_shard_is_finished_when_note_size_and_hash_fit(folder: Folder, tmp_path: Path) -> None:
-    folder.prepare(RUN, ["a"])
+    folder.prepare(RUN, ["a"], ORIGIN)
     assert folder.finished("a") is None
-    folder.publish("a", lambda file: file.write(b"content"), lambda file: {"size": file.size, "sha256": file.sha256})
+    finish(folder, "a")
     note = folder.finished("a")
     assert note is not None
     assert note["sha256"] == sha256_of(str(tmp_path / "a"))
@@ -68,15 +118,15 @@ def test_a_shard_is_finished_when_note_size_and_hash_fit(folder: Folder, tmp_pat
 
 
 def test_a_damaged_note_is_an_error_that_says_what_to_remove(folder: Folder, tmp_path: Path) -> None:
-    folder.prepare(RUN, ["a"])
+    folder.prepare(RUN, ["a"], ORIGIN)
     (tmp_path / ".packing" / "run.json").write_text("{")
     with pytest.raises(PackError) as caught:
-        folder.prepare(RUN, ["a"])
+        folder.prepare(RUN, ["a"], ORIGIN)
     assert "run.json' cannot be read" in str(caught.value)
 
 
 def test_a_manifest_is_written_as_json(folder: Folder, tmp_path: Path) -> None:
-    folder.prepare(RUN, [])
+    folder.prepare(RUN, [], ORIGIN)
     folder.write_manifest("m.json", {"é": 1})
     assert json.loads((tmp_path / "m.json").read_text("ascii")) == {"é": 1}
 

@@ -12,7 +12,7 @@ from packing.small import bad_at_7, dataset
 import penstock as ps
 from penstock.errors import SourceError
 from penstock.formats.tfrecord import frame
-from penstock.packing.inspection import NO_COUNT, inspect
+from penstock.packing.inspection import NO_COUNT, NO_SUM, inspect
 
 
 @pytest.fixture
@@ -61,6 +61,17 @@ def test_a_cut_between_two_records_is_found_by_manifest_or_index_and_else_is_sai
     assert NO_COUNT in report.remarks
 
 
+def test_an_index_in_the_users_cache_folder_is_compared_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = tmp_path / "alone.tfrecord"
+    path.write_bytes(frame(b"x") * 5)
+    Path(f"{path}.psidx").mkdir()  # nothing can be written there
+    assert len(ps.read_tfrecord(str(path))) == 5
+    assert "verified: as many records as the index says" in inspect(path, verify=True)[0].remarks
+    path.write_bytes(frame(b"x") * 4)
+    assert "4 records were found, and the index says 5" in problems(path)
+
+
 def test_damage_is_a_problem_and_no_error(packed: Path) -> None:
     path = packed / "data-00000-of-00002.tfrecord"
     data = bytearray(path.read_bytes())
@@ -69,6 +80,52 @@ def test_damage_is_a_problem_and_no_error(packed: Path) -> None:
     found = problems(packed)
     assert any("SHA-256 differs" in problem for problem in found)
     assert any("CRC" in problem or "check sum" in problem for problem in found)
+
+
+@pytest.mark.parametrize(
+    ("fmt", "compression"), [("tfrecord", None), ("tfrecord", "GZIP"), ("tar", None), ("parquet", None), ("parquet", "zstd")]
+)
+def test_every_changed_byte_of_one_shard_is_found_by_its_manifest(tmp_path: Path, fmt: str, compression: str | None) -> None:
+    if fmt == "parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    manifest = ps.pack(dataset(20), tmp_path, num_shards=2, executor="threads", format=fmt, compression=compression)
+    path = Path(manifest.files()[0])
+    data = path.read_bytes()
+    assert "verified: the SHA-256 of the manifest" in inspect(path, verify=True)[0].remarks
+    for place in range(4, len(data), len(data) // 25):
+        changed = bytearray(data)
+        changed[place] ^= 1
+        path.write_bytes(changed)
+        assert "it has other bytes than when it was packed: its SHA-256 differs from that in the manifest" in problems(path)
+    alone = tmp_path / "alone" / path.name
+    alone.parent.mkdir()
+    alone.write_bytes(data)
+    (report,) = inspect(alone, verify=True)
+    assert report.problems == []
+    assert (NO_SUM in report.remarks) == (fmt != "tfrecord")
+
+
+def test_two_packed_datasets_in_one_folder_are_both_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, count in (("train", 20), ("val", 6)):
+        ps.pack(dataset(count), tmp_path, num_shards=2, executor="threads", name=name)
+    (report,) = inspect(tmp_path / "val-00001-of-00002.tfrecord", verify=True)
+    assert "verified: as many records as the manifest says" in report.remarks
+    monkeypatch.chdir(tmp_path)
+    found = [Path(report.path).name for report in inspect(".", verify=True)]
+    assert found == [
+        name for which in ("train", "val") for name in (f"{which}-manifest.json", *(f"{which}-0000{n}-of-00002.tfrecord" for n in (0, 1)))
+    ]
+    (tmp_path / "val-manifest.json").write_text('{"penstock_pack": 1')
+    assert any("the manifest cannot be read" in problem for problem in problems(tmp_path / "val-00001-of-00002.tfrecord"))
+    assert problems(tmp_path / "train-00001-of-00002.tfrecord") == []
+
+
+def test_a_damaged_parquet_does_not_keep_the_others_from_being_looked_at(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    path = Path(ps.pack(dataset(5), tmp_path / "out", executor="threads", format="parquet").files()[0])
+    (tmp_path / "b.parquet").write_bytes(path.read_bytes())
+    (tmp_path / "a.parquet").write_bytes(path.read_bytes()[:-9] + bytes(9))
+    assert [(report.count, bool(report.problems)) for report in inspect(tmp_path)] == [(0, True), (5, False)]
 
 
 def test_a_missing_shard_and_a_damaged_manifest_are_problems(packed: Path) -> None:

@@ -74,6 +74,30 @@ def test_records_that_are_no_examples_are_shown_as_bytes(tmp_path: Path) -> None
     assert look(look_tfrecord, tmp_path / "a").samples == [{"record": b"\xffno"}, {"record": b""}]
 
 
+# Their low bytes are those that gzip and zlib begin with.
+@pytest.mark.parametrize("length", [0x0178, 0x5E78, 0x9C78, 0xDA78, 0x8B1F])
+def test_a_record_as_long_as_compressed_files_begin_is_no_compressed_file(tmp_path: Path, length: int) -> None:
+    (tmp_path / "a").write_bytes(frame(bytes(length)) * 2)
+    report = look(look_tfrecord, tmp_path / "a")
+    assert (report.kind, report.count) == ("TFRecord", 2)
+
+
+def test_a_parquet_footer_without_the_rows_that_it_counts_is_a_problem_or_an_error(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    path = Path(ps.pack(ps.from_source(range(5)), tmp_path / "out", executor="threads", format="parquet").files()[0])
+    data = path.read_bytes()
+    found = []
+    for place in range(len(data) - 8 - int.from_bytes(data[-8:-4], "little"), len(data)):
+        changed = bytearray(data)
+        changed[place] ^= 16
+        path.write_bytes(changed)
+        try:
+            found += look(look_parquet, path, verify=False).problems
+        except RecordError:
+            continue
+    assert "no row can be read, and the footer says 5" in found
+
+
 def test_a_frame_is_known_by_the_check_sum_of_its_length() -> None:
     assert begins_as_tfrecord(frame(b"x")[:12])
     assert not begins_as_tfrecord(b"{" * 12)

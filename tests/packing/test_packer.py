@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from packing.small import dataset, hashes, odd
+from packing.small import bad_at_7, dataset, hashes, odd
 
 import penstock as ps
 from penstock.errors import PackError, PlanError, SourceError
@@ -39,10 +39,33 @@ def test_something_else_in_the_folder_is_refused(tmp_path: Path) -> None:
             packed(tmp_path, ds, **options)
         assert words in str(caught.value)
     assert hashes(tmp_path) == before
-    (tmp_path / "out" / "data-00001-of-00002.tfrecord").unlink()
+
+
+def test_a_finished_folder_that_lost_a_shard_gets_it_again_and_keeps_the_others(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"num_shards": 4, "on_error": ps.Skip()}
+    bad = dataset(20).map(bad_at_7)
+    packed(tmp_path, bad, **options)
+    before = hashes(tmp_path)
+    for number in (1, 3):
+        (tmp_path / "out" / f"data-0000{number}-of-00004.tfrecord").unlink()
+    kept = {number: (tmp_path / "out" / f"data-0000{number}-of-00004.tfrecord").stat().st_mtime_ns for number in (0, 2)}
+    assert len(packed(tmp_path, bad, **options)) == 19
+    assert hashes(tmp_path) == before
+    assert {number: (tmp_path / "out" / f"data-0000{number}-of-00004.tfrecord").stat().st_mtime_ns for number in (0, 2)} == kept
+
+
+def test_a_finished_folder_with_a_changed_shard_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
+    packed(tmp_path)
+    before = hashes(tmp_path)
+    path = tmp_path / "out" / "data-00001-of-00002.tfrecord"
+    path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(PackError) as caught:
         packed(tmp_path)
-    assert "'data-00001-of-00002.tfrecord' is missing" in str(caught.value)
+    assert "'data-00001-of-00002.tfrecord' has" in str(caught.value)
+    assert "remove it and call this again" in caught.value.fix
+    path.unlink()
+    packed(tmp_path)
+    assert hashes(tmp_path) == before
 
 
 def test_two_datasets_of_other_names_may_share_a_folder(tmp_path: Path) -> None:
@@ -50,6 +73,20 @@ def test_two_datasets_of_other_names_may_share_a_folder(tmp_path: Path) -> None:
     packed(tmp_path, dataset(5), name="test")
     assert len(ps.read_packed(tmp_path / "out" / "train-manifest.json")) == 20
     assert len(ps.read_packed(tmp_path / "out" / "test-manifest.json")) == 5
+
+
+def test_what_is_unfinished_under_one_name_is_left_alone_by_another(tmp_path: Path) -> None:
+    packed(tmp_path, name="train")
+    with pytest.raises(ValueError, match="number 7 is bad"):
+        packed(tmp_path, dataset(1000).map(bad_at_7).skip(8).concatenate(dataset(100).map(bad_at_7)), name="test", num_workers=1)
+    before = hashes(tmp_path)
+    assert any(".packing/test-" in name for name in before)
+    assert packed(tmp_path, name="train").was_there
+    assert hashes(tmp_path) == before
+    (tmp_path / "out" / "train-00000-of-00002.tfrecord").unlink()
+    with pytest.raises(PackError) as caught:
+        packed(tmp_path, name="train")
+    assert "an unfinished packing of something else" in str(caught.value)
 
 
 def test_a_filter_that_leaves_nothing_in_a_shard_makes_an_empty_one(tmp_path: Path) -> None:

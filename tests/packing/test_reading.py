@@ -49,6 +49,49 @@ def test_all_elements_come_back_with_their_types(tmp_path: Path, fmt: str, compr
         assert same(one, flat)
 
 
+def other_length(number: int) -> dict[str, Any]:
+    size = 6 if number == 101 else 4  # outside the sample of 64
+    return {"v": np.arange(size, dtype=np.uint8), "d": np.arange(size, dtype=np.float64), "f": np.arange(size, dtype=np.float32)}
+
+
+@pytest.mark.parametrize(("fmt", "compression"), WAYS)
+def test_a_vector_may_have_another_length_than_all_of_the_sample(tmp_path: Path, fmt: str, compression: str | None) -> None:
+    if fmt == "parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    ps.pack(ps.from_source(range(500)).map(other_length), tmp_path, executor="threads", format=fmt, compression=compression)
+    back = list(ps.read_packed(tmp_path))
+    assert [number for number, one in enumerate(back) if same(one, other_length(101))] == [101]
+    assert sum(same(one, other_length(0)) for one in back) == 499
+
+
+@pytest.mark.parametrize(("fmt", "compression"), WAYS)
+def test_a_single_value_and_a_dict_of_one_come_back_as_they_were(tmp_path: Path, fmt: str, compression: str | None) -> None:
+    if fmt == "parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    for name, elements in (("single", [1, 2]), ("dict", [{"value": 1}, {"value": 2}])):
+        ps.pack(ps.from_source(elements), tmp_path / name, executor="threads", format=fmt, compression=compression)
+        assert list(ps.read_packed(tmp_path / name)) == elements
+
+
+def other_size(number: int) -> dict[str, Any]:
+    return {"x": np.full((2, 6 if number == 101 else 4, 3), number % 256, np.uint8)}
+
+
+@pytest.mark.parametrize(("fmt", "compression"), WAYS)
+def test_sizes_outside_the_sample_are_read_back_where_they_were_declared(tmp_path: Path, fmt: str, compression: str | None) -> None:
+    if fmt == "parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    numbers, ways = ps.from_source(range(500)), {"executor": "threads", "format": fmt, "compression": compression}
+    with pytest.raises(SpecError) as caught:
+        ps.pack(numbers.map(other_size), tmp_path / "a", **ways)
+    assert "output_spec=" in caught.value.fix
+    declared = numbers.map(other_size, output_spec={"x": ps.ArraySpec((2, None, 3), "uint8")})
+    ps.pack(declared.filter(bool), tmp_path / "b", **ways)
+    back = list(ps.read_packed(tmp_path / "b"))
+    assert len(back) == 500
+    assert all(same(one, other_size(number)) for number, one in enumerate(back))
+
+
 def test_it_has_positions_and_is_shuffled_without_a_buffer(tmp_path: Path) -> None:
     ps.pack(dataset(30), tmp_path, executor="threads", num_shards=3)
     back = ps.read_packed(tmp_path)

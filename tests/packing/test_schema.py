@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -60,7 +62,7 @@ def test_what_no_format_holds_is_an_error(value: object) -> None:
 @pytest.mark.parametrize(
     ("one", "other", "words"),
     [
-        ({"a": 1}, {"b": 1}, "some elements have the fields a, others b"),
+        ({"a": 1}, {"b": 1}, "an element has the fields a, another has the fields b"),
         ({"a": 1}, {"a": 1.5}, "field 'a' is int64 in some elements, float64 in others"),
         ({"a": np.zeros(2)}, {"a": np.zeros((2, 2))}, "float64[2] in some elements, float64[2, 2] in others"),
     ],
@@ -86,7 +88,7 @@ def test_values_come_checked_in_the_order_of_the_fields() -> None:
 @pytest.mark.parametrize(
     ("element", "words"),
     [
-        ({"y": 1}, "the element has the fields y; the first ones had x"),
+        ({"y": 1}, "the element has the fields y; the first one has the fields x"),
         ({"x": np.zeros((2, 4))}, "field 'x' is float64[2, 4]; the sample had float64[2, 3]"),
         ({"x": np.zeros((2, 3), np.float32)}, "field 'x' is float32[2, 3]"),
         ({"x": "text"}, "field 'x' is str"),
@@ -98,6 +100,53 @@ def test_an_element_unlike_the_sample_is_an_error_that_says_how_to_declare_it(el
     assert words in str(caught.value)
 
 
+def test_a_single_value_is_no_dict_with_a_field_of_its_name() -> None:
+    single, dictionary = schema_of([1]), schema_of([{"value": 1}])
+    assert [schema.fields[0].single for schema in (single, dictionary)] == [True, False]
+    assert [Schema.from_json(schema.as_json()) for schema in (single, dictionary)] == [single, dictionary]
+    assert single != dictionary
+    with pytest.raises(SpecError) as caught:
+        single.values({"value": 1})
+    assert "the element has the fields value; the first one is a single value" in str(caught.value)
+    with pytest.raises(SpecError):
+        schema_of([1, {"value": 1}])
+
+
+@pytest.mark.parametrize(
+    ("element", "words"),
+    [
+        ({"name": "a\udcff.jpg"}, "the text of field 'name' is no Unicode text"),
+        ({"a\udcff": 1}, "is no Unicode text"),
+        ({"n": 2**70}, "field 'n' is 1180591620717411303424, which int64 does not hold"),
+        ({"n": -(2**63) - 1}, "which int64 does not hold"),
+    ],
+)
+def test_texts_and_numbers_that_no_format_holds_are_told(element: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        schema_of([element])
+    assert words in str(caught.value)
+    good = schema_of([{name: type(value)() for name, value in element.items()}]) if words != "is no Unicode text" else None
+    if good is not None:
+        with pytest.raises(SpecError) as caught:
+            good.values(element)
+        assert words in str(caught.value)
+    assert schema_of([{"n": 2**63 - 1, "é": "é"}]).values({"n": -(2**63), "é": "ü"})
+
+
+def test_sizes_that_are_declared_open_are_open() -> None:
+    elements = [{"x": np.zeros((2, 3, 3)), "y": (np.zeros((2, 2)),), "n": 1}]
+    declared = {"x": ps.ArraySpec((None, None, 3), "float64"), "y": (ps.ArraySpec((2, None), "float64"),), "n": ps.ArraySpec((), "int64")}
+    assert [field.words() for field in schema_of(elements, declared).fields] == ["float64[None, None, 3]", "float64[2, None]", "int64"]
+    for other in ({}, {"x": ps.ArraySpec((None,), "float64")}, {"z": ps.ArraySpec((), "int64")}):
+        assert schema_of(elements, other) == schema_of(elements)
+
+
 def test_the_specs_of_a_schema_are_those_of_a_dataset() -> None:
-    ds = ps.from_arrays({"a": np.zeros((3, 2), np.uint8)})
+    ds = ps.from_arrays({"a": np.zeros((3, 2, 4), np.uint8)})
     assert [field.words() for field in schema_of([ds[0]]).fields] == [repr(ds.spec()["a"])]
+
+
+def test_the_length_of_a_vector_is_open_even_where_the_sample_had_one() -> None:
+    schema = schema_of([{"v": np.zeros(4, np.uint8), "m": np.zeros((4, 2), np.uint8)}])
+    assert [field.words() for field in schema.fields] == ["uint8[None]", "uint8[4, 2]"]
+    assert schema.values({"v": np.ones(6, np.uint8), "m": np.zeros((4, 2), np.uint8)})[0].shape == (6,)

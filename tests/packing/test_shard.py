@@ -15,9 +15,12 @@ from penstock.errors import PackError
 from penstock.packing.disk import Disk
 from penstock.packing.folder import Folder, lock_folder
 from penstock.packing.options import PackOptions
+from penstock.packing.origin import Origin
 from penstock.packing.sampling import take_sample
 from penstock.packing.shard import Task
 from penstock.packing.splitting import split
+
+ORIGIN = Origin(record={"inputs": None, "functions": None, "data": None})
 
 
 def task(folder: Path, ds: ps.Dataset | None = None, **changes: Any) -> Task:
@@ -25,7 +28,7 @@ def task(folder: Path, ds: ps.Dataset | None = None, **changes: Any) -> Task:
     cut = split(ds or dataset(20), variants=1, shuffle=None)
     sample = take_sample(cut, options, changes.get("policy", ps.Raise()))
     place = Folder(str(folder), Disk())
-    place.prepare({"id": "run"}, [])
+    place.prepare({"id": "run"}, [], ORIGIN)
     given = {"policy": ps.Raise(), "num_threads": 0, **changes}
     return Task(
         split=cut,
@@ -73,7 +76,7 @@ def test_a_rate_is_not_judged_by_one_shard(tmp_path: Path, policy: Any) -> None:
 def test_a_worker_whose_packer_is_gone_writes_nothing(tmp_path: Path) -> None:
     write = task(tmp_path)
     lock = lock_folder(str(tmp_path), shared=False)
-    write.folder.prepare({"id": "another run"}, [])
+    write.folder.prepare({"id": "another run"}, [], ORIGIN)
     with pytest.raises(PackError) as caught:
         write(0)
     assert "another packer has begun in this folder" in str(caught.value)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
+
+import pytest
 
 from penstock.packing.ticks import Ticker, Ticks
 
@@ -19,6 +22,28 @@ def test_what_workers_tell_is_handed_on(tmp_path: Path) -> None:
             worker.close()
     assert sum(told) == 3000
     assert os.listdir(tmp_path) == []
+
+
+def test_nothing_that_is_added_and_nothing_that_is_told_is_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.packing.ticks._EVERY_S", -1.0)  # each is told at once
+    told: list[int] = []
+    seen = threading.Event()
+
+    def advance(count: int) -> None:
+        told.append(count)
+        if sum(told) == 7:
+            seen.set()
+
+    with Ticker(str(tmp_path / "pipe"), advance) as ticker:
+        worker = Ticks(ticker.path)
+        for count in (0, 3, 0, 4, 0):
+            worker.add(count)
+        assert seen.wait(60)
+        worker.add(5)
+        worker.close()
+    assert told[:2] == [3, 4]
+    assert sum(told) == 12
+    assert 0 not in told
 
 
 def test_without_a_pipe_nothing_is_told(tmp_path: Path) -> None:

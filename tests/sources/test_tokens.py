@@ -75,6 +75,11 @@ def test_names_of_windows_and_of_the_source_say_where_they_are(tmp_path: Path, m
     assert source.label() == "read_tokens('0.npy' and 2 more, 4, 34 uint16, 6 elements, 8 tokens behind the last windows)"
 
 
+def test_its_files_are_input_files(tmp_path: Path) -> None:
+    written(tmp_path, 20, 11)
+    assert list(made(tmp_path / "*.npy", 4, 4).input_files()) == [str(tmp_path / "0.npy"), str(tmp_path / "1.npy")]
+
+
 def test_the_fingerprint_knows_tokens_stride_and_dtype_but_neither_name_nor_time(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.cli.record_source import is_url, records_kind
 from penstock.errors import PlanError, SourceError
 
 __all__ = ["Opened", "Operator", "imported", "open_plain", "open_source"]
@@ -83,11 +84,17 @@ def open_plain(source: str, root: str | None, command: str) -> tuple[Any, str]:
     """Open SOURCE of a command without operators, and say in a few words what it is.
 
     Raises:
-        SourceError: nothing is there.
+        SourceError: nothing is there, or files of records.
         PlanError: a root for something that is no list file.
     """
     import penstock as ps
 
+    if is_url(source) or records_kind(source) is not None:
+        raise SourceError(
+            f"{source!r} is no list, folder or glob of images and no array file",
+            where=f"penstock {command} SOURCE",
+            fix="measure it in a program: `for _ in ds.feed(): ...`, with ds = ps.read_tfrecord(...), read_tar, read_parquet or read_files",
+        )
     path = Path(source)
     is_list = path.is_file() and path.suffix.lower() not in (".npy", ".npz")
     if root is not None and not is_list:

@@ -13,6 +13,7 @@ from penstock.errors import PenstockError
 
 __all__ = ["main"]
 
+_STACK = "Traceback (most recent call last):\n"
 _EXIT_ERROR, _EXIT_INTERRUPTED, _EXIT_PIPE_CLOSED = 1, 130, 141
 
 
@@ -50,9 +51,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (PenstockError, OSError) as error:
         name = "" if isinstance(error, PenstockError) else f"{type(error).__name__}: "
         print(f"penstock {arguments.command}: {name}{error}", file=sys.stderr)
-        for note in getattr(error, "__notes__", ()):
-            print(f"  note:  {note}", file=sys.stderr)
+        for line in _without_stacks(getattr(error, "__notes__", ())):
+            print(f"  note:  {line}", file=sys.stderr)
         return _EXIT_ERROR
+
+
+def _without_stacks(notes: Sequence[str]) -> list[str]:
+    """Return notes without the stacks of other processes: those are of Penstock's own functions, and hide which element it was."""
+    out = []
+    for note in notes:
+        head, stack, rest = note.partition(_STACK)
+        inner = [line for line in rest.splitlines() if line.startswith("penstock: ")]
+        out += [*inner, head.rstrip().removesuffix("; there it was")] if stack else [note]
+    return out
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -78,9 +78,11 @@ def ascii_safe(text: str) -> str:
 
 
 def _write_sheet(reports: list[Inspection], settings: Settings, screen: Screen) -> None:
+    path = os.path.abspath(settings.sheet or "")
+    if not os.path.isdir(os.path.dirname(path)):
+        raise SourceError(f"there is no folder {os.path.dirname(path)!r}", where="penstock inspect --sheet", fix="make it, or give another")
     images = images_of(sample for report in reports for sample in report.samples)[:_ON_SHEET]
     if not images:
         raise SourceError("there are no images in the first records", where="penstock inspect --sheet", fix="leave --sheet out")
-    path = os.path.abspath(settings.sheet or "")
     publish(path, contact_sheet(images))
     screen.fact("sheet", f"{len(images)} images in {path}")

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from penstock._contracts.policy import Policy, Raise, Skip
 from penstock.cli.bench_source import imported, open_plain
 from penstock.cli.gain import Gain, measured
+from penstock.cli.record_source import TFRECORD, open_records, write_a_module
 from penstock.cli.screen import Screen, seconds
 from penstock.dataset import Dataset
 from penstock.errors import PlanError, SourceError
@@ -23,6 +24,9 @@ __all__ = ["Settings", "run", "settings_from"]
 
 _COMMAND = "penstock pack"
 _MOST_SHOWN = 5
+_ELEMENT = ", element "
+"""Stands in the note of an error that one element had."""
+_OF_IMAGES = ("a list of images", "a folder of images", "image files")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,35 +79,45 @@ def run(settings: Settings) -> int:
     Raises:
         PenstockError, OSError: as `penstock.packing.pack`.
     """
-    dataset, kind = opened(settings)
+    source, kind = _open(settings.source, settings.root)
+    dataset = _with_operators(settings, source, kind)
     screen = Screen(sys.stdout, name_columns=14)
     executor: Literal["processes", "threads"] = "threads" if kind == "arrays" else "processes"
     if settings.dry_run:
         _predict(settings, dataset, kind, screen)
         return 0
-    manifest = pack(
-        dataset,
-        settings.dest,
-        num_workers=settings.num_workers,
-        executor=executor,
-        on_error=settings.on_error,
-        progress=True,
-        **settings.options,
-    )
+    try:
+        manifest = pack(
+            dataset,
+            settings.dest,
+            num_workers=settings.num_workers,
+            executor=executor,
+            on_error=settings.on_error,
+            progress=True,
+            **settings.options,
+        )
+    except Exception as error:
+        if isinstance(settings.on_error, Raise) and any(_ELEMENT in note for note in getattr(error, "__notes__", ())):
+            error.add_note("penstock: --on-error skip leaves such elements out, and lists them in the manifest; finished shards are kept")
+        raise
     _report(settings, manifest, kind, screen)
     if settings.measure:
-        _bought(measured(dataset, manifest, settings.num_workers, settings.on_error), screen)
+        resized = (source, settings.resize) if _encodes(settings) else None
+        _bought(measured(dataset, manifest, settings.num_workers, settings.on_error, resized), screen)
     return 0
 
 
-def opened(settings: Settings) -> tuple[Any, str]:
-    """Open SOURCE with its operators, and say in a few words what it is.
+def _encodes(settings: Settings) -> bool:
+    return settings.resize is not None or settings.quality is not None
+
+
+def _with_operators(settings: Settings, dataset: Any, kind: str) -> Any:
+    """Return the source with the operators that the settings ask for.
 
     Raises:
-        SourceError, PlanError, MissingExtra: it cannot be opened, or arguments do not go together.
+        SourceError, PlanError, MissingExtra: arguments do not go together, or with the source.
     """
-    dataset, kind = _open(settings.source, settings.root)
-    images = settings.resize is not None or settings.quality is not None
+    images = _encodes(settings)
     if settings.function is not None and images:
         raise PlanError(
             "--map and --resize are two ways to make the elements",
@@ -116,19 +130,31 @@ def opened(settings: Settings) -> tuple[Any, str]:
             raise PlanError(
                 f"{settings.function!r} is no function", where=f"{_COMMAND} --map", fix="name a function that takes and returns an element"
             )
-        return dataset.map(function), kind
+        return dataset.map(function)
     if images:
-        if kind in ("arrays", "a dataset"):
+        if kind not in _OF_IMAGES:
             raise PlanError(
                 f"--resize and --quality are for image files, and {settings.source!r} is {kind}",
                 where=f"{_COMMAND} --resize",
                 fix="leave them out, and resize in the dataset or with --map",
             )
-        return reencoded(dataset, "data", size=settings.resize, quality=settings.quality or 90), kind
-    return dataset, kind
+        return reencoded(dataset, "data", size=settings.resize, quality=90 if settings.quality is None else settings.quality)
+    if kind == TFRECORD:
+        raise SourceError(
+            f"which features the records of {settings.source!r} have stands nowhere in the files",
+            where=f"{_COMMAND} SOURCE",
+            fix=write_a_module("read_tfrecord", settings.source, ", features={...}")
+            + "; or give --map a function that takes {'record': bytes}",
+        )
+    return dataset
 
 
 def _open(source: str, root: str | None) -> tuple[Any, str]:
+    found = open_records(source) if not Path(source).is_dir() else None
+    if found is not None:
+        if root is not None:
+            raise PlanError(f"--root={root!r} is for list files", where=f"{_COMMAND} --root", fix="leave --root out")
+        return found
     module, colon, name = source.partition(":")
     if not (colon and name and module.replace(".", "").isidentifier()) or Path(source).exists():
         dataset, kind = open_plain(source, root, "pack")
@@ -149,16 +175,17 @@ def _predict(settings: Settings, dataset: Any, kind: str, screen: Screen) -> Non
     found = estimate(dataset, num_workers=settings.num_workers, on_error=settings.on_error, **settings.options)
     screen.line(f"penstock pack {settings.source}: a look at {found.num_sampled:,} elements of {kind}; nothing was written")
     screen.fact("would write", f"{found.count:,} elements, about {size_words(found.size)} in {_files(found.num_shards)}")
-    screen.fact("would take", f"about {seconds(found.seconds)} with {_workers_words(settings.num_workers)}")
+    screen.fact("would take", f"about {seconds(found.seconds)} with {_workers_words(settings.num_workers)}, once they have started")
     for line in found.fields:
         screen.fact("field", line)
 
 
 def _report(settings: Settings, manifest: Manifest, kind: str, screen: Screen) -> None:
     screen.line(f"penstock pack {settings.source} ({kind})")
-    screen.fact(
-        "written", f"{len(manifest):,} elements, {size_words(manifest.num_bytes)} in {_files(len(manifest.shards))}, {manifest.format}"
-    )
+    if manifest.was_there:
+        screen.fact("written", "nothing: all was there already, and was verified")
+    what = f"{len(manifest):,} elements, {size_words(manifest.num_bytes)} in {_files(len(manifest.shards))}, {manifest.format}"
+    screen.fact("there" if manifest.was_there else "written", what)
     screen.fact("manifest", manifest.path)
     for column in manifest.columns:
         screen.fact("field", column.words())
@@ -170,10 +197,8 @@ def _report(settings: Settings, manifest: Manifest, kind: str, screen: Screen) -
 
 def _bought(gain: Gain, screen: Screen) -> None:
     screen.heading("What this bought, measured on this machine")
-    screen.fact(
-        "raw source", f"{gain.raw_per_s:,.0f} samples/s, through the same operators, with {_workers_words(gain.num_workers, 'threads')}"
-    )
-    screen.fact("packed", f"{gain.packed_per_s:,.0f} samples/s: {gain.times:,.1f} times as many")
+    screen.fact("raw source", f"{gain.raw_per_s:,.0f} samples/s, {gain.raw_words}, with {_workers_words(gain.num_workers, 'threads')}")
+    screen.fact("packed", f"{gain.packed_per_s:,.0f} samples/s, {gain.packed_words}: {gain.times:,.1f} times as many")
     if gain.pays_after_epochs is None:
         screen.point("Packing did not make this source faster to read here: its elements cost little to make.")
     else:

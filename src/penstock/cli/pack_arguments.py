@@ -18,7 +18,7 @@ def add_pack(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source",
         metavar="SOURCE",
-        help="a list file of `path label` lines, a folder of images, a quoted glob, .npy/.npz, or module:dataset",
+        help="a list file of `path label` lines, folder of images, quoted glob, .npy/.npz, tar, Parquet or JSON lines, or module:dataset",
     )
     parser.add_argument("dest", metavar="DEST", help="the folder to write to")
     parser.add_argument("--root", metavar="DIR", help="the folder that the paths of a list file start from (default: the list's own)")

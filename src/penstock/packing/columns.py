@@ -117,12 +117,13 @@ def raw(array: NDArray[Any]) -> bytes:
 
 
 def from_raw(column: Column, data: Any, shape: Sequence[int] | None) -> NDArray[Any]:
-    """Return the array of raw bytes: of the field's shape, or of the one that was stored beside it.
+    """Return the array of raw bytes: of the field's shape, or of the one that was stored beside it. A vector is as long as its bytes say.
 
     Raises:
         SpecError: the bytes are too many or too few for it.
     """
-    wanted = tuple(-1 if size is None else size for size in column.field.shape) if shape is None else tuple(map(int, shape))
+    own = (None,) if len(column.field.shape) == 1 else column.field.shape
+    wanted = tuple(-1 if size is None else size for size in own) if shape is None else tuple(map(int, shape))
     dtype = np.dtype(column.field.dtype)
     try:
         return np.frombuffer(data, dtype).reshape(wanted)

@@ -41,8 +41,14 @@ class Disk:
         os.unlink(path)
 
     def make_folder(self, path: str) -> None:
-        """Make a folder if it is not there."""
-        os.makedirs(path, exist_ok=True)
+        """Make a folder if it is not there, and those above it; return when the names of new ones are on the disk."""
+        new = []
+        while not os.path.isdir(path):
+            new.append(path)
+            path = os.path.dirname(path)
+        for folder in reversed(new):
+            os.makedirs(folder, exist_ok=True)
+            self.sync_folder(os.path.dirname(folder))
 
     def remove_folder(self, path: str) -> None:
         """Remove an empty folder."""

@@ -9,13 +9,15 @@ from typing import Any
 
 from penstock.errors import PackError
 from penstock.packing.disk import Disk, OutFile, publish
+from penstock.packing.origin import KEYS, Origin
 
-__all__ = ["WORK", "Folder", "lock_folder", "sha256_of"]
+__all__ = ["WORK", "Folder", "difference", "lock_folder", "sha256_of"]
 
 WORK = ".packing"
 """The folder inside the destination for what is not finished; it is removed at the end."""
 
 _RUN = "run.json"
+_NOTE = ".json"
 _READ_BYTES = 1 << 20
 
 
@@ -35,19 +37,30 @@ class Folder:
         """Return the path of a finished file."""
         return os.path.join(self.path, name)
 
-    def prepare(self, run: dict[str, Any], names: list[str]) -> None:
+    def prepare(self, run: dict[str, Any], names: list[str], origin: Origin) -> None:
         """Make ready for a run, which goes on with what an earlier one of the same kind has finished. Call it with the lock held.
+
+        What an earlier run of another kind has left is removed if it had not finished a shard. Another policy makes no other kind while no
+        finished shard lacks an element: its bytes would be the same.
 
         Args:
             run: what the bytes of the shards depend on, JSON-able, with "id", a number of this run alone.
             names: of the files that it will write.
+            origin: what their elements come from; its record belongs to the run.
 
         Raises:
-            PackError: other files are there that it would replace, or an unfinished run of another kind.
+            PackError: other files are there that it would replace, or a part of a run of another kind.
             OSError: the folder cannot be written.
         """
+        run = {**run, **origin.record}
         found = self.run()
-        if found is None:
+        if found is None or (other := self._other(self._with_policy(found, run), run, origin)):
+            if found is not None and self._has_notes():
+                raise PackError(
+                    f"the folder holds an unfinished packing of something else: {other}",
+                    where=f"pack() to {self.path!r}",
+                    fix=f"give what it was begun with, or another folder; or remove {WORK!r} and the shards",
+                )
             there = [name for name in names if os.path.lexists(self.file(name))]
             if there:
                 raise PackError(
@@ -55,14 +68,36 @@ class Folder:
                     where=f"pack() to {self.path!r}",
                     fix="give another folder, or remove the file",
                 )
-        else:
-            self._check_same(found, run)
         self.disk.make_folder(self.work)
         for name in sorted(os.listdir(self.work)):
             if name.endswith((".part", ".ticks")):
                 self.disk.remove(os.path.join(self.work, name))
         self._write(os.path.join(self.work, _RUN), run)
         self.disk.sync_folder(self.path)
+
+    def take_back(self, run: dict[str, Any], notes: list[dict[str, Any]], origin: Origin) -> None:
+        """Make a finished packing an unfinished one: its manifest stays until it is written again. Call it with the lock held.
+
+        Args:
+            run: as for `prepare`.
+            notes: of its shards.
+            origin: as for `prepare`.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        if not self.is_of(run, origin) and self._has_notes():
+            return  # of an unfinished run of another kind; `prepare` says so
+        self.disk.make_folder(self.work)
+        for note in notes:
+            self._write(os.path.join(self.work, note["name"] + _NOTE), note)
+        self._write(os.path.join(self.work, _RUN), {**run, **origin.record})
+        self.disk.sync_folder(self.path)
+
+    def is_of(self, run: dict[str, Any], origin: Origin) -> bool:
+        """Tell whether what is unfinished here is of such a run; also when nothing is."""
+        found = self.run()
+        return found is None or not self._other(found, {**run, **origin.record}, origin)
 
     def run(self) -> dict[str, Any] | None:
         """Return what the unfinished run here is, None when there is none."""
@@ -80,19 +115,18 @@ class Folder:
                 "another packer has begun in this folder", where=f"pack() to {self.path!r}", fix="nothing: this worker's packer is gone"
             )
 
-    def _check_same(self, found: dict[str, Any], run: dict[str, Any]) -> None:
-        for key, value in json.loads(json.dumps(run)).items():
-            if key != "id" and found.get(key) != value:
-                words = (
-                    "the input files have changed"
-                    if key == "inputs"
-                    else f"its {key} is another: {_short(found.get(key))}, now {_short(value)}"
-                )
-                raise PackError(
-                    f"the folder holds an unfinished packing of something else: {words}",
-                    where=f"pack() to {self.path!r}",
-                    fix=f"give what it was begun with, or another folder; or remove {WORK!r} and the shards in it",
-                )
+    def _has_notes(self) -> bool:
+        return os.path.isdir(self.work) and any(name.endswith(_NOTE) and name != _RUN for name in os.listdir(self.work))
+
+    def _with_policy(self, found: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
+        """Return the run that was found with the policy of another one, if that makes no difference to what it has finished."""
+        notes = [self._read(os.path.join(self.work, name)) or {} for name in os.listdir(self.work) if name.endswith(_NOTE) and name != _RUN]
+        if any(note.get("skipped") for note in notes) or "options" not in found or "options" not in run:
+            return found
+        return {**found, "options": {**found["options"], "on_error": run["options"]["on_error"]}}
+
+    def _other(self, found: dict[str, Any], run: dict[str, Any], origin: Origin) -> str:
+        return difference(found, {key: value for key, value in run.items() if key not in ("id", *KEYS)}) or origin.difference(found)
 
     # -- shards -------------------------------------------------------------------------------------------------------------------
 
@@ -107,7 +141,7 @@ class Folder:
         Raises:
             OSError: any step failed. Nothing that is cut stands under the name.
         """
-        note_path = os.path.join(self.work, f"{name}.json")
+        note_path = os.path.join(self.work, name + _NOTE)
         return publish(self.disk, self.file(name), self.work, fill, lambda file: self._write(note_path, note(file)))
 
     def finished(self, name: str) -> dict[str, Any] | None:
@@ -116,7 +150,7 @@ class Folder:
         Raises:
             OSError: a file that is there cannot be read.
         """
-        note = self._read(os.path.join(self.work, f"{name}.json"))
+        note = self._read(os.path.join(self.work, name + _NOTE))
         path = self.file(name)
         if note is None or not os.path.isfile(path) or os.path.getsize(path) != note["size"] or sha256_of(path) != note["sha256"]:
             return None
@@ -129,6 +163,22 @@ class Folder:
             OSError: any step failed.
         """
         self._write(self.file(name), manifest, indent=1)
+
+    def write_origin(self, name: str, origin: Origin) -> None:
+        """Write what the manifest `name` says nothing of; before it.
+
+        Raises:
+            OSError: any step failed.
+        """
+        self._write(self.file(_origin_name(name)), origin.record)
+
+    def origin(self, name: str) -> dict[str, Any] | None:
+        """Return what was written beside the manifest `name`, None for nothing.
+
+        Raises:
+            PackError: it cannot be read.
+        """
+        return self._read(self.file(_origin_name(name)))
 
     def clear(self) -> None:
         """Remove what was needed until here.
@@ -203,6 +253,23 @@ def sha256_of(path: str) -> str:
         while data := file.read(_READ_BYTES):
             state.update(data)
     return state.hexdigest()
+
+
+def _origin_name(manifest: str) -> str:
+    return f".{manifest.removesuffix('-manifest.json')}-origin.json"
+
+
+def difference(found: dict[str, Any], wanted: dict[str, Any]) -> str:
+    """Say in which key a record is another than it should be, "" for none; of a dict inside it the key that differs."""
+    for key, value in json.loads(json.dumps(wanted)).items():
+        old = found.get(key)
+        if old == value:
+            continue
+        if isinstance(old, dict) and isinstance(value, dict):
+            inner = next(name for name in (*value, *old) if old.get(name) != value.get(name))
+            return f"its {key} is another: {inner} was {_short(old.get(inner))}, now {_short(value.get(inner))}"
+        return f"its {key} is another: {_short(old)}, now {_short(value)}"
+    return ""
 
 
 def _short(value: Any) -> str:

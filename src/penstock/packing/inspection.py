@@ -12,12 +12,15 @@ from penstock.errors import PenstockError, RecordError, SourceError
 from penstock.formats import index as sidecar
 from penstock.kernels.framing import crc32c
 from penstock.packing import looks
-from penstock.packing.manifest import Manifest, find_manifest, read_manifest
+from penstock.packing.folder import sha256_of
+from penstock.packing.manifest import Manifest, ShardEntry, find_manifest, manifests_in, read_manifest
 from penstock.packing.reading import Restore
 from penstock.packing.report import Inspection, pieces_of
+from penstock.sources.index_places import cached_index, user_folder
 
-__all__ = ["NO_COUNT", "inspect"]
+__all__ = ["NO_COUNT", "NO_SUM", "inspect"]
 
+NO_SUM = "no check sum of the whole file to check against: neither a manifest nor an index is beside it"
 NO_COUNT = "no count to check against: that the file was cut between two records could not be seen"
 
 
@@ -58,15 +61,28 @@ def inspect(path: str | os.PathLike[str], *, verify: bool = False, num_samples: 
 
 def _folder(path: str, verify: bool, num_samples: int) -> list[Inspection]:
     found: list[Inspection] = []
+    manifests = manifests_in(path)
+    known = set(map(os.path.abspath, manifests))
+    for name in manifests:
+        found += _one(name, None, verify, num_samples) or []
+        known.update(_listed(name))
     for name in sorted(os.listdir(path)):
         full = os.path.join(path, name)
-        if os.path.isfile(full) and not name.startswith("."):
+        if os.path.isfile(full) and not name.startswith(".") and os.path.abspath(full) not in known:
             found += _one(full, None, verify, num_samples) or []
     if not found:
         raise SourceError(
             f"the folder {path!r} holds no file that can be inspected", where="penstock inspect", fix="give a folder of record files"
         )
     return found
+
+
+def _listed(manifest: str) -> list[str]:
+    """Return the files that a manifest lists; of one that cannot be read, which is told already, none."""
+    try:
+        return read_manifest(manifest).files()
+    except RecordError:
+        return []
 
 
 def _one(path: str, manifest: Manifest | None, verify: bool, num_samples: int) -> list[Inspection] | None:
@@ -79,13 +95,15 @@ def _one(path: str, manifest: Manifest | None, verify: bool, num_samples: int) -
     look = _look_of(path, head)
     if look is None:
         return None
-    owner = _owner(path) if manifest is None else manifest
+    owner = _owner(path, report) if manifest is None else manifest
     try:
         look(report, verify, num_samples)
     except (PenstockError, ValueError) as error:
         report.add_problem(error)
     _restore(report, owner)
     if report.kind != "index":
+        if verify and manifest is None and owner is not None:
+            _check_hash(report, _entry(owner, path))
         _check_counts(report, owner, verify)
     return [report]
 
@@ -109,7 +127,7 @@ def _packed(path: str, report: Inspection, verify: bool, num_samples: int) -> li
     except RecordError as error:
         report.add_problem(error)
         return [report]
-    report.count, report.noun = len(manifest), f"records in {len(manifest.shards)} files"
+    report.count, report.noun = len(manifest), f"records in {len(manifest.shards)} file{'s' if len(manifest.shards) > 1 else ''}"
     report.fields = [column.words() for column in manifest.columns]
     report.problems += manifest.problems(hashes=verify)
     if manifest.skipped:
@@ -123,13 +141,34 @@ def _packed(path: str, report: Inspection, verify: bool, num_samples: int) -> li
     return out
 
 
-def _owner(path: str) -> Manifest | None:
-    """Return the manifest beside a file, if it is one of its shards."""
-    try:
-        manifest = read_manifest(os.path.dirname(os.path.abspath(path)))
-    except (SourceError, OSError):
-        return None
-    return manifest if os.path.basename(path) in {shard.name for shard in manifest.shards} else None
+def _owner(path: str, report: Inspection) -> Manifest | None:
+    """Return the manifest beside a file that lists it. If none does, one that cannot be read is a problem: it may be that of the file."""
+    unread: list[Exception] = []
+    for name in manifests_in(os.path.dirname(os.path.abspath(path))):
+        try:
+            manifest = read_manifest(name)
+        except (RecordError, OSError) as error:
+            unread.append(error)
+            continue
+        if os.path.basename(path) in {shard.name for shard in manifest.shards}:
+            return manifest
+    for unreadable in unread:
+        report.add_problem(unreadable)
+    return None
+
+
+def _entry(manifest: Manifest, path: str) -> ShardEntry:
+    return next(shard for shard in manifest.shards if shard.name == os.path.basename(path))
+
+
+def _check_hash(report: Inspection, entry: ShardEntry) -> None:
+    """Compare all bytes with those that were packed; another size is told with the counts."""
+    if report.size != entry.size:
+        return
+    if sha256_of(report.path) != entry.sha256:
+        report.problems.append("it has other bytes than when it was packed: its SHA-256 differs from that in the manifest")
+    else:
+        report.remarks.append("verified: the SHA-256 of the manifest")
 
 
 def _restore(report: Inspection, manifest: Manifest | None) -> None:
@@ -154,7 +193,7 @@ def _check_counts(report: Inspection, manifest: Manifest | None, verify: bool) -
     """Compare the records that were found with what a manifest or an index says."""
     sources = []
     if manifest is not None:
-        entry = next(shard for shard in manifest.shards if shard.name == os.path.basename(report.path))
+        entry = _entry(manifest, report.path)
         sources.append(("the manifest", entry.count))
         if report.size != entry.size:
             report.problems.append(f"it has {report.size} bytes and had {entry.size} when it was packed")
@@ -168,11 +207,20 @@ def _check_counts(report: Inspection, manifest: Manifest | None, verify: bool) -
             report.remarks.append(f"verified: as many {report.noun} as {name} says")
     if not sources and report.kind.startswith(("TFRecord", "WebDataset")):
         report.remarks.append(NO_COUNT)
+    if verify and not sources and report.kind in ("WebDataset tar", "Parquet"):
+        report.remarks.append(NO_SUM)
+
+
+def _index_path(report: Inspection) -> str | None:
+    """Return the path of a file's index: beside it, or in the user's cache folder."""
+    kind = "tar" if report.kind == "WebDataset tar" else "tfrecord"
+    cached = cached_index(user_folder(), os.path.abspath(report.path), kind, {})
+    return next((path for path in (report.path + sidecar.SUFFIX, cached) if os.path.isfile(path)), None)
 
 
 def _index_of(report: Inspection, verify: bool) -> sidecar.Index | None:
-    path = report.path + sidecar.SUFFIX
-    if not os.path.isfile(path):
+    path = _index_path(report)
+    if path is None:
         return None
     try:
         with open(path, "rb") as file:

@@ -36,11 +36,12 @@ def look_tfrecord(report: Inspection, verify: bool, num_samples: int) -> None:
     report.kind = "TFRecord"
     lengths: list[Any] = []
     with open(report.path, "rb") as file:
-        head = file.read(2)
+        head = file.read(12)
         file.seek(0)
         stream: Any = file
-        if head == _GZIP or head in _ZLIB:
-            compression = "GZIP" if head == _GZIP else "ZLIB"
+        # The length of a first record may have the bytes that a compressed file begins with; its check sum tells them apart.
+        if head[:2] in (_GZIP, *_ZLIB) and not begins_as_tfrecord(head):
+            compression = "GZIP" if head[:2] == _GZIP else "ZLIB"
             report.kind = f"TFRecord, {compression}"
             stream = Decompressed(file, compression, report.path)
         try:
@@ -113,8 +114,11 @@ def look_parquet(report: Inspection, verify: bool, num_samples: int) -> None:
             report.fields = [f"{one.name!r}: {one.type}" for one in file.schema_arrow]
             report.remarks.append(f"{file.num_row_groups} row groups")
             if num_samples and report.count:
-                batch = next(file.iter_batches(batch_size=num_samples))
-                report.samples = batch.to_pylist()
+                batch = next(file.iter_batches(batch_size=num_samples), None)
+                if batch is None:
+                    report.problems.append(f"no row can be read, and the footer says {report.count}")
+                else:
+                    report.samples = batch.to_pylist()
             if verify:
                 rows = sum(file.read_row_group(number).num_rows for number in range(file.num_row_groups))
                 if rows != report.count:

@@ -14,7 +14,7 @@ from penstock.packing.columns import Column
 from penstock.packing.folder import sha256_of
 from penstock.packing.schema import NoSchema, Schema
 
-__all__ = ["FORM", "Manifest", "ShardEntry", "find_manifest", "read_manifest", "sealed"]
+__all__ = ["FORM", "Manifest", "ShardEntry", "find_manifest", "manifests_in", "read_manifest", "sealed"]
 
 FORM = 1
 _SUFFIX = "-manifest.json"
@@ -45,6 +45,7 @@ class Manifest:
         columns: how the fields are written.
         shards: the files, in order.
         skipped: the elements that were left out, a record each.
+        was_there: `pack` found all of it finished, compared every file with its hash, and wrote nothing.
     """
 
     path: str
@@ -54,6 +55,7 @@ class Manifest:
     columns: tuple[Column, ...]
     shards: tuple[ShardEntry, ...]
     skipped: tuple[dict[str, Any], ...]
+    was_there: bool = False
 
     def __len__(self) -> int:
         """Count the elements."""
@@ -87,12 +89,27 @@ class Manifest:
         if problem is not None:
             raise SourceError(problem, where=f"manifest {self.path!r}", fix="restore the file from a copy, or pack the dataset again")
 
+    def missing(self) -> list[str]:
+        """Say of each file that is not there that it is missing, as `problems` does."""
+        pairs = zip(self.files(), self.shards, strict=True)
+        return [
+            f"{shard.name!r} is missing: it had {shard.count} of {len(self)} elements" for path, shard in pairs if not os.path.isfile(path)
+        ]
+
+    def notes(self) -> list[dict[str, Any]]:
+        """Return what was noted of each shard while it was packed."""
+        return [
+            {**part, "skipped": [_without_shard(lost) for lost in self.skipped if lost["shard"] == number]}
+            for number, part in enumerate(self.record["shards"])
+        ]
+
     def problems(self, *, hashes: bool) -> Any:
         """Give what is wrong with the files, a sentence each; see `check_files`."""
+        yield from self.missing()
         for path, shard in zip(self.files(), self.shards, strict=True):
             if not os.path.isfile(path):
-                yield f"{shard.name!r} is missing: it had {shard.count} of {len(self)} elements"
-            elif os.path.getsize(path) != shard.size:
+                continue
+            if os.path.getsize(path) != shard.size:
                 yield f"{shard.name!r} has {os.path.getsize(path)} bytes and had {shard.size} when it was packed"
             elif hashes and sha256_of(path) != shard.sha256:
                 yield f"{shard.name!r} has other bytes than when it was packed: its SHA-256 differs"
@@ -107,6 +124,10 @@ class Manifest:
                 yield f"{other!r} looks like a shard and is not of this dataset"
 
 
+def _without_shard(lost: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in lost.items() if key != "shard"}
+
+
 def find_manifest(path: str | os.PathLike[str]) -> str:
     """Return the path of a manifest, given itself or its folder.
 
@@ -116,9 +137,9 @@ def find_manifest(path: str | os.PathLike[str]) -> str:
     text = os.fspath(path)
     if not os.path.isdir(text):
         return text
-    found = sorted(name for name in os.listdir(text) if name.endswith(_SUFFIX))
+    found = manifests_in(text)
     if len(found) != 1:
-        what = f"the manifests {', '.join(found)}" if found else "no manifest"
+        what = f"the manifests {', '.join(map(os.path.basename, found))}" if found else "no manifest"
         unfinished = not found and os.path.isdir(os.path.join(text, ".packing"))
         raise SourceError(
             f"{text!r} holds {what}" + (": a packing that was not finished" if unfinished else ""),
@@ -127,7 +148,12 @@ def find_manifest(path: str | os.PathLike[str]) -> str:
             if unfinished
             else "give the folder that `penstock pack` wrote, or the file of one manifest",
         )
-    return os.path.join(text, found[0])
+    return found[0]
+
+
+def manifests_in(folder: str) -> list[str]:
+    """Return the paths of all manifests in a folder, sorted."""
+    return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(_SUFFIX)]
 
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:

@@ -7,11 +7,10 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from penstock._contracts.policy import Policy, Replace, Skip, checked_policy, final
-from penstock._contracts.version import VERSION
 from penstock._plan.identity import identity
 from penstock.errors import PackError, PlanError, SourceError, TooManySkipped
 from penstock.formats.sizes import size_words
@@ -19,14 +18,16 @@ from penstock.jobs import parallel_jobs
 from penstock.observe.progress import Progress
 from penstock.observe.stats import available_cpus
 from penstock.packing.disk import Disk
-from penstock.packing.folder import Folder, lock_folder
+from penstock.packing.folder import Folder, difference, lock_folder
 from penstock.packing.inputs import Inputs, changed, look
 from penstock.packing.manifest import FORM, Manifest, read_manifest, sealed
 from penstock.packing.options import PackOptions, destination, options_of
+from penstock.packing.origin import Origin, origin_of
 from penstock.packing.sampling import Sample, check_room, take_sample
 from penstock.packing.shard import Task
 from penstock.packing.splitting import Split, split
 from penstock.packing.ticks import Ticker
+from penstock.packing.versions import versions_of
 
 __all__ = ["Estimate", "Packing", "estimate", "pack"]
 
@@ -153,6 +154,7 @@ class Packing:
             raise PlanError(f"executor={executor!r} is not known", where=_WHERE, fix='give "processes" or "threads"')
         count = _count_of(num_workers)
         inputs = look(self.split.base)
+        origin = origin_of(self.split.whole(), inputs)
         sample = self.sample()
         num_shards = self.options.count_of(sample.total_bytes, self.split.num_positions)
         record = self._record(sample, num_shards)
@@ -161,14 +163,16 @@ class Packing:
         disk.make_folder(dest)
         lock = lock_folder(dest, shared=False)
         try:
-            done = _finished(folder, self.options, record)
+            done = _finished(folder, self.options, record, origin)
             if done is None:
-                task = self._task(folder, sample, names, record, inputs)
                 check_room(dest, sample.total_bytes - _written(folder, names))
+                task = self._task(folder, sample, names, record, origin)
                 notes = _notes(task, count, executor, progress)
                 self._judge(notes, inputs)
+                folder.write_origin(self.options.manifest_name(), origin)
                 folder.write_manifest(self.options.manifest_name(), sealed(_with_notes(record, notes)))
-            folder.clear()
+            if done is None or folder.is_of(record, origin):
+                folder.clear()
             return done or read_manifest(folder.file(self.options.manifest_name()))
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -190,12 +194,12 @@ class Packing:
             "num_shards": num_shards,
             "num_positions": self.split.num_positions,
             "dataset": identity(self.split.whole(), ""),
-            "versions": _versions(self.options.format),
+            "versions": versions_of(self.split.whole(), self.options),
         }
 
-    def _task(self, folder: Folder, sample: Sample, names: list[str], record: dict[str, Any], inputs: Inputs) -> Task:
+    def _task(self, folder: Folder, sample: Sample, names: list[str], record: dict[str, Any], origin: Origin) -> Task:
         run_id = os.urandom(8).hex()
-        folder.prepare({**record, "inputs": {"count": inputs.num_files, "digest": inputs.digest}, "id": run_id}, names)
+        folder.prepare({**record, "id": run_id}, names, origin)
         return Task(
             split=self.split,
             borders=self.split.borders(len(names)),
@@ -233,8 +237,8 @@ class Packing:
             )
 
 
-def _finished(folder: Folder, options: PackOptions, record: dict[str, Any]) -> Manifest | None:
-    """Return the manifest of an earlier run that wrote the same; None when there is none.
+def _finished(folder: Folder, options: PackOptions, record: dict[str, Any], origin: Origin) -> Manifest | None:
+    """Return the manifest of an earlier run that wrote the same of the same; None when there is none, or shards of it are missing.
 
     Raises:
         PackError: there is one of something else, or its files are not what they were.
@@ -243,21 +247,22 @@ def _finished(folder: Folder, options: PackOptions, record: dict[str, Any]) -> M
     if not os.path.lexists(path):
         return None
     manifest = read_manifest(path)
-    other = next((key for key in record if manifest.record.get(key) != _as_read(record[key])), None)
-    problem = f"its {other} is another" if other else next(manifest.problems(hashes=True), None)
+    name = options.manifest_name()
+    other = difference(manifest.record, record) or origin.difference(folder.origin(name))
+    missing = manifest.missing()
+    problem = other or next((problem for problem in manifest.problems(hashes=True) if problem not in missing), None)
     if problem is not None:
         raise PackError(
             f"the folder holds a packed dataset {options.name!r} already, and {problem}",
             where=f"{_WHERE} to {folder.path!r}",
-            fix="give another folder or name=, or remove what is there",
+            fix="give another folder or name=, or remove what is there"
+            if other
+            else "restore that file, or remove it and call this again: a missing shard is made again",
         )
-    return manifest
-
-
-def _as_read(value: Any) -> Any:
-    import json
-
-    return json.loads(json.dumps(value))
+    if missing:
+        folder.take_back(record, manifest.notes(), origin)
+        return None
+    return replace(manifest, was_there=True)
 
 
 def _written(folder: Folder, names: list[str]) -> int:
@@ -267,8 +272,6 @@ def _written(folder: Folder, names: list[str]) -> int:
 
 def _notes(task: Task, count: int, executor: str, progress: Any) -> list[dict[str, Any]]:
     """Have all shards written, and return their notes in order."""
-    from dataclasses import replace
-
     num_shards = len(task.names)
     workers = min(count, num_shards)
     threads = -(-count // workers)
@@ -323,17 +326,6 @@ def _with_notes(record: dict[str, Any], notes: list[dict[str, Any]]) -> dict[str
         "shards": shards,
         "skipped": [{"shard": number, **lost} for number, note in enumerate(notes) for lost in note["skipped"]],
     }
-
-
-def _versions(fmt: str) -> dict[str, str]:
-    import numpy as np
-
-    versions = {"penstock": VERSION, "numpy": np.__version__}
-    if fmt == "parquet":
-        from penstock.formats.parquet import pyarrow
-
-        versions["pyarrow"] = pyarrow()[0].__version__
-    return versions
 
 
 def _count_of(num_workers: Any) -> int:

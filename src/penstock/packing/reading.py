@@ -94,7 +94,7 @@ class Restore:
     def __call__(self, found: Mapping[str, Any]) -> Any:
         """Return the element; a dataset of single values gives these."""
         out = {column.field.name: _restored(column, found) for column in self.columns}
-        return out[SINGLE] if list(out) == [SINGLE] else out
+        return out[SINGLE] if self.columns[0].field.single else out
 
 
 def _restored(column: Column, found: Mapping[str, Any]) -> Any:

@@ -10,6 +10,8 @@ from itertools import islice
 from typing import Any
 
 from penstock._contracts.policy import Policy
+from penstock._plan.node import Node
+from penstock._plan.specs import spec_of_plan
 from penstock.errors import PackError, SourceError
 from penstock.formats.sizes import size_words
 from penstock.packing.columns import Column, columns_of
@@ -79,7 +81,7 @@ def take_sample(split: Split, options: PackOptions, policy: Policy) -> Sample:
             where="pack()",
             fix="look at ds[0], and at what on_error leaves out",
         )
-    schema = schema_of(elements)
+    schema = schema_of(elements, _declared(split.whole()))
     rows = [schema.values(element) for element in elements]
     columns = columns_of(schema, options.format, rows[0])
     num_bytes = _encoded(columns, options, rows)
@@ -94,6 +96,22 @@ def take_sample(split: Split, options: PackOptions, policy: Policy) -> Sample:
         element_s=taken_s / num_timed,
         num_sampled=len(positions),
     )
+
+
+def _declared(root: Node) -> Any:
+    """Return what the maps of a plan say of its elements, as far as nothing must be computed for it; None for nothing."""
+    try:
+        return spec_of_plan(root, _nothing)
+    except _NotDeclared:
+        return None
+
+
+class _NotDeclared(Exception):
+    """Nothing is declared for a part of a plan."""
+
+
+def _nothing(root: Node) -> Any:
+    raise _NotDeclared
 
 
 class _Nowhere(Disk):

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from penstock._contracts.element import spec_of
+from penstock._contracts.element import ArraySpec, spec_of
 from penstock.errors import SpecError
 
-__all__ = ["SINGLE", "Field", "NoSchema", "Schema", "fields_of", "schema_of"]
+__all__ = ["SINGLE", "Field", "NoSchema", "Schema", "fields_of", "is_single", "schema_of"]
 
 SINGLE = "value"
 """The name of the only field of an element that is no dict and no tuple."""
 
 _DTYPES = "biufc"
 _WHERE = "pack()"
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 class NoSchema(ValueError):
@@ -33,12 +34,14 @@ class Field:
         kind: "bytes", "str" or "array", the last also for a number.
         dtype: of an array, as `numpy.dtype.str`, little-endian; "" else.
         shape: of an array; None where the size differs between elements. () of a number, of bytes and str.
+        single: the element is this value, and no dict that has a field of its name.
     """
 
     name: str
     kind: str
     dtype: str = ""
     shape: tuple[int | None, ...] = ()
+    single: bool = False
 
     @property
     def is_ragged(self) -> bool:
@@ -50,7 +53,7 @@ class Field:
         record: dict[str, Any] = {"name": self.name, "kind": self.kind}
         if self.kind == "array":
             record |= {"dtype": self.dtype, "shape": list(self.shape)}
-        return record
+        return {**record, "single": True} if self.single else record
 
     def words(self) -> str:
         """Say it as `ds.spec()` does."""
@@ -84,7 +87,7 @@ class Schema:
                 raise NoSchema(f"kind {kind!r}, dtype {dtype!r}")
             if any(size is not None and size < 0 for size in shape):
                 raise NoSchema(f"shape {shape}")
-            fields.append(Field(name=str(part["name"]), kind=kind, dtype=dtype, shape=shape))
+            fields.append(Field(name=str(part["name"]), kind=kind, dtype=dtype, shape=shape, single=part.get("single", False) is True))
         return cls(fields=tuple(fields))
 
     def values(self, element: Any) -> list[Any]:
@@ -94,9 +97,10 @@ class Schema:
             SpecError: it has other fields, or one of another kind, dtype or shape.
         """
         found = fields_of(element)
-        if list(found) != [field.name for field in self.fields]:
+        if list(found) != [field.name for field in self.fields] or is_single(element) != self.fields[0].single:
             raise SpecError(
-                f"the element has the fields {', '.join(found) or 'none'}; the first ones had {', '.join(one.name for one in self.fields)}",
+                f"the element {_names(found, is_single(element))}; "
+                f"the first one {_names([one.name for one in self.fields], self.fields[0].single)}",
                 where=_WHERE,
                 fix="map a function that gives all elements the same fields in the same order",
             )
@@ -116,11 +120,21 @@ def fields_of(element: Any) -> dict[str, Any]:
     return out
 
 
+def is_single(element: Any) -> bool:
+    """Tell whether an element is one value, and nothing that has fields."""
+    return not isinstance(element, (dict, tuple, list))
+
+
+def _names(names: Iterable[str], single: bool) -> str:
+    return "is a single value" if single else f"has the fields {', '.join(names)}"
+
+
 def _collect(value: Any, prefix: str, out: dict[str, Any]) -> None:
     if isinstance(value, dict):
         for key, child in value.items():
             if not isinstance(key, str) or not key:
                 raise SpecError(f"the field name {key!r} is no text", where=_WHERE, fix="name the fields by texts")
+            _check_text(key, f"the field name {key!r}")
             _collect(child, f"{prefix}/{key}" if prefix else key, out)
         return
     if isinstance(value, (tuple, list)):
@@ -133,8 +147,12 @@ def _collect(value: Any, prefix: str, out: dict[str, Any]) -> None:
     out[name] = value
 
 
-def schema_of(elements: Iterable[Any]) -> Schema:
-    """Find the fields from a sample of elements. Sizes that differ in it are None.
+def schema_of(elements: Iterable[Any], declared: Any = None) -> Schema:
+    """Find the fields from a sample of elements. Sizes that differ in it are None, and so is the length of every vector: others may differ.
+
+    Args:
+        elements: the sample.
+        declared: a tree of `ArraySpec` as in `map(output_spec=...)`, whose open sizes are open here too; None for nothing.
 
     Raises:
         SpecError: the elements differ in more than sizes, or a field cannot be written.
@@ -142,18 +160,43 @@ def schema_of(elements: Iterable[Any]) -> Schema:
     """
     found: dict[str, Field] | None = None
     for element in elements:
-        now = {name: _field(name, value) for name, value in fields_of(element).items()}
+        single = is_single(element)
+        now = {name: replace(_field(name, value), single=single) for name, value in fields_of(element).items()}
         found = now if found is None else _joined(found, now)
     if found is None:
         raise NoSchema("no element")
-    return Schema(fields=tuple(found.values()))
+    opened = {} if declared is None else _leaves(declared)
+    return Schema(fields=tuple(replace(field, shape=_open(field, opened.get(field.name))) for field in found.values()))
+
+
+def _leaves(declared: Any) -> dict[str, Any]:
+    try:
+        return fields_of(declared)
+    except SpecError:  # it speaks of other elements than came; that is an error where they are made
+        return {}
+
+
+def _open(field: Field, spec: Any) -> tuple[int | None, ...]:
+    """Return the shape of a field, with None for the sizes that may be others in elements outside the sample."""
+    if len(field.shape) == 1:
+        return (None,)
+    if not isinstance(spec, ArraySpec) or len(spec.shape) != len(field.shape):
+        return field.shape
+    return tuple(None if wanted is None else size for size, wanted in zip(field.shape, spec.shape, strict=True))
 
 
 def _field(name: str, value: Any) -> Field:
     if isinstance(value, str):
+        _check_text(value, f"the text of field {name!r}")
         return Field(name=name, kind="str")
     if isinstance(value, (bytes, bytearray, memoryview)):
         return Field(name=name, kind="bytes")
+    if isinstance(value, int) and not _LEAST <= value <= _MOST:
+        raise SpecError(
+            f"field {name!r} is {value}, which int64 does not hold",
+            where=_WHERE,
+            fix="map a function that makes it a float, a str, or where it fits a np.uint64",
+        )
     spec = spec_of(value)
     if spec.dtype.kind not in _DTYPES:
         raise SpecError(
@@ -164,10 +207,24 @@ def _field(name: str, value: Any) -> Field:
     return Field(name=name, kind="array", dtype=spec.dtype.newbyteorder("<").str, shape=tuple(spec.shape))
 
 
-def _joined(one: dict[str, Field], other: dict[str, Field]) -> dict[str, Field]:
-    if list(one) != list(other):
+def _check_text(text: str, what: str) -> None:
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
         raise SpecError(
-            f"some elements have the fields {', '.join(one)}, others {', '.join(other)}",
+            f"{what} is no Unicode text: {error}",
+            where=_WHERE,
+            fix='make it bytes: os.fsencode(name) or text.encode(errors="surrogateescape")',
+        ) from error
+
+
+def _joined(one: dict[str, Field], other: dict[str, Field]) -> dict[str, Field]:
+    singles = [next(iter(fields.values())).single for fields in (one, other)]
+    if list(one) != list(other) or singles[0] != singles[1]:
+        raise SpecError(
+            f"an element {_names(one, singles[0])}, another {_names(other, singles[1])}",
             where=_WHERE,
             fix="map a function that gives all elements the same fields in the same order",
         )
@@ -181,7 +238,7 @@ def _joined(one: dict[str, Field], other: dict[str, Field]) -> dict[str, Field]:
                 fix="map a function that makes them the same",
             )
         shape = tuple(size if size == new else None for size, new in zip(field.shape, now.shape, strict=True))
-        out[name] = Field(name=name, kind=field.kind, dtype=field.dtype, shape=shape)
+        out[name] = replace(field, shape=shape)
     return out
 
 
@@ -189,8 +246,6 @@ def _checked(field: Field, value: Any) -> Any:
     now = _field(field.name, value)
     if field.kind == "array":
         fits = len(now.shape) == len(field.shape) and all(size in (None, new) for size, new in zip(field.shape, now.shape, strict=True))
-        # A vector's length is told by its bytes: it may differ although it did not in the sample.
-        fits = fits or len(now.shape) == len(field.shape) == 1
         if now.kind == "array" and now.dtype == field.dtype and fits:
             return np.ascontiguousarray(value, np.dtype(field.dtype)).reshape(now.shape)
     elif now.kind == field.kind:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import selectors
 import struct
 import threading
 import time
@@ -29,7 +30,7 @@ class Ticks:
     def add(self, count: int = 1) -> None:
         """Say that so many more elements are done."""
         self._held += count
-        if self._path is not None and time.perf_counter() >= self._next_s:
+        if self._path is not None and self._held and time.perf_counter() >= self._next_s:
             self._tell()
 
     def close(self) -> None:
@@ -63,7 +64,9 @@ class Ticker:
             self.path = None
             return
         # Opened for both, so that it does not end while no worker writes.
-        self._pipe = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
+        self._pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0))
+        # The end is told by a pipe of its own, which is never full: nothing that workers write, or leave unread, holds it up.
+        self._end, self._end_told = os.pipe()
         self._advance = advance
         self._thread = threading.Thread(target=self._listen, name="penstock-pack-ticks")
         self._thread.start()
@@ -74,8 +77,9 @@ class Ticker:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         if self.path is None:
             return
-        os.write(self._pipe, _COUNT.pack(0))  # the end; what workers told stands before it
+        os.close(self._end_told)
         self._thread.join()
+        os.close(self._end)
         os.close(self._pipe)
         try:
             os.unlink(self.path)
@@ -83,9 +87,20 @@ class Ticker:
             pass
 
     def _listen(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._pipe, selectors.EVENT_READ)
+            selector.register(self._end, selectors.EVENT_READ)
+            ended = False
+            while not ended:
+                ended = any(key.fd == self._end for key, _ in selector.select())
+                self._hand_on()
+
+    def _hand_on(self) -> None:
+        """Hand on all that is in the pipe now."""
         while True:
-            data = os.read(self._pipe, _READ_BYTES)
+            try:
+                data = os.read(self._pipe, _READ_BYTES)
+            except BlockingIOError:
+                return
             for (count,) in _COUNT.iter_unpack(data):
-                if count == 0:
-                    return
                 self._advance(count)

@@ -101,12 +101,11 @@ class ArraySource:
 
     def input_files(self) -> Iterator[str]:
         """Give the path of each memory map's file."""
-        for array in self._arrays:
-            base: Any = array
-            while base is not None and not isinstance(base, np.memmap):
-                base = getattr(base, "base", None)
-            if base is not None and base.filename is not None:
-                yield os.path.abspath(base.filename)
+        return (path for path in map(_mapped_file, self._arrays) if path is not None)
+
+    def held(self) -> list[NDArray[Any]]:
+        """Return the arrays that are no memory maps of files."""
+        return [array for array in self._arrays if _mapped_file(array) is None]
 
     def fingerprint(self) -> dict[str, Any]:
         """Return shapes, dtypes and a check sum of at most 256 kB: first, last and evenly spaced rows (all of a small array)."""
@@ -220,3 +219,11 @@ def _join(structure: Structure, columns: Any) -> list[Any]:
     kind = structure[1]
     rows = list(zip(*[_join(child, columns) for child in structure[2]], strict=True))
     return rows if kind is tuple else [kind(*values) for values in rows]
+
+
+def _mapped_file(array: NDArray[Any]) -> str | None:
+    """Return the path of the file that an array is a memory map of, or a part of one."""
+    base: Any = array
+    while base is not None and not isinstance(base, np.memmap):
+        base = getattr(base, "base", None)
+    return None if base is None or base.filename is None else os.path.abspath(base.filename)

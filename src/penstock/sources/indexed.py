@@ -106,6 +106,10 @@ class IndexableSource:
         """Name the element."""
         return f"element {index} of {self._name}"
 
+    def held(self) -> Any:
+        """Return the object."""
+        return self._obj
+
     def fingerprint(self) -> dict[str, Any]:
         """Return type, length, the object's own fingerprint if it has one, and a check sum of 64 elements of a list, tuple or range.
 

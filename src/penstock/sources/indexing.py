@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import threading
 import time
@@ -23,6 +21,7 @@ from penstock._storage.sampling import WHOLE_BYTES, sample
 from penstock.errors import RecordError, SourceError
 from penstock.formats.index import SUFFIX, Index, decode, is_index, parts
 from penstock.kernels.framing import crc32c
+from penstock.sources.index_places import cached_index, user_folder
 from penstock.sources.paths import shown
 from penstock.sources.reading import read_file
 from penstock.sources.record_format import RecordFormat
@@ -82,7 +81,7 @@ def open_indices(
         RecordError: a file that is not of this format; the first such one.
         SourceError, OSError: a file that cannot be read.
     """
-    folder = cache_folder or os.path.join(os.path.expanduser("~"), ".cache", "penstock")
+    folder = cache_folder or user_folder()
     builder = _Builder(storage, format, folder, rebuild, on_file)
     threads = min(os.cpu_count() or 1, len(storage))
     if threads == 1:
@@ -252,9 +251,7 @@ def _places(storage: Storage, file: int, format: RecordFormat, folder: str) -> I
     if isinstance(storage, LocalStorage):
         full = os.path.abspath(storage.path(file))
         yield full + SUFFIX
-    key = json.dumps([format.kind, format.options], sort_keys=True)
-    digest = hashlib.sha256(os.fsencode(full) + b"\0" + key.encode()).hexdigest()
-    yield os.path.join(folder, "index", digest[:2], digest + SUFFIX)
+    yield cached_index(folder, full, format.kind, format.options)
 
 
 def _judge(data: bytes, path: str, storage: Storage, file: int, format: RecordFormat, scratch: Scratch) -> Index | str:

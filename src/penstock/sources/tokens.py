@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,11 @@ class TokenSource:
         rows.extend({_FIELD: row} for row in (block if outside is None else block[: outside.row]))
         if outside is not None:
             raise self._error(int(places[outside.row]), outside.place)
+
+    def input_files(self) -> Iterator[str]:
+        """Give the full path of each file of this machine."""
+        storage = self._storage
+        return (os.path.abspath(storage.name(file)) for file in range(len(storage)) if "mtime_ns" in storage.identity(file))
 
     def group_starts(self) -> NDArray[np.int64]:
         """Return where each file with windows begins, and the number of all: the groups of `shuffle(window_groups=)`."""

@@ -1,0 +1,47 @@
+"""The versions of what decides the bytes of packed files."""
+
+from __future__ import annotations
+
+from penstock._contracts.version import VERSION
+from penstock._plan.length import walk
+from penstock._plan.node import Map, Node
+from penstock.packing.options import PackOptions
+
+__all__ = ["versions_of"]
+
+
+def versions_of(root: Node, options: PackOptions) -> dict[str, str]:
+    """Return the versions of Penstock and NumPy, and of the libraries whose code runs: zlib, pyarrow, and those of Penstock's images.
+
+    What functions of the user call is not known here.
+    """
+    import numpy as np
+
+    versions = {"penstock": VERSION, "numpy": np.__version__}
+    if options.format == "parquet":
+        from penstock.formats.parquet import pyarrow
+
+        versions["pyarrow"] = pyarrow()[0].__version__
+    if options.compression == "GZIP":
+        import zlib
+
+        versions["zlib"] = zlib.ZLIB_RUNTIME_VERSION
+    if any(isinstance(node, Map) and _is_of_images(node.fn) for node in walk(root)):
+        versions |= _of_images()
+    return versions
+
+
+def _is_of_images(function: object) -> bool:
+    return type(function).__module__.startswith(("penstock.image", "penstock.packing.reencode"))
+
+
+def _of_images() -> dict[str, str]:
+    from importlib import import_module
+
+    found = {}
+    for name in ("simplejpeg", "cv2"):
+        try:
+            found[name] = str(import_module(name).__version__)
+        except ImportError:  # it is an extra, and what needs it says so
+            continue
+    return found

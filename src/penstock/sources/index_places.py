@@ -1,0 +1,33 @@
+"""Where the index of a file may stand."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.formats.index import SUFFIX
+
+__all__ = ["cached_index", "user_folder"]
+
+
+def user_folder() -> str:
+    """Return "penstock" in the user's cache folder: that of XDG_CACHE_HOME, or ~/.cache. A relative path there counts as none."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    return os.path.join(given if os.path.isabs(given) else os.path.join(os.path.expanduser("~"), ".cache"), "penstock")
+
+
+def cached_index(folder: str, name: str, kind: str, options: Mapping[str, Any]) -> str:
+    """Return the path of the index of a file in a cache folder.
+
+    Args:
+        folder: as `user_folder` gives it.
+        name: absolute path, or URL.
+        kind: of the format.
+        options: of the format.
+    """
+    key = json.dumps([kind, options], sort_keys=True)
+    digest = hashlib.sha256(os.fsencode(name) + b"\0" + key.encode()).hexdigest()
+    return os.path.join(folder, "index", digest[:2], digest + SUFFIX)
