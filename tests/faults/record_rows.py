@@ -229,10 +229,13 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "D3",
-        "EIO, EINTR, ESTALE, EDQUOT, EROFS while reading and publishing",
+        "EIO, EINTR, EAGAIN, ESTALE, EDQUOT, EROFS while reading and publishing",
         "EINTR is taken up again, ESTALE opened again once; others are the system's error with the path",
         (
             "faults/test_reading_files.py::test_an_interrupted_read_is_taken_up_again",
+            "faults/test_reading_files.py::test_an_interrupted_opening_is_taken_up_again",
+            "faults/test_reading_files.py::test_an_interrupted_step_of_publishing_is_taken_up_again",
+            "faults/test_reading_files.py::test_a_copy_out_of_a_map_that_fails_is_read_and_an_error_of_that_is_told",
             "faults/test_reading_files.py::test_a_read_that_fails_is_the_systems_error_with_the_path_and_the_next_one_works",
             "faults/test_reading_files.py::test_a_stale_handle_is_opened_again_once",
             "faults/test_reading_files.py::test_a_publish_that_fails_at_any_step_says_so_and_leaves_the_old_file_alone",
@@ -340,8 +343,11 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     (
         "D13",
         "a file is cut while it is read",
-        "IndexStale; no signal, as nothing is mapped",
+        "IndexStale; no signal: nothing but the kernel looks into a map, which says EFAULT; then the file is read, its size looked at",
         (
+            "kernels/test_spans.py::test_where_a_map_has_no_page_the_kernel_says_so_and_the_file_is_read",
+            "kernels/test_spans.py::test_a_file_that_was_cut_under_its_map_is_told_and_ends_nobody",
+            "kernels/test_spans.py::test_a_file_that_is_cut_while_small_spans_of_it_are_read_is_an_error_and_no_signal",
             "_storage/test_local.py::test_a_file_that_is_cut_while_threads_read_it_is_an_error_and_not_a_signal",
             "faults/test_tfrecord.py::test_a_file_that_is_cut_while_a_feed_reads_it_is_an_error_and_no_signal",
             "sources/test_tfrecord.py::test_a_file_that_is_cut_while_it_is_read_is_an_error_that_names_it",
