@@ -211,11 +211,14 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     (
         "D1",
         "the disk is full at any write, sync, close or rename of packing",
-        "the error of that step; no file under its final name that is not complete; a rerun gives the same bytes",
+        "the error of that step; no file under its final name that is not complete; other workers stop; a rerun gives the same bytes",
         (
             "faults/test_packing.py::test_a_full_disk_at_any_step_is_an_error_and_a_rerun_gives_the_same_files",
             "faults/test_packing.py::test_a_full_disk_says_how_much_is_needed",
             "faults/test_packing.py::test_a_disk_without_room_is_an_error_before_anything_is_written",
+            "faults/test_packing.py::test_a_disk_that_fills_up_meanwhile_is_an_error_and_a_rerun_gives_the_same_files",
+            "faults/test_packing.py::test_a_system_call_on_a_shard_that_fails_is_an_error",
+            "faults/test_packing_workers.py::test_when_the_disk_is_full_for_one_worker_the_others_stop",
         ),
     ),
     (
@@ -247,12 +250,13 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "D4",
-        "a packer is killed at any moment, alone or with its workers",
-        "a rerun goes on, keeps finished shards and gives the same bytes",
+        "a packer is killed at any moment, alone or with its workers; or one worker alone",
+        "WorkerDied where the packer lives; a rerun goes on, keeps finished shards and gives the same bytes",
         (
             "faults/test_packing.py::test_a_packer_that_is_killed_again_and_again_ends_with_the_same_files",
-            "faults/test_packing.py::test_a_packer_with_workers_that_is_killed_leaves_nobody_and_goes_on_to_the_same_files",
-            "faults/test_packing.py::test_a_packer_with_workers_is_killed_at_a_hundred_moments",
+            "faults/test_packing_workers.py::test_a_packer_with_workers_that_is_killed_leaves_nobody_and_goes_on_to_the_same_files",
+            "faults/test_packing_workers.py::test_a_worker_that_is_killed_alone_is_an_error_and_a_rerun_gives_the_same_files",
+            "faults/test_packing_workers.py::test_a_packer_with_workers_is_killed_at_a_hundred_moments",
             "faults/test_packing.py::test_finished_shards_are_not_written_again",
             "faults/test_packing.py::test_a_finished_shard_that_was_changed_is_written_again",
         ),
@@ -307,10 +311,11 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     (
         "D10",
         "the destination is removed, or cannot be written",
-        "the error of the system",
+        "the error of the system, with the path",
         (
             "faults/test_packing.py::test_a_destination_that_is_removed_meanwhile_is_an_error",
             "faults/test_packing.py::test_a_destination_that_cannot_be_written_is_an_error",
+            "faults/test_packing.py::test_a_destination_that_may_only_be_read_is_an_error_that_names_the_path",
         ),
     ),
     (
