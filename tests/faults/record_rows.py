@@ -132,7 +132,8 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
             "formats/test_tar.py::test_names_come_from_prefix_gnu_and_pax_headers",
             "formats/test_tar.py::test_headers_that_are_wrong_or_mislead_are_refused_with_their_place",
             "formats/test_tar.py::test_members_that_are_no_part_of_a_sample_are_counted_by_kind",
-            "formats/test_tar.py::test_half_a_million_members_of_any_number_of_pieces_are_no_quadratic_work",
+            "formats/test_tar.py::test_a_million_members_of_any_number_of_pieces_are_found",
+            "formats/test_tar.py::test_twice_as_many_members_are_twice_the_work",
             "formats/test_tar.py::test_members_are_scanned_without_a_python_object_for_each",
             "formats/test_tar.py::test_parts_that_do_not_lie_side_by_side_are_an_error_with_both_places",
             "formats/test_tar.py::test_two_members_with_one_extension_are_an_error_also_in_another_case",
@@ -484,10 +485,11 @@ FURTHER: dict[str, tuple[str, ...]] = {
     "C2": ("faults/test_packing.py::test_a_jpeg_that_is_cut_is_an_error_or_left_out_while_it_is_packed",),
     "C34": ("faults/test_load.py::test_a_record_of_200_mb_is_packed_and_read_among_those_of_100_kb",),
     "C33": ("sources/test_indexing.py::test_a_time_alone_neither_makes_nor_breaks_an_index",),
-    "G4": ("sources/test_records.py::test_a_million_tiny_records_and_some_large_ones_are_read",),
+    "G4": ("sources/test_records.py::test_a_million_records_most_tiny_and_some_huge_are_scanned_and_all_read_in_bounded_memory",),
+    # Lines take 12 bytes each. Shards, 70 to 100 us and 4 kB each while they are opened, miss 10^6 in 10 s and 100 bytes: decision 7.
     "G5": (
         "sources/test_text.py::test_ten_million_lines_take_twelve_bytes_each",
-        "sources/test_indexing.py::test_a_hundred_thousand_shards_are_opened",
+        "sources/test_indexing.py::test_a_hundred_thousand_shards_are_opened_and_read_in_bounded_memory",
     ),
 }
 """More tests of rows of the registry."""
