@@ -14,7 +14,7 @@ from penstock._contracts.transform import Scratch
 from penstock._storage import open_storage
 from penstock._storage.remote import RemoteStorage
 from penstock.errors import PlanError, SourceError, StorageError
-from penstock.testing.server import Fault, FaultServer
+from penstock.testing.server import Fault, FaultServer, Request
 
 pytestmark = pytest.mark.usefixtures("obstore_started")
 
@@ -64,9 +64,16 @@ def test_spans_in_any_order_are_read_with_few_requests(server: FaultServer, kind
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_threads_read_at_once_and_the_limit_holds_for_all_together(server: FaultServer, kind: str):
     storage = opened(kind, server, *NAMES, max_gap_bytes=0, max_requests=3)
+    together, first = threading.Barrier(3, timeout=60), len(server.log)
+
+    def hold(request: Request) -> None:
+        if first <= request.number < first + 3:
+            together.wait()
+
+    server.fault = hold  # type: ignore[assignment]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda seed: check(storage, spans(10, seed)), range(16)))
-    assert 1 < server.most_in_flight <= 3
+    assert server.most_in_flight == 3
     storage.close()
 
 
