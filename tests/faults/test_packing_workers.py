@@ -98,6 +98,12 @@ def test_a_worker_that_is_killed_alone_is_an_error_and_a_rerun_gives_the_same_fi
 PROGRAM = "import sys; from packing import small\nif __name__ == '__main__': small.life_in_processes(*sys.argv[1:])"
 
 
+def tmp_of(folder: Path) -> Path:
+    """Return a folder with a short name: the socket of a fork server stands in it, whose path has 107 bytes at most."""
+    (folder.parent / (name := f"o{folder.name[-6:]}")).mkdir()
+    return folder.parent / name
+
+
 class Lives:
     """Packers with two workers that are killed, alone or with them, when workers have come to certain elements."""
 
@@ -105,7 +111,7 @@ class Lives:
         self.folder, self.orders, self.fifo = folder, folder / "orders", folder / "fifo"
         pack(small.obedient(self.orders), folder / "reference", num_workers=1, num_shards=SHARDS, executor="threads")
         self.expected = small.hashes(folder / "reference")
-        (folder / "own").mkdir()
+        self.own = tmp_of(folder)
         (folder / "program.py").write_text(PROGRAM)
         os.mkfifo(self.fifo)
         self.num_finished = 0
@@ -117,14 +123,14 @@ class Lives:
         told = os.open(self.fifo, os.O_RDWR)  # also to write: so it has no end
         child = subprocess.Popen(
             [sys.executable, *arguments],
-            env={**os.environ, "PYTHONPATH": f"{SOURCE}:{TESTS}", "TMPDIR": str(self.folder / "own")},  # where a killed one leaves files
+            env={**os.environ, "PYTHONPATH": f"{SOURCE}:{TESTS}", "TMPDIR": str(self.own)},  # where a killed one leaves files
             start_new_session=True,
             stderr=subprocess.PIPE,
         )
         try:
             for _ in numbers:
-                ready, _, _ = select.select([told], [], [], 100)
-                assert ready, "no worker came so far"
+                ready, _, _ = select.select([told, child.stderr], [], [], 100)
+                assert told in ready, "no worker came so far"
                 os.read(told, 1)
             os.killpg(child.pid, signal.SIGKILL) if everybody else child.kill()
         finally:
