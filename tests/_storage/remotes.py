@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import Any
 
 from penstock._contracts.storage_options import StorageOptions
 from penstock._storage.remote import RemoteStorage, open_remote
 from penstock.testing.server import FaultServer
 
-KINDS = ("http", "s3")
+KINDS = ("http", "s3", "gs")
 KEYS = {"access_key_id": "AKIDNOBODYKNOWS", "secret_access_key": "hunter2hunter2", "region": "us-east-1"}
 
 
@@ -26,6 +27,13 @@ def options(server: FaultServer | None = None, **given: Any) -> StorageOptions:
 
 
 def opened(kind: str, server: FaultServer, *keys: str, **given: Any) -> RemoteStorage:
-    """Open objects of "bucket" over plain HTTP or as an S3 endpoint."""
-    start = f"{server.url}/bucket/" if kind == "http" else "s3://bucket/"
+    """Open objects of "bucket" over plain HTTP, as an S3 endpoint, or as one of Google Cloud Storage, by a nameless account."""
+    start = f"{server.url}/bucket/" if kind == "http" else f"{kind}://bucket/"
+    if kind == "gs":
+        names = dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
+        given = {
+            "store": {"service_account_key": json.dumps({"gcs_base_url": server.url, "disable_oauth": True, **names})},
+            "allow_http": True,
+            **given,
+        }
     return open_remote([start + key for key in keys], options(server, **given), "read_test")

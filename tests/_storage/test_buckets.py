@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from _storage.remotes import KEYS, noise, opened, options
+from _storage.remotes import KEYS, KINDS, noise, opened, options
 
 from penstock._storage.remote import RemoteStorage, open_remote
 from penstock.errors import MissingExtra, ObjectChanged, PlanError, SourceError, StorageError
@@ -25,9 +25,10 @@ def server() -> Iterator[FaultServer]:
         yield made
 
 
-def test_a_pattern_is_one_listing_and_nothing_else(server: FaultServer):
-    storage = opened("s3", server, "train/a-*")
-    assert [storage.name(file) for file in range(len(storage))] == ["s3://bucket/train/a-1.txt", "s3://bucket/train/a-2.txt"]
+@pytest.mark.parametrize("kind", ["s3", "gs"])
+def test_a_pattern_is_one_listing_and_nothing_else(server: FaultServer, kind: str):
+    storage = opened(kind, server, "train/a-*")
+    assert [storage.name(file) for file in range(len(storage))] == [f"{kind}://bucket/train/a-1.txt", f"{kind}://bucket/train/a-2.txt"]
     assert [storage.size(file) for file in range(2)] == [13, 13]
     assert len(server.log) == 1
     assert "delimiter" in server.log[0].query
@@ -142,7 +143,7 @@ def _first_bytes(storage: RemoteStorage, results: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.parametrize("kind", ["http", "s3"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_behind_a_fork_connections_are_made_anew_or_an_error_says_why_not(server: FaultServer, kind: str):
     storage = opened(kind, server, "big")
@@ -157,7 +158,7 @@ def test_behind_a_fork_connections_are_made_anew_or_an_error_says_why_not(server
     if kind == "http":
         assert got == DATA[:9]
     else:
-        assert got.startswith("'s3://bucket/big' cannot be read in this process: it was forked from one that used obstore")
+        assert got.startswith(f"'{kind}://bucket/big' cannot be read in this process: it was forked from one that used obstore")
     assert storage.read(0, 9, 9) == DATA[9:18]
     storage.close()
     child.close()
@@ -165,7 +166,7 @@ def test_behind_a_fork_connections_are_made_anew_or_an_error_says_why_not(server
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("fork_server")
-@pytest.mark.parametrize("kind", ["http", "s3"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_storage_goes_to_another_process(server: FaultServer, kind: str):
     storage = opened(kind, server, "big")
     context = multiprocessing.get_context("forkserver")

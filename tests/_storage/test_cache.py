@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -94,6 +95,12 @@ import sys
 import numpy as np
 from penstock._contracts.storage_options import StorageOptions
 from penstock._storage import open_storage
+from penstock._storage.cachefiles import CacheFolder
+wait = CacheFolder.wait_for_lock
+def told(self, name, limit_s):
+    print("waiting", flush=True)
+    return wait(self, name, limit_s)
+CacheFolder.wait_for_lock = told
 url, folder = sys.argv[1:]
 options = StorageOptions(cache_dir=folder, cache_block_bytes=65536, cache_bytes=10**7, deadline_s=300)
 storage = open_storage(url, "reader", options)
@@ -124,25 +131,32 @@ def go(process: subprocess.Popen[str]) -> None:
 def finish(process: subprocess.Popen[str]) -> str:
     with process:
         out, _ = process.communicate()
-    return out.strip()
+    return (out.splitlines() or [""])[-1]
 
 
 def test_two_processes_that_want_the_same_blocks_fetch_them_once(server: FaultServer, tmp_path: Path):
     import hashlib
 
     readers = [start(server, tmp_path) for _ in range(2)]
-    both = threading.Barrier(2, timeout=60)
-    first: set[int] = set()
+    waits, lock, held = threading.Event(), threading.Lock(), []
 
     def hold(request: Request) -> None:
-        if request.end - request.begin > 1 and not first:
-            first.add(request.number)
-            both.wait()  # the first answer is held back until the other process reads too
+        with lock:
+            if request.end - request.begin == 1 or held:
+                return
+            held.append(request.number)
+        assert waits.wait(60)
 
     server.fault = hold  # type: ignore[assignment]
     for reader in readers:
         go(reader)
-    both.wait()
+    try:
+        # The first answer is held back until the other process waits for the lock of a block.
+        ready, _, _ = select.select([reader.stdout for reader in readers], [], [], 60)
+        assert ready
+        assert ready[0].readline() == "waiting\n"
+    finally:
+        waits.set()
     assert [finish(reader) for reader in readers] == [hashlib.sha256(DATA).hexdigest()] * 2
     assert sorted(fetched(server)) == list(range(0, len(DATA), WIDTH))
 

@@ -2,6 +2,10 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +13,7 @@ import numpy as np
 import pytest
 from _storage.remotes import noise
 
+import penstock
 from penstock._storage.cachefiles import CacheFolder, block_name
 
 SIZE = 100_000
@@ -148,18 +153,115 @@ def test_what_a_dead_process_left_half_written_is_removed(tmp_path: Path):
     assert "name-alive.tmp" in names
 
 
-def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("limit", [0, 4, SIZE], ids=["nothing", "less than the number", "less than the block"])
+def test_files_that_may_not_be_so_long_are_an_error_and_nothing_is_left(tmp_path: Path, limit: int):
     folder = CacheFolder(str(tmp_path), 10**6)
-
-    def full(descriptor: int, data: object) -> int:
-        raise OSError(errno.ENOSPC, "no space left")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", full)
-        lock = folder.try_lock("name-0")
-        assert lock is not None
+    lock = folder.try_lock("name-0")
+    assert lock is not None
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))  # Python asks for EFBIG in place of the signal
+    try:
         with pytest.raises(OSError) as caught:
             folder.store("name-0", BLOCK)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
         lock.release()
-    assert caught.value.errno == errno.ENOSPC
+    assert caught.value.errno == errno.EFBIG
     assert files(tmp_path) == {}
+    keep(folder, "name-0")
+    assert load(folder, "name-0") == BLOCK.tobytes()
+
+
+FULL = """
+import sys
+from pathlib import Path
+import numpy as np
+from penstock._storage.cachefiles import CacheFolder
+folder = CacheFolder(sys.argv[1], 10**7)
+for number in range(9):
+    lock = folder.try_lock(f"name-{number}")
+    try:
+        folder.store(f"name-{number}", np.full(100_000, number, np.uint8))
+    except OSError as error:
+        print(error.errno, number)
+        break
+    finally:
+        lock.release()
+print(*sorted(path.name for path in Path(sys.argv[1]).rglob("*") if path.is_file() and path.name != "usage"))
+out = bytearray(100_000)
+print(folder.load("name-0", 100_000, 0, memoryview(out)), set(out))
+"""
+
+
+def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path):
+    mount = 'mount -t tmpfs -o size=400k none "$1" && exec "$2" -c "$3" "$1"'
+    command = ["unshare", "-Urm", "--", "sh", "-c"]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*command, f"{mount.split('&&')[0]}", "sh", str(tmp_path)], check=False).returncode
+    ):
+        pytest.skip("a process may mount nothing here")
+    source = str(Path(penstock.__file__).parents[1])
+    done = subprocess.run(
+        [*command, f'{mount} && exec "$2" -c "$3" "$1"', "sh", str(tmp_path), sys.executable, FULL],
+        env={**os.environ, "PYTHONPATH": source},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [f"{errno.ENOSPC} 3", "name-0 name-1 name-2", "True {0}"]
+
+
+WRITER = """
+import sys
+from pathlib import Path
+import numpy as np
+from penstock._storage.cachefiles import CacheFolder
+from penstock._storage.locking import held
+path, mine, limit = sys.argv[1], sys.argv[2], int(sys.argv[3])
+folder, block = CacheFolder(path, limit), np.zeros(100_000, np.uint8)
+print("ready", flush=True)
+sys.stdin.readline()
+most = 0
+for number in range(60):
+    lock = folder.try_lock(f"{mine}-{number}")
+    folder.store(f"{mine}-{number}", block)
+    lock.release()
+    with held(folder._usage_path()):  # nobody makes a file now, and nobody drops one
+        sizes = {}
+        for entry in Path(path).rglob("*-*"):
+            try:
+                if entry.is_file():
+                    sizes[entry.name.removesuffix(".tmp")] = entry.stat().st_size
+            except FileNotFoundError:
+                pass  # it has got its name
+        most = max(most, sum(sizes.values()))
+print(most)
+"""
+
+
+def test_the_bound_holds_while_two_processes_write(tmp_path: Path):
+    limit, source = 10 * SIZE, str(Path(penstock.__file__).parents[1])
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path), name, str(limit)],
+            env={**os.environ, "PYTHONPATH": source},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("one", "two")
+    ]
+    for writer in writers:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    for writer in writers:
+        most = int(writer.communicate(timeout=100)[0])
+        assert writer.returncode == 0
+        assert 8 * SIZE < most <= limit
+    assert sum(files(tmp_path).values()) <= limit

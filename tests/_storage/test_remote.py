@@ -64,18 +64,16 @@ def test_spans_in_any_order_are_read_with_few_requests(server: FaultServer, kind
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_threads_read_at_once_and_the_limit_holds_for_all_together(server: FaultServer, kind: str):
     storage = opened(kind, server, *NAMES, max_gap_bytes=0, max_requests=3)
-    two = threading.Event()
+    together, first = threading.Barrier(3, timeout=60), len(server.log)
 
     def hold(request: Request) -> None:
-        """Answer nobody before there are two."""
-        if request.in_flight > 1:
-            two.set()
-        assert two.wait(30)
+        if first <= request.number < first + 3:
+            together.wait()
 
-    server.fault = hold
+    server.fault = hold  # type: ignore[assignment]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda seed: check(storage, spans(10, seed)), range(16)))
-    assert 1 < server.most_in_flight <= 3
+    assert server.most_in_flight == 3
     storage.close()
 
 

@@ -132,7 +132,8 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
             "formats/test_tar.py::test_names_come_from_prefix_gnu_and_pax_headers",
             "formats/test_tar.py::test_headers_that_are_wrong_or_mislead_are_refused_with_their_place",
             "formats/test_tar.py::test_members_that_are_no_part_of_a_sample_are_counted_by_kind",
-            "formats/test_tar.py::test_half_a_million_members_of_any_number_of_pieces_are_no_quadratic_work",
+            "formats/test_tar.py::test_a_million_members_of_any_number_of_pieces_are_found",
+            "formats/test_tar.py::test_twice_as_many_members_are_twice_the_work",
             "formats/test_tar.py::test_members_are_scanned_without_a_python_object_for_each",
             "formats/test_tar.py::test_parts_that_do_not_lie_side_by_side_are_an_error_with_both_places",
             "formats/test_tar.py::test_two_members_with_one_extension_are_an_error_also_in_another_case",
@@ -211,11 +212,14 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     (
         "D1",
         "the disk is full at any write, sync, close or rename of packing",
-        "the error of that step; no file under its final name that is not complete; a rerun gives the same bytes",
+        "the error of that step; no file under its final name that is not complete; other workers stop; a rerun gives the same bytes",
         (
             "faults/test_packing.py::test_a_full_disk_at_any_step_is_an_error_and_a_rerun_gives_the_same_files",
             "faults/test_packing.py::test_a_full_disk_says_how_much_is_needed",
             "faults/test_packing.py::test_a_disk_without_room_is_an_error_before_anything_is_written",
+            "faults/test_packing.py::test_a_disk_that_fills_up_meanwhile_is_an_error_and_a_rerun_gives_the_same_files",
+            "faults/test_packing.py::test_a_system_call_on_a_shard_that_fails_is_an_error",
+            "faults/test_packing_workers.py::test_when_the_disk_is_full_for_one_worker_the_others_stop",
         ),
     ),
     (
@@ -229,10 +233,13 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "D3",
-        "EIO, EINTR, ESTALE, EDQUOT, EROFS while reading and publishing",
+        "EIO, EINTR, EAGAIN, ESTALE, EDQUOT, EROFS while reading and publishing",
         "EINTR is taken up again, ESTALE opened again once; others are the system's error with the path",
         (
             "faults/test_reading_files.py::test_an_interrupted_read_is_taken_up_again",
+            "faults/test_reading_files.py::test_an_interrupted_opening_is_taken_up_again",
+            "faults/test_reading_files.py::test_an_interrupted_step_of_publishing_is_taken_up_again",
+            "faults/test_reading_files.py::test_a_copy_out_of_a_map_that_fails_is_read_and_an_error_of_that_is_told",
             "faults/test_reading_files.py::test_a_read_that_fails_is_the_systems_error_with_the_path_and_the_next_one_works",
             "faults/test_reading_files.py::test_a_stale_handle_is_opened_again_once",
             "faults/test_reading_files.py::test_a_publish_that_fails_at_any_step_says_so_and_leaves_the_old_file_alone",
@@ -244,12 +251,13 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "D4",
-        "a packer is killed at any moment, alone or with its workers",
-        "a rerun goes on, keeps finished shards and gives the same bytes",
+        "a packer is killed at any moment, alone or with its workers; or one worker alone",
+        "WorkerDied where the packer lives; a rerun goes on, keeps finished shards and gives the same bytes",
         (
             "faults/test_packing.py::test_a_packer_that_is_killed_again_and_again_ends_with_the_same_files",
-            "faults/test_packing.py::test_a_packer_with_workers_that_is_killed_leaves_nobody_and_goes_on_to_the_same_files",
-            "faults/test_packing.py::test_a_packer_with_workers_is_killed_at_a_hundred_moments",
+            "faults/test_packing_workers.py::test_a_packer_with_workers_that_is_killed_leaves_nobody_and_goes_on_to_the_same_files",
+            "faults/test_packing_workers.py::test_a_worker_that_is_killed_alone_is_an_error_and_a_rerun_gives_the_same_files",
+            "faults/test_packing_workers.py::test_a_packer_with_workers_is_killed_at_a_hundred_moments",
             "faults/test_packing.py::test_finished_shards_are_not_written_again",
             "faults/test_packing.py::test_a_finished_shard_that_was_changed_is_written_again",
         ),
@@ -305,10 +313,11 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     (
         "D10",
         "the destination is removed, or cannot be written",
-        "the error of the system",
+        "the error of the system, with the path",
         (
             "faults/test_packing.py::test_a_destination_that_is_removed_meanwhile_is_an_error",
             "faults/test_packing.py::test_a_destination_that_cannot_be_written_is_an_error",
+            "faults/test_packing.py::test_a_destination_that_may_only_be_read_is_an_error_that_names_the_path",
         ),
     ),
     (
@@ -341,8 +350,11 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     (
         "D13",
         "a file is cut while it is read",
-        "IndexStale; no signal, as nothing is mapped",
+        "IndexStale; no signal: nothing but the kernel looks into a map, which says EFAULT; then the file is read, its size looked at",
         (
+            "kernels/test_spans.py::test_where_a_map_has_no_page_the_kernel_says_so_and_the_file_is_read",
+            "kernels/test_spans.py::test_a_file_that_was_cut_under_its_map_is_told_and_ends_nobody",
+            "kernels/test_spans.py::test_a_file_that_is_cut_while_small_spans_of_it_are_read_is_an_error_and_no_signal",
             "_storage/test_local.py::test_a_file_that_is_cut_while_threads_read_it_is_an_error_and_not_a_signal",
             "faults/test_tfrecord.py::test_a_file_that_is_cut_while_a_feed_reads_it_is_an_error_and_no_signal",
             "sources/test_tfrecord.py::test_a_file_that_is_cut_while_it_is_read_is_an_error_that_names_it",
@@ -352,7 +364,7 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     (
         "D14",
         "a store says 500, 502, 503 or 429, with Retry-After",
-        "asked again, later each time, as often as the options say; then StorageError",
+        "asked again, later each time, as often as the options say, then StorageError; Retry-After for https:// only: obstore hides it",
         (
             "faults/test_remote.py::test_what_goes_wrong_is_asked_again_and_is_never_an_end",
             "faults/test_remote.py::test_faults_while_objects_are_looked_for_are_asked_again_too",
@@ -361,12 +373,14 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "D15",
-        "refused, reset, no such name, a host that accepts and says nothing",
+        "refused, reset, no such name, a host that accepts and says nothing, a body that keeps coming, a bad certificate",
         "asked again, then StorageError; the deadline is kept",
         (
             "faults/test_remote.py::test_the_deadline_of_a_read_is_kept",
             "faults/test_remote.py::test_a_host_that_accepts_and_says_nothing_is_given_up",
+            "faults/test_remote.py::test_a_body_that_keeps_coming_ends_at_the_deadline_too",
             "faults/test_remote.py::test_nobody_there_is_an_error_after_the_retries",
+            "_storage/test_web.py::test_a_certificate_that_nobody_vouches_for_is_refused",
         ),
     ),
     (
@@ -415,6 +429,9 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
             "_storage/test_cache.py::test_blocks_that_a_killed_process_was_fetching_are_fetched_by_the_next",
             "_storage/test_cache.py::test_a_damaged_block_is_fetched_again_once_and_then_an_error",
             "_storage/test_cachefiles.py::test_the_bound_holds_at_all_times_and_what_was_used_last_stays",
+            "_storage/test_cachefiles.py::test_the_bound_holds_while_two_processes_write",
+            "_storage/test_cachefiles.py::test_files_that_may_not_be_so_long_are_an_error_and_nothing_is_left",
+            "_storage/test_cachefiles.py::test_a_full_disk_is_an_error_and_leaves_nothing",
             "_storage/test_cachefiles.py::test_a_block_in_use_may_be_dropped",
             "_storage/test_cachefiles.py::test_what_a_dead_process_left_half_written_is_removed",
         ),
@@ -452,7 +469,7 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "R8",
-        "ten thousand reads from a store with every fault",
+        "ten thousand reads (of the hundred thousand asked for, four minutes a kind of store) from a store with every fault",
         "no wrong byte, no false end",
         (
             "faults/test_remote.py::test_hundreds_of_reads_from_a_store_with_every_fault_give_no_wrong_byte_and_no_false_end",
@@ -474,10 +491,11 @@ FURTHER: dict[str, tuple[str, ...]] = {
     "C2": ("faults/test_packing.py::test_a_jpeg_that_is_cut_is_an_error_or_left_out_while_it_is_packed",),
     "C34": ("faults/test_load.py::test_a_record_of_200_mb_is_packed_and_read_among_those_of_100_kb",),
     "C33": ("sources/test_indexing.py::test_a_time_alone_neither_makes_nor_breaks_an_index",),
-    "G4": ("sources/test_records.py::test_a_million_tiny_records_and_some_large_ones_are_read",),
+    "G4": ("sources/test_records.py::test_a_million_records_most_tiny_and_some_huge_are_scanned_and_all_read_in_bounded_memory",),
+    # Lines take 12 bytes each. Shards, 70 to 100 us and 4 kB each while they are opened, miss 10^6 in 10 s and 100 bytes: decision 7.
     "G5": (
         "sources/test_text.py::test_ten_million_lines_take_twelve_bytes_each",
-        "sources/test_indexing.py::test_a_hundred_thousand_shards_are_opened",
+        "sources/test_indexing.py::test_a_hundred_thousand_shards_are_opened_and_read_in_bounded_memory",
     ),
 }
 """More tests of rows of the registry."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import errno
-import fcntl
+import itertools
 import multiprocessing
 import os
-import random
 import resource
 import shutil
 import signal
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from faults.straced import needs_strace, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packing import small
@@ -178,6 +178,76 @@ def test_a_system_call_that_fails_is_an_error(tmp_path: Path, reference: dict[st
         assert small.hashes(dest) == reference
 
 
+STEP = """
+import os
+import sys
+from pathlib import Path
+from packing import small
+os.urandom, os.getpid = bytes, lambda: 7  # the names of unfinished files are known
+try:
+    small.packed_with(small.Disk(), Path(sys.argv[1]))
+    print("packed")
+except OSError as error:
+    print(error.errno)
+"""
+SHARD = "data-00001-of-00003.tfrecord"
+
+
+@needs_strace
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        ("write", "ENOSPC"),
+        *(pytest.param(*given, marks=pytest.mark.slow) for given in (("write", "EIO"), ("close", "ENOSPC"), ("close", "EIO"))),
+        *(pytest.param(call, "EINTR", marks=pytest.mark.slow) for call in ("write", "fsync")),
+    ],
+)
+def test_a_system_call_on_a_shard_that_fails_is_an_error(tmp_path: Path, reference: dict[str, str], call: str, name: str) -> None:
+    dest, log = tmp_path / "dest", tmp_path / "log"
+    path = ["-P", str(dest / ".packing" / f"{SHARD}.7-00000000.part")]
+    inject = ["-f", "-o", str(log), "-e", f"trace={call}", "-e", f"inject={call}:error={name}:when=1"]
+    assert run(STEP, str(dest), options=[*path, *inject]) == ["packed" if name == "EINTR" else str(getattr(errno, name))]
+    assert f"{name} (" in log.read_text()
+    there = small.shards(dest)
+    assert not {SHARD, "data-manifest.json"} & set(there) or name == "EINTR"
+    assert there.items() <= reference.items()
+    assert not list(dest.glob(".packing/*.part"))
+    small.packed_with(Disk(), dest)
+    assert small.hashes(dest) == reference
+
+
+# -- D1 on a disk that really fills up -------------------------------------------------------------------------------------------------
+
+FULL = "import sys; from packing import small; small.life_on_a_disk_that_fills(sys.argv[1])"
+MOUNT = 'mount -t tmpfs -o size=400k none "$1" && exec "$2" -c "$3" "$1"'
+OWN_MOUNTS = ["unshare", "-Urm", "--", "sh", "-c"]
+
+
+def may_mount() -> bool:
+    """Tell whether a program may have a file system of its own here."""
+    if shutil.which("unshare") is None:
+        return False
+    tried = subprocess.run([*OWN_MOUNTS, 'mount -t tmpfs -o size=400k none "$1"', "sh", TESTS], check=False, capture_output=True)
+    return tried.returncode == 0
+
+
+def test_a_disk_that_fills_up_meanwhile_is_an_error_and_a_rerun_gives_the_same_files(tmp_path: Path) -> None:
+    if not may_mount():
+        pytest.skip("a process may mount nothing here")
+    done = subprocess.run(
+        [*OWN_MOUNTS, MOUNT, "sh", str(tmp_path), sys.executable, FULL],
+        env={**os.environ, "PYTHONPATH": f"{SOURCE}:{TESTS}", "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    code, *there, parts, same = done.stdout.split()
+    assert int(code) == errno.ENOSPC
+    assert not {SHARD, "data-manifest.json"} & set(there)
+    assert (parts, same) == ("0", "True")
+
+
 # -- D4, D5: kills -----------------------------------------------------------------------------------------------------------------------
 
 
@@ -246,55 +316,6 @@ def test_a_finished_shard_that_was_changed_is_written_again(tmp_path: Path, refe
     shard.write_bytes(data)
     small.packed_with(Disk(), dest)
     assert small.hashes(dest) == reference
-
-
-def wait_for_workers(dest: Path) -> None:
-    """Return when nobody is at work in a folder, not even a worker of a packer that is gone."""
-    folder = os.open(dest, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-    finally:
-        os.close(folder)
-
-
-def kill_at_random(tmp_path: Path, moments: int, seed: int = 7) -> None:
-    """Kill a packer with two workers, alone or with them, at random moments of the second that it takes."""
-    chance = random.Random(seed)
-    pack(small.dataset(400), tmp_path / "reference", num_workers=1, num_shards=8, executor="threads")
-    expected = small.hashes(tmp_path / "reference")
-    own = tmp_path / "own"
-    own.mkdir()
-    for moment in range(moments):
-        dest = tmp_path / f"dest-{moment}"
-        dest.mkdir()
-        code = "import sys; from packing import small\nif __name__ == '__main__': small.life_in_processes(sys.argv[1])"
-        program = tmp_path / "program.py"
-        program.write_text(code)
-        child = subprocess.Popen(
-            [sys.executable, str(program), str(dest)],
-            env={**os.environ, "PYTHONPATH": f"{SOURCE}:{TESTS}", "TMPDIR": str(own)},  # a killed program leaves files there
-            start_new_session=True,
-            stderr=subprocess.PIPE,
-        )
-        try:
-            child.wait(0.3 + chance.random())
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL) if moment % 2 else child.kill()
-        child.communicate()
-        wait_for_workers(dest)
-        assert small.shards(dest).items() <= expected.items()
-        pack(small.dataset(400), dest, num_workers=3, num_shards=8, executor="threads")
-        assert small.hashes(dest) == expected, f"moment {moment}"
-
-
-def test_a_packer_with_workers_that_is_killed_leaves_nobody_and_goes_on_to_the_same_files(tmp_path: Path) -> None:
-    kill_at_random(tmp_path, 3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(20))
-def test_a_packer_with_workers_is_killed_at_a_hundred_moments(tmp_path: Path, seed: int) -> None:
-    kill_at_random(tmp_path, 5, seed)
 
 
 # -- D6 ----------------------------------------------------------------------------------------------------------------------------------
@@ -498,20 +519,74 @@ class Remover(Disk):
 
 
 def test_a_destination_that_is_removed_meanwhile_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError) as caught:
         small.packed_with(Remover(), tmp_path / "dest")
+    assert caught.value.filename.startswith(str(tmp_path / "dest" / ".packing" / "data-0000"))
     assert not (tmp_path / "dest").exists()
 
 
 def test_a_destination_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(OSError):
+    with pytest.raises(NotADirectoryError) as below:
         small.packed_with(Disk(), tmp_path / "file" / "dest")
-    with pytest.raises(OSError):
+    assert below.value.filename == str(tmp_path / "file" / "dest")
+    with pytest.raises(FileExistsError) as itself:
         small.packed_with(Disk(), tmp_path / "file")
+    assert itself.value.filename == str(tmp_path / "file")
+
+
+# A root that is the owner of a folder and no more: it may not write where the owner may not.
+UNPRIVILEGED = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+DENIED = """
+import sys
+from pathlib import Path
+from packing import small
+try:
+    small.packed_with(small.Disk(), Path(sys.argv[1]))
+except OSError as error:
+    print(error.errno, error.filename)
+"""
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["new", "half packed"])
+def test_a_destination_that_may_only_be_read_is_an_error_that_names_the_path(
+    tmp_path: Path, reference: dict[str, str], before: bool
+) -> None:
+    if UNPRIVILEGED and shutil.which(UNPRIVILEGED[0]) is None:
+        pytest.skip("no setpriv command here")
+    dest = tmp_path / "dest"
+    dest.mkdir()
+    if before:
+        with pytest.raises(OSError):
+            small.packed_with(small.FailingDisk(40), dest)
+    there = small.hashes(dest)
+    work = dest / ".packing"
+    folders = [folder for folder in (work, dest) if folder.is_dir()]
+    for folder in folders:
+        folder.chmod(0o555)
+    try:
+        done = subprocess.run(
+            [*UNPRIVILEGED, sys.executable, "-c", DENIED, str(dest)],
+            env={**os.environ, "PYTHONPATH": f"{SOURCE}:{TESTS}", "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+    code, path = done.stdout.split()
+    assert int(code) == errno.EACCES
+    assert path.startswith(str(work))
+    assert small.hashes(dest) == there
+    small.packed_with(Disk(), dest)
+    assert small.hashes(dest) == reference
 
 
 # -- D23: loss of power --------------------------------------------------------------------------------------------------------------------
+
+
+LOSSES = list(itertools.product(small.Kept.NAMES, small.Kept.BYTES))
 
 
 def check_power_loss(tmp_path: Path, reference: dict[str, str], every: int, first: int = 0) -> None:
@@ -519,21 +594,21 @@ def check_power_loss(tmp_path: Path, reference: dict[str, str], every: int, firs
     small.packed_with(log, tmp_path / "logged")
     assert len(log.steps) > 40
     for end in range(len(log.steps) + 1):
-        for names_kept in (False, True):
-            dest = tmp_path / f"after-{end}-{names_kept}"
-            log.replay(end, dest, names_kept=names_kept)
+        for number, (names, contents) in enumerate(LOSSES):
+            dest = tmp_path / f"after-{end}-{names}-{contents}"
+            log.replay(end, dest, small.Kept(names, contents, seed=end))
             there = small.shards(dest)
             assert there.items() <= reference.items(), f"after step {end}: a file that is not complete has its name"
             if "data-manifest.json" in there:
                 assert there == reference, f"after step {end}: the manifest is there before the shards"
-            if end % every == first:
+            if (end + number) % every == first:
                 small.packed_with(Disk(), dest)
                 assert small.hashes(dest) == reference, f"after step {end}"
             shutil.rmtree(dest)
 
 
 def test_after_a_loss_of_power_a_file_that_has_its_name_is_complete(tmp_path: Path, reference: dict[str, str]) -> None:
-    check_power_loss(tmp_path, reference, every=29)
+    check_power_loss(tmp_path, reference, every=97)
 
 
 @pytest.mark.slow

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from faults.straced import failing, needs_strace, run
 
 import penstock
+from penstock._storage.sink import can_sink
 from penstock.formats.index import decode
-
-STRACE = shutil.which("strace")
-needs_strace = pytest.mark.skipif(STRACE is None, reason="strace is not installed")
+from penstock.kernels import backend
 
 READ = """
 import sys
@@ -27,6 +26,23 @@ for turn in range(4):
     try:
         data, begins = storage.read_spans(files, files * 0, files * 0 + 3, None)
         print(b"".join(data[begin : begin + 3].tobytes() for begin in begins.tolist()).decode())
+    except OSError as error:
+        print(error.errno, error.filename, error.__notes__)
+"""
+READ_MAPPED = """
+import sys
+import numpy as np
+from penstock._contracts.transform import Scratch
+from penstock._storage.local import LocalStorage
+storage, scratch = LocalStorage(sys.argv[1:2], "read_x"), Scratch()
+offsets = np.arange(10) * 10_000
+whole = open(sys.argv[1], "rb").read()
+for turn in range(4):
+    try:
+        data, begins = storage.read_spans(offsets * 0, offsets, offsets * 0 + 9, scratch)
+        for offset, begin in zip(offsets.tolist(), begins.tolist()):
+            assert data[begin : begin + 9].tobytes() == whole[offset : offset + 9]
+        print("good")
     except OSError as error:
         print(error.errno, error.filename, error.__notes__)
 """
@@ -42,26 +58,6 @@ except OSError as error:
 """
 
 
-def run(program: str, *arguments: str, options: list[str]) -> list[str]:
-    """Run a program under strace; return what it printed."""
-    path = os.path.dirname(os.path.dirname(os.path.abspath(penstock.__file__)))
-    command = [str(STRACE), *options, sys.executable, "-c", program, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True, env={**os.environ, "PYTHONPATH": path})
-    return done.stdout.splitlines()
-
-
-def failing(program: str, *arguments: str, call: str, error: str, when: int, more: str = "", mark: str) -> list[str]:
-    """Run a program whose `when`-th call of this kind behind the first opening of a path with `mark` in it fails."""
-    log = f"{arguments[0]}.log"
-    run(program, *arguments, options=["-o", log, "-e", f"trace=openat,{call}"])
-    with open(log) as file:
-        calls = file.read().splitlines()
-    os.unlink(log)
-    opened = next(number for number, line in enumerate(calls) if "openat" in line and mark in line)
-    before = sum(line.startswith(f"{call}(") for line in calls[:opened])
-    return run(program, *arguments, options=["-o", "/dev/null", "-e", f"inject={call}:error={error}:when={before + when}{more}"])
-
-
 def files(folder: Path) -> list[str]:
     for number in range(2):
         (folder / str(number)).write_bytes(b"abcdef")
@@ -75,7 +71,39 @@ def test_an_interrupted_read_is_taken_up_again(tmp_path: Path) -> None:
 
 
 @needs_strace
-@pytest.mark.parametrize("name", ["EIO", "EACCES"])
+def test_an_interrupted_opening_is_taken_up_again(tmp_path: Path) -> None:
+    paths = files(tmp_path)
+    assert failing(READ, *paths, call="openat", error="EINTR", when=1, mark=paths[0]) == ["abcabc"] * 4
+
+
+@needs_strace
+@pytest.mark.skipif(backend() != "c" or not can_sink() or not sys.platform.startswith("linux"), reason="nothing is mapped here")
+def test_a_copy_out_of_a_map_that_fails_is_read_and_an_error_of_that_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(os.urandom(100_000))
+    log, trace = f"{path}.log", ["-e", "trace=pwritev,pread64"]
+    assert run(READ_MAPPED, str(path), options=["-o", log, *trace]) == ["good"] * 4
+    calls = Path(log).read_text()
+    copies, before = calls.count("pwritev("), calls[: calls.index("pwritev(")].count("pread64(")
+    assert copies == 3, "the first read opens the file and maps it"
+    for name in ("EFAULT", "EINTR"):
+        assert run(READ_MAPPED, str(path), options=["-o", os.devnull, *trace, "-e", f"inject=pwritev:error={name}:when=1+"]) == ["good"] * 4
+    both = ["-e", "inject=pwritev:error=EFAULT:when=1", "-e", f"inject=pread64:error=EIO:when={before + 5}"]
+    lines = run(READ_MAPPED, str(path), options=["-o", os.devnull, *trace, *both])
+    assert (lines[0], *lines[2:]) == ("good",) * 3
+    assert lines[1].startswith(f"{errno.EIO} {path} ")
+
+
+@needs_strace
+@pytest.mark.parametrize("call", ["write", "fsync"])
+def test_an_interrupted_step_of_publishing_is_taken_up_again(tmp_path: Path, call: str) -> None:
+    assert failing(PUBLISH, str(tmp_path / "a"), call=call, error="EINTR", when=1, mark=".part") == ["published"]
+    assert (tmp_path / "a").read_bytes() == b"second"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+@needs_strace
+@pytest.mark.parametrize("name", ["EIO", "EACCES", "EAGAIN"])
 def test_a_read_that_fails_is_the_systems_error_with_the_path_and_the_next_one_works(tmp_path: Path, name: str) -> None:
     paths = files(tmp_path)
     lines = failing(READ, *paths, call="pread64", error=name, when=4, mark=paths[0])
@@ -95,7 +123,8 @@ def test_a_stale_handle_is_opened_again_once(tmp_path: Path) -> None:
 
 @needs_strace
 @pytest.mark.parametrize(
-    ("call", "name"), [("fsync", "EIO"), ("fsync", "EDQUOT"), ("write", "ENOSPC"), ("rename", "EROFS"), ("close", "EIO")]
+    ("call", "name"),
+    [("fsync", "EIO"), ("fsync", "EDQUOT"), ("write", "ENOSPC"), ("write", "EAGAIN"), ("rename", "EROFS"), ("close", "EIO")],
 )
 def test_a_publish_that_fails_at_any_step_says_so_and_leaves_the_old_file_alone(tmp_path: Path, call: str, name: str) -> None:
     lines = failing(PUBLISH, str(tmp_path / "a"), call=call, error=name, when=1, mark=".part")

@@ -67,7 +67,7 @@ def test_what_goes_wrong_is_asked_again_and_is_never_an_end(server: FaultServer,
     with pytest.raises((StorageError, ObjectChanged)) as caught:
         storage.read(0, COUNT, COUNT)
     assert isinstance(caught.value, StorageError), "no version has changed"
-    shown = f"{server.url}/bucket/key" if kind == "http" else "s3://bucket/key"
+    shown = f"{server.url}/bucket/key" if kind == "http" else f"{kind}://bucket/key"
     assert f"of '{shown}' did not come after 5 tries: " in caught.value.what
     storage.close()
 
@@ -177,6 +177,16 @@ def test_the_deadline_of_a_read_is_kept(server: FaultServer, kind: str, fault: F
         storage.read(0, 0, 10)
     assert time.monotonic() - begin >= 0.9 * deadline_s
     assert "did not come after 1 s, the deadline: " in caught.value.what
+    storage.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_body_that_keeps_coming_ends_at_the_deadline_too(server: FaultServer, kind: str):
+    storage = opened(kind, server, "key", timeout_s=5.0, deadline_s=0.5, min_bytes_per_s=1000.0, max_range_bytes=COUNT)
+    server.fault = lambda request: Fault(drip=(1000, 0.02))  # 50 kB/s at most: 2 s for all of it
+    with pytest.raises(StorageError) as caught:
+        storage.read(0, 0, COUNT)
+    assert "did not come after 0.5 s, the deadline" in caught.value.what
     storage.close()
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import sys
 import tarfile
 import tracemalloc
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -257,21 +259,46 @@ def test_members_are_scanned_without_a_python_object_for_each() -> None:
     assert peak < 12_000_000 + 400 * count
 
 
-def test_half_a_million_members_of_any_number_of_pieces_are_no_quadratic_work() -> None:
-    count, step = 1 << 19, 8192
+def numbered(count: int, step: int = 8192) -> Iterator[np.ndarray]:
+    """Give the headers of so many empty members, each a sample, in pieces."""
     block = np.tile(np.frombuffer(header(b"0000000.a"), np.uint8), (step, 1))
     plain = int(block[0].sum()) - int(block[0, 148:156].sum()) + 8 * 32
+    for start in range(0, count, step):
+        digits = np.arange(start, start + step)[:, None] // 10 ** np.arange(6, -1, -1) % 10
+        block[:, :7] = 48 + digits
+        sums = plain + digits.sum(axis=1)
+        block[:, 148:154] = 48 + sums[:, None] // 8 ** np.arange(5, -1, -1) % 8
+        yield block.reshape(-1)
 
-    def given() -> Any:
-        for start in range(0, count, step):
-            digits = np.arange(start, start + step)[:, None] // 10 ** np.arange(6, -1, -1) % 10
-            block[:, :7] = 48 + digits
-            sums = plain + digits.sum(axis=1)
-            block[:, 148:154] = 48 + sums[:, None] // 8 ** np.arange(5, -1, -1) % 8
-            yield block.reshape(-1)
 
-    found = find_samples(given(), count * 512, "x.tar")
-    assert found["offsets"].tolist() == list(range(0, count * 512, 512))
+def test_a_million_members_of_any_number_of_pieces_are_found() -> None:
+    count = 1 << 20
+    found = find_samples(numbered(count), count * 512, "x.tar")
+    assert np.array_equal(found["offsets"], np.arange(0, count * 512, 512))
+
+
+def calls_for(count: int) -> int:
+    """Return how many functions, of Python and C, are called to find so many samples."""
+    calls, pieces = 0, list(map(np.copy, numbered(count, 512)))
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        found = find_samples(iter(pieces), count * 512, "x.tar")
+    finally:
+        sys.setprofile(None)
+    assert len(found["offsets"]) == count
+    return calls
+
+
+def test_twice_as_many_members_are_twice_the_work() -> None:
+    calls_for(512)  # what is made once
+    one, two = calls_for(1 << 14), calls_for(1 << 15)
+    assert two < 2.1 * one
+    assert two < (1 << 15) / 4, "and not a call for each"
 
 
 @pytest.mark.parametrize("style", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])

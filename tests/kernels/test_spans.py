@@ -15,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels import spans, spans_twin
+from penstock._storage.sink import can_sink
+from penstock.kernels import backend, spans, spans_twin
 from penstock.kernels.library import load_library
 
 LIBRARY = load_library()
@@ -181,13 +182,15 @@ def test_a_block_without_memory_that_may_be_shared_is_read_too(folder: Path) -> 
 
 
 class Mapped:
-    """One call of the C function with a map of the file and a sink."""
+    """One call of the C function with a map of the file, or of another in its place, and a sink. The file that is mapped is cut before."""
 
-    def __init__(self, path: Path, cut_to: int | None = None) -> None:
+    def __init__(self, path: Path, cut_to: int | None = None, mapped: Path | None = None) -> None:
         assert LIBRARY is not None
+        mapped = path if mapped is None else mapped
         size, files = path.stat().st_size, tables(path)
-        descriptor = os.open(path, os.O_RDWR)
-        address = spans.map_file(descriptor, size)
+        assert mapped.stat().st_size == size
+        descriptor, other = os.open(path, os.O_RDONLY), os.open(mapped, os.O_RDONLY)
+        address = spans.map_file(other, size)
         assert address
         sink = os.memfd_create("test")
         os.ftruncate(sink, 1 << 20)
@@ -198,14 +201,14 @@ class Mapped:
         zeros, begins = np.zeros(len(self.rows), np.int64), np.empty(len(self.rows), np.int64)
         block = spans.Spans(zeros, offsets, lengths, zeros + descriptor, zeros + address, sink)
         if cut_to is not None:
-            os.truncate(path, cut_to)
+            os.truncate(mapped, cut_to)
         facts = np.empty(8, np.int64)
         try:
             self.problem = spans.native(LIBRARY)(files, block, 0, self.out, begins, np.empty((0, 2), np.int64), facts)
         finally:
             spans.unmap_file(address, size)
-            os.close(descriptor)
-            os.close(sink)
+            for opened in (descriptor, other, sink):
+                os.close(opened)
         self.parts = [self.out[begin : begin + 5].tobytes() for begin in begins.tolist()]
 
 
@@ -229,6 +232,27 @@ def test_a_file_that_was_cut_under_its_map_is_told_and_ends_nobody(tmp_path: Pat
     assert Mapped(tmp_path / "a", cut_to=size).problem in (spans.CHANGED, spans.CUT)
 
 
+PAGE, LIST = mmap.PAGESIZE, 256
+
+
+@maps_wanted
+@pytest.mark.parametrize("pages", [0, 1, 5, 24, 25])
+def test_where_a_map_has_no_page_the_kernel_says_so_and_the_file_is_read(tmp_path: Path, pages: int) -> None:
+    data = np.random.default_rng(1).bytes(25 * PAGE)
+    (tmp_path / "a").write_bytes(data)
+    (tmp_path / "b").write_bytes(other := bytes(byte ^ 0xFF for byte in data))  # so that it is seen where the bytes came from
+    run = Mapped(tmp_path / "a", cut_to=pages * PAGE, mapped=tmp_path / "b")
+    assert run.problem == spans.DONE, "the file itself is whole"
+    rows = sorted(run.rows)
+    lists = [rows[begin : begin + LIST] for begin in range(0, len(rows), LIST)]
+    expected = {
+        offset: (other if offsets[-1][0] + 5 <= pages * PAGE else data)[offset : offset + 5] for offsets in lists for offset, _ in offsets
+    }
+    assert [expected[offset] for offset, _ in run.rows] == run.parts
+    whole = sum(offsets[-1][0] + 5 <= pages * PAGE for offsets in lists)
+    assert (whole == 0 or pages > 0, whole == len(lists)) == (True, pages == 25)
+
+
 CUTS_WHILE_READING = """
 import os, sys, threading
 import numpy as np
@@ -244,14 +268,26 @@ for _ in range(20):
     offsets = np.random.default_rng(1).permutation(4096)[:300] * 256
     files, lengths = np.zeros(300, np.int64), np.full(300, 256)
     storage.read_spans(files, offsets, lengths, scratch)  # opens and maps
-    cutter = threading.Thread(target=os.truncate, args=(path, 5001))
+    if sys.argv[2] == "mapped":
+        with open("/proc/self/maps") as maps:
+            assert path in maps.read()
+    enough, count = threading.Event(), 0
+
+    def cut():
+        assert enough.wait(60)
+        os.truncate(path, 5001)
+
+    cutter = threading.Thread(target=cut)
     cutter.start()
     try:
         while True:
             data, begins = storage.read_spans(files, offsets, lengths, scratch)
             assert all(data[begin] == 0 and data[begin + 255] == 255 for begin in begins), "zeros in place of data"
+            count += 1
+            if count == 50:
+                enough.set()
     except SourceError:
-        pass
+        assert count >= 50
     cutter.join()
 print("whole")
 """
@@ -259,6 +295,7 @@ print("whole")
 
 def test_a_file_that_is_cut_while_small_spans_of_it_are_read_is_an_error_and_no_signal(tmp_path: Path) -> None:
     source = str(Path(spans.__file__).parents[2])
-    command = [sys.executable, "-c", CUTS_WHILE_READING, str(tmp_path / "a")]
+    way = "mapped" if backend() == "c" and can_sink() and sys.platform == "linux" else "read"
+    command = [sys.executable, "-c", CUTS_WHILE_READING, str(tmp_path / "a"), way]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": source}, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "whole\n", "")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
+import json
 import os
+import random
 import signal
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +50,33 @@ def bad_at_7(element: dict[str, Any]) -> dict[str, Any]:
     if element["number"] == 7:
         raise ValueError("number 7 is bad")
     return element
+
+
+def obeying(element: dict[str, Any], orders: str) -> dict[str, Any]:
+    """Do in a worker process what a file says: at some elements tell it to a pipe and go no further, or, without a pipe, die once."""
+    try:
+        given = json.loads(Path(orders).read_text())
+    except FileNotFoundError:
+        return element
+    if element["number"] in given["numbers"] and os.getpid() != given["packer"]:
+        if given["fifo"]:
+            with open(given["fifo"], "wb", buffering=0) as pipe:
+                pipe.write(b"x")
+        else:
+            os.unlink(orders)
+            os.kill(os.getpid(), signal.SIGKILL)
+        threading.Event().wait()
+    return element
+
+
+def give_orders(orders: str | Path, numbers: list[int], fifo: str | None = None) -> None:
+    """Write orders for the workers of this process."""
+    Path(orders).write_text(json.dumps({"numbers": numbers, "packer": os.getpid(), "fifo": fifo}))
+
+
+def obedient(orders: str | Path, count: int = 400) -> ps.Dataset:
+    """Return elements whose maker obeys."""
+    return dataset(count).map(partial(obeying, orders=str(orders)))
 
 
 def dataset(count: int = COUNT) -> ps.Dataset:
@@ -149,6 +180,39 @@ class DeadlyDisk(StepDisk):
         threading.Event().wait()
 
 
+class FullForTheSecond(Disk):
+    """Has no room for the second shard that any worker comes to write. The first, and the others, go on when that was told.
+
+    Args:
+        fifo: a named pipe that the caller keeps open to read and write.
+    """
+
+    def __init__(self, fifo: str) -> None:
+        self._fifo = fifo
+        self._names: dict[int, str] = {}
+
+    def create(self, path: str) -> int:
+        descriptor = super().create(path)
+        self._names[descriptor] = os.path.basename(path)
+        return descriptor
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        if self._names[descriptor].startswith("data-0") and ".json." not in self._names[descriptor]:
+            with open(self._fifo, "r+b", buffering=0) as fifo:
+                if not self._is("first") and self._is("second"):
+                    fifo.write(b"x" * 1000)  # for each of the others
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                fifo.read(1)
+        return super().write(descriptor, data)
+
+    def _is(self, place: str) -> bool:
+        try:
+            open(f"{self._fifo}.{place}", "x").close()
+        except FileExistsError:
+            return False
+        return True
+
+
 class ShortDisk(Disk):
     """Writes a few bytes at a time."""
 
@@ -161,9 +225,36 @@ def life(dest: str, at: int, after: bool) -> None:
     packed_with(DeadlyDisk(at, after=after), Path(dest))
 
 
-def life_in_processes(dest: str) -> None:
-    """Pack with two worker processes."""
-    pack(dataset(400), dest, num_workers=2, num_shards=8)
+def life_in_processes(dest: str, orders: str, fifo: str, *numbers: str) -> None:
+    """Pack with two worker processes; those that come to one of these elements tell it and go no further."""
+    give_orders(orders, [int(number) for number in numbers], fifo)
+    pack(obedient(orders), dest, num_workers=2, num_shards=8)
+
+
+class FillingDisk(Disk):
+    """Somebody else fills the disk when the second shard begins."""
+
+    def create(self, path: str) -> int:
+        descriptor = super().create(path)
+        if os.path.basename(path).startswith("data-00001"):
+            path = os.path.join(os.path.dirname(path), os.pardir, os.pardir, "filler")
+            with contextlib.suppress(OSError), open(path, "ab", buffering=0) as filler:
+                while True:
+                    filler.write(bytes(512))
+        return descriptor
+
+
+def life_on_a_disk_that_fills(folder: str) -> None:
+    """Pack until it is full, and again when there is room; print error, shards, unfinished files, and whether the files are right."""
+    dest, reference = Path(folder, "dest"), Path(folder, "reference")
+    packed_with(Disk(), reference)
+    try:
+        packed_with(FillingDisk(), dest)
+    except OSError as error:
+        print(error.errno, *shards(dest), len(list(dest.glob(".packing/*.part"))))
+    Path(folder, "filler").unlink()
+    packed_with(Disk(), dest)
+    print(hashes(dest) == hashes(reference))
 
 
 class WaitingDisk(StepDisk):
@@ -178,11 +269,43 @@ class WaitingDisk(StepDisk):
         assert self._go_on.wait(60)
 
 
+class Kept:
+    """What a disk that lost its power has kept of what was not synced.
+
+    Args:
+        names: of NAMES: the changes of names that were made and not synced are lost, kept, or each by chance.
+        contents: of BYTES: bytes that were not synced are lost, read as zeros, are there in part (zeros between), or are all there.
+        seed: of the chance.
+    """
+
+    NAMES = ("none", "some", "all")
+    BYTES = ("none", "zeros", "some", "all")
+
+    def __init__(self, names: str, contents: str, seed: int) -> None:
+        self._names, self._contents = names, contents
+        self._chance = random.Random(seed)
+
+    def of_names(self, synced: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+        """Return path -> file of a disk with these names."""
+        both = synced | now
+        kept = {path: self._names == "all" or (self._names == "some" and self._chance.random() < 0.5) for path in sorted(both)}
+        return {path: (now if kept[path] else synced)[path] for path in both if path in (now if kept[path] else synced)}
+
+    def of_bytes(self, synced: bytes, written: bytes) -> bytes:
+        """Return the contents of a file."""
+        rest = bytearray(written[len(synced) :])
+        if self._contents == "none":
+            return synced
+        for begin in range(0, len(rest), 512):
+            if self._contents == "zeros" or (self._contents == "some" and self._chance.random() < 0.5):
+                rest[begin : begin + 512] = bytes(len(rest[begin : begin + 512]))
+        return synced + rest
+
+
 class LogDisk(Disk):
     """Takes notes of every step, to play them again up to any of them as a disk that lost its power would have kept them.
 
-    Kept for certain are the bytes that were synced, and the names of folders that were synced. `names_kept` says what became of the other
-    names; other bytes are lost.
+    Kept for certain are the bytes that were synced, and the names of folders that were synced. `Kept` says what became of the others.
     """
 
     def __init__(self, root: Path) -> None:
@@ -223,7 +346,7 @@ class LogDisk(Disk):
         Disk().sync_folder(path)
         self.steps.append(("sync_folder", path))
 
-    def replay(self, end: int, dest: Path, *, names_kept: bool) -> None:
+    def replay(self, end: int, dest: Path, what: Kept) -> None:
         """Make what is left of the first `end` steps."""
         now: dict[str, Any] = {}  # path -> number of a file, or "folder"
         kept: dict[str, Any] = {}
@@ -249,11 +372,11 @@ class LogDisk(Disk):
                 case ("sync_folder", folder):
                     kept = {path: what for path, what in kept.items() if os.path.dirname(path) != folder}
                     kept |= {path: what for path, what in now.items() if os.path.dirname(path) == folder}
-        names = now if names_kept else kept
+        names = what.of_names(kept, now)
         dest.mkdir()
         for path in sorted(names):
             place = dest / os.path.relpath(path, self._root)
             if names[path] == "folder":
                 place.mkdir(exist_ok=True)
             elif place.parent.is_dir():
-                place.write_bytes(safe[names[path]])
+                place.write_bytes(what.of_bytes(safe[names[path]], written[names[path]]))

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from sources.marks import Marked, marked
+from sources.memory import growth, needs_proc
 
+from penstock import read_text
 from penstock._storage import open_storage
 from penstock._storage.sampling import sampled_spans
 from penstock.errors import RecordError, SourceError
@@ -320,6 +322,7 @@ BUILD = """
 import sys
 from pathlib import Path
 from sources.marks import Marked
+from penstock import read_text
 from penstock._storage import open_storage
 from penstock.sources.indexing import open_indices
 sys.stdin.readline()
@@ -370,12 +373,24 @@ def test_an_index_says_which_records_lie_where(tmp_path: Path) -> None:
     assert index.meta == {"records": 2}
 
 
+OPEN = """
+shards = read_text(arguments[0] + "/*.x")
+print(len(shards), *(shards[number]["text"] for number in (0, 50_500, 99_999)))
+"""
+
+
+@needs_proc
 @pytest.mark.slow
-def test_a_hundred_thousand_shards_are_opened(tmp_path: Path) -> None:
+def test_a_hundred_thousand_shards_are_opened_and_read_in_bounded_memory(tmp_path: Path) -> None:
+    folder = tmp_path / "shards"
+    folder.mkdir()
     for first in range(0, 100_000, 1000):  # file systems limit the links to one file
-        (tmp_path / f"{first}.x").write_bytes(b"")
+        kept = old(folder / f"{first:05d}.x", b"%d\n" % first)
+        read_text(kept)
         for number in range(first + 1, first + 1000):
-            os.link(tmp_path / f"{first}.x", tmp_path / f"{number}.x")
-    storage = open_storage(tmp_path / "*.x", "x")
-    assert len(storage) == 100_000
-    assert sum(storage.size(file) for file in range(0, 100_000, 97)) == 0
+            for suffix in ("", ".psidx"):
+                os.link(f"{kept}{suffix}", folder / f"{number:05d}.x{suffix}")
+    kept = old(tmp_path / "small", b"one\n")
+    lines, peak, _ = growth("from penstock import read_text; read_text(arguments[1])[0]", OPEN, folder, kept)
+    assert lines == ["100000 0 50000 99000"]
+    assert peak < 100_000 * 6000

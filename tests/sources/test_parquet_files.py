@@ -11,6 +11,7 @@ import pytest
 from _storage.forks import forked, held_by_another_thread
 from formats.tables import numbers, opened, spoil, write
 
+from penstock._storage.local import LocalStorage
 from penstock.errors import IndexStale, PlanError, RecordError
 from penstock.sources.parquet_files import ParquetFiles
 
@@ -146,13 +147,26 @@ def test_more_files_than_readers_are_read_and_readers_stay_few(tmp_path: Path) -
     assert len(files._idle) == 16
 
 
+class Counting(LocalStorage):
+    """Counts the bytes that are read."""
+
+    num_bytes = 0
+
+    def read_spans(self, files: Any, offsets: Any, lengths: Any, scratch: Any) -> Any:
+        self.num_bytes += int(np.sum(lengths))
+        return super().read_spans(files, offsets, lengths, scratch)
+
+
 @pytest.mark.parametrize("count", [2000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_many_columns_cost_only_those_that_are_read(tmp_path: Path, count: int) -> None:
     schema = pa.schema([(f"column {number}", pa.int8()) for number in range(count)])
     table = pa.Table.from_arrays([pa.array([number % 100, 1], pa.int8()) for number in range(count)], schema=schema)
     path = write(tmp_path / "wide.parquet", table, use_dictionary=False, store_schema=False)
-    files = files_of(path, columns=[f"column {count - 1}", "column 0"])
+    storage = Counting([str(path)], "read_parquet")
+    files = ParquetFiles(storage, [f"column {count - 1}", "column 0"], {}, MOST)
+    storage.num_bytes = 0  # the footer tells of all columns
     assert [values.take(np.array([0])) for values in files.load(0).values] == [[99], [0]]
+    assert 0 < storage.num_bytes < 40_000 < path.stat().st_size, "the end of the file is looked at again, and two pages"
     with pytest.raises(PlanError) as caught:
         files_of(path, columns=["no such"])
     assert caught.value.fix.startswith("choose from 'column 0', ")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sources.marks import Marked, marked
+from sources.memory import growth, needs_proc
 
 import penstock as ps
 from penstock._contracts.source import DistantSource, GroupedSource, IndexedSource
@@ -18,7 +19,6 @@ from penstock._contracts.transform import Scratch
 from penstock._storage import open_storage
 from penstock.errors import IndexStale, RecordError
 from penstock.formats.example import encode_example
-from penstock.formats.index import Index
 from penstock.formats.tar_writer import TarWriter
 from penstock.formats.tfrecord import frame
 from penstock.sources.record_format import RecordFormat
@@ -185,19 +185,35 @@ def test_a_source_travels_to_other_processes(tmp_path: Path) -> None:
     assert [row[0] for row in gathered(pickle.loads(pickle.dumps(source)), *range(6))] == RECORDS
 
 
+READ_ALL = """
+source = text_source(arguments[0], max_line_bytes=1 << 25)
+order = numpy.random.default_rng(1).permutation(len(source))
+num_bytes = 0
+for begin in range(0, len(order), 1000):
+    rows = []
+    source.gather(order[begin : begin + 1000].tolist(), rows)
+    for row, number in zip(rows, order[begin : begin + 1000].tolist(), strict=True):
+        assert row["text"].startswith(f"{number:07d}:")
+        num_bytes += len(row["text"]) + 1
+print(len(source), num_bytes)
+"""
+
+
+@needs_proc
 @pytest.mark.slow
-def test_a_million_tiny_records_and_some_large_ones_are_read(tmp_path: Path) -> None:
-    storage_file = tmp_path / "a"
-    storage_file.write_bytes(b"0123456789" * 1_000_000)
-    columns = {"offsets": np.arange(1_000_000, dtype=np.int64) * 10, "lengths": np.full(1_000_000, 10, np.uint32)}
-    columns["offsets"][-1], columns["lengths"][-1] = 0, 10_000_000
-    index = Index(kind="k", options={}, size=10_000_000, crc32c=0, columns={**columns, "first": np.zeros(1_000_000, np.uint8)})
-    source = RecordSource(open_storage(storage_file, "x"), Marked(), "x", indices=[index])
-    rng = np.random.default_rng(1)
-    for _ in range(50):
-        rows = gathered(source, *rng.integers(0, 999_999, 1000).tolist())
-        assert {row[0] for row in rows} == {b"0123456789"}
-    assert len(gathered(source, 999_999)[0][0]) == 10_000_000
+def test_a_million_records_most_tiny_and_some_huge_are_scanned_and_all_read_in_bounded_memory(tmp_path: Path) -> None:
+    lengths = np.full(1_000_000, 2)
+    lengths[::10_000] = (np.random.default_rng(1).pareto(1.0, 100) * 10_000).clip(0, 10_000_000)  # heavy-tailed
+    lengths[[7, 500_003]] = 10_000_000
+    with open(tmp_path / "a", "wb") as file:
+        for begin in range(0, len(lengths), 10_000):
+            given = enumerate(lengths[begin : begin + 10_000].tolist(), begin)
+            file.write(b"".join(b"%07d:%s\n" % (number, b"x" * length) for number, length in given))
+    (tmp_path / "small").write_text("one\n")
+    first = "import numpy; from penstock.sources.text import text_source; text_source(arguments[1]).gather([0], [])"
+    lines, peak, _ = growth(first, READ_ALL, tmp_path / "a", tmp_path / "small")
+    assert lines == [f"1000000 {(tmp_path / 'a').stat().st_size}"]
+    assert peak < 200 << 20
 
 
 def _lines(kind: str, begin: int, end: int) -> bytes:

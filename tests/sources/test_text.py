@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sources.memory import growth, needs_proc
 
 import penstock as ps
 from penstock.errors import IndexStale, RecordError, SourceError
@@ -110,12 +111,22 @@ def test_a_line_beyond_the_limit_is_an_error_also_where_an_index_is_there(tmp_pa
     assert caught.value.where.startswith("line 6 of ")
 
 
+@needs_proc
 def test_a_sparse_file_of_one_gigabyte_without_a_newline_is_refused_in_bounded_memory(tmp_path: Path) -> None:
     path = tmp_path / "big.txt"
     path.touch()
     os.truncate(path, 1 << 30)
-    with pytest.raises(RecordError, match="line 1 is longer than 1048576 bytes"):
-        text_source(path, max_line_bytes=1 << 20)
+    opening = """
+        try:
+            read_text(arguments[0], max_line_bytes=1 << 20)
+        except errors.RecordError as error:
+            print(error.what)
+    """
+    (tmp_path / "small.txt").write_text("one\n")
+    lines, grown, _ = growth("from penstock import errors, read_text; read_text(arguments[1])", opening, path, tmp_path / "small.txt")
+    assert len(lines) == 1
+    assert "line 1 is longer than 1048576 bytes" in lines[0]
+    assert grown < 32 << 20
 
 
 @pytest.mark.filterwarnings("ignore:.*it was cut, or written again:UserWarning")
@@ -150,14 +161,22 @@ def test_empty_files_hold_no_lines(tmp_path: Path) -> None:
     assert len(text_source(tmp_path / "*.txt")) == 1
 
 
+@needs_proc
 @pytest.mark.slow
-def test_ten_million_lines_take_twelve_bytes_each(tmp_path: Path) -> None:
-    with open(tmp_path / "a", "wb") as file:
-        for begin in range(0, 10_000_000, 1_000_000):
+@pytest.mark.parametrize("num_files", [1, 2])
+def test_ten_million_lines_take_twelve_bytes_each(tmp_path: Path, num_files: int) -> None:
+    for begin in range(0, 10_000_000, 1_000_000):
+        with open(tmp_path / f"a{begin * num_files // 10_000_000}", "ab") as file:
             file.write(b"".join(b"%d\n" % number for number in range(begin, begin + 1_000_000)))
-    source = text_source(tmp_path / "a")
-    assert len(source) == 10_000_000
-    assert (tmp_path / "a.psidx").stat().st_size < 12 * 10_000_000 + 1000
-    rows: list[Any] = []
-    source.gather([9_999_999, 0, 5_000_000], rows)
-    assert [row["text"] for row in rows] == ["9999999", "0", "5000000"]
+    first = "from penstock import read_text; read_text(arguments[1])[0]"
+    read = """
+        lines = read_text(arguments[0])
+        print(len(lines), *(lines[number]["text"] for number in (9_999_999, 0, 5_000_000)))
+    """
+    (tmp_path / "small").write_text("one\n")
+    for most in (100, 30):  # bytes a line while the index is built, and while it is read
+        lines, peak, held = growth(first, read, tmp_path / "a[01]", tmp_path / "small")
+        assert lines == ["10000000 9999999 0 5000000"]
+        assert peak < most * 10_000_000
+    assert held < 13 * 10_000_000
+    assert sum(path.stat().st_size for path in tmp_path.glob("a*.psidx")) < 12 * 10_000_000 + 1000 * num_files

@@ -87,6 +87,7 @@ class CacheFolder:
                 os.pwrite(usage, (used + total).to_bytes(8, "little"), 0)
                 os.ftruncate(usage, 8)
             except BaseException:
+                os.unlink(f"{path}.tmp")
                 os.close(descriptor)
                 raise
         try:

@@ -110,18 +110,26 @@ def join(indices: list[Index], names: list[str]) -> RecordTable:
             file = next(number for number, value in enumerate(values) if value is None)
             raise RecordError(f"the index of {names[file]!r} has no column {key!r}", where=names[file], fix="build the index again")
         columns[key] = present[0] if len(present) == 1 else np.concatenate(present)
-    kept = [_without_columns(index) for index in indices]
+    shared: dict[str, Any] = {}
+    kept = [_without_columns(index, shared) for index in indices]
     return RecordTable(starts=starts, columns=columns, indices=kept, names=names)
 
 
-def _without_columns(index: Index) -> Index:
+def _without_columns(index: Index, shared: dict[str, Any]) -> Index:
+    """Return what is kept of an index beside the columns. What files have in common is kept once, in `shared`."""
+    columns = {key: value.copy() for key, value in index.columns.items() if key.startswith("file_")}  # not a view of the whole index
+    etag = {key: value for key, value in index.identity.items() if key == "etag"}
     return Index(
-        kind=index.kind,
-        options=index.options,
+        kind=_one(index.kind, shared),
+        options=_one(index.options, shared),
         size=index.size,
         crc32c=index.crc32c,
         samples=index.samples,
-        identity=index.identity,
-        meta=index.meta,
-        columns={key: value for key, value in index.columns.items() if key.startswith("file_")},
+        identity=_one(etag, shared),
+        meta=_one(index.meta, shared),
+        columns=columns,
     )
+
+
+def _one(value: Any, shared: dict[str, Any]) -> Any:
+    return shared.setdefault(repr(value), value)

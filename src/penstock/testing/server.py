@@ -88,7 +88,7 @@ class FaultServer:
     """Serves bytes by path from 127.0.0.1, a thread per connection. From any thread.
 
     Args:
-        objects: bytes by path, "bucket/key" for what is read as s3://bucket/key.
+        objects: bytes by path, "bucket/key" for what is read as s3://bucket/key or gs://bucket/key.
         fault: asked once per request; None, or what it returns None for, is answered rightly.
         latency_s: how long each answer is held back.
         tls: an ssl.SSLContext with a certificate.
@@ -254,7 +254,9 @@ class FaultServer:
 
     def _right(self, request: Request, fault: Fault) -> tuple[int, dict[str, str], bytes]:
         """Return status, headers and body as they should be, but for the range that a fault asks for."""
-        path = request.path.lstrip("/")
+        from urllib.parse import unquote
+
+        path = unquote(request.path.lstrip("/"))
         if "list-type=2" in request.query:
             return 200, {"content-type": "application/xml"}, self._listing(path.strip("/"), request.query)
         with self._lock:
