@@ -97,7 +97,8 @@ class CacheFolder:
             raise
         finally:
             os.close(descriptor)
-        os.rename(f"{path}.tmp", path)
+        with held(self._usage_path()):  # who lists files meanwhile could see a new name as little as the old one
+            os.rename(f"{path}.tmp", path)
 
     def remove(self, name: str) -> None:
         """Drop a block whose file is damaged; the caller holds its lock.

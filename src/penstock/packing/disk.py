@@ -42,12 +42,12 @@ class Disk:
 
     def make_folder(self, path: str) -> None:
         """Make a folder if it is not there, and those above it; return when the names of new ones are on the disk."""
-        new = []
-        while not os.path.isdir(path):
-            new.append(path)
-            path = os.path.dirname(path)
+        new, above = [], path
+        while not os.path.exists(above):
+            new.append(above)
+            above = os.path.dirname(above)
+        os.makedirs(path, exist_ok=True)
         for folder in reversed(new):
-            os.makedirs(folder, exist_ok=True)
             self.sync_folder(os.path.dirname(folder))
 
     def remove_folder(self, path: str) -> None:
