@@ -27,14 +27,16 @@ def test_a_run_begins_with_what_the_last_one_of_its_shape_ended_with() -> None:
     learned, flow = Learned(), new(dataset())
     flow.segments[0].blocks[0].begin(1000.0, 300)
     flow.segments[0].units.begin(7)
-    flow.active.settle()
+    flow.active.begin(("waiting", 1, 800, "one works"))
     learned.keep(flow)
     again, fewer, smaller = new(dataset()), new(dataset(), num_workers=1), new(dataset(), memory_bytes=1 << 20)
     for one in (again, fewer, smaller):
         learned.begin(one)
     assert sizes(again) == [(7, [300])]
     assert again.segments[0].blocks[0].cost_ns == 1000.0
-    assert again.active.settled
+    assert (again.active.limit, again.active.notice) == (1, "one works")
+    assert fewer.active.limit == 1
+    assert smaller.active.limit == 2
     assert sizes(fewer) == sizes(smaller) == [(1, [1])]
 
 

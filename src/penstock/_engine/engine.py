@@ -92,6 +92,8 @@ class Engine:
         """Begin with what earlier runs of the same dataset found out, and add to it at the end. Before the first task."""
         self._learned = learned
         learned.begin(self._flow)
+        if self._flow.active.notice:
+            self.announce(Notice(time.perf_counter_ns(), "workers", self._flow.active.notice))
 
     @property
     def awaited(self) -> dict[str, AwaitedOp]:

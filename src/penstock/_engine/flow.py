@@ -224,8 +224,8 @@ class Flow:
             return False
         if end > task.begin and not unit.whole:
             segment.blocks[task.stage].observe(end - task.begin, wall_ns)
-            if pool_of(segment, task.stage) == SHARED:
-                self.active.observe(end - task.begin, wall_ns, cpu_ns, (segment.number, task.stage))
+            if pool_of(segment, task.stage) == SHARED and not (segment.blocks[task.stage].growing or segment.units.growing):
+                self.active.observe(end - task.begin, wall_ns, cpu_ns)
         unit.cost_ns += wall_ns
         if failure is not None:
             self.failures.append(failure)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 __all__ = ["ActiveWorkers", "BlockSize", "UnitSize", "awaited_ns", "largest_block"]
 
 _TARGET_NS = 8_000_000  # booking a task costs 0.17 ms where decoding has emptied the caches
@@ -33,7 +31,7 @@ def awaited_ns(busy_ns: int, num_calls: int, concurrency: int, *, batched: bool)
 class BlockSize:
     """Rows per task of one stage, so that a task costs about 8 ms; grows at most fourfold per measurement."""
 
-    __slots__ = ("_cost_ns", "_least_rows", "_most_rows", "_size")
+    __slots__ = ("_cost_ns", "_least_rows", "_most_rows", "_size", "growing")
 
     def __init__(self, most_rows: int = _LARGEST_BLOCK, least_rows: int = 1) -> None:
         """Start with `least_rows`, one unless many rows wait no longer than one; a task never has more than `most_rows`."""
@@ -41,6 +39,8 @@ class BlockSize:
         self._least_rows = min(least_rows, most_rows)
         self._size = self._least_rows
         self._most_rows = most_rows
+        self.growing = False
+        """Whether the last task was as large as it might be, and the next may be larger."""
 
     @property
     def cost_ns(self) -> float:
@@ -65,8 +65,10 @@ class BlockSize:
             weight = 0.5 if cost < self._cost_ns else 0.2
             self._cost_ns += weight * (cost - self._cost_ns)
         wanted = int(_TARGET_NS / max(self._cost_ns, 1.0))
-        ceiling = self._size * _GROWTH if num_rows >= self._size else self._size
+        before = self._size
+        ceiling = before * _GROWTH if num_rows >= before else before
         self._size = max(self._least_rows, min(wanted, ceiling, self._most_rows))
+        self.growing = self._size > 2 * before
 
     def rows(self, remaining: int, num_workers: int) -> int:
         """Return how many of the `remaining` rows of a unit the next task takes: less near its end, so that all finish together."""
@@ -78,19 +80,23 @@ class BlockSize:
 class UnitSize:
     """Items per unit: one batch when batches are dear, many when they are tiny."""
 
-    __slots__ = ("_least_items", "_most_bytes", "_size")
+    __slots__ = ("_least_items", "_most_bytes", "_size", "growing")
 
     def __init__(self, most_bytes: int = _UNIT_BYTES, least_items: int = 1) -> None:
         """Start with `least_items`; a unit of more has at most `most_bytes`, so that the byte budget holds all units in flight."""
         self._most_bytes = min(most_bytes, _UNIT_BYTES)
         self._least_items = self._size = least_items
+        self.growing = False
+        """As of a `BlockSize`."""
 
     def observe(self, num_items: int, wall_ns: int, num_bytes: int) -> None:
         """Learn from one finished unit: its cost over all tasks, and its size in memory."""
         cost = max(1.0, wall_ns / max(1, num_items))
         wanted = min(_UNIT_TARGET_NS / cost, _LARGEST_UNIT, max(1.0, self._most_bytes / max(1.0, num_bytes / max(1, num_items))))
-        ceiling = self._size * _GROWTH if num_items >= self._size else self._size
+        before = self._size
+        ceiling = before * _GROWTH if num_items >= before else before
         self._size = max(self._least_items, min(int(wanted), ceiling))
+        self.growing = self._size > 2 * before
 
     @property
     def items(self) -> int:
@@ -105,30 +111,40 @@ class UnitSize:
 class ActiveWorkers:
     """How many of the shared workers work: fewer when they only take the GIL from each other.
 
-    When workers are on a CPU less than nine tenths of their time, one of them alone is tried for a few tasks. If it is not slower per
+    When workers are on a CPU less than nine tenths of their time, one of them alone is tried for some tasks. If it is not slower per
     row than several are together, before and after, it stays alone, and all are tried again later, ever more rarely: another program may
-    have used the CPUs.
-
-    Only tasks of about one size are compared, and before and after: the first tasks of a run are small, and their rows dear, for nothing
-    that they touch has been touched before.
+    have used the CPUs. If it is a little slower, it is tried again as rarely. Before and after, because the first rows of a run are dear:
+    nothing that they touch has been touched before. Tasks whose size still grows are not to be told: a row of a small one costs more.
     """
 
-    __slots__ = ("_alone", "_costs", "_limit", "_most", "_patience", "_shares", "_sizes", "_state", "_together", "notice")
+    __slots__ = (
+        "_alone",
+        "_limit",
+        "_most",
+        "_num_rows",
+        "_num_tasks",
+        "_patience",
+        "_shares",
+        "_state",
+        "_together",
+        "_wall_ns",
+        "notice",
+    )
 
-    _NUM_PROBES = 8
+    _NUM_DROPPED = 8
+    _NUM_PROBES = 16
     _SHORTEST_NS = 200_000
-    _FIRST_PATIENCE = 200
+    _FIRST_PATIENCE = 100
+    _DOUBTFUL = 1.5
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._limit = most
         self._state = "together" if most > 1 else "settled"
-        self._shares: list[float] = []
-        self._costs: list[float] = []
-        self._sizes: dict[Hashable, int] = {}
         self._together = self._alone = 0.0
         self._patience = self._FIRST_PATIENCE
         self.notice = ""
+        self._count_anew()
 
     @property
     def limit(self) -> int:
@@ -136,52 +152,45 @@ class ActiveWorkers:
         return self._limit
 
     @property
-    def settled(self) -> bool:
-        """Whether it is known that all of them are wanted."""
-        return self._state == "settled"
+    def verdict(self) -> tuple[str, int, int, str]:
+        """What is known, for `begin`."""
+        return self._state, self._limit, self._patience, self.notice
 
-    def settle(self) -> None:
-        """Take it for known."""
-        self._state = "settled"
+    def begin(self, verdict: tuple[str, int, int, str]) -> None:
+        """Begin with what another run of the same work knew at its end, if it knew anything."""
+        if verdict[0] not in ("together", "alone"):
+            self._state, self._limit, self._patience, self.notice = verdict
 
-    def observe(self, num_rows: int, wall_ns: int, cpu_ns: int, stage: Hashable = None) -> None:
-        """Learn from one finished task of a stage; very short ones say nothing, nor do those of half the size of others of their stage."""
+    def observe(self, num_rows: int, wall_ns: int, cpu_ns: int) -> None:
+        """Learn from one finished task; very short ones say nothing."""
         if self._state == "settled" or wall_ns < self._SHORTEST_NS:
             return
-        size = self._sizes.get(stage, 0)
-        if 2 * num_rows <= size:
+        self._num_tasks += 1
+        if self._state in ("waiting", "doubtful"):
+            if self._num_tasks >= self._patience:
+                self._try_again()
             return
-        if num_rows >= 2 * size:
-            self._sizes[stage] = num_rows
-            self._shares, self._costs = [], []  # of smaller ones
-            if self._state != "together":
-                self._alone = 0.0
-                self._go("together", self._most, "all workers are tried again: their tasks are larger now")
+        if self._num_tasks <= self._NUM_DROPPED:
+            return
         self._shares.append(cpu_ns / wall_ns)
-        self._costs.append(wall_ns / num_rows)
-        if len(self._costs) < (self._patience if self._state == "waiting" else 2 * self._NUM_PROBES):
+        self._num_rows += num_rows
+        self._wall_ns += wall_ns
+        if len(self._shares) < self._NUM_PROBES:
             return
-        share, cost = _median(self._shares[self._NUM_PROBES :]), _median(self._costs[self._NUM_PROBES :])
-        self._shares, self._costs = [], []
+        share, cost = sorted(self._shares)[len(self._shares) // 2], self._wall_ns / self._num_rows
         if self._state == "together":
-            self._judge_together(share, cost)
-        elif self._state == "waiting":
-            self._go("together", self._most, "all workers are tried again")
+            self._judge_together(share, cost / self._most)
         elif cost <= self._together * 1.05:
             self._alone = cost
             self._go("together", self._most, "all workers are tried once more: one alone was not slower")
         else:
-            self._settle()
-
-    def _settle(self) -> None:
-        self._go("settled", self._most, f"all {self._most} workers work: one alone is slower")
+            self._stay_together(cost / self._together)
 
     def _judge_together(self, share: float, cost: float) -> None:
-        self._together = cost / self._most
-        if self._alone:
-            if self._alone > self._together * 1.05:
-                self._settle()
-                return
+        self._together = cost
+        if self._alone > cost * 1.05:
+            self._stay_together(self._alone / cost)
+        elif self._alone:
             self._patience *= 2
             self._go("waiting", 1, self._words())
         elif share < _BUSY:
@@ -189,15 +198,28 @@ class ActiveWorkers:
         else:
             self._state = "settled"
 
+    def _stay_together(self, times: float) -> None:
+        self._patience *= 2
+        state = "doubtful" if times < self._DOUBTFUL else "settled"
+        self._go(state, self._most, f"all {self._most} workers work: one alone takes {times:.1f} times as long")
+
+    def _try_again(self) -> None:
+        if self._state == "waiting":
+            self._go("together", self._most, "all workers are tried again")
+        else:
+            self._alone = 0.0
+            self._go("together", self._most, "it is measured again whether all workers are wanted")
+
     def _go(self, state: str, limit: int, notice: str) -> None:
         self._state, self._limit, self.notice = state, limit, notice
+        self._count_anew()
+
+    def _count_anew(self) -> None:
+        self._num_tasks = self._num_rows = self._wall_ns = 0
+        self._shares: list[float] = []
 
     def _words(self) -> str:
         return (
             f"1 of {self._most} workers works: alone it needs {self._alone / 1e3:.1f} us per element, {self._most} together "
             f"{self._together / 1e3:.1f}, because they wait for the GIL or for CPUs that other programs use"
         )
-
-
-def _median(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2]
