@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from penstock._contracts.transform import FusedTransform, Scratch, Transform
 from penstock.errors import DecodeError, PlanError, SpecError
 from penstock.image.exif import orient
+from penstock.image.fused import fused
 from penstock.image.header import Header, damaged, read_header, verify_png
 from penstock.image.operator import Operator, hand_over, is_whole, load_cv2, load_simplejpeg, names, place, run_now
 
@@ -55,8 +56,6 @@ class Decode(Operator):
 
     def fuse(self, following: Sequence[Transform]) -> FusedTransform | None:
         """Return this operator with as many of the following ones as can be done in one, or None."""
-        from penstock.image.fused import fused
-
         return fused([self, *following])
 
     def usual(self, value: Any, scratch: Scratch) -> NDArray[np.uint8] | None:

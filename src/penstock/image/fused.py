@@ -8,22 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import kernels
 from penstock._contracts.transform import Scratch, Transform
-from penstock.image.decoding import Decode
 from penstock.image.flipping import RandomFlip
 from penstock.image.normalizing import Normalize
 from penstock.image.operator import load_cv2
 from penstock.image.resizing import INTERPOLATIONS, RandomResizedCrop, Resize
 
-__all__ = ["FusedImage", "fused"]
+__all__ = ["Decoder", "FusedImage", "fused"]
 
 _UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
+
+
+@runtime_checkable
+class Decoder(Transform, Protocol):
+    """What the first step must be."""
+
+    @property
+    def mode(self) -> str:
+        """Return the mode of its images, such as "RGB"."""
+
+    def usual(self, value: Any, scratch: Scratch) -> NDArray[np.uint8] | None:
+        """Decode the usual image into scratch; return None for every other, which `apply` looks at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +46,7 @@ class FusedImage:
     """
 
     parts: tuple[Transform, ...]
-    decode: Decode
+    decode: Decoder
     crop: RandomResizedCrop | Resize
     flip: RandomFlip | None
     normalize: Normalize | None
@@ -99,7 +110,7 @@ class FusedImage:
 
 def fused(steps: Sequence[Transform]) -> FusedImage | None:
     """Return the longest prefix of `steps` that can be one, or None."""
-    if len(steps) < 2 or not isinstance(steps[0], Decode) or not isinstance(steps[1], (RandomResizedCrop, Resize)):
+    if len(steps) < 2 or not isinstance(steps[0], Decoder) or not isinstance(steps[1], (RandomResizedCrop, Resize)):
         return None
     decode, crop = steps[0], steps[1]
     rest = list(steps[2:4])
