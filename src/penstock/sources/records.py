@@ -122,7 +122,6 @@ class RecordSource:
             OSError, SourceError: a file cannot be read, with a note that names the record.
             RecordError: what the format refuses, with a note that names the record.
         """
-        before = len(rows)
         places = np.asarray(indices, np.int64)
         try:
             data, begins, ends = self.read(places, self._scratch())
@@ -134,12 +133,19 @@ class RecordSource:
             for index in indices:
                 self.gather([index], rows)
             return
+        self._decode(data, begins, ends, places, rows)
+
+    def _decode(
+        self, data: NDArray[np.uint8], begins: NDArray[np.int64], ends: NDArray[np.int64], places: NDArray[np.int64], rows: list[Any]
+    ) -> None:
+        """Append the elements that records are; when one is refused, those before it are appended."""
+        before = len(rows)
         view, decode, table, append = data.data.toreadonly(), self._format.decode, self.table, rows.append
         try:
-            for index, begin, end in zip(indices, begins.tolist(), ends.tolist(), strict=True):
+            for index, begin, end in zip(places.tolist(), begins.tolist(), ends.tolist(), strict=True):
                 append(decode(view[begin:end], table, index))
         except ValueError as error:
-            error.add_note(f"decoding {self.describe(indices[len(rows) - before])}")
+            error.add_note(f"decoding {self.describe(int(places[len(rows) - before]))}")
             raise
 
     def _scratch(self) -> Scratch:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
-from penstock.errors import PenstockError, PlanError, RecordError
+from penstock.errors import PlanError, RecordError
 from penstock.formats.index import Index
 from penstock.formats.tar import LEFT_OUT, find_samples
 from penstock.formats.tar_fields import decode_field
@@ -164,27 +164,13 @@ class TarSource(RecordSource):
         if links == "error":
             _refuse_links(self.table)
 
-    def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
-        """Append one element per index; when one cannot be read, those before it are appended.
-
-        Raises:
-            OSError, SourceError: a file cannot be read, with a note that names the sample.
-            RecordError: a damaged sample, or one that lacks a field, with a note that names it.
-        """
+    def _decode(
+        self, data: NDArray[np.uint8], begins: NDArray[np.int64], ends: NDArray[np.int64], places: NDArray[np.int64], rows: list[Any]
+    ) -> None:
         before = len(rows)
-        places = np.asarray(indices, np.int64)
-        try:
-            data, begins, ends = self.read(places, self._scratch())
-        except (OSError, PenstockError) as error:
-            if len(places) == 1:
-                error.add_note(f"reading {self.describe(int(places[0]))}")
-                raise
-            for index in indices:
-                self.gather([index], rows)
-            return
         wrong = self._tar.decode_block(data, begins, ends, self.table, places, rows)
         if wrong is not None:
-            wrong.add_note(f"decoding {self.describe(indices[len(rows) - before])}")
+            wrong.add_note(f"decoding {self.describe(int(places[len(rows) - before]))}")
             raise wrong
 
     def left_out(self) -> dict[str, int]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from penstock._contracts.storage import Storage
 from penstock._storage.local import LocalStorage
 from penstock._storage.sampling import sample
-from penstock.errors import PenstockError, PlanError, RecordError
+from penstock.errors import PlanError, RecordError
 from penstock.formats.index import Index
 from penstock.formats.text_index import parse_text_index
 from penstock.formats.tfrecord import MAX_RECORD_BYTES
@@ -111,19 +111,9 @@ class TFRecordSource(RecordSource):
         super().__init__(storage, TFRecordFormat(check_crc, resync), _CALLER, indices=indices)
         self._refuse_long(max_record_bytes)
 
-    def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
-        """Append {"record": bytes} per index; where one is bad, those before it are appended.
-
-        Raises:
-            RecordError: a check sum is wrong: with file, record number, offset and both sums.
-            OSError, SourceError: a file cannot be read, with a note that names the record.
-        """
-        places = np.asarray(indices, np.int64)
-        try:
-            data, begins, ends = self.read(places, self._scratch())
-        except (OSError, PenstockError):
-            super().gather(indices, rows)  # one by one, for it is not known which one it was
-            return
+    def _decode(
+        self, data: NDArray[np.uint8], begins: NDArray[np.int64], ends: NDArray[np.int64], places: NDArray[np.int64], rows: list[Any]
+    ) -> None:
         statuses = check_frames(data, begins, ends - begins, check_data=self.check_crc)
         num_good = len(places) if statuses is None else int(np.flatnonzero(statuses)[0])
         # Slices of bytes cost less than views that are made bytes, if the copy of the block is small.
