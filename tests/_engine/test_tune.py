@@ -202,6 +202,18 @@ def test_where_one_alone_is_a_little_slower_it_is_tried_again_and_again() -> Non
     ]
 
 
+def test_all_workers_are_tried_again_however_short_the_runs_are() -> None:
+    workers = ActiveWorkers(4)
+    gil_bound(workers, 3 * PROBE)
+    for _ in range(40):
+        assert workers.limit == 1
+        again = ActiveWorkers(4)
+        again.begin(workers.verdict)
+        workers = again
+        gil_bound(workers, 5)
+    assert (workers.limit, workers.notice) == (4, "all workers are tried again")
+
+
 def test_a_verdict_goes_on_in_the_next_run_and_a_trial_does_not() -> None:
     workers = ActiveWorkers(4)
     gil_bound(workers, PROBE + 1)

@@ -152,14 +152,14 @@ class ActiveWorkers:
         return self._limit
 
     @property
-    def verdict(self) -> tuple[str, int, int, str]:
-        """What is known, for `begin`."""
-        return self._state, self._limit, self._patience, self.notice
+    def verdict(self) -> tuple[str, int, int, int, str]:
+        """What is known, and for how many tasks it has been, for `begin`."""
+        return self._state, self._limit, self._patience, self._num_tasks, self.notice
 
-    def begin(self, verdict: tuple[str, int, int, str]) -> None:
+    def begin(self, verdict: tuple[str, int, int, int, str]) -> None:
         """Begin with what another run of the same work knew at its end, if it knew anything."""
         if verdict[0] not in ("together", "alone"):
-            self._state, self._limit, self._patience, self.notice = verdict
+            self._state, self._limit, self._patience, self._num_tasks, self.notice = verdict
 
     def observe(self, num_rows: int, wall_ns: int, cpu_ns: int) -> None:
         """Learn from one finished task; very short ones say nothing."""
