@@ -25,7 +25,7 @@ def sizes(flow: Flow) -> list[tuple[int, list[int]]]:
 
 def test_a_run_begins_with_what_the_last_one_of_its_shape_ended_with() -> None:
     learned, flow = Learned(), new(dataset())
-    flow.segments[0].blocks[0].begin(1000.0, 300)
+    flow.segments[0].blocks[0].begin((1000.0, 0.1, 300))
     flow.segments[0].units.begin(7)
     flow.active.begin(("waiting", 1, 800, 0, "one works"))
     learned.keep(flow)
@@ -33,7 +33,7 @@ def test_a_run_begins_with_what_the_last_one_of_its_shape_ended_with() -> None:
     for one in (again, fewer, smaller):
         learned.begin(one)
     assert sizes(again) == [(7, [300])]
-    assert again.segments[0].blocks[0].cost_ns == 1000.0
+    assert again.segments[0].blocks[0].found == (1000.0, 0.1, 300)
     assert (again.active.limit, again.active.notice) == (1, "one works")
     assert fewer.active.limit == 1
     assert smaller.active.limit == 2
@@ -65,5 +65,5 @@ def test_what_was_learned_is_the_datasets_own() -> None:
     with ds.feed(executor="inline") as feed:
         assert len(list(feed)) == 1250
     found = ds._learned._found
-    assert [units > 1 and blocks[0][1] > 16 for ((blocks, units),), _ in found.values()] == [True]
+    assert [units > 1 and blocks[0][2] > 16 for ((blocks, units),), _ in found.values()] == [True]
     assert ds.shuffle(seed=1)._learned is None

@@ -12,7 +12,7 @@ from penstock._engine import tune
 from penstock._engine.tune import ActiveWorkers, BlockSize, UnitSize, awaited_ns, largest_block
 
 MS = 1_000_000
-TARGET_NS = tune._TARGET_NS
+TARGET_NS, STEADY_NS = tune._TARGET_NS, tune._STEADY_TARGET_NS
 
 
 def grown(cost_ns: int, tasks: int = 30) -> BlockSize:
@@ -36,8 +36,18 @@ def test_a_block_has_one_to_4096_rows_whatever_was_measured(tasks: list[tuple[in
 @given(st.integers(1300, 10**9))
 def test_blocks_come_to_cost_what_is_aimed_at_or_are_single_rows(cost_ns: int) -> None:
     rows = grown(cost_ns).rows(1 << 40, 1)
-    assert rows * cost_ns <= max(cost_ns, TARGET_NS)
-    assert rows == 4096 or (rows + 1) * cost_ns >= TARGET_NS
+    assert rows * cost_ns <= max(cost_ns, STEADY_NS)
+    assert rows == 4096 or (rows + 1) * cost_ns >= STEADY_NS
+
+
+@pytest.mark.parametrize(("every", "target_ns"), [(5, TARGET_NS), (10**9, STEADY_NS)])
+def test_tasks_are_short_where_some_rows_are_dear(every: int, target_ns: int) -> None:
+    blocks, aimed_at = BlockSize(), []
+    for number in range(400):
+        rows = blocks.rows(1 << 40, 1)
+        blocks.observe(rows, rows * (100_000 if number % every else 4_000_000))
+        aimed_at.append(blocks.rows(1 << 40, 1) * blocks.found[0])
+    assert 0.5 * target_ns < max(aimed_at[100:]) <= target_ns
 
 
 def test_blocks_of_rows_that_cost_nothing_stop_at_4096() -> None:
@@ -51,8 +61,8 @@ def test_after_a_change_of_cost_the_blocks_follow(before_ns: int, after_ns: int)
     for _ in range(80):
         rows = blocks.rows(1 << 40, 1)
         blocks.observe(rows, rows * after_ns)
-    assert blocks.cost_ns == pytest.approx(after_ns, rel=0.05)
-    assert blocks.rows(1 << 40, 1) * after_ns <= max(after_ns, 1.1 * TARGET_NS)
+    assert blocks.found[0] == pytest.approx(after_ns, rel=0.05)
+    assert blocks.rows(1 << 40, 1) * after_ns <= max(after_ns, 1.1 * STEADY_NS)
 
 
 def test_a_short_task_does_not_let_the_blocks_grow() -> None:

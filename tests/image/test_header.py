@@ -36,7 +36,9 @@ def exif(orientation: int) -> Image.Exif:
 def test_the_header_gives_format_and_size(
     encode: Encode, photo: Photo, kind: str, options: dict[str, Any], name: str, channels: int, wrap: Callable[[bytes], Any]
 ) -> None:
-    assert read_header(wrap(encode(photo, kind, **options)), "here") == Header(name, 75, 100, channels, 1)  # type: ignore[arg-type]
+    header = read_header(wrap(encode(photo, kind, **options)), "here")
+    assert header._replace(height_at=0) == Header(name, 75, 100, channels, 1)  # type: ignore[arg-type]
+    assert (header.height_at > 0) == (kind == "JPEG" and not options.get("progressive"))
 
 
 def test_grey_and_cmyk_jpeg_have_one_and_four_channels(encode: Encode, photo: Photo) -> None:

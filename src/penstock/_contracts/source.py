@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from penstock._contracts.transform import Scratch
 
 __all__ = [
+    "FETCHED_AHEAD",
+    "SLOW_READ_NS",
     "ChunkedSource",
     "ColumnSource",
     "DistantSource",
@@ -106,6 +108,13 @@ class ChunkedSource(GroupedSource, Protocol):
         """Return about how many decoded groups it keeps in memory."""
 
 
+SLOW_READ_NS = 200_000
+"""A file that takes longer to read is not in memory: those behind it are worth fetching ahead."""
+
+FETCHED_AHEAD = 16
+"""How many elements are fetched ahead at once."""
+
+
 @runtime_checkable
 class TransientSource(IndexedSource, Protocol):
     """An indexed source of bytes that can read them into working memory, for an operator that turns them into something else at once."""
@@ -116,6 +125,9 @@ class TransientSource(IndexedSource, Protocol):
 
     def read_transient(self, index: int, scratch: Scratch) -> dict[str, Any]:
         """Return element `index` as `gather` does, its `transient_field` a memoryview that is valid until the next call with `scratch`."""
+
+    def fetch_ahead(self, indices: Sequence[int]) -> None:
+        """Begin to fetch the elements that will be read next, without waiting; a failure is told when they are read."""
 
 
 @runtime_checkable

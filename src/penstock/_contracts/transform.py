@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -19,23 +20,25 @@ class Scratch:
     Not thread-safe: each worker owns one.
     """
 
-    __slots__ = ("_buffers", "_held")
+    __slots__ = ("_arrays", "_buffers", "_held")
 
     def __init__(self) -> None:
+        self._arrays: dict[str, NDArray[Any]] = {}
         self._buffers: dict[str, NDArray[np.uint8]] = {}
         self._held: dict[str, Any] = {}
 
     def take(self, tag: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         """Return an uninitialised C-contiguous array over the buffer named `tag`, grown when it is too small."""
+        last = self._arrays.get(tag)
+        if last is not None and last.shape == shape and last.dtype == dtype:
+            return last
         kind = np.dtype(dtype)
-        num_bytes = kind.itemsize
-        for size in shape:
-            num_bytes *= size
+        num_bytes = math.prod(shape) * kind.itemsize
         buffer = self._buffers.get(tag)
         if buffer is None or buffer.nbytes < num_bytes:
-            buffer = np.empty(max(num_bytes, 4096), np.uint8)
-            self._buffers[tag] = buffer
-        array: NDArray[Any] = buffer[:num_bytes].view(kind).reshape(shape)
+            buffer = self._buffers[tag] = np.empty(max(num_bytes, 4096), np.uint8)
+        array: NDArray[Any] = np.ndarray(shape, kind, buffer)
+        self._arrays[tag] = array
         return array
 
     def hold(self, tag: str, make: Callable[[], T]) -> T:

@@ -28,14 +28,14 @@ class Learned:
         sizes, verdict = found
         for segment, (blocks, units) in zip(flow.segments, sizes, strict=True):
             segment.units.begin(units)
-            for block, size in zip(segment.blocks, blocks, strict=True):
-                block.begin(*size)
+            for block, known in zip(segment.blocks, blocks, strict=True):
+                block.begin(known)
         flow.active.begin(verdict)
 
     def keep(self, flow: Flow) -> None:
         """Keep what a run has found out; its workers have ended."""
         if not flow.failures:
-            sizes = [([(block.cost_ns, block.size) for block in segment.blocks], segment.units.items) for segment in flow.segments]
+            sizes = [([block.found for block in segment.blocks], segment.units.items) for segment in flow.segments]
             self._found[_shape(flow)] = sizes, flow.active.verdict
 
 

@@ -27,6 +27,7 @@ Names = Callable[[int], str]
 """Says which element stands in a row, for errors."""
 
 _OBJECT = np.dtype(object)
+_INT64 = np.dtype(np.int64)
 
 
 class BatchSpec:
@@ -161,11 +162,10 @@ def _store(array: NDArray[Any], row: int, value: Any, leaf: ArraySpec) -> bool:
     elif kind is str or kind is bytes:
         if leaf.dtype != _OBJECT or leaf.shape:
             return False
-    elif (
-        spec_of(value) != leaf
-        or (kind is int and not -(2**63) <= value < 2**63)
-        or (leaf.dtype == _OBJECT and not isinstance(value, (str, bytes, np.ndarray, np.generic)))
-    ):
+    elif kind is int:
+        if leaf.dtype != _INT64 or leaf.shape or not -(2**63) <= value < 2**63:
+            return False
+    elif spec_of(value) != leaf or (leaf.dtype == _OBJECT and not isinstance(value, (str, bytes, np.ndarray, np.generic))):
         return False
     array[row] = value
     return True

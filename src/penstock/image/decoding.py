@@ -14,6 +14,7 @@ from penstock.errors import DecodeError, PlanError, SpecError
 from penstock.image.exif import orient
 from penstock.image.fused import fused
 from penstock.image.header import Header, damaged, read_header, verify_png
+from penstock.image.jpeg import upper_rows
 from penstock.image.operator import Operator, hand_over, is_whole, load_cv2, load_simplejpeg, names, place, run_now
 
 __all__ = ["Decode", "decode"]
@@ -33,6 +34,7 @@ class Decode(Operator):
 
     mode: Mode
     max_pixels: int
+    crop_only: bool
 
     def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
         """Decode one image; a JPEG that needs no turning goes straight into `out` or scratch.
@@ -58,24 +60,26 @@ class Decode(Operator):
         """Return this operator with as many of the following ones as can be done in one, or None."""
         return fused([self, *following])
 
-    def usual(self, value: Any, scratch: Scratch) -> NDArray[np.uint8] | None:
-        """Decode the usual image, an upright three-channel JPEG, into scratch; return None for every other, which `apply` looks at.
+    def usual(self, value: Any) -> Header | None:
+        """Return the header of the usual image, an upright three-channel JPEG; None for every other, which `apply` looks at.
 
         Raises:
-            DecodeError: the bytes are damaged behind the header.
+            DecodeError: the header is damaged, or it is no image.
         """
         if type(value) is not bytes and type(value) is not memoryview:
             return None
         header = read_header(value, self.place_name())
-        height, width = header.height, header.width
-        if header.kind != "JPEG" or header.orientation != 1 or header.channels == 4 or height * width > self.max_pixels:
-            return None
-        buffer = scratch.take(self.tag, (height, width, 3), _UINT8)
-        try:
-            load_simplejpeg().decode_jpeg(value, "RGB", buffer=buffer, strict=True)
-        except ValueError as error:
-            raise damaged("JPEG", str(error), value, self.place_name()) from error
-        return buffer
+        usual = header.kind == "JPEG" and header.orientation == 1 and header.channels != 4
+        return header if usual and header.height * header.width <= self.max_pixels else None
+
+    def upper_rows(self, value: bytes | memoryview, header: Header, num_rows: int, scratch: Scratch) -> NDArray[np.uint8]:
+        """Decode the first `num_rows` rows or more of a usual image, whose header this is, into scratch.
+
+        Raises:
+            DecodeError: the bytes of these rows are damaged, or the image has no end.
+        """
+        rows = upper_rows(value, header, num_rows, scratch, self.tag) if self.crop_only else None
+        return self._jpeg(value, header, scratch, None) if rows is None else rows
 
     def _jpeg(self, data: bytes | memoryview, header: Header, scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
         num_channels = 4 if header.channels == 4 else 3 if self.mode == "RGB" else 1
@@ -121,7 +125,7 @@ class Decode(Operator):
 
 
 @overload
-def decode(field: str, *, mode: Mode = "RGB", max_pixels: int = _MAX_PIXELS, out: str | None = None) -> Decode: ...
+def decode(field: str, *, mode: Mode = "RGB", max_pixels: int = _MAX_PIXELS, crop_only: bool = False, out: str | None = None) -> Decode: ...
 
 
 @overload
@@ -129,7 +133,12 @@ def decode(field: Encoded, *, mode: Mode = "RGB", max_pixels: int = _MAX_PIXELS)
 
 
 def decode(
-    field: str | Encoded, *, mode: Mode = "RGB", max_pixels: int = _MAX_PIXELS, out: str | None = None
+    field: str | Encoded,
+    *,
+    mode: Mode = "RGB",
+    max_pixels: int = _MAX_PIXELS,
+    crop_only: bool = False,
+    out: str | None = None,
 ) -> Decode | NDArray[np.uint8]:
     """Decode JPEG, PNG or WebP, told apart by content, to uint8 pixels (height, width, channels).
 
@@ -139,6 +148,9 @@ def decode(
         field: the field with the encoded bytes, or the bytes themselves (the pixels are then returned at once).
         mode: "RGB" for 3 channels, "GRAY" for 1.
         max_pixels: height x width above which the image is refused, read from the header before anything is decoded.
+        crop_only: leave out the rows that lie below the crop, where `random_resized_crop` comes next: a tenth faster, the same pixels.
+            Of damaged JPEG files only those that end early are then still found as surely as before: most changed bytes show as data that
+            are left over behind the last row, which is what this looks like.
         out: the field for the pixels; the default is `field`.
 
     Raises:
@@ -152,7 +164,7 @@ def decode(
     if not is_whole(max_pixels, 1):
         raise PlanError(f"max_pixels={max_pixels!r} is not a number of pixels", where="image.decode", fix="give a positive whole number")
     load_simplejpeg()
-    operator = Decode(**names(field, out), mode=mode, max_pixels=max_pixels)
+    operator = Decode(**names(field, out), mode=mode, max_pixels=max_pixels, crop_only=crop_only)
     return operator if isinstance(field, str) else run_now(operator, field)
 
 

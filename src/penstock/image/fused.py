@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from penstock import kernels
 from penstock._contracts.transform import Scratch, Transform
 from penstock.image.flipping import RandomFlip
+from penstock.image.header import Header
 from penstock.image.normalizing import Normalize
 from penstock.image.operator import load_cv2
 from penstock.image.resizing import INTERPOLATIONS, RandomResizedCrop, Resize
@@ -33,8 +34,11 @@ class Decoder(Transform, Protocol):
     def mode(self) -> str:
         """Return the mode of its images, such as "RGB"."""
 
-    def usual(self, value: Any, scratch: Scratch) -> NDArray[np.uint8] | None:
-        """Decode the usual image into scratch; return None for every other, which `apply` looks at."""
+    def usual(self, value: Any) -> Header | None:
+        """Return the header of the usual image, which `upper_rows` takes; None for every other, which `apply` looks at."""
+
+    def upper_rows(self, value: Any, header: Header, num_rows: int, scratch: Scratch) -> NDArray[np.uint8]:
+        """Decode at least the first `num_rows` rows of it into scratch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +64,13 @@ class FusedImage:
         Raises:
             SpecError, DecodeError: as the operators.
         """
-        pixels = self.decode.usual(value, scratch) if scratch is not None else None
-        if pixels is None or scratch is None:
+        if scratch is None:
+            made = self.apply(value, draws, Scratch(), out)
+            return made if made is out or made.base is None else made.copy()
+        header = self.decode.usual(value)
+        if header is None:
             return self._one_by_one(value, draws, scratch, out)
-        small = self._resized(pixels, draws, scratch)
+        small = self._resized(value, header, draws, scratch)
         flipped = self.flip is not None and draws[self.crop.num_draws] < self.flip.probability
         if self.normalize is not None and len(self.normalize.mean) == 3:
             return self._normalized(small[:, ::-1] if flipped else small, self.normalize, scratch, out)
@@ -77,10 +84,9 @@ class FusedImage:
         kernels.copy_images((small[:, ::-1] if flipped else small)[None], target[None])
         return target
 
-    def _resized(self, pixels: NDArray[np.uint8], draws: Sequence[float], scratch: Scratch) -> NDArray[np.uint8]:
-        height, width = pixels.shape[:2]
-        top, left, rows, columns, size = self.crop.box(height, width, draws)
-        view = pixels[top : top + rows, left : left + columns]
+    def _resized(self, value: Any, header: Header, draws: Sequence[float], scratch: Scratch) -> NDArray[np.uint8]:
+        top, left, rows, columns, size = self.crop.box(header.height, header.width, draws)
+        view = self.decode.upper_rows(value, header, top + rows, scratch)[top : top + rows, left : left + columns]
         if (rows, columns) == size:
             return view
         target = scratch.take("fused small", (*size, 3), _UINT8)

@@ -17,13 +17,22 @@ _DEFLATE_LIMIT = 1032  # deflate cannot make more bytes than this out of one
 
 
 class Header(NamedTuple):
-    """Size in pixels as stored (before the orientation is applied), channels and EXIF orientation (PNG: 1, see `verify_png`)."""
+    """What is known before anything is decoded.
+
+    Attributes:
+        kind: the format.
+        height, width: size in pixels as stored, before the orientation is applied.
+        channels: 1, 3 or 4.
+        orientation: of EXIF, 1 to 8 (PNG: 1, see `verify_png`).
+        height_at: where a sequential JPEG says its height (2 bytes, big end first); 0 for all others. Its rows come from top to bottom.
+    """
 
     kind: Literal["JPEG", "PNG", "WebP"]
     height: int
     width: int
     channels: int
     orientation: int
+    height_at: int = 0
 
 
 def read_header(data: Data, where: str) -> Header:
@@ -76,7 +85,7 @@ def _jpeg_frame(data: Data, at: int, orientation: int, where: str) -> Header:
     height, width = data[at + 5] << 8 | data[at + 6], data[at + 7] << 8 | data[at + 8]
     if height == 0 or width == 0 or bits != 8 or channels not in (1, 3, 4):
         raise damaged("JPEG", f"its header says {width} x {height} pixels, {channels} channels of {bits} bits", data, where)
-    return Header("JPEG", height, width, channels, orientation)
+    return Header("JPEG", height, width, channels, orientation, at + 5 if data[at + 1] in (0xC0, 0xC1) else 0)
 
 
 def _read_png(data: Data, where: str) -> Header:

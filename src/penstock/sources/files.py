@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from penstock._contracts.transform import Scratch
 from penstock._storage.listing import find_local, patterns_of
-from penstock.errors import SourceError
 from penstock.sources.paths import common_folder, pack_paths, shown
+from penstock.sources.whole_files import WholeFiles
 
 __all__ = ["FilesSource"]
 
 _Pattern = str | os.PathLike[str]
 
 
-class FilesSource:
+class FilesSource(WholeFiles):
     """Serve {"path": str, "data": bytes} of every file that a pattern finds, sorted by the bytes of the path.
 
     Folders are left out, and a file that several patterns find comes once. Names that begin with a dot need a pattern that does so too.
@@ -32,50 +31,11 @@ class FilesSource:
 
     def __init__(self, pattern: _Pattern | Sequence[_Pattern]) -> None:
         self._patterns = patterns_of(pattern, "read_files")
-        self._table = pack_paths(find_local(self._patterns, "read_files"), os.path.join(os.getcwd(), ""))
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
-        """Append {"path", "data"} per index.
-
-        Raises:
-            OSError: as the system says it, with a note that names the element.
-            SourceError: it is no regular file.
-        """
-        before = len(rows)
-        try:
-            self._table.read_into(indices, rows, None)
-        except (OSError, SourceError) as error:
-            error.add_note(f"reading {self.describe(indices[len(rows) - before])}")
-            raise
-
-    @property
-    def transient_field(self) -> str:
-        """Return the name of the bytes' field."""
-        return "data"
-
-    def read_transient(self, index: int, scratch: Scratch) -> dict[str, Any]:
-        """Return one element, its bytes in working memory.
-
-        Raises:
-            OSError: as the system says it, with a note that names the element.
-            SourceError: it is no regular file.
-        """
-        try:
-            return self._table.read_transient(index, None, scratch)
-        except (OSError, SourceError) as error:
-            error.add_note(f"reading {self.describe(index)}")
-            raise
+        super().__init__(pack_paths(find_local(self._patterns, "read_files"), os.path.join(os.getcwd(), "")), None)
 
     def describe(self, index: int) -> str:
         """Name the file."""
         return f"file {shown(self._table.path(index))}"
-
-    def input_files(self) -> Iterator[str]:
-        """Give the full path of each element's file."""
-        return self._table.all_full()
 
     def fingerprint(self) -> dict[str, Any]:
         """Return count, a check sum of all paths below their common folder, and one of both ends of up to 64 files."""

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from penstock._contracts.transform import Scratch
 from penstock._storage.listing import refuse_url
 from penstock.errors import SourceError
 from penstock.sources.paths import pack_paths, shown
+from penstock.sources.whole_files import WholeFiles
 
 __all__ = ["ImageFolderSource"]
 
 _EXTENSIONS = frozenset((".jpg", ".jpeg", ".png", ".webp"))
 
 
-class ImageFolderSource:
+class ImageFolderSource(WholeFiles):
     """Serve {"path": str, "data": bytes, "label": int} of every image in the sub-folders of a folder.
 
     The sub-folders are the classes, numbered in the order of the bytes of their names; images may lie deeper in them. Hidden
@@ -56,11 +56,10 @@ class ImageFolderSource:
                     where=f"read_images({shown(self._folder)}), which is {shown(base)}",
                     fix=f"remove the folder, or put files ending in {', '.join(sorted(_EXTENSIONS))} into it",
                 )
-        self._table = pack_paths(found, base)
-        labels = {name: number for number, name in enumerate(names)}
-        self._labels = np.fromiter(
-            (labels[self._table.path(index).split(os.sep, 1)[0]] for index in range(len(found))), np.int64, len(found)
-        )
+        table = pack_paths(found, base)
+        numbers = {name: number for number, name in enumerate(names)}
+        labels = (numbers[table.path(index).split(os.sep, 1)[0]] for index in range(len(table)))
+        super().__init__(table, np.fromiter(labels, np.int64, len(table)))
 
     def _images(self, base: str, relative: str) -> Iterator[str]:
         with os.scandir(base + relative) as entries:
@@ -74,48 +73,9 @@ class ImageFolderSource:
                 else:
                     self._num_ignored += 1
 
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
-        """Append {"path", "data", "label"} per index.
-
-        Raises:
-            OSError: as the system says it, with a note that names the element.
-            SourceError: it is no regular file.
-        """
-        before = len(rows)
-        try:
-            self._table.read_into(indices, rows, self._labels)
-        except (OSError, SourceError) as error:
-            error.add_note(f"reading {self.describe(indices[len(rows) - before])}")
-            raise
-
-    @property
-    def transient_field(self) -> str:
-        """Return the name of the bytes' field."""
-        return "data"
-
-    def read_transient(self, index: int, scratch: Scratch) -> dict[str, Any]:
-        """Return one element, its bytes in working memory.
-
-        Raises:
-            OSError: as the system says it, with a note that names the element.
-            SourceError: it is no regular file.
-        """
-        try:
-            return self._table.read_transient(index, self._labels, scratch)
-        except (OSError, SourceError) as error:
-            error.add_note(f"reading {self.describe(index)}")
-            raise
-
     def describe(self, index: int) -> str:
         """Name the file and its folder."""
         return f"image {shown(self._table.path(index))} of {shown(self._folder)}"
-
-    def input_files(self) -> Iterator[str]:
-        """Give the full path of each element's file."""
-        return self._table.all_full()
 
     def fingerprint(self) -> dict[str, Any]:
         """Return class names' and paths' check sums, the count, and sizes and a check sum of both ends of up to 64 files."""

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.transform import Scratch
 from penstock._storage.listing import refuse_url
 from penstock.errors import ListFileError, PlanError, SourceError
 from penstock.sources.listparse import parse_list
 from penstock.sources.paths import PADDING, PathTable, shown
 from penstock.sources.reading import read_file
+from penstock.sources.whole_files import WholeFiles
 
 __all__ = ["ListSource"]
 
 _POLICIES = ("keep", "drop", "error")
 
 
-class ListSource:
+class ListSource(WholeFiles):
     """Serve {"path": str, "data": bytes, "label": int} of every line "path label" of a list file.
 
     UTF-8 with or without a byte order mark, LF or CRLF. Blank lines and lines that begin with '#' are skipped; spaces and tabs
@@ -70,8 +69,7 @@ class ListSource:
             error.add_note(f"reading the list of read_list({shown(self._name)})")
             raise
         lines = parse_list(blob, name=self._name, has_label=label, root=base if root is not None else None)
-        self._table = PathTable(blob=blob, starts=lines.starts, ends=lines.ends, base=base)
-        self._labels = lines.labels if label else None
+        super().__init__(PathTable(blob=blob, starts=lines.starts, ends=lines.ends, base=base), lines.labels if label else None)
         if num_classes is not None:
             self._check_labels(num_classes)
         self._duplicates: int | None = None
@@ -107,9 +105,6 @@ class ListSource:
         self._table = PathTable(blob=table.blob, starts=table.starts[keep], ends=table.ends[keep], base=table.base)
         self._labels = self._labels[keep] if self._labels is not None else None
 
-    def __len__(self) -> int:
-        return len(self._table)
-
     @property
     def num_duplicates(self) -> int:
         """Count the elements whose path stood in the list before; found on first use, about 0.3 s per million lines."""
@@ -121,45 +116,9 @@ class ListSource:
         """Return the line of element `index`, counted from 1 over all lines of the file."""
         return self._table.blob.count(b"\n", 0, int(self._table.starts[index])) + 1
 
-    def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
-        """Append {"path", "data", "label"} per index, without "label" for a list of paths alone.
-
-        Raises:
-            OSError: as the system says it, with a note that names list and line.
-            SourceError: a path leads to something else than a regular file.
-        """
-        before = len(rows)
-        try:
-            self._table.read_into(indices, rows, self._labels)
-        except (OSError, SourceError) as error:
-            error.add_note(f"reading {self.describe(indices[len(rows) - before])}")
-            raise
-
-    @property
-    def transient_field(self) -> str:
-        """Return the name of the bytes' field."""
-        return "data"
-
-    def read_transient(self, index: int, scratch: Scratch) -> dict[str, Any]:
-        """Return one element, its bytes in working memory.
-
-        Raises:
-            OSError: as the system says it, with a note that names the element.
-            SourceError: it is no regular file.
-        """
-        try:
-            return self._table.read_transient(index, self._labels, scratch)
-        except (OSError, SourceError) as error:
-            error.add_note(f"reading {self.describe(index)}")
-            raise
-
     def describe(self, index: int) -> str:
         """Name line, list and path."""
         return f"line {self.line_number(index)} of {shown(self._name)} ({shown(self._table.path(index))})"
-
-    def input_files(self) -> Iterator[str]:
-        """Give the full path of each element's file."""
-        return self._table.all_full()
 
     def fingerprint(self) -> dict[str, Any]:
         """Return count, check sums of all paths and labels, and sizes and a check sum of both ends of up to 64 files."""

@@ -8,15 +8,18 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.source import FETCHED_AHEAD, SLOW_READ_NS
 from penstock._contracts.transform import Scratch
 from penstock._storage.naming import shown
 from penstock.sources.digest import spread
-from penstock.sources.reading import read_ends, read_file, read_file_into
+from penstock.sources.reading import fetch_ahead, read_ends, read_file, read_file_into
 
 __all__ = ["PADDING", "PathTable", "common_folder", "pack_paths", "shown"]
 
@@ -71,16 +74,17 @@ class PathTable:
             SourceError: it is no regular file.
         """
         places = np.asarray(indices, np.int64)
-        blob, full, append = self.blob, self.full, rows.append
+        blob, full, append, fetched = self.blob, self.full, rows.append, 0
         spans = zip(self.starts[places].tolist(), self.ends[places].tolist(), strict=True)
-        if labels is None:
-            for start, end in spans:
-                path = blob[start:end].decode(_ENCODING, _ERRORS)
-                append({"path": path, "data": read_file(full(path))})
-            return
-        for (start, end), label in zip(spans, labels[places].tolist(), strict=True):
+        numbers = repeat(None) if labels is None else labels[places].tolist()
+        for place, ((start, end), label) in enumerate(zip(spans, numbers, strict=False)):
             path = blob[start:end].decode(_ENCODING, _ERRORS)
-            append({"path": path, "data": read_file(full(path)), "label": label})
+            begin_ns = perf_counter_ns()
+            data = read_file(full(path))
+            append({"path": path, "data": data} if label is None else {"path": path, "data": data, "label": label})
+            if perf_counter_ns() - begin_ns > SLOW_READ_NS and place >= fetched:
+                fetched = place + FETCHED_AHEAD
+                self.fetch_ahead(indices[place + 1 : fetched + 1])
 
     def read_transient(self, index: int, labels: NDArray[np.int64] | None, scratch: Scratch) -> dict[str, Any]:
         """Return one element as `read_into` does, its "data" in working memory.
@@ -94,6 +98,11 @@ class PathTable:
         if labels is not None:
             element["label"] = int(labels[index])
         return element
+
+    def fetch_ahead(self, indices: Sequence[int]) -> None:
+        """Have the system begin to read these files."""
+        for index in indices:
+            fetch_ahead(self.full(self.path(index)))
 
     def hashes(self, begin: int, end: int, skip: int = 0) -> NDArray[np.uint64]:
         """Return a 64-bit hash of each of the paths begin..end-1 without their first `skip` bytes.
