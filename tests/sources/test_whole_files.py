@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock._contracts.source import FETCHED_AHEAD, TransientSource
+from penstock._contracts.source import TransientSource
 from penstock._contracts.transform import Scratch
 from penstock._ops.block import Block
-from penstock.sources import reading
+from penstock.sources import paths, reading
 from penstock.sources.files import FilesSource
 from penstock.sources.folder import ImageFolderSource
 from penstock.sources.listfile import ListSource
@@ -53,8 +53,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every read count as slow."""
-    monkeypatch.setattr("penstock._ops.block.SLOW_READ_NS", -1)
-    monkeypatch.setattr("penstock.sources.paths.SLOW_READ_NS", -1)
+    monkeypatch.setattr(paths, "_SLOW_READ_NS", -1)
 
 
 @pytest.mark.parametrize("kind", SOURCES)
@@ -75,7 +74,7 @@ def test_a_slow_read_has_the_next_files_fetched_each_of_them_once(kind: str, fol
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_files_in_memory_are_read_without_it(kind: str, folder: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.sources.paths.SLOW_READ_NS", 10**12)
+    monkeypatch.setattr(paths, "_SLOW_READ_NS", 10**12)
     SOURCES[kind](folder).gather(list(range(COUNT)), [])
     assert asked == []
 
@@ -83,9 +82,9 @@ def test_files_in_memory_are_read_without_it(kind: str, folder: Path, asked: lis
 def test_no_more_than_a_few_files_are_fetched_at_once(folder: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     source = FilesSource(str(folder / "class" / "*.jpg"))
     slow = iter([-1] + [10**12] * 100)
-    monkeypatch.setattr("penstock.sources.paths.SLOW_READ_NS", _Each(slow))
+    monkeypatch.setattr(paths, "_SLOW_READ_NS", _Each(slow))
     source.gather(list(range(COUNT)), [])
-    assert len(asked) == FETCHED_AHEAD
+    assert len(asked) == paths._NUM_AHEAD
 
 
 class _Each:
@@ -94,8 +93,8 @@ class _Each:
     def __init__(self, bounds: Any) -> None:
         self._bounds = bounds
 
-    def __lt__(self, other: int) -> bool:
-        return bool(next(self._bounds) < other)
+    def __gt__(self, other: int) -> bool:
+        return bool(next(self._bounds) > other)
 
 
 def test_a_file_that_is_not_there_is_told_when_it_is_read(folder: Path, asked: list[str], slow: None) -> None:

@@ -219,13 +219,13 @@ def files(tmp_path: Path) -> str:
 class SharedBuffer(FilesSource):
     mine = Scratch()
 
-    def read_transient(self, index: int, scratch: Scratch) -> Any:
-        return super().read_transient(index, self.mine)
+    def read_transient(self, index: int, scratch: Scratch, ahead: Any) -> Any:
+        return super().read_transient(index, self.mine, ahead)
 
 
 class Neighbour(FilesSource):
-    def read_transient(self, index: int, scratch: Scratch) -> Any:
-        return super().read_transient((index + 1) % len(self), scratch)
+    def read_transient(self, index: int, scratch: Scratch, ahead: Any) -> Any:
+        return super().read_transient((index + 1) % len(self), scratch, ahead)
 
 
 class OtherField(FilesSource):

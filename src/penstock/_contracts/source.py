@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from penstock._contracts.transform import Scratch
 
 __all__ = [
-    "FETCHED_AHEAD",
-    "SLOW_READ_NS",
     "ChunkedSource",
     "ColumnSource",
     "DistantSource",
@@ -108,13 +106,6 @@ class ChunkedSource(GroupedSource, Protocol):
         """Return about how many decoded groups it keeps in memory."""
 
 
-SLOW_READ_NS = 200_000
-"""A file that takes longer to read is not in memory: those behind it are worth fetching ahead."""
-
-FETCHED_AHEAD = 16
-"""How many elements are fetched ahead at once."""
-
-
 @runtime_checkable
 class TransientSource(IndexedSource, Protocol):
     """An indexed source of bytes that can read them into working memory, for an operator that turns them into something else at once."""
@@ -123,11 +114,11 @@ class TransientSource(IndexedSource, Protocol):
     def transient_field(self) -> str:
         """The field whose bytes may lie in working memory."""
 
-    def read_transient(self, index: int, scratch: Scratch) -> dict[str, Any]:
-        """Return element `index` as `gather` does, its `transient_field` a memoryview that is valid until the next call with `scratch`."""
+    def read_transient(self, index: int, scratch: Scratch, ahead: NDArray[np.int64]) -> dict[str, Any]:
+        """Return element `index` as `gather` does, its `transient_field` a memoryview that is valid until the next call with `scratch`.
 
-    def fetch_ahead(self, indices: Sequence[int]) -> None:
-        """Begin to fetch the elements that will be read next, without waiting; a failure is told when they are read."""
+        The elements `ahead`, if any, will be read next: a source whose reads wait may begin to fetch them.
+        """
 
 
 @runtime_checkable

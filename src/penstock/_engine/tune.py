@@ -31,7 +31,7 @@ def awaited_ns(busy_ns: int, num_calls: int, concurrency: int, *, batched: bool)
 
 
 class BlockSize:
-    """Rows per task of one stage, so that a task costs about 8 ms, or 24 where all cost the same; grows at most fourfold at once."""
+    """Rows per task of one stage: a task costs about 8 ms, or 24 where all cost the same. Grows at most fourfold at once."""
 
     __slots__ = ("_cost_ns", "_least_rows", "_most_rows", "_size", "_spread", "growing")
 

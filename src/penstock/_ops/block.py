@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import length_hint
-from time import perf_counter_ns
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from penstock._contracts.element import LEAF, Structure, unflatten
 from penstock._contracts.policy import Policy
-from penstock._contracts.source import FETCHED_AHEAD, SLOW_READ_NS, ColumnSource, RowFailed, TransientSource
+from penstock._contracts.source import ColumnSource, RowFailed, TransientSource
 from penstock._contracts.transform import Scratch
 
 __all__ = ["Block", "ElementFailed", "Gathers", "Ints", "Keys", "split", "zeros"]
@@ -72,7 +71,6 @@ class Block:
     __slots__ = (
         "_column_source",
         "_columns",
-        "_fetched",
         "_progress",
         "_rows",
         "_source",
@@ -102,7 +100,6 @@ class Block:
         self.origins: Ints | None = None  # behind a filter or flat_map: the offset of the input that each element came from
         self._progress: Any = None  # what grows or shrinks with each element: see `begun`
         self._rows = rows
-        self._fetched = 0  # the offset up to which the source was told what will be read
         self._source = source
         self._column_source = column_source
         self._transient = transient
@@ -174,16 +171,10 @@ class Block:
         Raises:
             ElementFailed: when the source could not read it.
         """
-        source = self._transient
-        assert source is not None
+        assert self._transient is not None
         self._progress = offset
         try:
-            begin_ns = perf_counter_ns()
-            element = source.read_transient(int(self.indices[offset]), scratch)
-            if perf_counter_ns() - begin_ns > SLOW_READ_NS and offset >= self._fetched:
-                self._fetched = offset + FETCHED_AHEAD
-                source.fetch_ahead(self.indices[offset + 1 : self._fetched + 1].tolist())
-            return element
+            return self._transient.read_transient(int(self.indices[offset]), scratch, self.indices[offset + 1 :])
         except BaseException as error:
             raise ElementFailed(offset, "read", error) from error
 

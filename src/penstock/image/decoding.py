@@ -148,7 +148,7 @@ def decode(
         field: the field with the encoded bytes, or the bytes themselves (the pixels are then returned at once).
         mode: "RGB" for 3 channels, "GRAY" for 1.
         max_pixels: height x width above which the image is refused, read from the header before anything is decoded.
-        crop_only: leave out the rows that lie below the crop, where `random_resized_crop` comes next: a tenth faster, the same pixels.
+        crop_only: leave out the rows below the crop where `random_resized_crop` comes next: a tenth faster, the same pixels.
             Of damaged JPEG files only those that end early are then still found as surely as before: most changed bytes show as data that
             are left over behind the last row, which is what this looks like.
         out: the field for the pixels; the default is `field`.

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.source import FETCHED_AHEAD, SLOW_READ_NS
 from penstock._contracts.transform import Scratch
 from penstock._storage.naming import shown
 from penstock.sources.digest import spread
@@ -30,6 +29,8 @@ _ENCODING = sys.getfilesystemencoding()
 _ERRORS = sys.getfilesystemencodeerrors()
 _SAMPLED_FILES = 64
 _HASH_ROWS = 1 << 16
+_SLOW_READ_NS = 200_000  # a file that takes longer to read was not in memory
+_NUM_AHEAD = 16
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -74,7 +75,7 @@ class PathTable:
             SourceError: it is no regular file.
         """
         places = np.asarray(indices, np.int64)
-        blob, full, append, fetched = self.blob, self.full, rows.append, 0
+        blob, full, append, ahead = self.blob, self.full, rows.append, _Ahead(self)
         spans = zip(self.starts[places].tolist(), self.ends[places].tolist(), strict=True)
         numbers = repeat(None) if labels is None else labels[places].tolist()
         for place, ((start, end), label) in enumerate(zip(spans, numbers, strict=False)):
@@ -82,27 +83,21 @@ class PathTable:
             begin_ns = perf_counter_ns()
             data = read_file(full(path))
             append({"path": path, "data": data} if label is None else {"path": path, "data": data, "label": label})
-            if perf_counter_ns() - begin_ns > SLOW_READ_NS and place >= fetched:
-                fetched = place + FETCHED_AHEAD
-                self.fetch_ahead(indices[place + 1 : fetched + 1])
+            ahead.look(indices[place], begin_ns, places[place + 1 :])
 
-    def read_transient(self, index: int, labels: NDArray[np.int64] | None, scratch: Scratch) -> dict[str, Any]:
-        """Return one element as `read_into` does, its "data" in working memory.
+    def read_transient(self, index: int, labels: NDArray[np.int64] | None, scratch: Scratch, ahead: NDArray[np.int64]) -> dict[str, Any]:
+        """Return one element as `read_into` does, its "data" in working memory; `ahead` will be read next.
 
         Raises:
             OSError: as the system says it.
             SourceError: it is no regular file.
         """
-        path = self.path(index)
+        path, begin_ns = self.path(index), perf_counter_ns()
         element: dict[str, Any] = {"path": path, "data": read_file_into(self.full(path), scratch)}
+        scratch.hold("ahead", lambda: _Ahead(self)).look(index, begin_ns, ahead)
         if labels is not None:
             element["label"] = int(labels[index])
         return element
-
-    def fetch_ahead(self, indices: Sequence[int]) -> None:
-        """Have the system begin to read these files."""
-        for index in indices:
-            fetch_ahead(self.full(self.path(index)))
 
     def hashes(self, begin: int, end: int, skip: int = 0) -> NDArray[np.uint64]:
         """Return a 64-bit hash of each of the paths begin..end-1 without their first `skip` bytes.
@@ -146,6 +141,25 @@ class PathTable:
             sizes += size
             content = zlib.crc32(tail, zlib.crc32(head, zlib.crc32(struct.pack("<q", size), content)))
         return {"kind": kind, "count": len(self), "paths_crc32": crc, "sampled_bytes": sizes, "sample_crc32": content}
+
+
+class _Ahead:
+    """Has the system read ahead where a read took so long that the file was not in memory. Of one worker, which reads file by file."""
+
+    __slots__ = ("_asked_for", "_table")
+
+    def __init__(self, table: PathTable) -> None:
+        self._table = table
+        self._asked_for: frozenset[int] = frozenset()
+
+    def look(self, index: int, begin_ns: int, ahead: NDArray[np.int64]) -> None:
+        """Look at a read that ends now; `ahead` will be read next. What was asked for is not asked for again, however slow it is."""
+        if perf_counter_ns() - begin_ns < _SLOW_READ_NS or index in self._asked_for:
+            return
+        nearest = ahead[:_NUM_AHEAD].tolist()
+        self._asked_for = frozenset(nearest[:-1])  # at the last one it may go on
+        for one in nearest:
+            fetch_ahead(self._table.full(self._table.path(one)))
 
 
 def pack_paths(paths: Iterable[str], base: str) -> PathTable:

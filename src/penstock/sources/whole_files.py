@@ -50,22 +50,18 @@ class WholeFiles(ABC):
         """Return the name of the bytes' field."""
         return "data"
 
-    def read_transient(self, index: int, scratch: Scratch) -> dict[str, Any]:
-        """Return one element, its bytes in working memory.
+    def read_transient(self, index: int, scratch: Scratch, ahead: NDArray[np.int64]) -> dict[str, Any]:
+        """Return one element, its bytes in working memory; where reads wait for a disk, have the system begin with those `ahead`.
 
         Raises:
             OSError: as the system says it, with a note that names the element.
             SourceError: it is no regular file.
         """
         try:
-            return self._table.read_transient(index, self._labels, scratch)
+            return self._table.read_transient(index, self._labels, scratch, ahead)
         except (OSError, SourceError) as error:
             error.add_note(f"reading {self.describe(index)}")
             raise
-
-    def fetch_ahead(self, indices: Sequence[int]) -> None:
-        """Have the system begin to read the files of `indices`; nothing is waited for, and whatever is wrong with them is not told yet."""
-        self._table.fetch_ahead(indices)
 
     def input_files(self) -> Iterator[str]:
         """Give the full path of each element's file."""

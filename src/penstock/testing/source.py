@@ -268,19 +268,19 @@ def _rows_of(known: _Known, source: ColumnSource, columns: list[Any], where: str
 
 def _transient(known: _Known, source: TransientSource, failing: Collection[int]) -> None:
     where = known.where("read_transient()")
-    mine, other = Scratch(), Scratch()
+    mine, other, ahead = Scratch(), Scratch(), np.array(known.places, np.int64)
     fix = "take the bytes' memory from the scratch that was given, and keep none of your own"
     for place, wanted in zip(known.places, known.frozen, strict=True):
-        element = source.read_transient(place, mine)
+        element = source.read_transient(place, mine, ahead)
         if source.transient_field not in element:
             raise LawBroken(
                 f"element {place} has no field {source.transient_field!r}", where=where, fix="let transient_field name the field of bytes"
             )
         first = exact(element) == wanted
-        source.read_transient(known.places[-1 - place % len(known.places)], other)
+        source.read_transient(known.places[-1 - place % len(known.places)], other, ahead[:0])
         if not first or exact(element) != wanted:
             when = "changed when another scratch was read into" if first else "differs from what gather() gives"
             raise LawBroken(f"element {place} {when}", where=where, fix=fix)
     for bad in failing:
-        if attempt(lambda bad=bad: source.read_transient(bad, mine))[1] is None:  # type: ignore[misc]
+        if attempt(lambda bad=bad: source.read_transient(bad, mine, ahead[:0]))[1] is None:  # type: ignore[misc]
             raise LawBroken(f"element {bad} did not fail", where=where, fix="raise as gather() does")
