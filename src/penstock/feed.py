@@ -82,7 +82,7 @@ class Feed:
             check_completion(root, recorded=options.record is not None or options.replay is not None)
         self._recorder: Recorder | None = None
         self._parts = [Part(Form(root, self._folded, self._policies.skips), Token((0, 0)))]
-        self._hand = HandOver([], [], 0, 0, Token((0, 0)), self._parts[0].form)
+        self._hand = HandOver.begin(0, Token((0, 0)), self._parts[0].form)
         self._engine: Engine | None = None
         self._make_executor = make_executor
         self._executor: Executor | None = None
@@ -164,7 +164,7 @@ class Feed:
             check_positions(self._root, parts)
         self._shut("new")
         self._parts = parts
-        self._hand = HandOver([], [], 0, step, parts[0].token, parts[0].form)
+        self._hand = HandOver.begin(step, parts[0].token, parts[0].form)
         self._pending = None
         self._stats.begin_from(*lost_before(parts[0].token))
 
@@ -329,8 +329,7 @@ class Feed:
                 continue
             if self._recorder is not None and engine is not None:
                 self._recorder.write(engine.take_log())
-            hand = self._hand
-            self._hand = HandOver(ready.items, ready.tokens, len(ready.items), *hand.now(), hand.form)
+            self._hand = self._hand.then(ready.items, ready.tokens)
             self._pending, self._part_ended = ready.error, ready.end
             now_ns = time.perf_counter_ns()
             self._announce(BatchDelivered(now_ns, now_ns - begin_ns, engine.num_ready if engine is not None else 0, len(ready.items)))
@@ -351,7 +350,7 @@ class Feed:
         if len(self._parts) > 1:
             del self._parts[0]
             form, token = self._parts[0] = self._parts[0]._replace(token=self._parts[0].token._replace(tally=tally))
-            self._hand = HandOver([], [], 0, self.step, token, form)
+            self._hand = HandOver.begin(self.step, token, form)
             return
         self._condition = "ended"
         if self.step == 0 and self.warns_when_empty:

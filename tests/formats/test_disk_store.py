@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _storage.forks import forked, held_by_another_thread
 
 from penstock.formats.disk_store import DiskStore
-from penstock.formats.entries import ENTRY_BYTES
+from penstock.formats.entries import ENTRY_BYTES, Table
 
 RECORDS = {3: b"three", 0: b"", 7: b"seven" * 40}
 SRC = str(Path(__file__).parents[2] / "src")
@@ -283,6 +284,21 @@ if pid:
     with child(code, tmp_path) as process:
         assert "[b'parent', b'parent', b'child']" in process.communicate()[0]
     assert len(files(tmp_path, "data")) == 2
+
+
+def test_a_child_forked_while_threads_read_and_write_goes_on_and_finds_what_there_is(tmp_path: Path) -> None:
+    found = filled(tmp_path)
+    assert found.get(list(RECORDS)) == list(RECORDS.values())
+    found._table = Table()  # as a thread leaves it that was in the middle of reading the indices
+
+    def check() -> None:
+        assert found.get(list(RECORDS)) == list(RECORDS.values())
+        found.put([99], [b"of the child"])
+        assert found.get([99]) == [b"of the child"]
+        assert "4 elements" in found.label()
+
+    with held_by_another_thread(found._locks.own()), held_by_another_thread(found._writing.own()):
+        forked(check)
 
 
 def test_nothing_stays_open_between_calls(tmp_path: Path) -> None:

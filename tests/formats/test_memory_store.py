@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import threading
 
+from _storage.forks import forked, held_by_another_thread
+
 from penstock.formats.memory_store import MemoryStore
 
 
@@ -48,3 +50,16 @@ def test_threads_that_write_at_once_count_every_byte() -> None:
     for thread in threads:
         thread.join()
     assert store.label() == "in memory: 2500 elements, 500 kB of 1.07 GB; 2000 hits, 0 misses"
+
+
+def test_a_child_forked_while_a_thread_writes_goes_on() -> None:
+    store = MemoryStore(10_000)
+    store.put([1], [b"one"])
+
+    def check() -> None:
+        store.put([2], [b"two"])
+        assert store.get([1, 2]) == [b"one", b"two"]
+        assert "2 elements" in store.label()
+
+    with held_by_another_thread(store._locks.own()):
+        forked(check)

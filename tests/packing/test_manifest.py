@@ -9,7 +9,7 @@ import pytest
 from packing.small import dataset
 
 import penstock as ps
-from penstock.errors import RecordError, SourceError
+from penstock.errors import PlanError, RecordError, SourceError
 from penstock.packing import read_manifest
 from penstock.packing.manifest import sealed
 
@@ -121,3 +121,9 @@ def test_a_folder_without_one_manifest_is_an_error(tmp_path: Path, packed: Path)
     with pytest.raises(SourceError) as caught:
         read_manifest(packed)
     assert "holds the manifests b-manifest.json, data-manifest.json" in str(caught.value)
+
+
+def test_a_url_is_refused_without_its_password() -> None:
+    with pytest.raises(PlanError, match="read_packed") as caught:
+        read_manifest("https://user:secret@host/data")
+    assert "secret" not in str(caught.value)

@@ -254,7 +254,8 @@ class Engine:
             return None
         self._delivered += 1
         self._ring_workers()
-        self._lost.tell()  # before it is delivered: who saves a state behind it finds everything written
+        if self._lost.waiting:
+            self._lost.tell()  # before it is delivered: who saves a state behind it finds everything written
         if self._lost.broken is not None:  # in the place of what was next, which may be the end
             return Ready([], [], False, Failure(0, self._lost.broken, "engine", 0))
         return ready

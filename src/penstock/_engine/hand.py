@@ -11,21 +11,37 @@ from penstock._engine.unit import Counted, Token
 __all__ = ["HandOver"]
 
 
+Places = Sequence[Token] | Counted
+"""The place behind each of several items."""
+
+
 class HandOver(NamedTuple):
-    """What the feed has in hand. `items` shrinks as they are delivered; the rest stays, so any thread can read a consistent state."""
+    """What the feed has in hand. `items` shrinks as they are delivered; the rest stays, so any thread can read a consistent state.
+
+    Places are looked up when somebody asks for the state, not when items are handed over.
+    """
 
     items: list[Any]
-    tokens: Sequence[Token] | Counted
+    places: Places
     total: int
     step: int
-    before: Token
+    before: tuple[Places, int]
+    """The places of earlier items, and how many of these were delivered: at least one."""
     form: Form
+
+    @classmethod
+    def begin(cls, step: int, token: Token, form: Form) -> HandOver:
+        """Return an empty hand at a place."""
+        return cls([], (), 0, step, ((token,), 1), form)
+
+    def then(self, items: list[Any], places: Places) -> HandOver:
+        """Return what follows when all that was in hand is delivered."""
+        total = self.total
+        before = (self.places, total) if total else self.before
+        return HandOver(items, places, len(items), self.step + total, before, self.form)
 
     def now(self) -> tuple[int, Token]:
         """Return (step, token) behind the last delivered item. One look at the items: another thread may take the next meanwhile."""
         taken = self.total - len(self.items)
-        if taken == 0:
-            return self.step, self.before
-        if isinstance(self.tokens, Counted):
-            return self.step + taken, self.tokens.behind(taken)
-        return self.step + taken, self.tokens[taken - 1]
+        places, count = (self.places, taken) if taken else self.before
+        return self.step + taken, places.behind(count) if isinstance(places, Counted) else places[count - 1]

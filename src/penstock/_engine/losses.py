@@ -26,10 +26,11 @@ class Losses:
     """Announces what was skipped and replaced. From any thread.
 
     Attributes:
+        waiting: what was booked and is not announced yet.
         broken: the error of a listener that could not write it down; nothing may be delivered after it.
     """
 
-    __slots__ = ("_announce", "_broke", "_lost", "_telling", "broken")
+    __slots__ = ("_announce", "_broke", "_telling", "broken", "waiting")
 
     def __init__(self, lost: deque[Mishap], announce: Callable[[Event], Any], broke: Callable[[BaseException], Any]) -> None:
         """Prepare.
@@ -39,13 +40,13 @@ class Losses:
             announce: tells the listeners.
             broke: ends the run with an error.
         """
-        self._lost, self._announce, self._broke = lost, announce, broke
+        self.waiting, self._announce, self._broke = lost, announce, broke
         self._telling = threading.Lock()
         self.broken: BaseException | None = None
 
     def tell(self) -> None:
         """Announce what was booked, in order; who finds somebody else at it waits."""
-        lost = self._lost
+        lost = self.waiting
         if not lost:
             return
         try:

@@ -65,13 +65,15 @@ class PrivateLoop:
     def _gather(self, op: AwaitedOp, block: Block) -> list[Outcome] | None:
         import asyncio
 
+        from penstock._engine.fine_loop import new_event_loop
+
         self._busy = True
         try:
             if self.closed:
                 return None
             if not self._runner:
                 # With a factory the runner leaves the thread's "current" loop, which may be the user's, as it is.
-                self._runner.append(asyncio.Runner(loop_factory=asyncio.new_event_loop))
+                self._runner.append(asyncio.Runner(loop_factory=new_event_loop))
             result: list[Outcome] | None = self._runner[0].run(self._run(op, block))
             return result
         except asyncio.CancelledError:

@@ -85,7 +85,9 @@ class EventLoop:
     def _run(self) -> None:
         import asyncio
 
-        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        from penstock._engine.fine_loop import new_event_loop
+
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(self._serve())
 
     def _claim(self, pool: str) -> None:

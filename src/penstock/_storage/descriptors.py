@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._storage.forking import OwnLocks
+from penstock._contracts.forking import OwnLocks
 from penstock.kernels.spans import map_file, unmap_file
 
 __all__ = ["Descriptors", "most_open"]

@@ -15,12 +15,12 @@ import hashlib
 import io
 import json
 import os
-import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from penstock._contracts.forking import OwnLocks
 from penstock.formats.entries import ENTRY_BYTES, Place, Table, checksum, entry, trusted
 from penstock.formats.sizes import size_words
 
@@ -52,23 +52,28 @@ class DiskStore:
         self._folder = folder
         self._identify = identify
         self._max_bytes = max_bytes
-        self._lock = threading.Lock()
-        self._writing = threading.Lock()  # apart, and taken first: nobody who reads waits for a disk that is slow to write
+        self._locks = OwnLocks()
+        self._writing = OwnLocks()  # apart, and taken first: nobody who reads waits for a disk that is slow to write
         self._home: str | None = None
         self._plan = ""
         self._key = 0
+        self._forget()
+        self._own: tuple[int, str] | None = None
+        self._stopped = False
+        self._hits = self._misses = 0
+
+    def _forget(self) -> None:
+        """Know nothing of what the indices say."""
         self._table = Table()
         self._segments: list[str] = []
         self._read: dict[str, int] = {}
-        self._own: tuple[int, str] | None = None
-        self._stopped = False
-        self._bytes = self._hits = self._misses = self._damaged = 0
+        self._bytes = self._damaged = 0
 
     # -- reading ------------------------------------------------------------------------------------------------------------------
 
     def get(self, indices: Sequence[int]) -> list[bytes | None]:
         """Return one record per index, None for what is not there or not as it was written."""
-        with self._lock:
+        with self._locks.own():
             self._open()
             places = self._find(indices)
             segments = self._segments
@@ -80,7 +85,7 @@ class DiskStore:
         for segment, asked in wanted.items():
             self._read_segment(f"{segments[segment]}.data", indices, asked, out)
         bad = [indices[offset] for offset, place in enumerate(places) if place is not None and out[offset] is None]
-        with self._lock:
+        with self._locks.own():
             for position in bad:
                 self._table.drop(position)
             absent = out.count(None)
@@ -100,6 +105,8 @@ class DiskStore:
             pass
 
     def _open(self) -> None:
+        if self._locks.is_new():  # a thread that is not here may have been adding to it
+            self._forget()
         if self._home is not None:
             return
         self._plan = json.dumps(self._identify(), sort_keys=True, indent=1)
@@ -148,10 +155,10 @@ class DiskStore:
 
     def put(self, indices: Sequence[int], records: Sequence[bytes]) -> None:
         """Append the records that are not there yet and that fit. When the disk refuses, warn once and store no more."""
-        with self._writing:
+        with self._writing.own():
             if self._stopped:
                 return
-            with self._lock:
+            with self._locks.own():
                 self._open()
                 places = self._find(indices)
             new = {
@@ -220,7 +227,7 @@ class DiskStore:
 
     def label(self) -> str:
         """Say what is there and how often it served."""
-        with self._lock:
+        with self._locks.own():
             limit = "" if self._max_bytes is None else f" (the folder at most {size_words(self._max_bytes)})"
             damaged = f", {self._damaged} damaged" if self._damaged else ""
             stopped = ", cannot be written" if self._stopped else ""

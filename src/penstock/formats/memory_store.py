@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
+from penstock._contracts.forking import OwnLocks
 from penstock.formats.sizes import size_words
 
 __all__ = ["MemoryStore"]
@@ -24,21 +24,21 @@ class MemoryStore:
         """Keep records of at most `max_bytes` in all."""
         self._max_bytes = max_bytes
         self._records: dict[int, bytes] = {}
-        self._lock = threading.Lock()
+        self._locks = OwnLocks()
         self._bytes = self._hits = self._misses = 0
 
     def get(self, indices: Sequence[int]) -> list[bytes | None]:
         """Return one record per index, None for what is not there."""
         found = list(map(self._records.get, indices))
         misses = found.count(None)
-        with self._lock:
+        with self._locks.own():
             self._misses += misses
             self._hits += len(found) - misses
         return found
 
     def put(self, indices: Sequence[int], records: Sequence[bytes]) -> None:
         """Keep the records that fit, and of two for one index the first."""
-        with self._lock:
+        with self._locks.own():
             for index, record in zip(indices, records, strict=True):
                 size = len(record) + _ENTRY_BYTES
                 if index not in self._records and self._bytes + size <= self._max_bytes:
@@ -47,6 +47,6 @@ class MemoryStore:
 
     def label(self) -> str:
         """Say how full it is and how often it served."""
-        with self._lock:
+        with self._locks.own():
             kept, size = len(self._records), size_words(self._bytes)
             return f"in memory: {kept} elements, {size} of {size_words(self._max_bytes)}; {self._hits} hits, {self._misses} misses"

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from penstock._storage.listing import refuse_url
 from penstock.errors import RecordError, SourceError
 from penstock.packing.columns import Column
 from penstock.packing.folder import sha256_of
@@ -132,10 +133,12 @@ def find_manifest(path: str | os.PathLike[str]) -> str:
     """Return the path of a manifest, given itself or its folder.
 
     Raises:
+        PlanError: a URL in place of a path.
         SourceError: the folder has none, or several.
     """
     text = os.fspath(path)
     if not os.path.isdir(text):
+        refuse_url(text, "read_packed")
         return text
     found = manifests_in(text)
     if len(found) != 1:

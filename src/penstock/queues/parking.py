@@ -45,7 +45,7 @@ class ParkingLot:
 
     def ring(self) -> bool:
         """Wake one of the threads that are parked and not yet rung; return whether there was one."""
-        if len(self._parked) <= self._bells.qsize():
+        if not self._parked or len(self._parked) <= self._bells.qsize():
             return False
         self._bells.put(None)
         return True

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from penstock._storage.forking import OwnLocks
+from penstock._contracts.forking import OwnLocks
 from penstock.errors import RecordError
 
 __all__ = ["Chunk", "Chunks"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock._contracts.forking import OwnLocks
 from penstock._contracts.storage import Storage
-from penstock._storage.forking import OwnLocks
 from penstock.errors import PenstockError, PlanError, RecordError
 from penstock.formats.parquet import (
     Column,

@@ -1,0 +1,38 @@
+"""Event loops whose timers are exact to a tenth of a millisecond. Import it late: it imports asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import selectors
+import sys
+
+__all__ = ["new_event_loop"]
+
+_MOST_DESCRIPTORS = 1024  # select() takes no higher ones
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return a new event loop of the kind that the program has chosen; asyncio's own one with finer timers, on Linux.
+
+    epoll counts in milliseconds and asyncio rounds up: a request of 20 ms ends after 20.5 on average, and all that end within the same
+    millisecond go on together from then.
+    """
+    loop = asyncio.new_event_loop()
+    if sys.platform != "linux" or type(loop) is not asyncio.SelectorEventLoop:
+        return loop
+    loop.close()
+    return asyncio.SelectorEventLoop(_FineSelector())
+
+
+if sys.platform == "linux":
+
+    class _FineSelector(selectors.EpollSelector):
+        """Waits with select(), whose timeout is in microseconds, until epoll has something to tell."""
+
+        def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+            """Wait as `EpollSelector.select` does, but not longer than `timeout` seconds."""
+            if timeout is not None and timeout > 0 and self.fileno() < _MOST_DESCRIPTORS:
+                select.select([self], [], [], timeout)
+                timeout = 0
+            return super().select(timeout)

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from penstock._engine import fine_loop
+from penstock._engine.fine_loop import new_event_loop
+
+
+def run(work: Any) -> Any:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(work)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
+def test_timers_are_not_rounded_up_to_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What asyncio asks of the selector arrives at select() as it is: epoll would be told 1 ms."""
+    asked: list[float] = []
+    real = fine_loop.select.select
+
+    def seen(read: Any, write: Any, broken: Any, timeout: float) -> Any:
+        asked.append(timeout)
+        return real(read, write, broken, timeout)
+
+    monkeypatch.setattr(fine_loop.select, "select", seen)
+    run(asyncio.sleep(0.0002))
+    assert any(0 < timeout < 0.0002 for timeout in asked)
+
+
+def test_timers_never_end_early_and_in_order() -> None:
+    async def all_of_them() -> list[int]:
+        ended: list[int] = []
+
+        async def one(number: int) -> None:
+            begin = time.monotonic()
+            await asyncio.sleep(number / 10_000)
+            assert time.monotonic() - begin >= number / 10_000
+            ended.append(number)
+
+        await asyncio.gather(*(one(number) for number in range(0, 300, 7)))
+        return ended
+
+    ended = run(all_of_them())
+    assert ended == sorted(ended)
+    assert len(ended) == 43
+
+
+def test_what_comes_from_outside_wakes_it() -> None:
+    async def echo() -> bytes:
+        ours, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=ours)
+        asyncio.get_running_loop().call_later(0.01, theirs.sendall, b"hello")
+        data = await asyncio.wait_for(reader.readexactly(5), 30)
+        writer.close()
+        theirs.close()
+        return data
+
+    assert run(echo()) == b"hello"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
+def test_with_a_thousand_files_open_the_selectors_own_timer_does() -> None:
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
+    try:
+        run(asyncio.sleep(0.001))
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+
+
+def test_a_loop_of_the_programs_own_choice_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other(asyncio.SelectorEventLoop):
+        pass
+
+    other = Other()
+    monkeypatch.setattr(asyncio, "new_event_loop", lambda: other)
+    assert new_event_loop() is other
+    other.close()
