@@ -264,7 +264,7 @@ class Feed:
         inline = options.executor == "inline" or num_workers == 0
         engine = Engine(
             replace(lower(form.root, folded=form.folded, skips=form.skips), policies=self._policies),
-            num_workers=num_workers,
+            num_workers=0 if inline else num_workers,
             memory_bytes=_AUTO_MEMORY_BYTES if options.memory_bytes == "auto" else options.memory_bytes,
             start=token,
             ordered=self._order(),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
 import sys
 import time
@@ -9,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from penstock._engine import fine_loop
 from penstock._engine.fine_loop import new_event_loop
 
 
@@ -22,13 +22,13 @@ def run(work: Any) -> Any:
 def test_timers_are_not_rounded_up_to_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """What asyncio asks of the selector arrives at select() as it is: epoll would be told 1 ms."""
     asked: list[float] = []
-    real = fine_loop.select.select
+    real = select.select
 
     def seen(read: Any, write: Any, broken: Any, timeout: float) -> Any:
         asked.append(timeout)
         return real(read, write, broken, timeout)
 
-    monkeypatch.setattr(fine_loop.select, "select", seen)
+    monkeypatch.setattr(select, "select", seen)
     run(asyncio.sleep(0.0002))
     assert any(0 < timeout < 0.0002 for timeout in asked)
 

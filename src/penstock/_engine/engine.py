@@ -59,7 +59,7 @@ class Engine:
 
         Args:
             program: made by `lower`.
-            num_workers: of the shared pool.
+            num_workers: of the shared pool; 0 for the consumer's own thread, which runs one task after the other.
             memory_bytes: for the batches that are in flight.
             start: the token to resume behind.
             allocate: gives the memory of batches.
@@ -69,7 +69,7 @@ class Engine:
         """
         self.stopping = False
         renewing = watch is not None and watch.on_stall == "skip"
-        self._flow = Flow(program, max(1, num_workers), memory_bytes, start, ordered=ordered, renewing=renewing)
+        self._flow = Flow(program, num_workers, memory_bytes, start, ordered=ordered, renewing=renewing)
         self._learned = Learned()
         self._listeners = listeners
         self.watch = watch or Watch(None)

@@ -1,11 +1,14 @@
-"""Event loops whose timers are exact to a tenth of a millisecond. Import it late: it imports asyncio."""
+"""Event loops whose timers are exact to a tenth of a millisecond."""
 
 from __future__ import annotations
 
-import asyncio
-import select
-import selectors
 import sys
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+    import selectors
 
 __all__ = ["new_event_loop"]
 
@@ -18,16 +21,21 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     epoll counts in milliseconds and asyncio rounds up: a request of 20 ms ends after 20.5 on average, and all that end within the same
     millisecond go on together from then.
     """
+    import asyncio
+
     loop = asyncio.new_event_loop()
     if sys.platform != "linux" or type(loop) is not asyncio.SelectorEventLoop:
         return loop
     loop.close()
-    return asyncio.SelectorEventLoop(_FineSelector())
+    return asyncio.SelectorEventLoop(_fine_selector()())
 
 
-if sys.platform == "linux":
+@cache
+def _fine_selector() -> type[selectors.BaseSelector]:
+    import select
+    import selectors
 
-    class _FineSelector(selectors.EpollSelector):
+    class FineSelector(selectors.EpollSelector):
         """Waits with select(), whose timeout is in microseconds, until epoll has something to tell."""
 
         def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -36,3 +44,5 @@ if sys.platform == "linux":
                 select.select([self], [], [], timeout)
                 timeout = 0
             return super().select(timeout)
+
+    return FineSelector

@@ -69,15 +69,15 @@ class Flow:
     ) -> None:
         """Begin at the state `start`. Where units may be begun anew (`renewing`), none writes into the batches of another segment."""
         self.program = program = writing_ahead(program) if ordered is True and not renewing else program
-        self.num_workers = num_workers
+        self.num_workers = max(1, num_workers)
         self.version = 0
         self.ready: deque[Ready] = deque()
         self.waiting = 0
         self.ended = self.torn = False
         self.failures: list[Failure] = []
-        self.active = ActiveWorkers(num_workers)
+        self.active = ActiveWorkers(self.num_workers)
         self.pools = pools_of(program)
-        self.segments = [Segment(number, plan, program.num_passes, start) for number, plan in enumerate(program.segments)]
+        self.segments = [Segment(number, plan, program.num_passes, start, num_workers) for number, plan in enumerate(program.segments)]
         for segment in self.segments:
             segment.units = UnitSize(memory_bytes // self._wanted_units(), segment.least_items)
             segment.keeps_going = program.may_cut

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from penstock._engine.fine_loop import new_event_loop
 from penstock._engine.hearing import hear
 from penstock._engine.lanes import Lanes
 from penstock._ops.awaited import AwaitedOp, Outcome
@@ -64,8 +65,6 @@ class PrivateLoop:
 
     def _gather(self, op: AwaitedOp, block: Block) -> list[Outcome] | None:
         import asyncio
-
-        from penstock._engine.fine_loop import new_event_loop
 
         self._busy = True
         try:

@@ -10,11 +10,10 @@ import numpy as np
 from penstock._engine.ahead import rows_ahead
 from penstock._engine.program import SegmentPlan
 from penstock._engine.renewing import renewed
-from penstock._engine.tune import BlockSize, UnitSize, largest_block
+from penstock._engine.sizing import block_sizes
+from penstock._engine.tune import UnitSize
 from penstock._engine.unit import NOTHING_DONE, Known, Levels, Record, Task, Token, Unit
-from penstock._ops.branches import BranchesLeaf
 from penstock._ops.collation import Collation
-from penstock._ops.leaves import rows_at_once
 from penstock._ops.operator import ChainOp
 from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import batch_rows
@@ -84,7 +83,7 @@ class Segment:
         "widest",
     )
 
-    def __init__(self, number: int, plan: SegmentPlan, num_passes: float, start: Token) -> None:
+    def __init__(self, number: int, plan: SegmentPlan, num_passes: float, start: Token, num_workers: int = 1) -> None:
         """Start at (pass, position) `start.source`, without what `start.done` names; a leaf has `num_passes` passes in all."""
         self.number = number
         self.plan = plan
@@ -92,8 +91,8 @@ class Segment:
         self.queues: list[deque[Task]] = [deque() for _ in plan.stages]
         self.widest = max((stage.concurrency or 0 for stage in plan.stages), default=0)
         # What is awaited may never come: nothing that is ready stands in one unit with it but the rest of its batch.
-        self.alone = any(stage.awaited for stage in plan.stages)
-        self.blocks, least_rows = _block_sizes(plan)
+        self.alone = num_workers > 0 and any(stage.awaited for stage in plan.stages)
+        self.blocks, least_rows = block_sizes(plan, at_once=num_workers == 0)
         self.least_items = 1 if plan.batch is not None or self.alone else least_rows
         self.units = UnitSize(least_items=self.least_items)
         self.opened = 0
@@ -387,12 +386,3 @@ class Segment:
     def position(self) -> dict[str, Any]:
         """Say how far the segment is, for tests and reports."""
         return {"opened": self.opened, "committed": self.committed, "waiting": sum(map(len, self.queues))}
-
-
-def _block_sizes(plan: SegmentPlan) -> tuple[list[BlockSize], int]:
-    """Return how many rows a task of each stage has, and how many are asked of the leaf at least."""
-    branches = len(plan.leaf.branches) if isinstance(plan.leaf, BranchesLeaf) else 1
-    # Rows of one block are handed on together: no more of them than are awaited together.
-    most_rows = min((stage.concurrency or 1 for stage in plan.stages if stage.awaited), default=largest_block(branches))
-    least_rows = 1 if plan.leaf is None else rows_at_once(plan.leaf)
-    return [BlockSize(most_rows, 1 if number else least_rows) for number, _ in enumerate(plan.stages)], least_rows

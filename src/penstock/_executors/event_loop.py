@@ -13,6 +13,7 @@ from penstock._contracts.event import BlockDone
 from penstock._contracts.policy import Raise
 from penstock._engine.awaiting import begun, failed_call
 from penstock._engine.engine import Engine
+from penstock._engine.fine_loop import new_event_loop
 from penstock._engine.hearing import hear
 from penstock._engine.lanes import Lanes
 from penstock._engine.pools import MENDER
@@ -84,8 +85,6 @@ class EventLoop:
 
     def _run(self) -> None:
         import asyncio
-
-        from penstock._engine.fine_loop import new_event_loop
 
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(self._serve())
