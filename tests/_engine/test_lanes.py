@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
 from typing import Any
 
@@ -207,3 +208,36 @@ def test_calls_of_a_unit_that_is_given_up_are_cancelled_and_their_places_are_fre
         assert cancelled == [0, 1]
 
     asyncio.run(main())
+
+
+def test_each_call_has_a_task_and_a_context_of_its_own() -> None:
+    seen: contextvars.ContextVar[int] = contextvars.ContextVar("seen", default=-1)
+    tasks: set[Any] = set()
+
+    async def fn(x: int) -> int:
+        tasks.add(asyncio.current_task())
+        before = seen.get()
+        seen.set(x)
+        await asyncio.sleep(0)
+        assert seen.get() == x
+        return before
+
+    found = asyncio.run(run(lanes_of(fn, 2), list(range(20))))
+    assert [outcome.value for outcome in found[0]] == [-1] * 20
+    assert len(tasks) == 20
+
+
+def test_a_call_that_is_cancelled_before_its_first_step_has_failed() -> None:
+    begun: list[int] = []
+
+    async def fn(x: int) -> int:
+        begun.append(x)
+        if x == 0:
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                if task.get_name() == "penstock fn":
+                    task.cancel()
+        return x
+
+    found = asyncio.run(run(lanes_of(fn, 3), [0, 1, 2, 3]))
+    assert set(begun) <= {0, 3}  # the fourth may take the place of the first before it is known that the second failed
+    assert [type(outcome.error) for outcome in found[0]] == [type(None), asyncio.CancelledError]

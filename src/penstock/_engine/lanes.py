@@ -15,6 +15,7 @@ from penstock._ops.block import Block
 
 if TYPE_CHECKING:
     import asyncio
+    import contextvars
 
 __all__ = ["Call", "Lanes"]
 
@@ -30,7 +31,7 @@ class _Run:
         self.task = task
         self.wanted = self.missing = len(block)
         self.outcomes: list[Outcome | None] = [None] * self.missing
-        self.tasks: dict[int, asyncio.Task[Outcome]] = {}
+        self.tasks: dict[int, asyncio.Task[None]] = {}
         self.busy_ns = 0
 
     def failed(self, offset: int) -> None:
@@ -53,13 +54,13 @@ class Call:
         dropped: whether it was given up: nobody waits for it any more.
     """
 
-    __slots__ = ("_run", "age_ns", "begin_ns", "dropped", "lane", "offset", "watched_ns")
+    __slots__ = ("_booked", "_run", "age_ns", "begin_ns", "dropped", "lane", "offset", "watched_ns")
 
     def __init__(self, run: _Run, offset: int, lane: int, begin_ns: int) -> None:
         self._run, self.offset, self.lane = run, offset, lane
         self.begin_ns = begin_ns
         self.age_ns = self.watched_ns = 0
-        self.dropped = False
+        self.dropped = self._booked = False
 
     @property
     def block(self) -> Block:
@@ -103,15 +104,16 @@ class Lanes:
         self._on_end = on_end
         self._free = list(range(op.concurrency - 1, -1, -1))
         self._waiting: deque[tuple[_Run, int]] = deque()
-        self._calls: dict[asyncio.Task[Outcome], Call] = {}
+        self._calls: dict[asyncio.Task[None], Call] = {}
         self._closed = False
+        self._context: contextvars.Context | None = None
         self.num_started = 0
 
     def __len__(self) -> int:
         """Return how many coroutines are in flight."""
         return len(self._calls)
 
-    def in_flight(self) -> list[tuple[asyncio.Task[Outcome], Call]]:
+    def in_flight(self) -> list[tuple[asyncio.Task[None], Call]]:
         """List the calls that have begun and not ended, with their tasks of asyncio. From any thread."""
         return list(self._calls.copy().items())
 
@@ -163,8 +165,17 @@ class Lanes:
             await asyncio.wait(list(self._calls))
 
     def _start(self) -> None:
-        import asyncio
+        if self._waiting and self._free:
+            self._start_some()
+        if self._on_begin is not None:
+            self._on_begin()
 
+    def _start_some(self) -> None:
+        import asyncio
+        import contextvars
+
+        loop = asyncio.get_running_loop()
+        context = self._context = self._context or contextvars.copy_context()  # and not that of the call that has just ended
         while self._waiting and self._free:
             run, offset = self._waiting.popleft()
             self.num_started += 1
@@ -174,19 +185,27 @@ class Lanes:
             lane = self._free.pop()
             begin_ns = time.perf_counter_ns()
             call = Call(run, offset, lane, begin_ns)
-            task = asyncio.get_running_loop().create_task(self._op.outcome(run.block, offset, lane), name=self._task_name)
+            task = loop.create_task(self._call(call), name=self._task_name, context=context.copy())
             run.tasks[offset] = task
             self._calls[task] = call
             task.add_done_callback(partial(self._ended, call))
-        if self._on_begin is not None:
-            self._on_begin()
 
-    def _ended(self, call: Call, task: asyncio.Task[Outcome]) -> None:
-        hear(self._on_error, self._take, call, task)
-
-    def _take(self, call: Call, task: asyncio.Task[Outcome]) -> None:
+    async def _call(self, call: Call) -> None:
+        """Run a call and book it, which begins the next one, before the task has ended: two rounds of the loop earlier."""
         import asyncio
 
+        outcome = await self._op.outcome(call._run.block, call.offset, call.lane)
+        call._booked = True
+        hear(self._on_error, self._take, call, asyncio.current_task(), outcome)
+
+    def _ended(self, call: Call, task: asyncio.Task[None]) -> None:
+        """Book a call that was cancelled before its first step, by the user's own code: it has no outcome."""
+        import asyncio
+
+        if not call._booked:
+            hear(self._on_error, self._take, call, task, Outcome(None, asyncio.CancelledError(), call.lane))
+
+    def _take(self, call: Call, task: asyncio.Task[None], outcome: Outcome) -> None:
         run, offset, lane = call._run, call.offset, call.lane
         del self._calls[task]
         if call.dropped:
@@ -199,8 +218,8 @@ class Lanes:
         run.busy_ns += end_ns - call.begin_ns
         if self._on_end is not None:
             self._on_end(lane, call.begin_ns, end_ns)
-        if offset < run.wanted:  # one that was cancelled before its first step, by the user's own code, has no result
-            outcome = run.outcomes[offset] = Outcome(None, asyncio.CancelledError(), lane) if task.cancelled() else task.result()
+        if offset < run.wanted:
+            run.outcomes[offset] = outcome
             if outcome.error is not None:
                 run.failed(offset)
         self._settle(run)
