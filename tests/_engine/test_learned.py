@@ -25,7 +25,7 @@ def sizes(flow: Flow) -> list[tuple[int, list[int]]]:
 
 def test_a_run_begins_with_what_the_last_one_of_its_shape_ended_with() -> None:
     learned, flow = Learned(), new(dataset())
-    flow.segments[0].blocks[0].begin((1000.0, 0.1, 300))
+    flow.segments[0].blocks[0].begin((1000.0, 50, 300))
     flow.segments[0].units.begin(7)
     flow.active.begin(("waiting", 1, 800, 0, "one works"))
     learned.keep(flow)
@@ -33,7 +33,7 @@ def test_a_run_begins_with_what_the_last_one_of_its_shape_ended_with() -> None:
     for one in (again, fewer, smaller):
         learned.begin(one)
     assert sizes(again) == [(7, [300])]
-    assert again.segments[0].blocks[0].found == (1000.0, 0.1, 300)
+    assert again.segments[0].blocks[0].found == (1000.0, 50, 300)
     assert (again.active.limit, again.active.notice) == (1, "one works")
     assert fewer.active.limit == 1
     assert smaller.active.limit == 2

@@ -6,7 +6,8 @@ __all__ = ["ActiveWorkers", "BlockSize", "UnitSize", "awaited_ns", "largest_bloc
 
 _TARGET_NS = 8_000_000  # booking a task costs 0.17 ms where decoding has emptied the caches
 _STEADY_TARGET_NS = 24_000_000  # of elements that all cost about the same: none of them keeps others waiting that are done
-_STEADY = 0.25  # how far the cost of a task may be from that of the others, on average
+_STEADY_TASKS = 100  # so many in a row, none of them dear
+_DEAR = 3  # times the usual cost of a row
 _UNIT_TARGET_NS = 4_000_000
 _GROWTH = 4
 _LARGEST_BLOCK = 4096
@@ -33,12 +34,12 @@ def awaited_ns(busy_ns: int, num_calls: int, concurrency: int, *, batched: bool)
 class BlockSize:
     """Rows per task of one stage: a task costs about 8 ms, or 24 where all cost the same. Grows at most fourfold at once."""
 
-    __slots__ = ("_cost_ns", "_least_rows", "_most_rows", "_size", "_spread", "growing")
+    __slots__ = ("_cost_ns", "_least_rows", "_most_rows", "_num_steady", "_size", "growing")
 
     def __init__(self, most_rows: int = _LARGEST_BLOCK, least_rows: int = 1) -> None:
         """Start with `least_rows`, one unless many rows wait no longer than one; a task never has more than `most_rows`."""
         self._cost_ns = 0.0
-        self._spread = 1.0
+        self._num_steady = 0
         self._least_rows = min(least_rows, most_rows)
         self._size = self._least_rows
         self._most_rows = most_rows
@@ -51,13 +52,13 @@ class BlockSize:
         return self._size
 
     @property
-    def found(self) -> tuple[float, float, int]:
+    def found(self) -> tuple[float, int, int]:
         """What is known, for `begin`."""
-        return self._cost_ns, self._spread, self._size
+        return self._cost_ns, self._num_steady, self._size
 
-    def begin(self, found: tuple[float, float, int]) -> None:
+    def begin(self, found: tuple[float, int, int]) -> None:
         """Begin with what another run ended with."""
-        self._cost_ns, self._spread, size = found
+        self._cost_ns, self._num_steady, size = found
         self._size = max(self._least_rows, min(size, self._most_rows))
 
     def observe(self, num_rows: int, wall_ns: int) -> None:
@@ -66,10 +67,10 @@ class BlockSize:
         if self._cost_ns == 0.0:
             self._cost_ns = cost
         else:
-            self._spread += 0.1 * (min(1.0, abs(cost / self._cost_ns - 1)) - self._spread)
+            self._num_steady = 0 if cost > _DEAR * self._cost_ns else min(self._num_steady + 1, _STEADY_TASKS)
             weight = 0.5 if cost < self._cost_ns else 0.2
             self._cost_ns += weight * (cost - self._cost_ns)
-        target = _STEADY_TARGET_NS if self._spread < _STEADY else _TARGET_NS
+        target = _TARGET_NS if self._num_steady < _STEADY_TASKS else _STEADY_TARGET_NS
         wanted = int(target / max(self._cost_ns, 1.0))
         before = self._size
         ceiling = before * _GROWTH if num_rows >= before else before
