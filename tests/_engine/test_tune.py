@@ -122,16 +122,24 @@ def test_workers_that_compute_without_the_gil_all_stay() -> None:
     assert workers.notice == ""
 
 
-def test_workers_that_wait_for_storage_all_stay_after_one_alone_was_slower() -> None:
+def test_workers_that_often_wait_all_stay_after_one_alone_was_slower() -> None:
     workers = ActiveWorkers(4)
-    together(workers, PROBE, cost_ns=MS, share=0.05)
+    together(workers, PROBE, cost_ns=MS, share=0.2)
     assert workers.limit == 1
     assert "one worker alone is tried" in workers.notice
-    together(workers, PROBE, cost_ns=MS, share=0.05)
+    together(workers, PROBE, cost_ns=MS, share=0.2)
     assert workers.limit == 4
     assert workers.notice == "all 4 workers work: one alone takes 4.0 times as long"
-    together(workers, 5000, cost_ns=MS, share=0.05)
+    together(workers, 5000, cost_ns=MS, share=0.2)
     assert workers.limit == 4
+
+
+def test_workers_that_wait_for_storage_are_all_kept_at_work() -> None:
+    workers = ActiveWorkers(16)
+    for _ in range(20):
+        together(workers, PROBE, cost_ns=MS, share=0.02)
+        assert workers.limit == 16
+    assert workers.verdict[0] == "settled"
 
 
 def gil_bound(workers: ActiveWorkers, count: int) -> None:

@@ -14,6 +14,7 @@ _LARGEST_BLOCK = 4096
 _BRANCHES_PER_BLOCK = 4  # a branch costs some 15 us per task: of 35 branches each is asked for a thousand rows, as a single source would be
 _MOST_BLOCKS = 8
 _BUSY = 0.9  # share of its time that an undisturbed worker is on a CPU
+_GIL_BOUND = 0.5  # CPUs that workers use at least, all together, who wait for each other
 _LARGEST_UNIT = 256
 _UNIT_BYTES = 4 << 20  # what a unit of several batches writes should stay in the second-level cache
 
@@ -118,14 +119,16 @@ class UnitSize:
 class ActiveWorkers:
     """How many of the shared workers work: fewer when they only take the GIL from each other.
 
-    When workers are on a CPU less than nine tenths of their time, one of them alone is tried for some tasks. If it is not slower per
-    row than several are together, before and after, it stays alone, and all are tried again later, ever more rarely: another program may
-    have used the CPUs. If it is a little slower, it is tried again as rarely. Before and after, because the first rows of a run are dear:
-    nothing that they touch has been touched before. Tasks whose size still grows are not to be told: a row of a small one costs more.
+    When workers are on a CPU less than nine tenths of their time, though together for half of one at least (those who wait for a disk or a
+    server are not), one of them alone is tried for some tasks. If it is not slower per row than several are together, before and after, it
+    stays alone, and all are tried again later, ever more rarely: another program may have used the CPUs. If it is a little slower, it is
+    tried again as rarely. Before and after, because the first rows of a run are dear: nothing that they touch has been touched before.
+    Tasks whose size still grows are not to be told: a row of a small one costs more.
     """
 
     __slots__ = (
         "_alone",
+        "_cpu_ns",
         "_limit",
         "_most",
         "_num_rows",
@@ -182,10 +185,13 @@ class ActiveWorkers:
         self._shares.append(cpu_ns / wall_ns)
         self._num_rows += num_rows
         self._wall_ns += wall_ns
+        self._cpu_ns += cpu_ns
         if len(self._shares) < self._NUM_PROBES:
             return
         share, cost = sorted(self._shares)[len(self._shares) // 2], self._wall_ns / self._num_rows
-        if self._state == "together":
+        if self._state == "together" and not self._alone and self._cpu_ns * self._most < _GIL_BOUND * self._wall_ns:
+            self._state = "settled"
+        elif self._state == "together":
             self._judge_together(share, cost / self._most)
         elif cost <= self._together * 1.05:
             self._alone = cost
@@ -222,7 +228,7 @@ class ActiveWorkers:
         self._count_anew()
 
     def _count_anew(self) -> None:
-        self._num_tasks = self._num_rows = self._wall_ns = 0
+        self._num_tasks = self._num_rows = self._wall_ns = self._cpu_ns = 0
         self._shares: list[float] = []
 
     def _words(self) -> str:
