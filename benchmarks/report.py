@@ -29,8 +29,10 @@ class Line:
 
 LINES = (
     Line("W1: JPEG to float32 CHW, images/s", "w1", "limit", "penstock", "dataloader", "inline"),
+    Line("W1: the same with `crop_only=True`, images/s", "w1", "limit", "penstock_crop_only", "", ""),
     Line("W1: peak memory, MB (PSS)", "w1", "inline", "penstock", "dataloader", "inline", "peak_pss_mb"),
     Line("W1u: JPEG to uint8 HWC, images/s", "w1u", "limit", "penstock", "dataloader", "inline"),
+    Line("W1u: the same with `crop_only=True`, images/s", "w1u", "limit", "penstock_crop_only", "", ""),
     Line("W2: tf.train.Example, shuffled, records/s", "w2", "limit", "penstock_2", "", ""),
     Line("W2: the same, beside tf.data's faster form", "w2", "tfdata_best", "penstock_2", "", "", "times_tfdata_best"),
     Line("W2: the same, beside DALI", "w2", "dali", "penstock_2", "", "", "times_dali"),
@@ -116,7 +118,9 @@ LINES = (
     Line("`Skip()` while nothing fails, W1, extra time", "policies", "", "skip_w1_threads", "", "", "extra"),
     Line("`state_dict()`, shuffle, 99th percentile, ms", "state", "", "shuffle", "", "", "p99_ms"),
     Line("`state_dict()`, filter, 99th percentile, ms", "state", "", "filter", "", "", "p99_ms"),
-    Line("Async reads of 20 ms, 64 in flight, elements/s", "async_map", "limit", "penstock", "", ""),
+    Line("Async reads of 20 ms, 64 in flight, of 3,200/s", "async_map", "limit", "penstock", "", "", "of_allowed"),
+    Line("Async reads of 20 ms, 64 in flight, beside bare asyncio, elements/s", "async_map", "limit", "penstock", "", ""),
+    Line("The same with `executor=\"inline\"`, elements/s", "async_map", "limit", "penstock_inline", "", ""),
     Line("Jobs of 1 ms in 2 processes, jobs/s", "jobs", "pool_small", "penstock_small", "", ""),
     Line("Jobs of 100 ms in 2 processes, jobs/s", "jobs", "pool_large", "penstock_large", "", ""),
     Line("Jobs of 2 ms, then of 40 ms, in 2 processes, jobs/s", "jobs", "pool_uneven", "penstock_uneven", "", ""),

@@ -41,7 +41,8 @@ def _fine_selector() -> type[selectors.BaseSelector]:
         def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
             """Wait as `EpollSelector.select` does, but not longer than `timeout` seconds."""
             if timeout is not None and timeout > 0 and self.fileno() < _MOST_DESCRIPTORS:
-                select.select([self], [], [], timeout)
+                if not select.select([self], [], [], timeout)[0]:
+                    return []
                 timeout = 0
             return super().select(timeout)
 
