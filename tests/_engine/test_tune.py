@@ -138,8 +138,9 @@ def test_workers_that_wait_for_storage_are_all_kept_at_work() -> None:
     workers = ActiveWorkers(16)
     for _ in range(20):
         together(workers, PROBE, cost_ns=MS, share=0.02)
-        assert workers.limit == 16
-    assert workers.verdict[0] == "settled"
+        assert (workers.limit, workers.notice) == (16, "")
+    together(workers, PROBE, cost_ns=MS, share=0.06)  # now they begin to wait for each other
+    assert workers.limit == 1
 
 
 def gil_bound(workers: ActiveWorkers, count: int) -> None:

@@ -97,6 +97,16 @@ class _Each:
         return bool(next(self._bounds) > other)
 
 
+def test_a_worker_that_reads_two_sources_in_turn_asks_each_for_its_own(folder: Path, asked: list[str], slow: None) -> None:
+    many = FilesSource(str(folder / "class" / "*.jpg"))
+    few = FilesSource(str(folder / "class" / "0[12].jpg"))
+    scratch, last = Scratch(), np.array([COUNT - 1])
+    few.read_transient(0, scratch, np.array([1]))
+    many.read_transient(COUNT - 2, scratch, last)
+    few.read_transient(1, scratch, np.array([0]))
+    assert asked == ["02.jpg", f"{COUNT - 1}.jpg", "01.jpg"]
+
+
 def test_a_file_that_is_not_there_is_told_when_it_is_read(folder: Path, asked: list[str], slow: None) -> None:
     source, rows = FilesSource(str(folder / "class" / "*.jpg")), []
     os.remove(folder / "class" / "03.jpg")

@@ -190,7 +190,7 @@ class ActiveWorkers:
             return
         share, cost = sorted(self._shares)[len(self._shares) // 2], self._wall_ns / self._num_rows
         if self._state == "together" and not self._alone and self._cpu_ns * self._most < _GIL_BOUND * self._wall_ns:
-            self._state = "settled"
+            self._count_anew()  # they wait for something else than each other; that may change
         elif self._state == "together":
             self._judge_together(share, cost / self._most)
         elif cost <= self._together * 1.05:

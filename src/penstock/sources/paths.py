@@ -75,7 +75,7 @@ class PathTable:
             SourceError: it is no regular file.
         """
         places = np.asarray(indices, np.int64)
-        blob, full, append, ahead = self.blob, self.full, rows.append, _Ahead(self)
+        blob, full, append, ahead = self.blob, self.full, rows.append, _Ahead()
         spans = zip(self.starts[places].tolist(), self.ends[places].tolist(), strict=True)
         numbers = repeat(None) if labels is None else labels[places].tolist()
         for place, ((start, end), label) in enumerate(zip(spans, numbers, strict=False)):
@@ -83,7 +83,7 @@ class PathTable:
             begin_ns = perf_counter_ns()
             data = read_file(full(path))
             append({"path": path, "data": data} if label is None else {"path": path, "data": data, "label": label})
-            ahead.look(indices[place], begin_ns, places[place + 1 :])
+            ahead.look(self, indices[place], begin_ns, places[place + 1 :])
 
     def read_transient(self, index: int, labels: NDArray[np.int64] | None, scratch: Scratch, ahead: NDArray[np.int64]) -> dict[str, Any]:
         """Return one element as `read_into` does, its "data" in working memory; `ahead` will be read next.
@@ -94,7 +94,7 @@ class PathTable:
         """
         path, begin_ns = self.path(index), perf_counter_ns()
         element: dict[str, Any] = {"path": path, "data": read_file_into(self.full(path), scratch)}
-        scratch.hold("ahead", lambda: _Ahead(self)).look(index, begin_ns, ahead)
+        scratch.hold("ahead", _Ahead).look(self, index, begin_ns, ahead)
         if labels is not None:
             element["label"] = int(labels[index])
         return element
@@ -146,20 +146,19 @@ class PathTable:
 class _Ahead:
     """Has the system read ahead where a read took so long that the file was not in memory. Of one worker, which reads file by file."""
 
-    __slots__ = ("_asked_for", "_table")
+    __slots__ = ("_asked_for",)
 
-    def __init__(self, table: PathTable) -> None:
-        self._table = table
+    def __init__(self) -> None:
         self._asked_for: frozenset[int] = frozenset()
 
-    def look(self, index: int, begin_ns: int, ahead: NDArray[np.int64]) -> None:
+    def look(self, table: PathTable, index: int, begin_ns: int, ahead: NDArray[np.int64]) -> None:
         """Look at a read that ends now; `ahead` will be read next. What was asked for is not asked for again, however slow it is."""
         if perf_counter_ns() - begin_ns < _SLOW_READ_NS or index in self._asked_for:
             return
         nearest = ahead[:_NUM_AHEAD].tolist()
         self._asked_for = frozenset(nearest[:-1])  # at the last one it may go on
         for one in nearest:
-            fetch_ahead(self._table.full(self._table.path(one)))
+            fetch_ahead(table.full(table.path(one)))
 
 
 def pack_paths(paths: Iterable[str], base: str) -> PathTable:
