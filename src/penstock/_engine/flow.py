@@ -77,7 +77,7 @@ class Flow:
         self.failures: list[Failure] = []
         self.active = ActiveWorkers(self.num_workers)
         self.pools = pools_of(program)
-        self.segments = [Segment(number, plan, program.num_passes, start, num_workers) for number, plan in enumerate(program.segments)]
+        self.segments = [Segment(n, plan, program.num_passes, start, at_once=not num_workers) for n, plan in enumerate(program.segments)]
         for segment in self.segments:
             segment.units = UnitSize(memory_bytes // self._wanted_units(), segment.least_items)
             segment.keeps_going = program.may_cut

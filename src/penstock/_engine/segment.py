@@ -83,7 +83,7 @@ class Segment:
         "widest",
     )
 
-    def __init__(self, number: int, plan: SegmentPlan, num_passes: float, start: Token, num_workers: int = 1) -> None:
+    def __init__(self, number: int, plan: SegmentPlan, num_passes: float, start: Token, at_once: bool = False) -> None:
         """Start at (pass, position) `start.source`, without what `start.done` names; a leaf has `num_passes` passes in all."""
         self.number = number
         self.plan = plan
@@ -91,8 +91,8 @@ class Segment:
         self.queues: list[deque[Task]] = [deque() for _ in plan.stages]
         self.widest = max((stage.concurrency or 0 for stage in plan.stages), default=0)
         # What is awaited may never come: nothing that is ready stands in one unit with it but the rest of its batch.
-        self.alone = num_workers > 0 and any(stage.awaited for stage in plan.stages)
-        self.blocks, least_rows = block_sizes(plan, at_once=num_workers == 0)
+        self.alone = not at_once and any(stage.awaited for stage in plan.stages)
+        self.blocks, least_rows = block_sizes(plan, at_once=at_once)
         self.least_items = 1 if plan.batch is not None or self.alone else least_rows
         self.units = UnitSize(least_items=self.least_items)
         self.opened = 0
