@@ -338,7 +338,7 @@ LOOPS = {
             with coord.stop_on_exception():
                 while not coord.should_stop():
                     first.dequeue()
-        reader = threading.Thread(target=consume)
+        reader = threading.Thread(target=consume, daemon=True)  # Ctrl-C may come before join: nobody would stop it
         coord.register_thread(reader)
         first.dequeue(); second.dequeue()
         reader.start(); print("ready")
