@@ -24,6 +24,8 @@ RECIPE := pyproject.toml $(wildcard setup.py src/penstock/kernels/*.[ch])
 # The tests run in so many processes: one more than there are CPUs, for some tests wait.
 TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(1 + len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)))')
 GUARDS := sizes tests_mirror raises rooms
+# Of the core suite, those whose tests need the pictures of the demo or PyTorch, which `make test` does not install.
+SHOWN := tests/cli/test_demo.py tests/cli/test_photos.py tests/observe/test_timeline.py tests/examples/test_classic.py
 
 .PHONY: help demo test check fuzz bench clean style types layers guards docs slow interop sanitize pythons
 
@@ -86,8 +88,8 @@ slow: .venv/.check
 
 # TensorFlow, PyTorch and the others choose releases of NumPy and protobuf; so they have an environment of their own.
 interop: .venv-interop/.interop
-	@echo "== with TensorFlow, PyTorch, webdataset, datasets, grain"
-	@.venv-interop/bin/python -m pytest -q tests/interop -n auto
+	@echo "== with TensorFlow, PyTorch, webdataset, datasets, grain; and the demo"
+	@.venv-interop/bin/python -m pytest -q tests/interop $(SHOWN) -n auto
 
 sanitize: .venv/.check
 	@echo "== C kernels under AddressSanitizer"
@@ -143,7 +145,7 @@ test-%: .venv-%/.test
 
 .venv-interop/.interop: $(RECIPE) | .venv-interop/bin/python
 	@echo "installing Penstock, TensorFlow, PyTorch and others into .venv-interop (some minutes)"
-	@.venv-interop/bin/python $(PIP_INSTALL) -e '.[test,interop]'
+	@.venv-interop/bin/python $(PIP_INSTALL) -e '.[demo,test,interop]'
 	@touch $@
 
 .PRECIOUS: .venv-%/bin/python .venv-%/.test

@@ -29,6 +29,7 @@ from data import DEFAULT_ROOT, SIZES, Size
 RESULTS = Path(__file__).resolve().parent / "results"
 _PREFIX = "RESULT "
 _NOISY_CORES = 0.10
+_ORPHANS_S = 5.0
 TIMES = "times_"
 """Begins the name of a metric that is the ratio to another contestant than the reference."""
 
@@ -114,6 +115,8 @@ def main(claim: Claim, contestants: Contestants, flags: Sequence[str] = ()) -> N
     if args.contestant:
         _compete(contestants[args.contestant], Run(size=size, root=args.data))
         return
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process compiles what it imports, on the clock of some claims
+    machine.adopt_orphans()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs the finally clauses, which end the contestant's session
     claim.prepare(size, args.data)
     names = args.only or list(contestants)
@@ -211,12 +214,22 @@ def _untimed(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _end_session(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of the session that this referee started, so that a failed contestant does not run beside the next one."""
+    """Kill what is left of the session that this referee started, so that a failed contestant does not run beside the next one.
+
+    What it left behind, such as a fork server, is this process's child by then: waited for, its CPU time counts as the contestant's.
+    """
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass  # the usual case: everything has ended
     process.wait()
+    deadline = time.monotonic() + _ORPHANS_S
+    try:
+        while time.monotonic() < deadline:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                time.sleep(0.01)
+    except ChildProcessError:
+        pass  # there is none left
 
 
 def _report(claim: Claim, size: Size, runs: list[dict[str, Any]]) -> dict[str, Any]:

@@ -261,6 +261,10 @@ COLUMNS = st.sampled_from(
         [np.datetime64(1, "s"), np.datetime64(1, "ns")],
         [np.int32(1), np.int64(2)],
         ["a", "bb"],
+        ["", b"a\0"],
+        ["a", None],
+        ["a", np.str_("b")],
+        [b"a", np.array("b", object)],
         [1, "a"],
         [np.void(b"abc"), np.void(b"abcd")],
         [1j, 2j],
@@ -279,6 +283,15 @@ def test_many_small_elements_at_once_are_what_one_by_one_gives(column: list[Any]
         return
     assert all(one.put(single, row, element, None) for row, element in enumerate(elements))
     assert [array.tolist() for array in many] == [array.tolist() for array in single]
+
+
+@pytest.mark.parametrize("column", [[1, 2], [1.5, 2.5], ["a", "bb"], [b"a", b"\0\0"], ["a", b"a"]], ids=str)
+def test_numbers_and_texts_are_written_a_column_at_a_time(column: list[Any]) -> None:
+    one = spec({"x": column[0]})
+    arrays = [np.zeros(3, leaf.dtype) for leaf in one.leaves]
+    assert one.put_many(arrays, 1, [{"x": value} for value in column])
+    assert arrays[0].tolist()[1:] == column
+    assert [type(value) for value in arrays[0].tolist()[1:]] == list(map(type, column))
 
 
 def test_a_field_that_stands_in_its_row_already_is_not_written_again() -> None:

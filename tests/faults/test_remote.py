@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 from _storage.remotes import KEYS, KINDS, noise, opened, options
 
+import penstock as ps
 from penstock._storage import open_storage
 from penstock._storage.remote import open_remote
 from penstock.errors import ObjectChanged, PlanError, StorageError
@@ -308,3 +311,47 @@ def test_lists_of_urls_run_nothing_and_ask_nobody_who_holds_credentials(url: str
         open_storage(url, "read_text")
     with pytest.raises(PlanError):
         open_storage(["https://127.0.0.1:1/fine", url], "read_text")
+
+
+# -- a feed that is closed while its workers wait for a server (R1) ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["http", "s3"])
+@pytest.mark.parametrize("dropped", [False, True], ids=["closed", "dropped"])
+def test_a_feed_that_ends_breaks_off_its_reads_loses_nothing_and_the_dataset_stays_of_use(
+    kind: str, dropped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    lines = [f"line {number} " + "x" * 500 for number in range(2000)]
+    with FaultServer({"bucket/lines": "\n".join(lines).encode()}) as server:
+        start = f"{server.url}/bucket/" if kind == "http" else "s3://bucket/"
+        given = options(None if kind == "http" else server, deadline_s=3600.0, timeout_s=3600.0, max_range_bytes=5_000, max_gap_bytes=0)
+        dataset = ps.read_text(ps.RemoteFiles(start + "lines", given)).shuffle(seed=3).batch(10)
+        wanted = [list(batch) for batch in dataset.feed(executor="inline")]
+        bad = tmp_path / "bad.jsonl"
+        feed = dataset.feed(num_workers=3, on_error=ps.Retry(3, then=ps.Skip()), quarantine=str(bad))
+        found = [list(next(feed))]
+        state, waits = feed.state_dict(), threading.Event()
+
+        def hang(request: Request) -> Fault:
+            waits.set()
+            return Fault(hang_after=100)
+
+        server.fault = hang
+        while not waits.wait(0.2):  # what was read ahead is delivered until a worker asks the server, and then waits for ever
+            found.append(list(next(feed)))
+            state = feed.state_dict()
+        workers = [thread for thread in threading.enumerate() if thread.name.startswith("penstock-") and thread.name != "penstock-remote"]
+        if dropped:
+            del feed
+            gc.collect()
+            for thread in workers:
+                thread.join()
+        else:
+            feed.close()  # StillRunning, if the reads were not broken off
+            assert feed.stats().num_skipped == 0
+        assert not bad.exists() or not bad.read_text()
+        server.fault = None
+        again = dataset.feed(num_workers=2)
+        again.load_state_dict(state)
+        assert found + [list(batch) for batch in again] == wanted

@@ -6,13 +6,14 @@ import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+from penstock._contracts.breaking import ReadBrokenOff
 from penstock.errors import PlanError
 
 __all__ = ["Errors", "Policy", "Raise", "Replace", "Retry", "Skip", "checked_policy", "decide", "final"]
 
 Errors = type[Exception] | tuple[type[Exception], ...]
-_NEVER = (StopIteration, StopAsyncIteration)
-"""Errors that a loop would take for its end: no policy hides them."""
+_NEVER = (StopIteration, StopAsyncIteration, ReadBrokenOff)
+"""What a loop would take for its end, and what ends a worker: no policy hides them."""
 
 
 def _checked_errors(errors: Any, policy: str) -> tuple[type[Exception], ...]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from penstock._contracts.breaking import Breaker
 from penstock._contracts.event import BlockDone, Event, Listener, Notice, RowsPacked
 from penstock._engine.awaiting import ended, failed_call
 from penstock._engine.execute import finish_unit, run_task
@@ -68,6 +69,7 @@ class Engine:
             watch: looks at the workers while a consumer waits; by default nobody does.
         """
         self.stopping = False
+        self.breaker = Breaker()
         renewing = watch is not None and watch.on_stall == "skip"
         self._flow = Flow(program, num_workers, memory_bytes, start, ordered=ordered, renewing=renewing)
         self._learned = Learned()
@@ -302,6 +304,7 @@ class Engine:
     def stop(self) -> None:
         """Let all workers run out. Safe from any thread, in finalisers and signal handlers."""
         self.stopping = True
+        self.breaker.break_off()
         for lot in (*self._lots.values(), self._bench, self._consumers, self._waits):
             lot.ring_all()
 

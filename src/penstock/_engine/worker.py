@@ -12,6 +12,7 @@ def work(engine: Engine, pool: str, index: int) -> None:
     """Claim and run tasks until the engine stops."""
     worker = WorkerContext(index)
     post = engine.watch.enlist(pool, worker)
+    engine.breaker.attach()
     try:
         while True:
             task = engine.claim(pool, index)

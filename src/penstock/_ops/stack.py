@@ -27,6 +27,7 @@ Names = Callable[[int], str]
 """Says which element stands in a row, for errors."""
 
 _OBJECT = np.dtype(object)
+_TEXTS = {str, bytes}
 _INT64 = np.dtype(np.int64)
 
 
@@ -88,7 +89,7 @@ class BatchSpec:
         return all(_store(array, row, value, leaf) for array, value, leaf in zip(arrays, flatten(element), self.leaves, strict=True))
 
     def put_many(self, arrays: Sequence[NDArray[Any]], row: int, elements: list[Any]) -> bool:
-        """Write many elements of scalars, a column at a time; False, and nothing useful written, when that is not possible."""
+        """Write many elements of scalars, str or bytes, a column at a time; False, with nothing useful written, when it cannot."""
         if any(leaf.shape or leaf.dtype.kind in "mMV" for leaf in self.leaves):  # scalars of one type may differ in unit or size there
             return False
         columns = self._columns_of(elements)
@@ -96,12 +97,10 @@ class BatchSpec:
             return False
         for array, column, leaf in zip(arrays, columns, self.leaves, strict=True):
             kinds = set(map(type, column))
-            if (
-                len(kinds) != 1
-                or leaf.dtype == _OBJECT
-                or spec_of(column[0]) != leaf
-                or not isinstance(column[0], (int, float, np.generic))
-            ):
+            if leaf.dtype == _OBJECT:
+                if not kinds <= _TEXTS:
+                    return False
+            elif len(kinds) != 1 or spec_of(column[0]) != leaf or not isinstance(column[0], (int, float, np.generic)):
                 return False
             try:
                 array[row : row + len(column)] = column

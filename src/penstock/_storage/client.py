@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock._contracts.breaking import breakable
 from penstock._contracts.storage_options import StorageOptions
 from penstock._storage.buckets import BucketTransport
 from penstock._storage.retrying import Turn, exhausted
@@ -49,6 +50,7 @@ class Client:
 
         Raises:
             StorageError: the deadline has passed, or somebody closed the storage; or what `work` raises.
+            ReadBrokenOff: the feed whose worker calls was closed.
         """
         import asyncio
         from concurrent.futures import CancelledError
@@ -61,7 +63,8 @@ class Client:
             coroutine.close()
             raise _closed(shown) from None
         try:
-            return future.result()
+            with breakable(future.cancel, CancelledError, shown):
+                return future.result()
         except CancelledError:
             raise _closed(shown) from None
         finally:

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from penstock._contracts.breaking import Breaker, ReadBrokenOff, breakable
+from penstock._contracts.policy import Raise, Retry, Skip, decide
+
+
+class Woken(Exception):
+    pass
+
+
+def wait(end: threading.Event) -> None:
+    """Wait to be ended, as one whose wait then raises."""
+    with breakable(end.set, Woken, "s3://bucket/key"):
+        end.wait()
+        raise Woken
+
+
+@pytest.fixture
+def attached() -> Iterator[Breaker]:
+    breaker = Breaker()
+    breaker.attach()
+    yield breaker
+    Breaker().attach()
+
+
+def test_waits_of_all_attached_threads_end_and_are_named() -> None:
+    breaker, waiting, caught = Breaker(), threading.Barrier(4), []
+
+    def work() -> None:
+        breaker.attach()
+        waiting.wait()
+        try:
+            wait(threading.Event())
+        except ReadBrokenOff as error:
+            caught.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    waiting.wait()
+    breaker.break_off()
+    for thread in threads:
+        thread.join()
+    assert [error.what for error in caught] == ["'s3://bucket/key' was being read when its feed was closed"] * 3
+    assert all(error.__suppress_context__ for error in caught)
+
+
+def test_a_wait_that_begins_behind_the_end_ends_at_once(attached: Breaker) -> None:
+    attached.break_off()
+    attached.break_off()
+    for _ in range(2):
+        with pytest.raises(ReadBrokenOff):
+            wait(threading.Event())
+
+
+def test_what_ends_otherwise_is_left_alone(attached: Breaker) -> None:
+    end = threading.Event()
+    end.set()
+    with pytest.raises(Woken):  # somebody else has ended it
+        wait(end)
+    with pytest.raises(KeyError), breakable(end.set, Woken, "key"):
+        raise KeyError
+    with breakable(end.clear, Woken, "key"):
+        pass
+    attached.break_off()
+    assert end.is_set()  # that wait is over
+
+
+def test_threads_without_a_breaker_wait_as_ever() -> None:
+    end, caught = threading.Event(), []
+    end.set()
+
+    def work() -> None:
+        try:
+            wait(end)
+        except Woken as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert len(caught) == 1
+
+
+def test_no_policy_takes_it_for_a_bad_element() -> None:
+    error = ReadBrokenOff("what", where="where", fix="fix")
+    for policy in (Skip(), Retry(3, then=Skip())):
+        assert decide(policy, error, 0) == Raise()
