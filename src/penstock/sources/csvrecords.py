@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,14 @@ class CsvRecords:
     quote: str = '"'
     header: bool = True
     max_line_bytes: int = MAX_LINE_BYTES
+    _texts: tuple[str, ...] | None = field(init=False, repr=False, compare=False)
+    """The names of the columns where these are all fields of a record, in their order, as they stand there."""
+
+    def __post_init__(self) -> None:
+        columns = self.columns or ()
+        whole = columns == tuple(Column(name=column.name, place=place) for place, column in enumerate(columns))
+        texts = tuple(column.name for column in columns) if whole and len(columns) == self.num_fields else None
+        object.__setattr__(self, "_texts", texts)
 
     @property
     def kind(self) -> str:
@@ -118,6 +126,8 @@ class CsvRecords:
         """
         assert self.columns is not None
         fields = self.split(data, table, index)
+        if self._texts is not None:
+            return dict(zip(self._texts, fields, strict=True))
         return {column.name: self._value(fields[column.place], column, table, index) for column in self.columns}
 
     def split(self, data: memoryview, table: RecordTable, index: int) -> list[str]:
