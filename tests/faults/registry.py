@@ -950,7 +950,10 @@ _ALSO = {
     "A4": (*_in(_OPERATORS, "what_would_pass_for_an_end_is_an_error_in_any_operator"),),
     "A5": (*_in(_OPERATORS, "what_would_pass_for_an_end_is_an_error_in_any_operator"),),
     "A14": (*_in(_COMPLETION, "a_stuck_element_holds_up_nobody_and_comes_when_it_is_done"),),
-    "B2": (*_in(_COMPLETION, "a_dropped_feed_and_one_in_a_cycle_end_their_threads"),),
+    "B2": (
+        *_in(_COMPLETION, "a_dropped_feed_and_one_in_a_cycle_end_their_threads"),
+        *_in("faults/test_remote.py", "a_feed_that_ends_breaks_off_its_reads_loses_nothing_and_the_dataset_stays_of_use"),
+    ),
     "B3": (*_in(_COORDINATOR, "an_error_of_the_loop_with_full_queues_is_the_one_traceback_of_the_program"),),
     "B9": (*_in(_COORDINATOR, "a_program_with_blocked_runners_exits_at_once_with_its_own_status_and_nothing_on_stderr"),),
     "B11": (
