@@ -511,13 +511,13 @@ def test_close_in_another_thread_wakes_the_one_that_waits() -> None:
 
     def end() -> None:
         asked.wait(30)
-        threading.Thread(target=gate.set).start()
         feed.close()
 
     closer = threading.Thread(target=end)
     closer.start()
     with pytest.raises(FeedClosed):
         list(feed)
+    gate.set()  # the worker is still in its element: whoever waited was woken before it ended
     closer.join()
 
 
