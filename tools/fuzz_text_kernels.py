@@ -1,4 +1,4 @@
-"""The cases of `fuzz_kernels.py` for windows of tokens, lines and CSV records."""
+"""The cases of `fuzz_kernels.py` for windows of tokens, lines, CSV records and rows of tables."""
 
 from __future__ import annotations
 
@@ -73,4 +73,31 @@ def read_windows(library: ctypes.CDLL, rng: np.random.Generator) -> None:
         raise AssertionError(f"C and NumPy differ: {dtype}, {length}, {offsets}, {bound}: {[result[:2] for result in results]}")
 
 
-CASES: list[Callable[[ctypes.CDLL, np.random.Generator], None]] = [find_lines, find_records, read_windows]
+def gather_columns(library: ctypes.CDLL, rng: np.random.Generator) -> None:
+    """Compare rows of random tables, in runs and not, some of which are not there."""
+    from penstock.kernels import columns
+
+    kinds = [(np.dtype(str(rng.choice(["u1", "i2", "f4", "i8", "c16"]))), int(rng.integers(0, 4))) for _ in range(rng.integers(1, 5))]
+    sizes = rng.integers(0, 400, rng.integers(1, 5)).tolist()
+    tables = [
+        columns.Table([np.frombuffer(rng.bytes(size * width * kind.itemsize), kind).reshape(size, width) for kind, width in kinds])
+        for size in sizes
+    ]
+    num = int(rng.choice([0, 1, 255, 256, 257, 700]))
+    which = rng.integers(0, len(sizes), num) if rng.random() < 0.5 else np.full(num, rng.integers(0, len(sizes)))
+    rows = (rng.integers(0, 400) + np.arange(num)) % max(1, min(sizes)) if rng.random() < 0.5 else rng.integers(0, max(1, min(sizes)), num)
+    if num and rng.random() < 0.3:
+        (which if rng.random() < 0.5 else rows)[rng.integers(0, num)] = rng.choice([-1, 400, 2**63 - 1, -(2**63)])
+    room = num + int(rng.integers(0, 3))
+    places = rng.permutation(room)[:num] if rng.random() < 0.5 else None
+    if places is not None and num and rng.random() < 0.2:
+        places[-1] = rng.choice([-1, room, 2**63 - 1])
+    results = []
+    for function in (columns.native(library), columns.by_twin):
+        out = [np.zeros((room, width), kind) for kind, width in kinds]
+        results.append((function(tables, which, rows, places, out), [array.tobytes() for array in out]))
+    if results[0] != results[1]:
+        raise AssertionError(f"C and NumPy differ: {kinds}, {sizes}, {num}: {[result[0] for result in results]}")
+
+
+CASES: list[Callable[[ctypes.CDLL, np.random.Generator], None]] = [find_lines, find_records, read_windows, gather_columns]

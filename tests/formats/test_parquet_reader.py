@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from formats.tables import numbers, opened, write
 
+from penstock._contracts.transform import Scratch
 from penstock.errors import RecordError
 from penstock.formats.parquet import columns_of, read_footer
 from penstock.formats.parquet_reader import Reader, _joined
@@ -22,8 +23,9 @@ def reader_of(path: Path, columns: list[str] | None = None, coded: frozenset[str
 def test_a_row_group_is_read_as_pyarrow_reads_it(tmp_path: Path) -> None:
     table = numbers(25)
     reader = reader_of(write(tmp_path / "a.parquet", table), ["number", "grid"])
+    scratch = Scratch()
     for group in (1, 0, 2):
-        reader.fetch(reader.layout(group).spans)
+        reader.fetch(reader.layout(group).spans, scratch)
         found = reader.file_reader.read_row_group(group, columns=["number", "grid"])
         assert found.equals(table.select(["number", "grid"]).slice(group * 10, 10))
         reader.forget()
@@ -80,6 +82,6 @@ def test_nested_columns_beside_those_wanted_do_not_move_them(tmp_path: Path) -> 
     pairs = pa.array([[("k", 1)]] * 30, pa.map_(pa.string(), pa.int32()))
     table = pa.table({"s": nested, "m": pairs, "deep": [[[1.0]]] * 30, "x": np.arange(30)})
     reader = reader_of(write(tmp_path / "a.parquet", table, group=30), ["x"])
-    reader.fetch(reader.layout(0).spans)
+    reader.fetch(reader.layout(0).spans, Scratch())
     assert reader.file_reader.read_row_group(0, columns=["x"]).column("x").to_pylist() == list(range(30))
     assert reader.layout(0).num_bytes == 30 * 8

@@ -198,3 +198,37 @@ def test_behind_a_fork_row_groups_are_read_whatever_threads_of_the_parent_were_a
 
     with held_by_another_thread(files._locks.own()):
         forked(child)
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy"])
+@pytest.mark.parametrize("coded", [False, True])
+def test_nothing_that_is_decoded_lies_in_memory_that_is_used_again(tmp_path: Path, compression: str, coded: bool) -> None:
+    generator = np.random.default_rng(3)
+    count = 6000
+
+    def texts(size: int) -> list[str]:
+        return [f"{number:0{size}d}" for number in generator.integers(0, 50 if coded else 10**8, count).tolist()]
+
+    table = pa.table(
+        {
+            "float": generator.standard_normal(count, np.float32),
+            "int": generator.integers(0, 2**60, count),
+            "bool": generator.integers(0, 2, count).astype(bool),
+            "time": generator.integers(0, 2**60, count).view("M8[ns]"),
+            "half": pa.array(generator.standard_normal(count).astype(np.float16)),
+            "text": texts(12),
+            "bytes": [text.encode() for text in texts(9)],
+            "list": [generator.integers(0, 99, 3).tolist() for _ in range(count)],
+            "grid": pa.FixedSizeListArray.from_arrays(pa.array(generator.standard_normal(4 * count)), 4),
+            "null": pa.array(generator.integers(0, 9, count), mask=np.arange(count) % 7 == 0),
+        }
+    )
+    path = write(tmp_path / "a.parquet", table, group=1000, compression=compression, use_dictionary=coded)
+    kept = files_of(path)
+    groups = [kept.load(number) for number in range(6)]
+    for number, group in enumerate(groups):
+        alone = files_of(path).load(number)
+        for column, values, wanted in zip(group.columns, group.values, alone.values, strict=True):
+            rows = np.flatnonzero(~(values.nulls if values.nulls is not None else np.zeros(1000, bool)))
+            found, other = values.take(rows), wanted.take(rows)
+            assert all(np.array_equal(one, two) for one, two in zip(found, other, strict=True)), (number, column.name)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from penstock._contracts.storage import Storage
+from penstock._contracts.transform import Scratch
 from penstock.errors import RecordError
 from penstock.formats.parquet import Column, Footer, pyarrow, storage_type
 
@@ -88,17 +89,17 @@ class Reader:
             spans.append((begin, begin + length))
         return Layout(spans=_joined(spans), num_bytes=num_bytes, coded=frozenset(coded))
 
-    def fetch(self, spans: Sequence[tuple[int, int]]) -> None:
-        """Read spans into memory, with one call of the storage.
+    def fetch(self, spans: Sequence[tuple[int, int]], scratch: Scratch) -> None:
+        """Read spans into working memory, with one call of the storage. It is needed until `forget`.
 
         Raises:
             SourceError, OSError: they cannot be read.
         """
-        self._spans.fill(spans)
+        self._spans.fill(spans, scratch)
 
     def forget(self) -> None:
         """Let go of the bytes."""
-        self._spans.fill([])
+        self._spans.fill([], None)
 
 
 class _Spans:
@@ -112,16 +113,13 @@ class _Spans:
         self._begins: list[int] = []
         self._parts: list[memoryview] = []
 
-    def fill(self, spans: Sequence[tuple[int, int]]) -> None:
+    def fill(self, spans: Sequence[tuple[int, int]], scratch: Scratch | None) -> None:
         """Read spans (begin, end), ascending."""
         self._parts, self._begins = [], [begin for begin, _ in spans]
-        if len(spans) == 1:
-            begin, end = spans[0]
-            self._parts = [memoryview(self._storage.read(self._file, begin, end - begin))]
-        elif spans:
+        if spans:
             offsets = np.array(self._begins, np.int64)
             lengths = np.array([end for _, end in spans], np.int64) - offsets
-            data, starts = self._storage.read_spans(np.full(len(spans), self._file, np.int64), offsets, lengths, None)
+            data, starts = self._storage.read_spans(np.full(len(spans), self._file, np.int64), offsets, lengths, scratch)
             view = data.data.toreadonly()
             self._parts = [view[start : start + length] for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)]
 

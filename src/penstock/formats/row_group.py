@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import RecordError
 from penstock.formats.parquet import Column, is_list, one_line, pyarrow, storage_type
+from penstock.kernels.columns import Table
 
 __all__ = ["Fixed", "RowGroup", "row_group"]
 
@@ -107,12 +108,26 @@ class Coded:
 
 
 class RowGroup:
-    """The wanted columns of one row group. Read-only; from any thread."""
+    """The wanted columns of one row group. Read-only; from any thread.
+
+    Attributes:
+        columns: what they are.
+        values: of each.
+        table: the arrays of all columns when all are numbers, dates or arrays of one shape; else None.
+        nbytes: bytes of memory.
+    """
 
     def __init__(self, columns: Sequence[Column], values: Sequence[Values]) -> None:
         self.columns, self.values = columns, values
         self.nbytes = sum(one.nbytes for one in values)
         self._with_nulls = [(column.name, one.nulls) for column, one in zip(columns, values, strict=True) if one.nulls is not None]
+        arrays = [one.array for one in values if isinstance(one, Fixed)]
+        self.table = Table(arrays) if len(arrays) == len(values) else None
+
+    @property
+    def has_nulls(self) -> bool:
+        """Whether any value is null."""
+        return bool(self._with_nulls)
 
     def null_at(self, rows: Ints) -> tuple[int, str] | None:
         """Return (place in `rows`, column) of a row that has a null; None when none has."""

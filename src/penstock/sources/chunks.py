@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -12,6 +14,7 @@ from penstock.errors import RecordError
 __all__ = ["Chunk", "Chunks"]
 
 _MOST_FAILURES = 1024
+_NUM_ORDERED = 3  # so many in a row are an order
 
 
 class Chunk(Protocol):
@@ -43,20 +46,23 @@ class Chunks(Generic[Kept]):
 
     Args:
         load: decodes a chunk.
+        count: of the chunks that there are.
         max_bytes: of the chunks that are kept.
     """
 
-    def __init__(self, load: Callable[[int], Kept], max_bytes: int) -> None:
-        self._load, self._max_bytes = load, max_bytes
+    def __init__(self, load: Callable[[int], Kept], count: int, max_bytes: int) -> None:
+        self._load, self._count, self._max_bytes = load, count, max_bytes
         self._locks = OwnLocks()
         self._kept: dict[int, Kept] = {}  # the one used longest ago first
         self._num_bytes = 0
         self._flights: dict[int, _Flight] = {}
         self._failures: dict[int, RecordError] = {}
+        self._order: deque[int] = deque(maxlen=_NUM_ORDERED)  # what was decoded last
+        self._most_bytes = 0  # of any chunk up to now
         self.num_loaded = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"load": self._load, "max_bytes": self._max_bytes}
+        return {"load": self._load, "count": self._count, "max_bytes": self._max_bytes}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
@@ -78,12 +84,31 @@ class Chunks(Generic[Kept]):
                 failure = self._failures.get(number)
                 if failure is not None:
                     raise RecordError(failure.what, where=failure.where, fix=failure.fix)
-                flight = self._flights.get(number)
-                if flight is None:
-                    flight = self._flights[number] = _Flight()
-                    break
-            flight.done.wait()
-        return self._loaded(number, flight)
+                awaited = self._flights.get(number)
+                wanted = number if awaited is None else self._foreseen(number)
+                flight = None if wanted is None else self._take_off(wanted)
+            if awaited is None:
+                assert flight is not None
+                return self._loaded(number, flight)
+            if wanted is not None and flight is not None:
+                # RecordError is remembered; any other error comes again when somebody asks for it, and means nothing until then.
+                with contextlib.suppress(Exception):
+                    self._loaded(wanted, flight)
+            awaited.done.wait()
+
+    def _take_off(self, number: int) -> _Flight:
+        self._order.append(number)
+        flight = self._flights[number] = _Flight()
+        return flight
+
+    def _foreseen(self, number: int) -> int | None:
+        """Return what will be asked for soon, if chunks are asked for in order and there is room: to decode instead of waiting."""
+        if not self._kept or max(self._order) - min(self._order) != len(self._order) - 1:
+            return None
+        wanted = max(self._order) + 1
+        if wanted >= self._count or any(wanted in there for there in (self._kept, self._flights, self._failures)):
+            return None
+        return wanted if (wanted - number + 2) * self._most_bytes <= self._max_bytes else None
 
     def soonest(self, numbers: Sequence[int]) -> int:
         """Return which of some chunks to ask for first: one that is there, else one that nobody decodes, else the first."""
@@ -121,6 +146,7 @@ class Chunks(Generic[Kept]):
         self.num_loaded += 1
         self._kept[number] = chunk
         self._num_bytes += chunk.nbytes
+        self._most_bytes = max(self._most_bytes, chunk.nbytes)
         while self._num_bytes > self._max_bytes and len(self._kept) > 1:
             oldest = next(iter(self._kept))
             self._num_bytes -= self._kept.pop(oldest).nbytes

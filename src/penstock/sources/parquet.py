@@ -13,7 +13,8 @@ from penstock._contracts.element import LEAF, Structure
 from penstock._contracts.storage import Storage
 from penstock._order.arithmetic import grouped
 from penstock.errors import LengthMismatch, RecordError
-from penstock.formats.row_group import Fixed, RowGroup
+from penstock.formats.row_group import RowGroup
+from penstock.kernels import columns
 from penstock.sources.chunks import Chunks
 from penstock.sources.parquet_files import ParquetFiles
 
@@ -31,7 +32,7 @@ class ParquetSource:
     def __init__(self, storage: Storage, files: ParquetFiles, cache_bytes: int) -> None:
         self._names = [storage.name(file) for file in range(len(storage))]
         self._files, self._cache_bytes = files, cache_bytes
-        self.chunks = Chunks(files.load, cache_bytes)
+        self.chunks = Chunks(files.load, len(files), cache_bytes)
         self._starts = files.group_starts
         self._count = int(self._starts[-1])
 
@@ -72,7 +73,7 @@ class ParquetSource:
                 out[member] = dict(zip(names, values, strict=True))
         return out
 
-    def _parts(self, indices: Ints) -> Any:
+    def _parts(self, indices: Ints) -> Iterator[tuple[RowGroup, Ints, Ints]]:
         """Yield (group, places in `indices`, rows in the group), in whatever order the groups are there soonest."""
         numbers = np.searchsorted(self._starts, indices, "right") - 1
         if len(indices) and numbers[0] == numbers[-1] and (numbers == numbers[0]).all():
@@ -84,7 +85,7 @@ class ParquetSource:
             members = parts.pop(number)
             rows = indices[members] - self._starts[number]
             group = self.chunks.get(number)
-            null = group.null_at(rows)
+            null = group.null_at(rows) if group.has_nulls else None
             if null is not None:
                 raise self._null(number, int(rows[null[0]]), null[1])
             yield group, members, rows
@@ -150,39 +151,39 @@ class ParquetColumns(ParquetSource):
             )
         if out is None:
             out = [np.empty((len(indices), *shape), dtype) for shape, dtype in self.leaves()]
-        between, back, done = out, None, 0
+        gathered = _Gathered(out)
         for group, members, rows in self._parts(indices):
-            if len(members) < len(indices):
-                # One take per group into memory in between, and one into place: half the time of `out[members] = array[rows]`.
-                if back is None:
-                    between, back = [np.empty((len(indices), *shape), dtype) for shape, dtype in self.leaves()], np.empty_like(indices)
-                back[members] = np.arange(done, done + len(members))
-            _gather(group, rows, [array[done : done + len(members)] for array in between])
-            done += len(members)
-        for source, target in zip(between, out, strict=True):
-            if back is not None:
-                _take(source, back, target)
+            gathered.add(group, members, rows)
+            if gathered.num_bytes > self._cache_bytes:
+                gathered.write()
+        gathered.write()
         return out
 
 
-def _gather(group: RowGroup, rows: Ints, out: list[NDArray[Any]]) -> None:
-    """Write rows of a group to `out`, by copying a run where they are one."""
-    first, last = (int(rows[0]), int(rows[-1])) if len(rows) else (0, -1)
-    run = last - first == len(rows) - 1 and bool((np.diff(rows) == 1).all())
-    for values, target in zip(group.values, out, strict=True):
-        assert isinstance(values, Fixed)
-        if run:
-            np.copyto(target, values.array[first : last + 1])
-        else:
-            _take(values.array, rows, target)
+class _Gathered:
+    """Rows of several groups that are to be copied at once: the groups stay in memory until they are."""
 
+    def __init__(self, out: list[NDArray[Any]]) -> None:
+        self.num_bytes = 0
+        self._out = out
+        self._groups: list[RowGroup] = []
+        self._members: list[Ints] = []
+        self._rows: list[Ints] = []
 
-def _take(array: NDArray[Any], rows: Ints, target: NDArray[Any]) -> None:
-    if target.dtype == array.dtype:
-        # mode="raise" would gather into a buffer first; the rows are known to be there.
-        np.take(array, rows, axis=0, out=target, mode="clip")
-    else:
-        target[...] = array[rows]
+    def add(self, group: RowGroup, members: Ints, rows: Ints) -> None:
+        """Ask for rows of a group, which go to places `members`."""
+        self._groups.append(group)
+        self._members.append(members)
+        self._rows.append(rows)
+        self.num_bytes += group.nbytes
+
+    def write(self) -> None:
+        """Copy them."""
+        tables = [group.table for group in self._groups if group.table is not None]
+        if tables:
+            which = np.repeat(np.arange(len(tables)), [len(rows) for rows in self._rows])
+            columns.gather(tables, which, np.concatenate(self._rows), np.concatenate(self._members), self._out)
+        self.__init__(self._out)  # type: ignore[misc]
 
 
 def parquet_source(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from penstock._contracts.forking import OwnLocks
 from penstock._contracts.storage import Storage
+from penstock._contracts.transform import Scratch
 from penstock.errors import PenstockError, PlanError, RecordError
 from penstock.formats.parquet import (
     Column,
@@ -28,7 +30,9 @@ from penstock.formats.row_group import RowGroup, row_group
 __all__ = ["ParquetFiles"]
 
 _MOST_READERS = 16
+_ALONE = 16  # so many groups in a row, each while no other was being decoded: one thread works, and Arrow's may help it
 _MOST_METADATA_BYTES = 64 << 20
+_OWN = frozenset({"_locks", "_idle", "_scratches", "_num_working", "_num_alone"})
 
 
 class ParquetFiles:
@@ -54,8 +58,7 @@ class ParquetFiles:
 
     def __init__(self, storage: Storage, columns: Sequence[str] | None, null_values: Mapping[str, Any], max_group_bytes: int) -> None:
         self._storage, self._null_values, self._max_group_bytes = storage, dict(null_values), max_group_bytes
-        self._locks = OwnLocks()
-        self._idle: list[Reader] = []
+        self._begin()
         self._footer_crcs: list[int] = []
         places: list[tuple[int, int]] = []
         counts: list[int] = []
@@ -89,10 +92,20 @@ class ParquetFiles:
         self.group_bytes = max((self._idle[0].layout(group).num_bytes for group in groups), default=1)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("_locks", "_idle")}
+        return {
+            key: value for key, value in self.__dict__.items() if key not in ("_locks", "_idle", "_scratches", "_num_working", "_num_alone")
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _locks=OwnLocks(), _idle=[])
+        self.__dict__.update(state)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Make what each process has of its own."""
+        self._locks = OwnLocks()
+        self._idle: list[Reader] = []
+        self._scratches: list[Scratch] = []
+        self._num_working, self._num_alone = 0, _ALONE
 
     def __len__(self) -> int:
         return len(self._places)
@@ -103,7 +116,7 @@ class ParquetFiles:
         return f"row group {group} of {self._storage.name(file)!r}"
 
     def load(self, number: int) -> RowGroup:
-        """Read and decode a row group: one read of the storage, decoding in Arrow's threads.
+        """Read and decode a row group: one read of the storage; decoding in Arrow's threads too while no other thread does it.
 
         Raises:
             RecordError: its bytes are not what they should be, or would be more than `max_group_bytes` decoded.
@@ -116,11 +129,12 @@ class ParquetFiles:
             layout = reader.layout(group)
             if layout.coded != reader.coded_columns:
                 reader = Reader(self._storage, file, reader.footer, self.columns, layout.coded)
-            return self._decoded(reader, number, group, layout)
+            with self._working() as (scratch, is_alone):
+                return self._decoded(reader, number, group, layout, scratch, is_alone)
         finally:
             self._give_back(reader)
 
-    def _decoded(self, reader: Reader, number: int, group: int, layout: Layout) -> RowGroup:
+    def _decoded(self, reader: Reader, number: int, group: int, layout: Layout, scratch: Scratch, is_alone: bool) -> RowGroup:
         pa, _ = pyarrow()
         where = f"read_parquet, {self._storage.name(reader.file)!r}, row group {group}"
         if layout.num_bytes > self._max_group_bytes:
@@ -129,10 +143,11 @@ class ParquetFiles:
                 where=where,
                 fix="write smaller row groups, choose fewer columns, or raise max_group_bytes if the file is trusted",
             )
-        reader.fetch(layout.spans)
         count = int(self.group_starts[number + 1] - self.group_starts[number])
+        reader.fetch(layout.spans, scratch)
         try:
-            table = reader.file_reader.read_row_group(group, columns=[column.name for column in self.columns])
+            # Where other threads decode other groups, Arrow's would only be in their way.
+            table = reader.file_reader.read_row_group(group, columns=[column.name for column in self.columns], use_threads=is_alone)
             if table.num_rows != count or table.num_columns != len(self.columns):
                 raise pa.ArrowInvalid(
                     f"{table.num_rows} rows of {table.num_columns} columns where {count} of {len(self.columns)} should be"
@@ -153,6 +168,23 @@ class ParquetFiles:
             reader.forget()
         check_unchanged(self._storage, reader.file, reader.footer)
         return decoded
+
+    @contextlib.contextmanager
+    def _working(self) -> Iterator[tuple[Scratch, bool]]:
+        """Lend working memory for the bytes of one group, and say whether one thread alone has been decoding for a while."""
+        with self._locks.own():
+            if self._locks.is_new():
+                self._num_working = 0
+            self._num_alone = 0 if self._num_working else self._num_alone + 1
+            self._num_working += 1
+            is_alone = self._num_alone > _ALONE
+            scratch = self._scratches.pop() if self._scratches else Scratch()
+        try:
+            yield scratch, is_alone
+        finally:
+            with self._locks.own():
+                self._num_working -= 1
+                self._scratches.append(scratch)
 
     def _take_reader(self, file: int) -> Reader:
         with self._locks.own():

@@ -1,0 +1,62 @@
+/* Rows of several tables, gathered column by column into one array for each column.
+ *
+ * All is done in blocks of rows small enough that their numbers stay in the first-level cache, whatever the number of columns. Rows that
+ * follow one another in one table, as they do in an order that is not shuffled, are copied as one.
+ */
+#include "penstock.h"
+
+enum { BLOCK = 256 };
+
+/* For widths that are known when this is compiled, a copy is one move. */
+#define COPY_ROWS(width)                                                                                                 \
+    for (int64_t row = 0; row < num; row++)                                                                              \
+        memcpy(out + (places ? places[row] : first + row) * (width), bases[tables[row] * num_columns] + rows[row] * (width), \
+               (size_t)(width))
+
+/* Copy `num` rows of one column: row i is rows[i] of tables[i], and goes to places[i] or first + i. */
+INLINE void copy_rows(unsigned char *const *bases, int64_t num_columns, const int64_t *restrict tables, const int64_t *restrict rows,
+                      const int64_t *restrict places, int64_t first, int64_t num, int64_t width, unsigned char *restrict out) {
+    switch (width) {
+        case 1: COPY_ROWS(1); break;
+        case 2: COPY_ROWS(2); break;
+        case 4: COPY_ROWS(4); break;
+        case 8: COPY_ROWS(8); break;
+        case 16: COPY_ROWS(16); break;
+        default: COPY_ROWS(width); break;
+    }
+}
+
+/* Gather rows; return -1, or the first row that is not there: then nothing is written.
+ *
+ * bases: [num_tables * num_columns], where each column of each table begins, its rows without gaps.
+ * counts: [num_tables], rows of each table.
+ * widths: [num_columns], bytes of a row in each column.
+ * tables, rows: [num_rows], where each row comes from.
+ * places: [num_rows], where it goes; NULL for 0, 1, 2...
+ * outs: [num_columns], arrays of out_rows rows.
+ */
+API int64_t penstock_gather_columns(unsigned char *const *bases, const int64_t *counts, int64_t num_tables, const int64_t *widths,
+                                    int64_t num_columns, const int64_t *tables, const int64_t *rows, const int64_t *places,
+                                    int64_t num_rows, unsigned char *const *outs, int64_t out_rows) {
+    for (int64_t row = 0; row < num_rows; row++) {
+        if ((uint64_t)tables[row] >= (uint64_t)num_tables || (uint64_t)rows[row] >= (uint64_t)counts[tables[row]]) return row;
+        if ((uint64_t)(places ? places[row] : row) >= (uint64_t)out_rows) return row;
+    }
+    for (int64_t first = 0; first < num_rows; first += BLOCK) {
+        const int64_t num = num_rows - first < BLOCK ? num_rows - first : BLOCK;
+        const int64_t *from = tables + first, *which = rows + first, *to = places ? places + first : NULL;
+        const int64_t target = to ? to[0] : first;
+        int is_run = 1;
+        for (int64_t row = 1; is_run && row < num; row++)
+            is_run = from[row] == from[0] && which[row] == which[0] + row && (!to || to[row] == target + row);
+        for (int64_t column = 0; column < num_columns; column++) {
+            const int64_t width = widths[column];
+            if (width == 0) continue;
+            if (is_run)
+                memcpy(outs[column] + target * width, bases[from[0] * num_columns + column] + which[0] * width, (size_t)(num * width));
+            else
+                copy_rows(bases + column, num_columns, from, which, to, first, num, width, outs[column]);
+        }
+    }
+    return -1;
+}
