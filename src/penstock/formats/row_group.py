@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -123,6 +124,8 @@ class RowGroup:
         self._with_nulls = [(column.name, one.nulls) for column, one in zip(columns, values, strict=True) if one.nulls is not None]
         arrays = [one.array for one in values if isinstance(one, Fixed)]
         self.table = Table(arrays) if len(arrays) == len(values) else None
+        for array in arrays:
+            array.flags.writeable = False
 
     @property
     def has_nulls(self) -> bool:
@@ -149,7 +152,30 @@ def row_group(table: Any, columns: Sequence[Column], null_values: Mapping[str, A
     Raises:
         RecordError: a column is not what it should be.
     """
-    return RowGroup(columns, [_values(table.column(column.name), column, null_values) for column in columns])
+    values = []
+    for column in columns:
+        chunked = table.column(column.name)
+        values.append(_plain(chunked, column) or _values(chunked, column, null_values))
+    return RowGroup(columns, values)
+
+
+def _plain(chunked: Any, column: Column) -> Fixed | None:
+    """Return numbers none of which is null, as most columns are, with few calls; None for any others: a group may have many columns."""
+    if chunked.num_chunks != 1 or column.form != "array" or column.shape:
+        return None
+    array = chunked.chunk(0)
+    if _plain_types().get(array.type.id) != column.dtype or array.null_count or not len(array):
+        return None
+    kind = np.dtype(column.dtype)
+    return Fixed(np.frombuffer(array.buffers()[1], kind, len(array), array.offset * kind.itemsize), None)
+
+
+@cache
+def _plain_types() -> dict[int, str]:
+    """Return the dtype of each type of Arrow that NumPy has as well, by its number."""
+    pa, _ = pyarrow()
+    numbers = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
+    return {getattr(pa, name)().id: np.dtype(name).str for name in numbers}
 
 
 def _values(chunked: Any, column: Column, null_values: Mapping[str, Any]) -> Values:
@@ -182,7 +208,6 @@ def _values(chunked: Any, column: Column, null_values: Mapping[str, Any]) -> Val
             where=f"column {column.name!r}",
             fix="write the file again",
         )
-    fixed.flags.writeable = False
     return Fixed(fixed, nulls)
 
 
