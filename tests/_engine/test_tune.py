@@ -25,19 +25,19 @@ def grown(cost_ns: int, tasks: int = 130) -> BlockSize:
 
 
 @given(st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 10**10)), max_size=60))
-def test_a_block_has_one_to_4096_rows_whatever_was_measured(tasks: list[tuple[int, int]]) -> None:
+def test_a_block_has_one_to_16384_rows_whatever_was_measured(tasks: list[tuple[int, int]]) -> None:
     blocks = BlockSize()
     for rows, wall_ns in tasks:
         before = blocks.rows(1 << 40, 1)
         blocks.observe(rows, wall_ns)
-        assert 1 <= blocks.rows(1 << 40, 1) <= min(4096, 4 * before)
+        assert 1 <= blocks.rows(1 << 40, 1) <= min(16384, 4 * before)
 
 
 @given(st.integers(1300, 10**9))
 def test_blocks_come_to_cost_what_is_aimed_at_or_are_single_rows(cost_ns: int) -> None:
     rows = grown(cost_ns).rows(1 << 40, 1)
     assert rows * cost_ns <= max(cost_ns, STEADY_NS)
-    assert rows == 4096 or (rows + 1) * cost_ns >= STEADY_NS
+    assert rows == 16384 or (rows + 1) * cost_ns >= STEADY_NS
 
 
 @pytest.mark.parametrize(("every", "target_ns"), [(5, TARGET_NS), (50, TARGET_NS), (10**9, STEADY_NS)])
@@ -50,9 +50,9 @@ def test_tasks_are_short_where_some_rows_are_dear(every: int, target_ns: int) ->
     assert 0.5 * target_ns < max(aimed_at[110:]) <= target_ns
 
 
-def test_blocks_of_rows_that_cost_nothing_stop_at_4096() -> None:
-    assert grown(1).rows(1 << 40, 1) == 4096
-    assert grown(0).rows(1 << 40, 1) == 4096
+def test_blocks_of_rows_that_cost_nothing_stop_at_16384() -> None:
+    assert grown(1).rows(1 << 40, 1) == 16384
+    assert grown(0).rows(1 << 40, 1) == 16384
 
 
 @given(st.integers(1, 10**7), st.integers(1, 10**7))
@@ -275,7 +275,7 @@ def test_tasks_that_are_dealt_out_to_many_branches_may_be_larger() -> None:
             size.observe(size.rows(1 << 40, 1), 1)
         return size.rows(1 << 40, 1)
 
-    assert [most(number) for number in (1, 7, 8, 35, 1000)] == [4096, 4096, 8192, 32768, 32768]
+    assert [most(number) for number in (1, 16, 20, 35, 1000)] == [16384, 16384, 20480, 32768, 32768]
 
 
 def test_a_block_keeps_to_the_most_rows_that_it_was_given() -> None:

@@ -11,8 +11,8 @@ _DEAR = 3  # times the usual cost of a row
 _UNIT_TARGET_NS = 4_000_000
 _GROWTH = 4
 _LARGEST_BLOCK = 16_384
-_BRANCHES_PER_BLOCK = 4  # a branch costs some 15 us per task: of 35 branches each is asked for a thousand rows, as a single source would be
-_MOST_BLOCKS = 8
+_ROWS_PER_BRANCH = 1024  # a branch costs some 15 us per task
+_MOST_BRANCHED = 32_768
 _BUSY = 0.9  # share of its time that an undisturbed worker is on a CPU
 _GIL_BOUND = 0.5  # CPUs that workers use at least, all together, who wait for each other
 _LARGEST_UNIT = 256
@@ -21,7 +21,7 @@ _UNIT_BYTES = 4 << 20  # what a unit of several batches writes should stay in th
 
 def largest_block(num_branches: int) -> int:
     """Return the most rows of a task: more where they are dealt out to many sources, so that each is asked for several at once."""
-    return _LARGEST_BLOCK * max(1, min(num_branches // _BRANCHES_PER_BLOCK, _MOST_BLOCKS))
+    return max(_LARGEST_BLOCK, min(_ROWS_PER_BRANCH * num_branches, _MOST_BRANCHED))
 
 
 def awaited_ns(busy_ns: int, num_calls: int, concurrency: int, *, batched: bool) -> int:
