@@ -6,6 +6,7 @@ record before: behind blank lines that are left out, and behind CSV records of s
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,7 +27,9 @@ FROM, BY = "file_line_from", "file_line_by"
 _ROOM = 1 << 16
 _NEWLINE = 10
 _WHITE = b" \t\r\n\v\f"
+_LAST_WHITE = max(_WHITE)
 _Ints = NDArray[np.int64]
+_Lengths = NDArray[np.uint32] | _Ints
 _HEADS = {
     b"\x1f\x8b": ("gzip", "unpack it first (gunzip): inside a compressed file no line can be found without all before it"),
     b"\x28\xb5\x2f\xfd": ("zstd", "unpack it first (unzstd)"),
@@ -77,7 +80,7 @@ def scan_lines(
         first: called with the bytes of the first record, which then is none: a header. What it returns becomes the "meta".
 
     Returns:
-        "offsets" and "lengths" int64 [n], without the line feed; FROM and BY; "meta" if `first` was given.
+        "offsets" int64 [n] and "lengths" uint32 or int64 [n], without the line feed; FROM and BY; "meta" if `first` was given.
 
     Raises:
         RecordError: a record that is too long, a file that is no text, quotes that are not closed, or no first record.
@@ -101,6 +104,10 @@ class _Scan:
         state: of the CSV scanner.
         tail: what earlier pieces held of that record, as much as somebody needs: all of a header, two bytes of others.
         blank: whether that is white space, or nothing.
+        count: of the records up to now.
+        further: how many lines further down than its number says the last of them stands.
+        parts: where records begin, and how long they are. With 10^8 lines nothing else may be kept for each of them.
+        shifts: numbers of records with another `further` than the one before, and what it is.
     """
 
     name: str
@@ -115,7 +122,10 @@ class _Scan:
     tail: bytes = b""
     blank: bool = True
     meta: Any = None
-    parts: list[tuple[_Ints, _Ints, _Ints]] = field(default_factory=list)
+    count: int = 0
+    further: int = 0
+    parts: deque[tuple[_Ints, _Lengths]] = field(default_factory=deque)
+    shifts: list[tuple[_Ints, _Ints]] = field(default_factory=list)
     room: _Ints = field(default_factory=lambda: np.empty(_ROOM, np.int64))
 
     def add(self, piece: NDArray[np.uint8]) -> None:
@@ -151,48 +161,76 @@ class _Scan:
             found, consumed, self.state = lines.find_records(rest, self.done, rules.delimiter, rules.quote, self.state, self.room)
             num_newlines = int(np.count_nonzero(rest[:consumed] == _NEWLINE))
         if found:
-            ends = self.room[:found].copy()
-            if num_newlines == found:
-                upto = np.arange(self.newlines + 1, self.newlines + 1 + found)
-            else:
+            ends, upto = self.room[:found], None
+            if num_newlines != found or self.newlines != self.line:
                 upto = self.newlines + 1 + np.searchsorted(np.flatnonzero(rest[:consumed] == _NEWLINE) + (self.done + 1), ends)
             self._note(ends, upto, piece, origin)
         self.newlines += num_newlines
         self.done += consumed
 
-    def _note(self, ends: _Ints, upto: _Ints, piece: NDArray[np.uint8], origin: int) -> None:
-        """Note records that end with newlines, `upto[i]` of which have been passed behind record i."""
-        begins = np.concatenate(([self.begin], ends[:-1]))
-        at = np.concatenate(([self.line], upto[:-1]))
-        lengths = ends - 1 - begins
+    def _note(self, ends: _Ints, upto: _Ints | None, piece: NDArray[np.uint8], origin: int) -> None:
+        """Note records that end with newlines, `upto[i]` of which have been passed behind record i; None: one each."""
+        begins = np.empty(len(ends), np.int64)
+        begins[0], begins[1:] = self.begin, ends[:-1]
+        lengths = ends - begins
+        lengths -= 1
         worst = int(lengths.argmax())
         if lengths[worst] > self.rules.max_line_bytes:
             first = int((lengths > self.rules.max_line_bytes).argmax())
-            self._check_length(int(lengths[first]), int(begins[first]), int(at[first]))
+            self._check_length(int(lengths[first]), int(begins[first]), self._line_of(upto, first))
         keep = self._kept(begins, lengths, piece, origin)
-        if self.first is not None and keep.any():
+        if self.first is not None and (keep is None or keep.any()):
+            keep = np.ones(len(begins), bool) if keep is None else keep
             place = int(keep.argmax())
             begin, end = int(begins[place]), int(ends[place]) - 1
             call, self.first = self.first, None
             self.meta = call((self.tail if begin < origin else b"") + piece[max(0, begin - origin) : end - origin].tobytes())
             keep[place] = False
-        self.parts.append((begins, lengths, at) if keep.all() else (begins[keep], lengths[keep], at[keep]))
-        self.begin, self.line, self.tail, self.blank = int(ends[-1]), int(upto[-1]), b"", True
+        if keep is None and upto is None:
+            self._keep(begins, lengths, self.line)
+        else:
+            at = np.arange(self.line, self.line + len(begins)) if upto is None else np.concatenate(([self.line], upto[:-1]))
+            self._keep(*((begins, lengths, at) if keep is None else (begins[keep], lengths[keep], at[keep])))
+        self.begin, self.line, self.tail, self.blank = int(ends[-1]), self._line_of(upto, len(ends)), b"", True
 
-    def _kept(self, begins: _Ints, lengths: _Ints, piece: NDArray[np.uint8], origin: int) -> NDArray[np.bool_]:
-        keep = np.ones(len(begins), bool)
+    def _line_of(self, upto: _Ints | None, row: int) -> int:
+        """Return the line of one of the records that are being noted, or of what is behind the last."""
+        return self.line + row if upto is None else int(upto[row - 1]) if row else self.line
+
+    def _keep(self, begins: _Ints, lengths: _Ints, at: _Ints | int) -> None:
+        """Keep records that begin in the lines `at`; of a number, in that one and those behind it."""
+        if isinstance(at, int):
+            numbers, further = np.array([self.count]), np.array([at - self.count])
+        else:
+            numbers = np.arange(self.count, self.count + len(begins))
+            further = at - numbers
+        if len(further):
+            places = np.flatnonzero(np.diff(further, prepend=self.further))
+            self.shifts.append((numbers[places], further[places]))
+            self.further = int(further[-1])
+        self.count += len(begins)
+        self.parts.append((begins, lengths.astype(np.uint32) if self.rules.max_line_bytes < 1 << 32 else lengths))
+
+    def _kept(self, begins: _Ints, lengths: _Ints, piece: NDArray[np.uint8], origin: int) -> NDArray[np.bool_] | None:
+        """Tell which records are not left out; None: all."""
         if self.rules.skip == "none":
-            return keep
+            return None
         # Only lines that are short, or begin with white space, need a closer look.
         if self.rules.skip == "empty":
             odd = lengths <= 1
         else:
-            odd = np.isin(piece[np.maximum(begins - origin, 0)], np.frombuffer(_WHITE, np.uint8)) | (begins < origin)
+            places = begins - origin
+            places[0] = max(places[0], 0)
+            odd = piece.take(places, mode="clip") <= _LAST_WHITE  # few others are: letters, digits, brackets and quotes come behind
+            odd[0] |= begins[0] < origin
+        if not odd.any():
+            return None
+        keep = np.ones(len(begins), bool)
         for row in np.flatnonzero(odd).tolist():
             begin, end = int(begins[row]), int(begins[row] + lengths[row])
             text = piece[max(0, begin - origin) : max(0, end - origin)].tobytes()
             keep[row] = not self._is_blank(text, earlier=begin < origin)
-        return keep
+        return None if keep.all() else keep
 
     def _is_blank(self, text: bytes, *, earlier: bool) -> bool:
         """Tell whether a record is to be left out; with `earlier`, `text` is only what the last piece holds of it."""
@@ -221,10 +259,15 @@ class _Scan:
             self._note_last()
         if self.first is not None:
             raise RecordError("the file has no header", where=f"{self.name!r}, {self.size} bytes", fix="give names=[...] if it has none")
-        offsets, lengths, at = (np.concatenate([np.empty(0, np.int64), *(part[column] for part in self.parts)]) for column in range(3))
-        further = at - np.arange(len(at))
-        places = np.flatnonzero(np.diff(further, prepend=0))
-        result: dict[str, Any] = {"offsets": offsets, "lengths": lengths, FROM: places, BY: further[places]}
+        offsets = np.empty(self.count, np.int64)
+        lengths = np.empty(self.count, np.uint32 if self.rules.max_line_bytes < 1 << 32 else np.int64)
+        done = 0
+        while self.parts:  # each goes when it has been copied
+            begins, part = self.parts.popleft()
+            offsets[done : done + len(begins)], lengths[done : done + len(begins)] = begins, part
+            done += len(begins)
+        places, further = (np.concatenate([np.empty(0, np.int64), *(shift[column] for shift in self.shifts)]) for column in range(2))
+        result: dict[str, Any] = {"offsets": offsets, "lengths": lengths, FROM: places, BY: further}
         if self.meta is not None:
             result["meta"] = self.meta
         return result
@@ -237,5 +280,4 @@ class _Scan:
             call, self.first = self.first, None
             self.meta = call(self.tail)
             return
-        length = self.done - self.begin
-        self.parts.append((np.array([self.begin]), np.array([length]), np.array([self.line])))
+        self._keep(np.array([self.begin]), np.array([self.done - self.begin]), self.line)

@@ -148,10 +148,10 @@ def build(storage: Storage, file: int, format: RecordFormat, scratch: Scratch | 
         pieces.close()
     meta = found.pop("meta", {})
     columns = {key: np.asarray(value) for key, value in found.items()}
-    columns["offsets"] = columns["offsets"].astype(np.int64)
+    columns["offsets"] = columns["offsets"].astype(np.int64, copy=False)
     lengths = columns["lengths"]
     short = not len(lengths) or int(lengths.max()) < 1 << 32
-    columns["lengths"] = lengths.astype(np.uint32 if short else np.int64)
+    columns["lengths"] = lengths.astype(np.uint32 if short else np.int64, copy=False)
     return Index(
         kind=format.kind,
         options=format.options,
