@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import subprocess
 import sys
@@ -53,6 +55,33 @@ def test_fields_are_chosen_renamed_ordered_and_decoded(shards: str) -> None:
     batch = next(iter(ps.read_tar(shards, fields=["cls"], decode="basic").batch(12).feed()))
     assert batch["cls"].tolist() == [*range(10), 0, 1]
     check_source(source(shards, fields=["cls"], decode="basic"), again=lambda: source(shards, fields=["cls"], decode="basic"))
+
+
+def test_large_fields_are_copied_and_decoded_as_small_ones_are(tmp_path: Path) -> None:
+    array = np.random.default_rng(5).standard_normal((300, 40))
+    blob = io.BytesIO()
+    np.save(blob, array)
+    contents = [
+        {
+            "jpg": bytes([number]) * (20_000 + number),
+            "npy": blob.getvalue(),
+            "json": json.dumps(["x" * 20_000]).encode(),
+            "cls": b"%d" % number,
+        }
+        for number in range(5)
+    ]
+    path = tmp_path / "large.tar"
+    with open(path, "wb") as file, TarWriter(file) as writer:
+        for number, fields in enumerate(contents):
+            writer.write_sample(f"s{number}", fields)
+    elements = list(ps.read_tar(path))
+    assert elements == [{"__key__": f"s{number}", **fields} for number, fields in enumerate(contents)]
+    assert all(type(value) is bytes for element in elements for name, value in element.items() if name != "__key__")
+    for number, element in enumerate(ps.read_tar(path, fields=["png;jpg", "npy", "json", "cls"], decode="basic")):
+        assert element["png"] == contents[number]["jpg"]
+        assert np.array_equal(element["npy"], array)
+        assert element["json"] == text
+        assert element["cls"] == number
 
 
 def test_an_epoch_in_shuffled_order_is_resumed_exactly(shards: str) -> None:

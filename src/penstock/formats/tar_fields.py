@@ -17,7 +17,7 @@ __all__ = ["decode_field"]
 _MOST_HEADER = 4096
 
 
-def decode_field(field: str, data: memoryview) -> Any:
+def decode_field(field: str, data: memoryview | bytes) -> Any:
     """Return the value of a field: int, str, what JSON says, an array; bytes of those that nothing is known of, images among them.
 
     Raises:
@@ -37,7 +37,7 @@ def decode_field(field: str, data: memoryview) -> Any:
         raise _wrong(field, data, str(error)) from error
 
 
-def _wrong(field: str, data: memoryview, why: str) -> RecordError:
+def _wrong(field: str, data: memoryview | bytes, why: str) -> RecordError:
     shown = bytes(data[:40])
     return RecordError(
         f"field {field!r} of {len(data)} bytes is not what its name says: {why}",
@@ -46,19 +46,19 @@ def _wrong(field: str, data: memoryview, why: str) -> RecordError:
     )
 
 
-def _integer(data: memoryview) -> int:
+def _integer(data: memoryview | bytes) -> int:
     return int(bytes(data))
 
 
-def _text(data: memoryview) -> str:
+def _text(data: memoryview | bytes) -> str:
     return str(data, "utf-8")
 
 
-def _json(data: memoryview) -> Any:
+def _json(data: memoryview | bytes) -> Any:
     return json.loads(bytes(data))
 
 
-def _array(data: memoryview) -> Any:
+def _array(data: memoryview | bytes) -> Any:
     """Return the array of a .npy file, a copy. Its header is matched, not evaluated; its size must be that of the bytes."""
     head = _HEADER.match(bytes(data[:_MOST_HEADER]))
     if head is None:
@@ -92,7 +92,7 @@ _HEADER = re.compile(
 _OBJECTS = re.compile(rb"\x93NUMPY..(?:..|....)\{[^{}]*'descr': (?:'\|?O|\[.*'\|?O)", re.DOTALL)
 
 
-def _pickled(data: memoryview) -> Any:
+def _pickled(data: memoryview | bytes) -> Any:
     raise _refused("pickle", "it is a pickle", _NO_PICKLE)
 
 
@@ -106,7 +106,7 @@ def _refused(kind: str, what: str, fix: str) -> RecordError:
     return RecordError(f"{what}, which is not read", where=f"a field of kind {kind}", fix=fix)
 
 
-_DECODERS: dict[str, Callable[[memoryview], Any]] = {
+_DECODERS: dict[str, Callable[[memoryview | bytes], Any]] = {
     **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), _integer),
     **dict.fromkeys(("txt", "text", "transcript"), _text),
     **dict.fromkeys(("json", "jsn"), _json),

@@ -23,7 +23,7 @@ class Sample(NamedTuple):
 
     key: str
     """Bytes that are no UTF-8 stand as surrogates, as in Python's own file names."""
-    fields: dict[str, memoryview]
+    fields: dict[str, memoryview | bytes]
     """Extension in lower case (ASCII letters) -> read-only bytes, in the order of the file."""
 
 
@@ -95,7 +95,7 @@ def _append(data: NDArray[np.uint8], table: Table, ends: NDArray[np.int64], name
     row = begin = 0
     for end in ends.tolist():
         key = letters[begin : begin + rows[row][3]].decode("utf-8", "surrogateescape")
-        fields = {}
+        fields: dict[str, memoryview | bytes] = {}
         for start, size, name_end, key_length in rows[row:end]:
             fields[names[letters[begin + key_length + 1 : name_end]]] = view[start : start + size]
             begin = name_end

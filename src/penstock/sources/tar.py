@@ -16,6 +16,7 @@ from penstock.formats.index import Index
 from penstock.formats.tar import LEFT_OUT, find_samples
 from penstock.formats.tar_fields import decode_field
 from penstock.formats.tar_samples import Names, Sample, split_samples
+from penstock.kernels.copying import LARGE_BYTES, copies
 from penstock.sources.paths import shown
 from penstock.sources.record_format import RecordTable
 from penstock.sources.records import RecordSource
@@ -94,6 +95,7 @@ class TarFormat:
             return table.names[table.place(index)[0]], int(table.columns["offsets"][index])
 
         error = split_samples(data, begins, ends - begins, crcs, self.names, samples, place)
+        self._copy_large(samples)
         make: Callable[[Sample], dict[str, Any]] = self._all if self.fields is None else self._chosen
         for sample in samples:
             try:
@@ -102,6 +104,18 @@ class TarFormat:
                 wrong.add_note(f"in the sample with key {shown(sample.key)}")
                 return wrong
         return error
+
+    def _copy_large(self, samples: list[Sample]) -> None:
+        """Make bytes of the large fields that are wanted, all at once; `bytes` of those is then the same object."""
+        wanted = self.fields and {name for alternatives in self.fields for name in alternatives}
+        large = [
+            (sample.fields, name)
+            for sample in samples
+            for name, data in sample.fields.items()
+            if len(data) >= LARGE_BYTES and (wanted is None or name in wanted)
+        ]
+        for (fields, name), data in zip(large, copies([memoryview(fields[name]) for fields, name in large]), strict=True):
+            fields[name] = data
 
     def _all(self, sample: Sample) -> dict[str, Any]:
         element: dict[str, Any] = {"__key__": sample.key}

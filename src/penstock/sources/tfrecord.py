@@ -19,6 +19,7 @@ from penstock.formats.text_index import parse_text_index
 from penstock.formats.tfrecord import MAX_RECORD_BYTES
 from penstock.formats.tfrecord_errors import frame_error
 from penstock.formats.tfrecord_scan import scan_headers
+from penstock.kernels.copying import LARGE_BYTES, copies
 from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, FrameStatus, check_frames
 from penstock.sources.reading import read_file
 from penstock.sources.record_format import RecordTable
@@ -121,6 +122,8 @@ class TFRecordSource(RecordSource):
         spans = zip((begins[:num_good] + HEADER_BYTES).tolist(), (ends[:num_good] - FOOTER_BYTES).tolist(), strict=True)
         if isinstance(view, bytes):
             rows.extend([{"record": view[begin:end]} for begin, end in spans])
+        elif data.nbytes >= LARGE_BYTES * len(places):
+            rows.extend([{"record": record} for record in copies([view[begin:end] for begin, end in spans])])
         else:
             rows.extend([{"record": bytes(view[begin:end])} for begin, end in spans])
         if statuses is not None:

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from penstock.kernels import copying
+from penstock.kernels.copying import LARGE_BYTES, copies
+
+
+def views(sizes: list[int], seed: int = 0) -> list[memoryview]:
+    data = memoryview(np.random.default_rng(seed).bytes(sum(sizes) + 1))
+    starts = np.concatenate(([1], 1 + np.cumsum(sizes)))  # not aligned
+    return [data[start : start + size] for start, size in zip(starts.tolist(), sizes, strict=False)]
+
+
+@pytest.mark.parametrize("sizes", [[], [0], [1], [1, 0, 5], [LARGE_BYTES], [LARGE_BYTES, 1, 3 * LARGE_BYTES + 7], [100_000] * 20])
+def test_the_bytes_are_those_of_the_views(sizes: list[int]) -> None:
+    given = views(sizes)
+    made = copies(given)
+    assert [type(one) for one in made] == [bytes] * len(sizes)
+    assert made == [bytes(view) for view in given]
+
+
+def test_they_are_objects_of_their_own_with_the_hash_of_any_others() -> None:
+    data = bytearray(b"a" * LARGE_BYTES)
+    first, second = copies([memoryview(data), memoryview(data)])
+    data[:] = b"b" * LARGE_BYTES
+    assert first == second == b"a" * LARGE_BYTES
+    assert first is not second
+    assert hash(first) == hash(b"a" * LARGE_BYTES)
+    assert sys.getrefcount(first) == 2
+
+
+def test_without_the_library_they_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "_chosen", lambda: None)
+    given = views([LARGE_BYTES, 3])
+    assert copies(given) == [bytes(view) for view in given]
+
+
+def test_many_threads_copy_at_once() -> None:
+    given = [views([50_000 + seed] * 40, seed) for seed in range(6)]
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        wanted = [bytes(view) for view in given[seed]]
+        wrong.extend(seed for _ in range(20) if copies(given[seed]) != wanted)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
