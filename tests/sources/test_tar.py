@@ -58,18 +58,10 @@ def test_fields_are_chosen_renamed_ordered_and_decoded(shards: str) -> None:
 
 
 def test_large_fields_are_copied_and_decoded_as_small_ones_are(tmp_path: Path) -> None:
-    array = np.random.default_rng(5).standard_normal((300, 40))
-    blob = io.BytesIO()
+    array, text, blob = np.random.default_rng(5).standard_normal((300, 40)), ["x" * 20_000], io.BytesIO()
     np.save(blob, array)
-    contents = [
-        {
-            "jpg": bytes([number]) * (20_000 + number),
-            "npy": blob.getvalue(),
-            "json": json.dumps(["x" * 20_000]).encode(),
-            "cls": b"%d" % number,
-        }
-        for number in range(5)
-    ]
+    shared = {"npy": blob.getvalue(), "json": json.dumps(text).encode()}
+    contents = [{"jpg": bytes([number]) * (20_000 + number), **shared, "cls": b"%d" % number} for number in range(5)]
     path = tmp_path / "large.tar"
     with open(path, "wb") as file, TarWriter(file) as writer:
         for number, fields in enumerate(contents):
