@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 __all__ = ["Plan", "plan_ranges"]
 
-_LEAST_BYTES = 1 << 20
+_LEAST_BYTES = 4 << 20
 
 
 class Plan(NamedTuple):
@@ -33,7 +33,7 @@ def plan_ranges(
 ) -> Plan:
     """Join spans of one file that overlap or are at most `max_gap` bytes apart, and cut what is long.
 
-    A range is at most `max_range` bytes. When all ranges together are fewer than may be in flight, they are cut further, to 1 MB at least:
+    A range is at most `max_range` bytes. When all ranges together are fewer than may be in flight, they are cut further, to 4 MB at least:
     one connection rarely carries all that a store can give.
 
     Args:
