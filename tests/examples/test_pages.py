@@ -14,7 +14,6 @@ PAGES = [
     "docs/resume.md",
     "docs/errors.md",
     "docs/how-it-works.md",
-    "docs/testing.md",
     "docs/policies.md",
     "docs/enqueuer.md",
     "docs/jobs.md",
@@ -57,4 +56,4 @@ def test_the_comparison_sees_another_line_and_a_missing_one() -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "page" in metafunc.fixturenames:
-        metafunc.parametrize("page", PAGES)
+        metafunc.parametrize("page", [*PAGES, pytest.param("docs/testing.md", marks=pytest.mark.slow)])

@@ -338,7 +338,7 @@ def test_a_feed_that_ends_breaks_off_its_reads_loses_nothing_and_the_dataset_sta
             return Fault(hang_after=100)
 
         server.fault = hang
-        while not waits.wait(0.2):  # what was read ahead is delivered until a worker asks the server, and then waits for ever
+        while not waits.wait(0.05):  # what was read ahead is delivered until a worker asks the server, and then waits for ever
             found.append(list(next(feed)))
             state = feed.state_dict()
         workers = [thread for thread in threading.enumerate() if thread.name.startswith("penstock-") and thread.name != "penstock-remote"]

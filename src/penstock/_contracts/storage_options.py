@@ -34,7 +34,8 @@ class StorageOptions:
         max_backoff_s: bound of that wait. A server's Retry-After is waited for whatever it says, if the deadline allows it.
         max_requests: requests in flight per host, for all threads of one dataset together.
         max_gap_bytes: spans that are not further apart are read with one request: so many bytes too much cost less than a request.
-        max_range_bytes: larger ranges are cut into several requests that run at the same time; to 4 MB, if fewer are asked for than may be in flight.
+        max_range_bytes: larger ranges are cut into several requests that run at the same time; to 4 MB, if fewer are asked for than may
+            be in flight.
         cache_dir: a folder on this machine for what has been read, shared by processes; None keeps nothing.
         cache_bytes: bound on the files in it. What was used longest ago goes first.
         cache_block_bytes: files are fetched and kept in aligned blocks of this size.
