@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import RecordError
-from penstock.formats.tar_fields import decode_field
+from penstock.formats.tar_fields import decode_field, stays_bytes
 
 
 def npy(array: Any, **how: Any) -> bytes:
@@ -118,7 +118,7 @@ def test_pickles_never_run_and_nobody_looks_for_their_classes(tmp_path: Path) ->
         import sys
         from pathlib import Path
         from penstock.errors import RecordError
-        from penstock.formats.tar_fields import decode_field
+        from penstock.formats.tar_fields import decode_field, stays_bytes
         seen = []
         sys.addaudithook(lambda event, _: seen.append(event) if event.startswith("pickle") else None)
         folder = Path(sys.argv[1])
@@ -135,3 +135,14 @@ def test_pickles_never_run_and_nobody_looks_for_their_classes(tmp_path: Path) ->
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60)
     assert (done.stdout.strip(), done.stderr) == ("events: []", "")
     assert not mark.exists()
+
+
+@pytest.mark.parametrize("field", ["jpg", "left.png", "cls.jpg", "", "unknown"])
+def test_bytes_of_which_nothing_is_known_stay_bytes(field: str) -> None:
+    assert stays_bytes(field)
+    assert decode(field, b"\xff\xd8") == b"\xff\xd8"
+
+
+@pytest.mark.parametrize("field", ["cls", "jpg.cls", "txt", "json", "npy", "pkl"])
+def test_fields_with_a_decoder_do_not(field: str) -> None:
+    assert not stays_bytes(field)

@@ -206,7 +206,8 @@ class _Scan:
             further = at - numbers
         if len(further):
             places = np.flatnonzero(np.diff(further, prepend=self.further))
-            self.shifts.append((numbers[places], further[places]))
+            if len(places):
+                self.shifts.append((numbers[places], further[places]))
             self.further = int(further[-1])
         self.count += len(begins)
         self.parts.append((begins, lengths.astype(np.uint32) if self.rules.max_line_bytes < 1 << 32 else lengths))

@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock.errors import RecordError
 
-__all__ = ["decode_field"]
+__all__ = ["decode_field", "stays_bytes"]
 
 _MOST_HEADER = 4096
 
@@ -35,6 +35,11 @@ def decode_field(field: str, data: memoryview | bytes) -> Any:
         raise
     except ValueError as error:
         raise _wrong(field, data, str(error)) from error
+
+
+def stays_bytes(field: str) -> bool:
+    """Tell whether `decode_field` gives the bytes of a field as they are."""
+    return field.rpartition(".")[2] not in _DECODERS
 
 
 def _wrong(field: str, data: memoryview | bytes, why: str) -> RecordError:

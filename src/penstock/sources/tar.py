@@ -14,7 +14,7 @@ from penstock._contracts.storage import Storage
 from penstock.errors import PlanError, RecordError
 from penstock.formats.index import Index
 from penstock.formats.tar import LEFT_OUT, find_samples
-from penstock.formats.tar_fields import decode_field
+from penstock.formats.tar_fields import decode_field, stays_bytes
 from penstock.formats.tar_samples import Names, Sample, split_samples
 from penstock.kernels.copying import LARGE_BYTES, copies
 from penstock.sources.paths import shown
@@ -106,13 +106,14 @@ class TarFormat:
         return error
 
     def _copy_large(self, samples: list[Sample]) -> None:
-        """Make bytes of the large fields that are wanted, all at once; `bytes` of those is then the same object."""
+        """Make bytes of the large fields that are wanted as such, all at once; `bytes` of those is then the same object."""
         wanted = self.fields and {name for alternatives in self.fields for name in alternatives}
+        decode = self.decode_by is not None
         large = [
             (sample.fields, name)
             for sample in samples
             for name, data in sample.fields.items()
-            if len(data) >= LARGE_BYTES and (wanted is None or name in wanted)
+            if len(data) >= LARGE_BYTES and (wanted is None or name in wanted) and (not decode or stays_bytes(name))
         ]
         for (fields, name), data in zip(large, copies([memoryview(fields[name]) for fields, name in large]), strict=True):
             fields[name] = data
