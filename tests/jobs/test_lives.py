@@ -200,9 +200,10 @@ def test_ctrl_c_leaves_no_process_and_the_next_run_goes_on(hold: bool, options: 
             os.killpg(running.process.pid, signal.SIGINT)
             status, errors = running.end()
             assert_gone(members)
-    assert status == -signal.SIGINT
-    assert "KeyboardInterrupt" in errors
     before = set(done_of(tmp_path))
+    if before != set(range(COUNT)):  # on a busy machine the signal may come when all is done
+        assert status == -signal.SIGINT
+        assert "KeyboardInterrupt" in errors
     assert before
     with life(tmp_path, 1, WAYS[1]) as running:
         assert running.end() == (0, "")
