@@ -499,42 +499,6 @@ def test_a_closed_feed_still_has_its_step_its_state_and_its_report() -> None:
         assert next(again) == 1
 
 
-class Watched(np.ndarray):
-    """An array that can be watched."""
-
-
-@pytest.fixture
-def no_collections() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
-
-
-@pytest.mark.usefixtures("no_collections")
-@pytest.mark.parametrize("end", ["error", "stop", "close"])
-@pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "unordered"])
-def test_what_a_feed_that_ended_held_is_free_without_a_garbage_collection(way: dict[str, Any], end: str, ordered: bool) -> None:
-    made: list[weakref.ref[Any]] = []
-
-    def fn(value: int) -> Any:
-        if value == 300 and end != "close":
-            raise {"error": MemoryError, "stop": StopIteration}[end]("no")
-        row = np.full(100, value).view(Watched)
-        made.append(weakref.ref(row))
-        return row
-
-    feed = numbers(1000 if end == "close" else 400).map(fn).batch(400).feed(**way, ordered=ordered)
-    if end == "close":
-        next(feed)
-    else:
-        with pytest.raises((MemoryError, StopRaised)):
-            next(feed)
-    feed.close()
-    assert made
-    assert sum(ref() is not None for ref in made) == 0
-
-
 def test_close_in_another_thread_wakes_the_one_that_waits() -> None:
     asked, gate = threading.Event(), threading.Event()
 

@@ -314,12 +314,12 @@ class Feed:
                 return False
             if self._condition != "running":
                 self._refuse()
-            engine, executor, ready = self._engine, self._executor, None  # no error may be left in `ready`: see below
             if self._pending is not None:
                 self._raise_pending(self._pending)
             if self._part_ended:
                 self._next_part()
                 continue
+            engine, executor = self._engine, self._executor
             ready = engine.poll() if engine is not None else None
             if ready is None:
                 if engine is not None and executor is not None and not engine.stopping:
@@ -357,7 +357,9 @@ class Feed:
             warnings.warn("this dataset gave no elements: the source, a filter or a take left nothing", stacklevel=4)
 
     def _raise_pending(self, failure: Failure) -> None:
-        error, failures, self._pending = failure.error, self._engine.failures if self._engine is not None else [], None
+        failures = self._engine.failures if self._engine is not None else []
+        error = failure.error
+        self._pending = None
         try:
             try:
                 alive = self._shut("failed")
@@ -369,10 +371,7 @@ class Feed:
             if closing is not error:
                 add_note(error, f"penstock: also failed: {words_of(closing)} (while closing)")
             raise error from error.__cause__
-        else:
-            raise error
-        finally:  # a frame that an error passes may not hold it: all that both hold would stay in memory
-            del error, failure, failures
+        raise error
 
     def _refuse(self) -> None:
         if self._condition == "failed":

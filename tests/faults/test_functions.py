@@ -135,7 +135,7 @@ def test_two_errors_of_which_one_cannot_be_shown_still_reach_the_consumer(way: d
 # -- memory (A10) -----------------------------------------------------------------------------------------------------------------------
 
 SHORT_OF_MEMORY = """
-import json, resource, sys
+import gc, json, resource, sys
 import numpy as np
 import penstock as ps
 
@@ -168,6 +168,7 @@ except MemoryError as error:
 else:
     print(json.dumps([count, "", "", []]))
 feed.close()
+gc.collect()  # what was on its way may be in cycles with the error's frames
 # What follows in the same process works.
 with ps.from_source(range(400)).map(abs).batch(4).feed(**way) as feed:
     assert sorted(x for batch in feed for x in batch.tolist()) == list(range(400))

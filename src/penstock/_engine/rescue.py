@@ -141,7 +141,7 @@ class Rescue:
                 return None, site, failed, number, case.again()
             except ElementFailed as again:
                 _let_interrupt_through(again)
-                failed = again.with_traceback(None)
+                failed = again
 
 
 _ALL = 1 << 62  # retries: what did not end is not tried again
@@ -189,7 +189,7 @@ def mended(
             return run(without)
         except ElementFailed as found:
             _let_interrupt_through(found)
-            failed = found.with_traceback(None)
+            failed = found
 
 
 RAISING = Rescue(policies=Policies(), pause=lambda seconds: False, retrying=lambda *what: None)
@@ -256,8 +256,7 @@ def in_pieces(
                 if found.whole and stop - begin > 1:
                     alone = stop
                 else:
-                    # With its traceback it would hold this frame, which holds it: elements and all would live until a collection.
-                    failed, bad = found.with_traceback(None), begin + found.offset
+                    failed, bad = found, begin + found.offset
                 continue
             begin = stop
             continue
