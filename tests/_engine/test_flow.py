@@ -55,7 +55,7 @@ async def later(x: Any) -> Any:
 
 
 def test_elements_that_are_awaited_come_alone_out_of_large_units_and_none_waits_behind_more_than_one_commit() -> None:
-    for seed in range(15):
+    for seed in range(40):
         for ds in (
             ps.from_generator(lambda: iter(range(100))).map(later),
             ps.from_source(range(100)).shuffle(buffer_size=9, seed=seed).map(later),

@@ -321,17 +321,20 @@ def test_without_a_timeout_nobody_looks(never: float | None) -> None:
 
 
 def test_64_workers_that_compute_on_few_cores_give_no_false_alarm() -> None:
+    begun: list[int] = []
+
     def heavy(value: int) -> int:
+        begun.append(value)
+        while len(begun) < 64:  # all compute at once from here on; who came early is busy until then, and lets others start
+            time.sleep(0)
         end = time.thread_time_ns() + 30_000_000
         while time.thread_time_ns() < end:
             pass
         return value
 
-    # 64 at once on one GIL: an element takes up to 2 s, four times the limit, and computes for 30 ms of them.
+    # 64 at once on one GIL: each element takes 2 s, four times the limit, and computes for 30 ms of them.
     ds = ps.from_source(range(64)).map(heavy).batch(64)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # on a busy machine it is slow, and that is said
-        assert drained(ds.feed(num_workers=64, stall_timeout_s=0.5)) == ([list(range(64))], None)
+    assert drained(ds.feed(num_workers=64, stall_timeout_s=0.5)) == ([list(range(64))], None)
 
 
 _STOPPED = """
