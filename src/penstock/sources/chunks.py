@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from penstock._contracts.forking import OwnLocks
-from penstock.errors import RecordError
+from penstock.errors import PenstockError, RecordError
 
 __all__ = ["Chunk", "Chunks"]
 
@@ -91,8 +91,8 @@ class Chunks(Generic[Kept]):
                 assert flight is not None
                 return self._loaded(number, flight)
             if wanted is not None and flight is not None:
-                # RecordError is remembered; any other error comes again when somebody asks for it, and means nothing until then.
-                with contextlib.suppress(Exception):
+                # What cannot be read is said to whoever asks for it: RecordError is remembered, all else comes again then.
+                with contextlib.suppress(PenstockError, OSError):
                     self._loaded(wanted, flight)
             awaited.done.wait()
 

@@ -166,24 +166,21 @@ class _Gathered:
     def __init__(self, out: list[NDArray[Any]]) -> None:
         self.num_bytes = 0
         self._out = out
-        self._groups: list[RowGroup] = []
-        self._members: list[Ints] = []
-        self._rows: list[Ints] = []
+        self._parts: list[tuple[columns.Table, Ints, Ints]] = []
 
     def add(self, group: RowGroup, members: Ints, rows: Ints) -> None:
         """Ask for rows of a group, which go to places `members`."""
-        self._groups.append(group)
-        self._members.append(members)
-        self._rows.append(rows)
+        assert group.table is not None  # all columns are arrays
+        self._parts.append((group.table, members, rows))
         self.num_bytes += group.nbytes
 
     def write(self) -> None:
         """Copy them."""
-        tables = [group.table for group in self._groups if group.table is not None]
-        if tables:
-            which = np.repeat(np.arange(len(tables)), [len(rows) for rows in self._rows])
-            columns.gather(tables, which, np.concatenate(self._rows), np.concatenate(self._members), self._out)
-        self.__init__(self._out)  # type: ignore[misc]
+        if self._parts:
+            tables, members, rows = zip(*self._parts, strict=True)
+            which = np.repeat(np.arange(len(tables)), [len(some) for some in rows])
+            columns.gather(tables, which, np.concatenate(rows), np.concatenate(members), self._out)
+        self._parts, self.num_bytes = [], 0
 
 
 def parquet_source(

@@ -32,6 +32,7 @@ __all__ = ["ParquetFiles"]
 _MOST_READERS = 16
 _ALONE = 16  # so many groups in a row, each while no other was being decoded: one thread works, and Arrow's may help it
 _MOST_METADATA_BYTES = 64 << 20
+_MOST_SCRATCH_BYTES = 32 << 20  # working memory of larger groups goes at once: each thread would keep some for as long as the dataset lives
 _OWN = frozenset({"_locks", "_idle", "_scratches", "_num_working", "_num_alone"})
 
 
@@ -92,9 +93,7 @@ class ParquetFiles:
         self.group_bytes = max((self._idle[0].layout(group).num_bytes for group in groups), default=1)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            key: value for key, value in self.__dict__.items() if key not in ("_locks", "_idle", "_scratches", "_num_working", "_num_alone")
-        }
+        return {key: value for key, value in self.__dict__.items() if key not in _OWN}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -129,7 +128,7 @@ class ParquetFiles:
             layout = reader.layout(group)
             if layout.coded != reader.coded_columns:
                 reader = Reader(self._storage, file, reader.footer, self.columns, layout.coded)
-            with self._working() as (scratch, is_alone):
+            with self._working(sum(end - begin for begin, end in layout.spans)) as (scratch, is_alone):
                 return self._decoded(reader, number, group, layout, scratch, is_alone)
         finally:
             self._give_back(reader)
@@ -170,8 +169,8 @@ class ParquetFiles:
         return decoded
 
     @contextlib.contextmanager
-    def _working(self) -> Iterator[tuple[Scratch, bool]]:
-        """Lend working memory for the bytes of one group, and say whether one thread alone has been decoding for a while."""
+    def _working(self, num_bytes: int) -> Iterator[tuple[Scratch, bool]]:
+        """Lend working memory for so many bytes of one group, and say whether one thread alone has been decoding for a while."""
         with self._locks.own():
             if self._locks.is_new():
                 self._num_working = 0
@@ -184,7 +183,8 @@ class ParquetFiles:
         finally:
             with self._locks.own():
                 self._num_working -= 1
-                self._scratches.append(scratch)
+                if num_bytes <= _MOST_SCRATCH_BYTES:
+                    self._scratches.append(scratch)
 
     def _take_reader(self, file: int) -> Reader:
         with self._locks.own():
