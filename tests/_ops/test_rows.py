@@ -155,6 +155,18 @@ def test_a_block_of_columns_is_written_at_once_whatever_was_guessed(guess: Any) 
     assert rows.finish(1)[0]["x"].tolist() == [[0, 1], [18, 19], [14, 15], [2, 3]]
 
 
+@given(st.lists(st.one_of(ELEMENTS, st.none(), st.just(b"b")), min_size=1, max_size=5), st.one_of(st.none(), ELEMENTS), st.data())
+def test_a_column_of_objects_is_judged_as_its_elements_are_however_it_is_cut(elements: list[Any], guess: Any, data: st.DataObject) -> None:
+    column = np.empty(len(elements), object)
+    for row, element in enumerate(elements):
+        column[row] = element
+    rows = rows_of([len(elements)], guess)
+    ends = [*sorted(data.draw(st.sets(st.integers(1, len(elements)))) | {len(elements)})]
+    for begin, end in data.draw(st.permutations(list(zip([0, *ends], ends, strict=False)))):
+        rows.put_block(begin, block(list(range(begin, end)), column))
+    assert verdict(rows) == verdict(filled(elements, range(len(elements))))
+
+
 def test_text_columns_are_not_cut_to_the_width_of_the_guess() -> None:
     rows = rows_of([2], "ab")
     rows.put_block(0, block([0, 1], np.array(["a long one", "b"])))

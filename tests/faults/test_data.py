@@ -16,6 +16,7 @@ from hypothesis.extra import numpy as arrays
 from laws.plans import plain
 
 import penstock as ps
+from penstock.image import random_flip
 
 # -- what a function returns --------------------------------------------------------------------------------------------------------
 
@@ -134,6 +135,21 @@ def test_object_arrays_keep_their_objects(way: dict[str, Any]) -> None:
     with ps.from_source(rows).batch(4).feed(**way) as feed:
         got = [cell for batch in feed for row in batch for cell in row]
     assert all(cell is wanted for cell, wanted in zip(got, (cell for row in rows for cell in row), strict=True))
+
+
+@every_way
+@pytest.mark.parametrize("labels", [["a", None, "b"], [None, "a", "b"], ["a", "b", 3]], ids=str)
+@pytest.mark.parametrize("flipped", [False, True], ids=["as it is", "flipped"])
+def test_an_odd_object_in_a_column_is_refused_as_it_is_among_elements(flipped: bool, labels: list[Any], way: dict[str, Any]) -> None:
+    ds = ps.from_arrays({"image": np.zeros((3, 4, 4, 3), np.uint8), "label": np.array(labels, object)})
+    ds = ds.map(random_flip("image")) if flipped else ds
+    wanted = drained(ds.map(lambda x: x, name="same").batch(3).feed(executor="inline"))[1]
+    items, error = drained(ds.batch(3).feed(**way))
+    assert items == []
+    assert type(error) is type(wanted) is ps.errors.SpecError
+    assert error.what == wanted.what
+    with pytest.raises(ps.errors.SpecError):
+        ds.batch(3)[0]
 
 
 @every_way

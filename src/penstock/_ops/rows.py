@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock._contracts.element import Structure, sizes_of, unflatten
 from penstock._ops.block import Block, ElementFailed, split
 from penstock._ops.collation import Collation
-from penstock._ops.stack import BatchSpec
+from penstock._ops.stack import BatchSpec, only_texts
 from penstock.errors import SpecError
 
 __all__ = ["Allocate", "Rows"]
@@ -104,7 +104,8 @@ class Rows:
                 array.shape[1:] == shape and array.dtype == dtype for array, (shape, dtype) in zip(arrays, types, strict=True)
             ):
                 block.columns(arrays)
-                return
+                if only_texts(arrays):
+                    return
         self.put_rows(row, block.rows())
 
     def array_of(self, field: str) -> NDArray[Any] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from penstock._contracts.element import (
 )
 from penstock.errors import SpecError
 
-__all__ = ["BatchSpec", "Names", "refuse_row", "stack_rows", "words_of"]
+__all__ = ["BatchSpec", "Names", "only_texts", "refuse_row", "stack_rows", "words_of"]
 
 Names = Callable[[int], str]
 """Says which element stands in a row, for errors."""
@@ -168,6 +168,11 @@ def _store(array: NDArray[Any], row: int, value: Any, leaf: ArraySpec) -> bool:
         return False
     array[row] = value
     return True
+
+
+def only_texts(columns: Iterable[NDArray[Any]]) -> bool:
+    """Tell whether all single objects in columns are str or bytes: of what else may lie there, each element is judged for itself."""
+    return all(set(map(type, column)) <= _TEXTS for column in columns if column.dtype == _OBJECT and column.ndim == 1)
 
 
 def stack_rows(rows: list[Any], names: Names) -> Any:

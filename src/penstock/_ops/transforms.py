@@ -16,6 +16,7 @@ from penstock._contracts.transform import BlockTransform, Scratch, Transform
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.expected import Expected
 from penstock._ops.operator import RowSink
+from penstock._ops.stack import only_texts
 from penstock._ops.worker import WorkerContext
 from penstock.errors import SpecError
 
@@ -184,7 +185,7 @@ def _check(step: Step, element: Any, offset: int) -> None:
 
 
 def _stored(keys: tuple[Any, ...], columns: list[NDArray[Any]], targets: dict[Any, NDArray[Any]]) -> bool:
-    """Copy what is not in its place yet; False when something does not fit there."""
+    """Copy what is not in its place yet; False when something does not fit there, or has to be judged element by element."""
     for key, column in zip(keys, columns, strict=True):
         target = targets[key]
         if column is target:
@@ -192,7 +193,7 @@ def _stored(keys: tuple[Any, ...], columns: list[NDArray[Any]], targets: dict[An
         if column.shape != target.shape or column.dtype != target.dtype:
             return False
         np.copyto(target, column)
-    return True
+    return only_texts(targets.values())
 
 
 def _as_dict(element: Any, step: Step) -> dict[str, Any]:
