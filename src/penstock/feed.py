@@ -28,6 +28,7 @@ from penstock._engine.resume import restored, saved
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.unit import Failure, Token
 from penstock._engine.watch import Watch
+from penstock._executors.abandoning import abandon
 from penstock._executors.contract import Executor
 from penstock._executors.inline import InlineExecutor
 from penstock._executors.threads import ThreadsExecutor
@@ -300,7 +301,7 @@ class Feed:
         if self._finalizer is not None:
             self._finalizer.detach()
         self._executor = executor
-        self._finalizer = weakref.finalize(self, _abandon, self._engine, executor, self._options.grace_period_s, self._recorder)
+        self._finalizer = weakref.finalize(self, abandon, self._engine, executor, self._options.grace_period_s, self._recorder)
         return executor.start()
 
     def _refill(self) -> bool:
@@ -314,12 +315,12 @@ class Feed:
                 return False
             if self._condition != "running":
                 self._refuse()
+            engine, executor, ready = self._engine, self._executor, None  # no error may be left in `ready`: see below
             if self._pending is not None:
                 self._raise_pending(self._pending)
             if self._part_ended:
                 self._next_part()
                 continue
-            engine, executor = self._engine, self._executor
             ready = engine.poll() if engine is not None else None
             if ready is None:
                 if engine is not None and executor is not None and not engine.stopping:
@@ -357,9 +358,7 @@ class Feed:
             warnings.warn("this dataset gave no elements: the source, a filter or a take left nothing", stacklevel=4)
 
     def _raise_pending(self, failure: Failure) -> None:
-        failures = self._engine.failures if self._engine is not None else []
-        error = failure.error
-        self._pending = None
+        error, failures, self._pending = failure.error, self._engine.failures if self._engine is not None else [], None
         try:
             try:
                 alive = self._shut("failed")
@@ -371,7 +370,10 @@ class Feed:
             if closing is not error:
                 add_note(error, f"penstock: also failed: {words_of(closing)} (while closing)")
             raise error from error.__cause__
-        raise error
+        else:
+            raise error
+        finally:  # a frame that an error passes may not hold it: all that both hold would stay in memory
+            del error, failure, failures
 
     def _refuse(self) -> None:
         if self._condition == "failed":
@@ -385,15 +387,3 @@ class Feed:
     def _announce(self, event: Event) -> None:
         for listener in self._listeners:
             listener(event)
-
-
-def _abandon(engine: Engine, executor: Executor, grace_period_s: float, recorder: Recorder | None) -> None:
-    """End a feed that nobody holds any more, or that is still open when the interpreter exits."""
-    if recorder is not None:
-        recorder.close()
-    engine.stop()
-    alive = executor.join(grace_period_s)
-    if alive:
-        warnings.warn(f"penstock: a dropped feed left threads running: {', '.join(alive)}", ResourceWarning, stacklevel=1)
-    else:
-        engine.dispose()

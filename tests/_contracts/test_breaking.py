@@ -23,21 +23,20 @@ def wait(end: threading.Event) -> None:
 @pytest.fixture
 def attached() -> Iterator[Breaker]:
     breaker = Breaker()
-    breaker.attach()
-    yield breaker
-    Breaker().attach()
+    with breaker.attached():
+        yield breaker
 
 
 def test_waits_of_all_attached_threads_end_and_are_named() -> None:
     breaker, waiting, caught = Breaker(), threading.Barrier(4), []
 
     def work() -> None:
-        breaker.attach()
-        waiting.wait()
-        try:
-            wait(threading.Event())
-        except ReadBrokenOff as error:
-            caught.append(error)
+        with breaker.attached():
+            waiting.wait()
+            try:
+                wait(threading.Event())
+            except ReadBrokenOff as error:
+                caught.append(error)
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
@@ -48,6 +47,23 @@ def test_waits_of_all_attached_threads_end_and_are_named() -> None:
         thread.join()
     assert [error.what for error in caught] == ["'s3://bucket/key' was being read when its feed was closed"] * 3
     assert all(error.__suppress_context__ for error in caught)
+
+
+def test_a_thread_is_attached_in_the_with_block_and_to_the_innermost(attached: Breaker) -> None:
+    assert attached.is_attached
+    with Breaker().attached():
+        assert not attached.is_attached
+        attached.break_off()
+        with breakable(lambda: None, Woken, "key"):  # of the inner one, which goes on
+            pass
+    assert attached.is_attached
+    with pytest.raises(ReadBrokenOff):
+        wait(threading.Event())
+    seen: list[bool] = []
+    thread = threading.Thread(target=lambda: seen.append(attached.is_attached))
+    thread.start()
+    thread.join()
+    assert seen == [False]
 
 
 def test_a_wait_that_begins_behind_the_end_ends_at_once(attached: Breaker) -> None:

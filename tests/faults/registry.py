@@ -427,6 +427,7 @@ _ROWS = (
             "an_element_that_differs_from_its_batch_is_an_error_with_both_elements_and_what_differs",
             "a_dtype_that_changes_between_batches_changes_that_batch_and_no_other",
             "a_locked_spec_refuses_the_first_batch_that_changes",
+            "an_odd_object_in_a_column_is_refused_as_it_is_among_elements",
         ),
     ),
     Fault(

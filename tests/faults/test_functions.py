@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import pickle
 import queue
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from faults.ways import drained, engine_threads, every_way, every_way_and_order, notes
+from faults.ways import drained, engine_threads, engine_threads_without_garbage, every_way, every_way_and_order, notes
 
 import penstock as ps
 
@@ -135,7 +134,7 @@ def test_two_errors_of_which_one_cannot_be_shown_still_reach_the_consumer(way: d
 # -- memory (A10) -----------------------------------------------------------------------------------------------------------------------
 
 SHORT_OF_MEMORY = """
-import gc, json, resource, sys
+import json, resource, sys
 import numpy as np
 import penstock as ps
 
@@ -168,7 +167,6 @@ except MemoryError as error:
 else:
     print(json.dumps([count, "", "", []]))
 feed.close()
-gc.collect()  # what was on its way may be in cycles with the error's frames
 # What follows in the same process works.
 with ps.from_source(range(400)).map(abs).batch(4).feed(**way) as feed:
     assert sorted(x for batch in feed for x in batch.tolist()) == list(range(400))
@@ -468,5 +466,4 @@ def test_a_nested_feed_that_ends_inside_a_function_does_not_end_the_outer_one(wa
     items, error = drained(ps.from_source(range(20)).map(next_of_ended, name="nested").feed(**way))
     assert items == [3] * 9
     assert type(error) is ps.errors.StopRaised
-    gc.collect()
-    assert engine_threads() == []
+    assert engine_threads_without_garbage() == []

@@ -19,6 +19,7 @@ from faults.ways import (
     SETTLED_S,
     drained,
     engine_threads,
+    engine_threads_without_garbage,
     every_thread_count,
     every_way,
     every_way_and_order,
@@ -111,8 +112,7 @@ def test_a_feed_in_a_reference_cycle_ends_with_the_cycle(way: dict[str, Any]) ->
     trainer = Trainer()
     assert plain(next(trainer.feed)) == WHOLE[0]
     del trainer
-    gc.collect()
-    assert nothing_runs()
+    assert engine_threads_without_garbage() == []
 
 
 @every_thread_count
@@ -130,8 +130,7 @@ def test_a_feed_held_by_a_traceback_lives_as_long_as_it_and_no_longer(way: dict[
         assert engine_threads()
     finally:
         del sys.last_exc
-    gc.collect()
-    assert nothing_runs()
+    assert engine_threads_without_garbage() == []
 
 
 @every_way_and_order

@@ -27,9 +27,19 @@ class Breaker:
         self._broken = False
         self._ends: dict[int, Callable[[], object]] = {}
 
-    def attach(self) -> None:
-        """Have the waits of this thread end with this breaker, for the rest of its life or until it attaches itself elsewhere."""
-        _here.breaker = self
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """Have the waits of this thread end with this breaker, in the `with` block: the body of a worker."""
+        before, _here.breaker = _here.breaker, self
+        try:
+            yield
+        finally:
+            _here.breaker = before
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it is this thread that is attached."""
+        return _here.breaker is self
 
     def break_off(self) -> None:
         """End all waits, and each later one as soon as it begins. A second call does nothing more."""

@@ -69,6 +69,7 @@ class Engine:
             watch: looks at the workers while a consumer waits; by default nobody does.
         """
         self.stopping = False
+        self.inside = False  # whether the end may come while somebody is in the middle of it who is not waited for
         self.breaker = Breaker()
         renewing = watch is not None and watch.on_stall == "skip"
         self._flow = Flow(program, num_workers, memory_bytes, start, ordered=ordered, renewing=renewing)
@@ -312,6 +313,9 @@ class Engine:
         """Drop what is queued and free buffers, after the workers have ended. Batches that somebody holds stay valid."""
         self._learned.keep(self._flow)
         self._flow.ready.clear()
+        if not self.inside and not self._flow.waiting:
+            self._flow.drop()
+            self.watch.posts.clear()
         self._slots.close()
         self._inner_slots.close()
         if self._flow.reader is not None:

@@ -39,12 +39,30 @@ def is_interrupt(error: BaseException) -> bool:
 
 
 def attach_others(first: Failure, failures: list[Failure]) -> BaseException:
-    """Return the first error, with a note for each of the others (two workers may fail together)."""
+    """Return the first error, with a note for each of the others (two workers may fail together); when the workers have ended."""
     error = first.error
     for other in failures:
         if other.error is not error and other.error is not error.__cause__:
             add_note(error, f"penstock: also failed: {words_of(other.error)} (stage {other.stage!r})")
+        _let_go(other.error)
+    _let_go(error)
     return error
+
+
+def _let_go(error: BaseException) -> None:
+    """Empty the engine's frames that called those of the traceback: they hold a worker's elements, the error, and so each other.
+
+    A frame that is not ours is left alone: it may be that of a generator which waits between two elements, and emptying it would end it.
+    """
+    for one in (error, error.__cause__):
+        frame = one.__traceback__.tb_frame.f_back if one is not None and one.__traceback__ is not None else None
+        while frame is not None and str(frame.f_globals.get("__name__")).startswith("penstock."):
+            before = frame.f_back
+            try:
+                frame.clear()
+            except RuntimeError:  # it still runs, and so do all that called it
+                break
+            frame = before
 
 
 def _argument(error: BaseException) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 from penstock._contracts.element import bytes_of
@@ -101,10 +102,13 @@ class Flow:
     @property
     def tally(self) -> Tally:
         """What was skipped and replaced up to now, in this run and before."""
-        out: Tally = ()
-        for books in self._books:
-            out = merged(out, books.tally)
-        return out
+        return reduce(merged, (books.tally for books in self._books), ())
+
+    def drop(self) -> None:
+        """Let go of all that is on its way, after the end: cycles keep an engine itself alive until a garbage collection."""
+        for segment in self.segments:
+            segment.drop()
+        self.segments, self._sequencers, self.failures = [], [], []
 
     def size_of(self, pool: str) -> int:
         """Return how many workers a pool should have."""
@@ -167,7 +171,7 @@ class Flow:
         elif segment.inbox and segment.inbox[0].whole:
             return True  # its memory is in use already
         in_flight = last.opened - self._delivered_units() + pending
-        most = self._most_units()
+        most = self.limit
         if in_flight >= most:
             return False
         if self._live + pending < most:
@@ -189,11 +193,6 @@ class Flow:
         """How many batches the consumer keeps: delivered, with buffers that did not come back."""
         return max(0, self._live - (self.segments[-1].opened - self._delivered_units()))
 
-    @property
-    def limit(self) -> int:
-        """How many units of the last segment may exist."""
-        return self._most_units()
-
     def _delivered_units(self) -> int:
         return self.segments[-1].committed - len(self.ready)
 
@@ -203,8 +202,9 @@ class Flow:
             self._live -= num_slots
             self.version += 1
 
-    def _most_units(self) -> int:
-        """Units of the last segment that may exist: finished, in work, or held by the consumer."""
+    @property
+    def limit(self) -> int:
+        """How many units of the last segment may exist: finished, in work, or held by the consumer."""
         leasing = [segment for segment in self.segments if self.leases(segment)]
         if self._unit_bytes == 0:
             return max(_FEWEST_UNITS, *(one.wanted_units(1) for one in leasing))  # of unknown size, but what is in flight was asked for
@@ -300,7 +300,7 @@ class Flow:
     def _room_behind(self, segment: Segment) -> bool:
         if segment is not self.segments[-1]:
             return len(self.segments[segment.number + 1].inbox) < _INBOX
-        return len(self.ready) < max(_FEWEST_UNITS, self._most_units())
+        return len(self.ready) < max(_FEWEST_UNITS, self.limit)
 
     def _commit(self, segment: Segment, unit: Unit) -> None:
         sequencer = self._sequencers[segment.number]

@@ -197,6 +197,7 @@ class Lanes:
         outcome = await self._op.outcome(call._run.block, call.offset, call.lane)
         call._booked = True
         hear(self._on_error, self._take, call, asyncio.current_task(), outcome)
+        del outcome  # its error may hold this frame
 
     def _ended(self, call: Call, task: asyncio.Task[None]) -> None:
         """Book a call that was cancelled before its first step, by the user's own code: it has no outcome."""

@@ -141,7 +141,7 @@ class Rescue:
                 return None, site, failed, number, case.again()
             except ElementFailed as again:
                 _let_interrupt_through(again)
-                failed = again
+                failed = again.with_traceback(None)
 
 
 _ALL = 1 << 62  # retries: what did not end is not tried again
@@ -189,7 +189,7 @@ def mended(
             return run(without)
         except ElementFailed as found:
             _let_interrupt_through(found)
-            failed = found
+            failed = found.with_traceback(None)
 
 
 RAISING = Rescue(policies=Policies(), pause=lambda seconds: False, retrying=lambda *what: None)
@@ -256,7 +256,8 @@ def in_pieces(
                 if found.whole and stop - begin > 1:
                     alone = stop
                 else:
-                    failed, bad = found, begin + found.offset
+                    # With its traceback it would hold this frame, which holds it: elements and all would live until a collection.
+                    failed, bad = found.with_traceback(None), begin + found.offset
                 continue
             begin = stop
             continue

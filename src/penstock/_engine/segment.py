@@ -383,6 +383,13 @@ class Segment:
         words, key = self.where(unit, row)
         return f"epoch {key[0]} index {key[1]}" + (f" ({words})" if words else "")
 
+    def drop(self) -> None:
+        """Let go of the rows of all units, after the end: they name themselves by their unit, so both would live until a collection."""
+        waiting = (task.unit for queue in self.queues for task in queue)
+        for unit in (self._current, *self._heirs.values(), *self._renewed, *self.inbox, *self.finished.values(), *waiting):
+            if unit is not None:
+                unit.rows = None
+
     def position(self) -> dict[str, Any]:
         """Say how far the segment is, for tests and reports."""
         return {"opened": self.opened, "committed": self.committed, "waiting": sum(map(len, self.queues))}

@@ -12,19 +12,19 @@ def work(engine: Engine, pool: str, index: int) -> None:
     """Claim and run tasks until the engine stops."""
     worker = WorkerContext(index)
     post = engine.watch.enlist(pool, worker)
-    engine.breaker.attach()
-    try:
-        while True:
-            task = engine.claim(pool, index)
-            if task is None:
-                return
-            post.begin(task)
-            engine.run(task, worker)
-            if post.replaced:  # it was stuck for too long, and another has its place
-                return
-            post.end()
-            del task
-    except BaseException as error:
-        engine.broke(error)
-        if not isinstance(error, Exception):
-            raise
+    with engine.breaker.attached():
+        try:
+            while True:
+                task = engine.claim(pool, index)
+                if task is None:
+                    return
+                post.begin(task)
+                engine.run(task, worker)
+                if post.replaced:  # it was stuck for too long, and another has its place
+                    return
+                post.end()
+                del task
+        except BaseException as error:
+            engine.broke(error)
+            if not isinstance(error, Exception):
+                raise

@@ -58,18 +58,18 @@ class EventLoop:
 
     def serve(self) -> None:
         """Run the loop until `stop`; then cancel what is in flight and wait until it has ended."""
-        hear(self._engine.broke, self._run)
+        self._hear(self._run)
         self._stopped = True
         self._opened.set()
 
     def claim(self, pool: str) -> None:
         """Claim tasks of one pool and hand them to the loop until the engine stops."""
         self._opened.wait()
-        hear(self._engine.broke, self._claim, pool)
+        self._hear(self._claim, pool)
 
     def mend(self) -> None:
         """Do what the policies say about elements that failed, until the engine stops or this thread is given up."""
-        hear(self._engine.broke, self._mend)
+        self._hear(self._mend)
 
     def stop(self) -> None:
         """Let `serve`, `claim` and `mend` end. From any thread; a second call does nothing."""
@@ -84,6 +84,10 @@ class EventLoop:
         """Say which calls have not ended, for a loop that does not end."""
         counts = {pool.lanes.name: len(pool.lanes) for pool in self._pools.values() if len(pool.lanes)}
         return ", ".join(f"{count} call(s) of stage {name!r}" for name, count in counts.items())
+
+    def _hear(self, body: Callable[..., None], *arguments: Any) -> None:
+        with self._engine.breaker.attached():
+            hear(self._engine.broke, body, *arguments)
 
     def _run(self) -> None:
         import asyncio

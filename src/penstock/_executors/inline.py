@@ -35,9 +35,15 @@ class InlineExecutor:
         Raises:
             KeyboardInterrupt: of the user, in the middle of a task; the task will be run again.
         """
-        task = self._engine.try_claim()
-        if task is None:
-            return
+        self._engine.inside = True  # close() may come in the middle, from a signal handler or another thread
+        try:
+            task = self._engine.try_claim()
+            if task is not None:
+                self._run(task)
+        finally:
+            self._engine.inside = False
+
+    def _run(self, task: Task) -> None:
         try:
             op = self._engine.awaited_by(task)
             if op is None:
