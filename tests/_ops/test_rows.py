@@ -26,8 +26,8 @@ def allocate(wanted: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> list[np
     return [np.empty(shape, dtype) for shape, dtype in wanted]
 
 
-def rows_of(sizes: list[int], guess: Any = None, collation: Any = None) -> Rows:
-    return Rows(sizes, None if guess is None else BatchSpec(guess, lambda: "guess"), allocate, name, collation or Stack())
+def rows_of(sizes: list[int], guess: Any = None, collation: Any = None, lock: Any = None) -> Rows:
+    return Rows(sizes, None if guess is None else BatchSpec(guess, lambda: "guess"), allocate, name, collation or Stack(), lock)
 
 
 def filled(elements: list[Any], order: Sequence[int], guess: Any = None) -> Rows:
@@ -107,10 +107,11 @@ def test_two_batches_of_one_unit_may_differ() -> None:
     assert [batch.dtype.name for batch in rows.finish(2)] == ["int64", "float64"]
 
 
+@pytest.mark.usefixtures("nervous")
 def test_several_threads_may_fill_different_rows_at_once() -> None:
     num_rows, num_threads = 2000, 8
     start = threading.Barrier(num_threads)
-    rows = rows_of([num_rows])
+    rows = rows_of([num_rows], lock=threading.Lock())
 
     def fill(first: int) -> None:
         start.wait()
