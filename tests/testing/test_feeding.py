@@ -50,6 +50,19 @@ def test_another_error_in_threads_is_named() -> None:
     )
 
 
+class WorksInMain(IndexableSource):
+    def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise OSError("gone")
+        super().gather(indices, rows)
+
+
+def test_an_error_in_threads_alone_is_named_rather_than_the_elements_that_it_cost() -> None:
+    assert_broken(
+        lambda: check_feeds(WorksInMain([1, 2]), None, 5, True), "OSError: gone came instead of no error", "num_workers", "whichever"
+    )
+
+
 class Alike(IndexableSource):
     def fingerprint(self) -> dict[str, Any]:
         return {}

@@ -43,9 +43,9 @@ def check_feeds(source: IndexedSource | StreamSource, again: Callable[[], Any] |
 
 def _require_same_run(got: Run, whole: Run, where: str) -> None:
     law, fix = "the elements depend on how the feed runs", "let an element depend on its index alone, whichever thread reads it and when"
-    require_same(got.items, whole.items, law, where=where, fix=fix)
-    if type(got.error) is not type(whole.error):
+    if type(got.error) is not type(whole.error):  # first: elements that are missing behind an error say less than the error
         raise LawBroken(f"{words(got.error)} came instead of {words(whole.error)}", where=where, fix=fix) from got.error
+    require_same(got.items, whole.items, law, where=where, fix=fix)
 
 
 def _resumes(dataset: Dataset, other: Dataset, whole: Run, where: str) -> None:
