@@ -111,3 +111,12 @@ def nervous() -> Iterator[None]:
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
+
+
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    """Let garbage lie: what is free then was not in a cycle, and no finaliser or callback of the collector runs anywhere."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()

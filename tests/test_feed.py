@@ -505,14 +505,6 @@ class Watched(np.ndarray):
     """An array that can be watched."""
 
 
-@pytest.fixture
-def no_collections() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
-
-
 @pytest.mark.usefixtures("no_collections")
 @pytest.mark.parametrize("end", ["error", "stop", "close"])
 @pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "unordered"])

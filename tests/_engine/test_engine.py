@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
 import weakref
 from collections.abc import Callable
@@ -66,6 +67,39 @@ def test_claim_and_run_until_the_end_deliver_everything() -> None:
     assert drain(engine_of(numbers().batch(6))) == [list(range(start, min(20, start + 6))) for start in range(0, 20, 6)]
     assert drain(engine_of(numbers().filter(lambda x: x % 2).take(4))) == [1, 3, 5, 7]
     assert drain(engine_of(ps.from_generator(lambda: iter(range(7))).batch(3))) == [[0, 1, 2], [3, 4, 5], [6]]
+
+
+def begin_to_wait(engine: Engine) -> None:
+    engine._flow.waiting += 1
+    engine._ring_workers()
+
+
+def take(engine: Engine) -> None:
+    engine._delivered += 1
+    engine._ring_workers()
+
+
+@pytest.mark.parametrize("consumer", [begin_to_wait, take])
+def test_what_a_consumer_does_while_a_worker_looks_for_work_makes_it_look_again(
+    consumer: Callable[[Engine], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker is not parked yet, so the ring reaches nobody."""
+    engine = engine_of(numbers())
+    look, looks, claimed = engine._next_task, itertools.count(), []
+
+    def look_in_vain_once(pool: str, worker: int) -> Any:
+        if next(looks):
+            return look(pool, worker)
+        consumer(engine)
+        return None
+
+    monkeypatch.setattr(engine, "_next_task", look_in_vain_once)
+    worker = threading.Thread(target=lambda: claimed.append(engine.claim(SHARED, 0)), daemon=True)
+    worker.start()
+    joined(worker)
+    assert claimed[0] is not None
+    engine.stop()
+    engine.dispose()
 
 
 def test_the_pools_tell_how_many_workers_each_should_have() -> None:

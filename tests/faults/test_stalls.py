@@ -262,6 +262,7 @@ def test_a_lock_that_the_training_loop_itself_holds_is_reported() -> None:
     assert "the thread that calls next() must not hold what a worker needs" in caught.value.fix
 
 
+@pytest.mark.usefixtures("nervous")
 def test_a_consumer_that_keeps_all_batches_is_no_stall() -> None:
     ds = ps.from_arrays(np.arange(4000).reshape(1000, 4)).batch(10)
     with ds.feed(num_workers=2, memory_bytes=1, stall_timeout_s=5.0) as feed:

@@ -124,10 +124,10 @@ class Engine:
         flow = self._flow
         while True:
             with self._mutex:
-                before = flow.version
+                before = self._mark()  # before looking: a consumer takes and waits without the mutex, and rings only who is parked
                 task = self._next_task(pool, worker)
-                seen = self._mark()
-            if task is not None or seen[0] != before:
+                seen = before[0], self._slots.num_returned, *before[2:]
+            if task is not None or flow.version != before[0]:
                 # Committing made work, perhaps for another pool, perhaps in a segment that was looked at before.
                 self._ring_workers()
                 if task is not None:
