@@ -10,6 +10,8 @@ from penstock.queues.failing import add_note, words_of, would_end
 
 __all__ = ["add_note", "attach_others", "is_interrupt", "prepare", "words_of"]
 
+_MACHINERY = ("penstock.", "asyncio.")
+
 
 def prepare(failure: Failure, words: str, key: tuple[int, int]) -> Failure:
     """Return the failure with an exception fit for the consumer.
@@ -50,13 +52,14 @@ def attach_others(first: Failure, failures: list[Failure]) -> BaseException:
 
 
 def _let_go(error: BaseException) -> None:
-    """Empty the engine's frames that called those of the traceback: they hold a worker's elements, the error, and so each other.
+    """Empty the frames of the engine and its event loop that called those of the traceback.
 
-    A frame that is not ours is left alone: it may be that of a generator which waits between two elements, and emptying it would end it.
+    They hold a worker's elements and the error, which holds them: all would stay in memory until a garbage collection.
+    A frame of the user's is left alone: it may be that of a generator which waits between two elements, and emptying it would end it.
     """
     for one in (error, error.__cause__):
         frame = one.__traceback__.tb_frame.f_back if one is not None and one.__traceback__ is not None else None
-        while frame is not None and str(frame.f_globals.get("__name__")).startswith("penstock."):
+        while frame is not None and str(frame.f_globals.get("__name__")).startswith(_MACHINERY):
             before = frame.f_back
             try:
                 frame.clear()
