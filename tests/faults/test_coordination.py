@@ -170,6 +170,8 @@ SAVING = """
                 print("ready")
             if left:
                 break
+        while not left:  # the signal may come behind the end; an interpreter that ends has no handlers any more
+            time.sleep(0.001)
         print(json.dumps([seen, left]))
 """
 
