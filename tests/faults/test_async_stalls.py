@@ -39,7 +39,7 @@ def test_a_call_that_awaits_for_ever_is_an_error_with_stage_key_and_what_it_awai
         return value
 
     ds = ps.from_source(range(60)).shuffle(seed=3).map(fetch, name="fetch", concurrency=8)
-    items, error = stalled((ds.batch(4) if batched else ds).feed(**order, **SOON))
+    items, error = stalled((ds.batch(4) if batched else ds).feed(**order, **{**SOON, "grace_period_s": 60}))
     assert not any(17 in (item if batched else [item]) for item in items)
     assert error.what.startswith("a call of stage 'fetch' has been awaited for ")
     assert "likely cause: a lock or event that nobody releases, in " in error.what
