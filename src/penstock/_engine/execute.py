@@ -18,6 +18,7 @@ from penstock._engine.unit import TOP, Failure, Levels, Result, Task, Unit
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.leaves import BatchLeaf
 from penstock._ops.operator import ChainOp, WritesRows, climb
+from penstock._ops.positions import moves_only
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import INFINITE
@@ -293,7 +294,7 @@ def finish_unit(plan: SegmentPlan, unit: Unit, worker: WorkerContext, rescue: Re
         failure = Failure(failed.offset, failed.error, failed.stage, worker.index)
         batches = unit.rows.finish(failed.offset)
     unit.rows = None
-    if not plan.top and plan.folds is None:
+    if plan.folds is None and moves_only(plan.top):
         return Result(batches, None, None), failure
     return _run_top(plan, unit, batches, worker, rescue, failure)
 
