@@ -340,8 +340,10 @@ def test_the_state_saved_in_a_sigterm_handler_goes_on_right_behind_what_the_loop
 
 
 def test_a_handler_that_saves_and_exits_leaves_a_state_that_continues_the_log() -> None:
-    ds = ps.from_source(range(100_000)).shuffle(seed=3).map(abs).batch(3)
-    with program(SAVING.replace("left.append((state,", "print(json.dumps(state)); sys.exit(7); left.append((state,"), "{}") as child:
+    ds = ps.from_source(range(10**7)).shuffle(seed=3).map(abs).batch(3)
+    leaving = SAVING.replace("left.append(feed.state_dict())", "(print(json.dumps(feed.state_dict())), sys.exit(7))")
+    assert leaving != SAVING
+    with program(leaving, "{}") as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         child.send_signal(signal.SIGTERM)
