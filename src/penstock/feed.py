@@ -17,7 +17,7 @@ from penstock._contracts.options import Options
 from penstock._contracts.version import VERSION
 from penstock._engine.bounds import lost_before
 from penstock._engine.engine import Engine
-from penstock._engine.failing import add_note, attach_others, words_of
+from penstock._engine.failing import add_note, attach_others, let_go, words_of
 from penstock._engine.hand import HandOver
 from penstock._engine.learned import Learned
 from penstock._engine.lower import check_completion, lower
@@ -358,12 +358,15 @@ class Feed:
             warnings.warn("this dataset gave no elements: the source, a filter or a take left nothing", stacklevel=4)
 
     def _raise_pending(self, failure: Failure) -> None:
-        error, failures, self._pending = failure.error, self._engine.failures if self._engine is not None else [], None
+        failures = self._engine.failures if self._engine is not None else []
+        error = failure.error
+        self._pending = None
         try:
             try:
                 alive = self._shut("failed")
             finally:
                 attach_others(failure, failures)  # only now: another worker may have failed at the same time, and be later to say so
+                let_go([failure, *failures])
             if alive:
                 add_note(error, f"penstock: still running: {', '.join(alive)}; they end when the functions they run return")
         except Exception as closing:  # the `finally` of a generator; the first error wins

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from faults.ways import drained, engine_threads, engine_threads_without_garbage, every_way, every_way_and_order, notes
+from faults.ways import drained, engine_threads, every_way, every_way_and_order, notes
 
 import penstock as ps
 
@@ -466,4 +466,4 @@ def test_a_nested_feed_that_ends_inside_a_function_does_not_end_the_outer_one(wa
     items, error = drained(ps.from_source(range(20)).map(next_of_ended, name="nested").feed(**way))
     assert items == [3] * 9
     assert type(error) is ps.errors.StopRaised
-    assert engine_threads_without_garbage() == []
+    assert engine_threads() == []

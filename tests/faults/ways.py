@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -56,18 +54,6 @@ def worker_named_in(text: str) -> int:
 def engine_threads() -> list[str]:
     """Name the threads of feeds that are alive."""
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("penstock-")]
-
-
-def engine_threads_without_garbage() -> list[str]:
-    """Name the threads of feeds that are alive once garbage is collected and what it held has ended.
-
-    More than a call of `gc.collect`: while another thread collects, that does nothing. And the one may have found the feed.
-    """
-    deadline = time.monotonic() + 10.0
-    while engine_threads() and time.monotonic() < deadline:
-        gc.collect()
-        time.sleep(0.001)
-    return engine_threads()
 
 
 def resident_bytes() -> int:

@@ -69,7 +69,7 @@ class Engine:
             watch: looks at the workers while a consumer waits; by default nobody does.
         """
         self.stopping = False
-        self.inside = False  # whether the end may come while somebody is in the middle of it who is not waited for
+        self.occupied = False  # by a consumer that runs a task itself
         self.breaker = Breaker()
         renewing = watch is not None and watch.on_stall == "skip"
         self._flow = Flow(program, num_workers, memory_bytes, start, ordered=ordered, renewing=renewing)
@@ -313,7 +313,7 @@ class Engine:
         """Drop what is queued and free buffers, after the workers have ended. Batches that somebody holds stay valid."""
         self._learned.keep(self._flow)
         self._flow.ready.clear()
-        if not self.inside and not self._flow.waiting:
+        if not (self.occupied or self.breaker.is_attached or self._flow.waiting):  # a function that closes its own feed goes on
             self._flow.drop()
             self.watch.posts.clear()
         self._slots.close()

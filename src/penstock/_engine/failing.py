@@ -8,7 +8,7 @@ from penstock._engine.unit import Failure
 from penstock.errors import StopRaised
 from penstock.queues.failing import add_note, words_of, would_end
 
-__all__ = ["add_note", "attach_others", "is_interrupt", "prepare", "words_of"]
+__all__ = ["add_note", "attach_others", "is_interrupt", "let_go", "prepare", "words_of"]
 
 _MACHINERY = ("penstock.", "asyncio.")
 
@@ -41,24 +41,22 @@ def is_interrupt(error: BaseException) -> bool:
 
 
 def attach_others(first: Failure, failures: list[Failure]) -> BaseException:
-    """Return the first error, with a note for each of the others (two workers may fail together); when the workers have ended."""
+    """Return the first error, with a note for each of the others (two workers may fail together)."""
     error = first.error
     for other in failures:
         if other.error is not error and other.error is not error.__cause__:
             add_note(error, f"penstock: also failed: {words_of(other.error)} (stage {other.stage!r})")
-        _let_go(other.error)
-    _let_go(error)
     return error
 
 
-def _let_go(error: BaseException) -> None:
-    """Empty the frames of the engine and its event loop that called those of the traceback.
+def let_go(failures: list[Failure]) -> None:
+    """Empty the frames of the engine and its event loop that called those of the tracebacks, when the workers have ended.
 
     They hold a worker's elements and the error, which holds them: all would stay in memory until a garbage collection.
     A frame of the user's is left alone: it may be that of a generator which waits between two elements, and emptying it would end it.
     """
-    for one in (error, error.__cause__):
-        frame = one.__traceback__.tb_frame.f_back if one is not None and one.__traceback__ is not None else None
+    for error in [one for failure in failures for one in (failure.error, failure.error.__cause__)]:
+        frame = error.__traceback__.tb_frame.f_back if error is not None and error.__traceback__ is not None else None
         while frame is not None and str(frame.f_globals.get("__name__")).startswith(_MACHINERY):
             before = frame.f_back
             try:

@@ -35,13 +35,13 @@ class InlineExecutor:
         Raises:
             KeyboardInterrupt: of the user, in the middle of a task; the task will be run again.
         """
-        self._engine.inside = True  # close() may come in the middle, from a signal handler or another thread
+        self._engine.occupied = True  # close() may come in the middle, from a signal handler or another thread
         try:
             task = self._engine.try_claim()
             if task is not None:
                 self._run(task)
         finally:
-            self._engine.inside = False
+            self._engine.occupied = False
 
     def _run(self, task: Task) -> None:
         try:

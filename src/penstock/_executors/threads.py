@@ -81,7 +81,6 @@ class ThreadsExecutor:
         current = threading.current_thread()
         for thread in self._threads:
             if thread is current:
-                self._engine.inside = True  # a function that closes its own feed: it will go on
                 continue
             try:
                 thread.join(max(0.0, deadline - time.monotonic()))
