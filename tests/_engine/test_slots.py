@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import random
 import threading
 from collections.abc import Callable
@@ -273,3 +274,11 @@ def test_no_held_batch_ever_changes_while_many_threads_lease_hold_and_drop() -> 
 def test_a_buffer_for_which_there_is_no_memory_is_a_memory_error_that_names_the_size() -> None:
     with pytest.raises(MemoryError, match=r"Unable to allocate 64\.0 TiB"):
         anonymous_memory(1 << 46)
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="a system without advice about huge pages")
+def test_a_kernel_that_refuses_huge_pages_gives_memory_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 12_345)
+    with pytest.raises(OSError, match="Invalid argument"):
+        mmap.mmap(-1, 4096).madvise(mmap.MADV_HUGEPAGE)
+    assert len(anonymous_memory(4 << 20)) == 4 << 20

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import re
 import resource
 import subprocess
 import sys
@@ -57,6 +58,38 @@ def test_spans_come_in_any_order_and_may_share_bytes(tmp_path: Path, reused: boo
         assert data[begin : begin + length].tobytes() == whole[file][offset : offset + length]
     data, begins = storage.read_spans(ints(), ints(), ints(), scratch)
     assert len(data) == len(begins) == 0
+
+
+def scattered(storage: LocalStorage, num: int) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """Return files, offsets and lengths of short spans in no order, all files among them, some spans twice and some empty."""
+    rng = np.random.default_rng(num)
+    files = rng.permutation(np.resize(np.arange(len(storage)), num))
+    sizes = np.array([storage.size(file) for file in range(len(storage))])[files]
+    lengths = np.minimum(rng.integers(0, 3000, num), sizes)
+    return [files, rng.integers(0, sizes - lengths + 1), lengths]
+
+
+@pytest.mark.parametrize("num_files", [1, 2, 30])
+@pytest.mark.parametrize("num", [7, 8, 64, 65, 1000])
+def test_short_spans_in_no_order_come_out_of_maps_of_all_files(tmp_path: Path, num_files: int, num: int) -> None:
+    contents = {f"f{number}": np.random.default_rng(number).bytes(5000 + 4096 * number) for number in range(num_files)}
+    storage, scratch = made(tmp_path, **contents), Scratch()
+    whole = list(contents.values())
+    files, offsets, lengths = scattered(storage, num)
+    for _ in range(2):  # the first time opens the files
+        data, begins = storage.read_spans(files, offsets, lengths, scratch)
+        for begin, file, offset, length in zip(begins.tolist(), files.tolist(), offsets.tolist(), lengths.tolist(), strict=True):
+            assert data[begin : begin + length].tobytes() == whole[file][offset : offset + length]
+
+
+@pytest.mark.parametrize("cut_to", [0, 1, 4096, 49_999])
+def test_one_of_many_files_that_is_cut_under_its_map_is_the_one_that_is_named(tmp_path: Path, cut_to: int) -> None:
+    storage, scratch = made(tmp_path, **{f"f{number}": bytes([number + 1]) * 50_000 for number in range(9)}), Scratch()
+    files, offsets, lengths = scattered(storage, 500)
+    storage.read_spans(files, offsets, lengths, scratch)
+    os.truncate(storage.path(5), cut_to)
+    with pytest.raises(IndexStale, match=re.escape(f"{storage.name(5)!r} has {cut_to} bytes and had 50000")):
+        storage.read_spans(files, offsets, lengths, scratch)
 
 
 def test_a_process_that_may_make_no_file_of_memory_reads_the_same(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import weakref
@@ -33,7 +34,8 @@ def anonymous_memory(num_bytes: int) -> Any:
             raise
         return np.empty(num_bytes, np.uint8)  # finds no room either, and says so as it should be said: MemoryError, with the size
     if num_bytes >= _HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)
+        with contextlib.suppress(OSError):  # of a kernel that has none
+            memory.madvise(mmap.MADV_HUGEPAGE)
     np.frombuffer(memory, np.uint8)[::_PAGE] = 0
     return memory
 

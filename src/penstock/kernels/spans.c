@@ -31,15 +31,17 @@ INLINE int stands_behind(const rows *all, int64_t one, int64_t other) {
     return all->offsets[one] > all->offsets[other];
 }
 
+static int in_order(const rows *all, int64_t num) {
+    int64_t row = 1;
+    while (row < num && !stands_behind(all, row - 1, row)) row++;
+    return row >= num;
+}
+
 /* Stable, O(n log n), one pass when the rows are in order already. `order` has room for 2 * num. Returns the half that holds the result. */
 static const int64_t *sorted(const rows *all, int64_t num, int64_t *order) {
     int64_t *from = order, *to = order + num;
-    int in_order = 1;
-    for (int64_t row = 0; row < num; row++) {
-        from[row] = row;
-        if (row && stands_behind(all, row - 1, row)) in_order = 0;
-    }
-    for (int64_t width = 1; !in_order && width < num; width *= 2) {
+    for (int64_t row = 0; row < num; row++) from[row] = row;
+    for (int64_t width = in_order(all, num) ? num : 1; width < num; width *= 2) {
         for (int64_t begin = 0; begin < num; begin += 2 * width) {
             const int64_t middle = num - begin < width ? num : begin + width;
             const int64_t end = num - begin < 2 * width ? num : begin + 2 * width;
@@ -97,14 +99,32 @@ static int64_t read_range(int descriptor, unsigned char *out, int64_t offset, in
 #if WITH_MAPS
 enum { MOST_ADDRESSES = 256, MOST_BYTES = 131072, SMALL = 16384, FEW = 8 };
 
-/* Ranges of one file that the kernel is to copy, in the order in which they lie in `out`. */
+/* Where the rows of a block lie; see penstock_read_spans. */
+typedef struct {
+    const int64_t *files, *descriptors, *maps;
+} homes;
+
+/* Ranges that the kernel is to copy, in the order in which they lie in `out`, the row that each begins with, and its file, open. */
 typedef struct {
     struct iovec ranges[MOST_ADDRESSES];
+    int64_t rows[MOST_ADDRESSES];
+    int descriptors[MOST_ADDRESSES];
     int num;
     int64_t begin, num_bytes;
 } copies;
 
-static int64_t copied(copies *list, const unsigned char *map, int sink, int descriptor, unsigned char *out, int64_t *facts) {
+INLINE void add_range(copies *list, const homes *all, int64_t row, int descriptor, int64_t offset, int64_t length, int64_t used) {
+    if (list->num == 0) list->begin = used;
+    list->rows[list->num] = row;
+    list->descriptors[list->num] = descriptor;
+    list->ranges[list->num].iov_base = (void *)(uintptr_t)(all->maps[row] + offset);
+    list->ranges[list->num++].iov_len = (size_t)length;
+    list->num_bytes += length;
+}
+
+INLINE int is_full(const copies *list) { return list->num == MOST_ADDRESSES || list->num_bytes >= MOST_BYTES; }
+
+static int64_t copied(copies *list, const homes *all, int sink, unsigned char *out, int64_t *facts) {
     int64_t problem = DONE, begin = list->begin;
     ssize_t count = -1;
     if (list->num >= FEW) {
@@ -118,11 +138,59 @@ static int64_t copied(copies *list, const unsigned char *map, int sink, int desc
     }
     /* Interrupted, cut, or a page that cannot be read: pread says which. */
     for (int place = 0; count != (ssize_t)list->num_bytes && problem == DONE && place < list->num; place++) {
-        const struct iovec *range = list->ranges + place;
-        problem = read_range(descriptor, out + begin, (const unsigned char *)range->iov_base - map, (int64_t)range->iov_len, facts);
-        begin += (int64_t)range->iov_len;
+        const int64_t row = list->rows[place], offset = (int64_t)(uintptr_t)list->ranges[place].iov_base - all->maps[row];
+        facts[FILE_NUMBER] = all->files[row];
+        problem = read_range(list->descriptors[place], out + begin, offset, (int64_t)list->ranges[place].iov_len, facts);
+        begin += (int64_t)list->ranges[place].iov_len;
     }
     list->num = 0, list->num_bytes = 0;
+    return problem;
+}
+
+/* Looks at each of the files once. seen: `size` places, of which each is -1 or a row of the file that hashes to it or before it. */
+static int64_t looked_at_all(const homes *all, const int64_t *known, const int64_t *seen, int64_t size, int64_t *facts) {
+    int64_t problem = DONE;
+    for (int64_t place = 0; place < size && problem == DONE; place++) {
+        if (seen[place] < 0) continue;
+        const int64_t file = facts[FILE_NUMBER] = all->files[seen[place]];
+        problem = looked_at((int)all->descriptors[seen[place]], known + 3 * file, facts);
+    }
+    return problem;
+}
+
+/* Says whether a block is of many short spans in no order, all of them in maps: to sort them would only cost time. */
+static int is_scattered(const homes *all, const int64_t *lengths, int64_t num, int64_t capacity) {
+    for (int64_t row = 0; row < num; row++) {
+        if (all->maps[row] == 0 || all->descriptors[row] < 0 || lengths[row] > SMALL || lengths[row] > capacity) return 0;
+        capacity -= lengths[row];
+    }
+    return num >= FEW;
+}
+
+/* Copies such a block as it comes. work has room for 2 * num. */
+static int64_t copy_scattered(const homes *all, const int64_t *known, const int64_t *offsets, const int64_t *lengths, int64_t num,
+                              int64_t *work, int sink, unsigned char *out, int64_t *begins, int64_t *facts) {
+    copies list;
+    int64_t size = 1, used = 0;
+    int bits = 0;
+    for (; size <= num; bits++) size *= 2;
+    memset(work, 0xFF, (size_t)size * sizeof *work);
+    for (int64_t row = 0; row < num; row++) {
+        uint64_t place = (uint64_t)all->files[row] * UINT64_C(0x9E3779B97F4A7C15) >> (64 - bits);
+        while (work[place] >= 0 && all->files[work[place]] != all->files[row]) place = (place + 1) & (uint64_t)(size - 1);
+        if (work[place] < 0) work[place] = row;
+    }
+    int64_t problem = looked_at_all(all, known, work, size, facts);
+    list.num = 0, list.begin = 0, list.num_bytes = 0;
+    for (int64_t row = 0; row < num && problem == DONE; row++) {
+        begins[row] = used;
+        add_range(&list, all, row, (int)all->descriptors[row], offsets[row], lengths[row], used);
+        used += lengths[row];
+        if (is_full(&list) || row + 1 == num) problem = copied(&list, all, sink, out, facts);
+    }
+    /* A map of a file that was cut gives zeros up to the end of its last page. */
+    if (problem == DONE) problem = looked_at_all(all, known, work, size, facts);
+    facts[NUM_BYTES] = used;
     return problem;
 }
 #endif
@@ -177,6 +245,7 @@ static int64_t read_block(const char *paths, const int64_t *path_starts, const i
     const rows all = {files, offsets};
     int64_t place = 0, used = 0, problem = DONE;
 #if WITH_MAPS
+    const homes where = {files, descriptors, maps};
     copies list;
     list.num = 0, list.begin = 0, list.num_bytes = 0;
 #endif
@@ -187,6 +256,10 @@ static int64_t read_block(const char *paths, const int64_t *path_starts, const i
         if (file < 0 || file >= num_files || offsets[row] < 0 || lengths[row] < 0 || offsets[row] > known[3 * file] - lengths[row])
             return BAD_ROW;
     }
+#if WITH_MAPS
+    if (maps != NULL && sink >= 0 && !in_order(&all, num) && is_scattered(&where, lengths, num, capacity))
+        return copy_scattered(&where, known, offsets, lengths, num, order, sink, out, begins, facts);
+#endif
     const int64_t *const ordered = sorted(&all, num, order);
     while (place < num && problem == DONE) {
         const int64_t file = files[ordered[place]];
@@ -208,16 +281,11 @@ static int64_t read_block(const char *paths, const int64_t *path_starts, const i
                 break;
             }
 #if WITH_MAPS
-            const unsigned char *const map = (const unsigned char *)(uintptr_t)(maps == NULL || sink < 0 ? 0 : maps[ordered[place]]);
-            if (map != NULL && high - low <= SMALL) {
-                if (list.num == 0) list.begin = used;
-                list.ranges[list.num].iov_base = (void *)(uintptr_t)(map + low);
-                list.ranges[list.num++].iov_len = (size_t)(high - low);
-                list.num_bytes += high - low;
-                if (list.num == MOST_ADDRESSES || list.num_bytes >= MOST_BYTES || last == num || files[ordered[last]] != file)
-                    problem = copied(&list, map, sink, descriptor, out, facts);
+            if (maps != NULL && sink >= 0 && maps[ordered[place]] != 0 && high - low <= SMALL) {
+                add_range(&list, &where, ordered[place], descriptor, low, high - low, used);
+                if (is_full(&list) || last == num || files[ordered[last]] != file) problem = copied(&list, &where, sink, out, facts);
             } else {
-                if (list.num > 0) problem = copied(&list, map, sink, descriptor, out, facts);
+                if (list.num > 0) problem = copied(&list, &where, sink, out, facts);
                 if (problem == DONE) problem = read_range(descriptor, out + used, low, high - low, facts);
             }
 #else
