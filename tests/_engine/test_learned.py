@@ -27,7 +27,7 @@ def test_a_run_begins_with_what_the_last_one_of_its_shape_ended_with() -> None:
     learned, flow = Learned(), new(dataset())
     flow.segments[0].blocks[0].begin((1000.0, 50, 300))
     flow.segments[0].units.begin(7)
-    flow.active.begin(("waiting", 1, 800, 0, "one works"))
+    flow.active._go("waiting", 1, "one works")
     learned.keep(flow)
     again, fewer, smaller = new(dataset()), new(dataset(), num_workers=1), new(dataset(), memory_bytes=1 << 20)
     for one in (again, fewer, smaller):

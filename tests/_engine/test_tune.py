@@ -106,7 +106,8 @@ def test_dear_batches_are_units_of_their_own_and_tiny_ones_go_together() -> None
     assert 1 < large.items <= tune._UNIT_BYTES >> 20
 
 
-PROBE = ActiveWorkers._NUM_DROPPED + ActiveWorkers._NUM_PROBES
+PROBE = ActiveWorkers._NUM_DROPPED + tune._Probe._FEW
+LONG_PROBE = ActiveWorkers._NUM_DROPPED + tune._Probe._MANY
 
 
 def together(workers: ActiveWorkers, count: int, *, cost_ns: int, share: float) -> None:
@@ -200,7 +201,7 @@ def test_very_short_tasks_say_nothing() -> None:
 
 def test_one_alone_that_is_only_quicker_because_it_is_later_does_not_stay_alone() -> None:
     workers = ActiveWorkers(2)
-    for task in range(3 * PROBE):  # each row costs less than the one before, and twice as much while two work without any GIL
+    for task in range(3 * LONG_PROBE):  # each row costs less than the one before, and twice as much while two work without any GIL
         cost_ns = 100_000_000 // (task + 1) ** 2
         workers.observe(100, 100 * cost_ns, 50 * cost_ns)
     assert workers.limit == 2
@@ -227,22 +228,50 @@ def test_all_workers_are_tried_again_however_short_the_runs_are() -> None:
     for _ in range(40):
         assert workers.limit == 1
         again = ActiveWorkers(4)
-        again.begin(workers.verdict)
+        again.begin(workers.found)
         workers = again
         gil_bound(workers, 5)
     assert (workers.limit, workers.notice) == (4, "all workers are tried again")
 
 
-def test_a_verdict_goes_on_in_the_next_run_and_a_trial_does_not() -> None:
+@pytest.mark.parametrize("tasks", [3, 5, 17, 100])
+def test_what_was_found_out_and_a_trial_go_on_in_the_next_run(tasks: int) -> None:
     workers = ActiveWorkers(4)
-    gil_bound(workers, PROBE + 1)
-    again = ActiveWorkers(4)
-    again.begin(workers.verdict)
-    assert (again.limit, again.notice) == (4, "")
-    gil_bound(workers, 3 * PROBE)
-    again.begin(workers.verdict)
-    assert again.verdict == workers.verdict
-    assert again.limit == 1
+    for _ in range(6 * PROBE):
+        again = ActiveWorkers(4)
+        again.begin(workers.found)
+        assert (again.limit, again.notice) == (workers.limit, workers.notice)
+        workers = again
+        gil_bound(workers, tasks)
+        if workers.notice.startswith("1 of 4 workers works"):
+            break
+    assert workers.limit == 1
+    assert workers.notice.startswith("1 of 4 workers works")
+
+
+def test_two_runs_that_begin_with_the_same_do_not_see_each_other() -> None:
+    workers, runs = ActiveWorkers(4), [ActiveWorkers(4), ActiveWorkers(4)]
+    gil_bound(workers, PROBE - 1)
+    found = workers.found
+    for run in runs:
+        run.begin(found)
+        gil_bound(run, ActiveWorkers._FIRST)
+        assert run.notice == ""
+        gil_bound(run, 1)
+        assert "one worker alone is tried" in run.notice
+
+
+@pytest.mark.parametrize("every", [2, 3, 5])
+def test_where_few_tasks_do_the_work_of_many_more_of_them_are_looked_at(every: int) -> None:
+    workers = ActiveWorkers(2)
+    tasks = 0
+    for tasks in range(3 * LONG_PROBE):  # both together are 1.2 times as quick; every so many tasks decode a group for the others
+        dear = 10 if tasks % every == 0 else 1
+        workers.observe(1000, dear * MS * (6 if workers.limit == 1 else 10) // 6, dear * MS)
+        if "all 2 workers work" in workers.notice:
+            break
+    assert workers.notice == "all 2 workers work: one alone takes 1.2 times as long"
+    assert tasks + 1 == 2 * LONG_PROBE
 
 
 def test_sizes_grow_until_they_are_as_large_as_wanted() -> None:

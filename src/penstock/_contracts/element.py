@@ -85,7 +85,9 @@ def unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
     if structure is LEAF:
         return next(leaves)
     if structure[0] == "dict":
-        return {key: unflatten(child, leaves) for key, child in zip(structure[1], structure[2], strict=True)}
+        # Nearly all children are leaves: a call for each would be most of what a batch of many columns costs.
+        pairs = zip(structure[1], structure[2], strict=True)
+        return {key: next(leaves) if child is LEAF else unflatten(child, leaves) for key, child in pairs}
     if structure[0] == "list":
         return [unflatten(child, leaves) for child in structure[1]]
     kind, children = structure[1], [unflatten(child, leaves) for child in structure[2]]

@@ -25,18 +25,18 @@ class Learned:
         found = self._found.get(_shape(flow))
         if found is None:
             return
-        sizes, verdict = found
+        sizes, active = found
         for segment, (blocks, units) in zip(flow.segments, sizes, strict=True):
             segment.units.begin(units)
             for block, known in zip(segment.blocks, blocks, strict=True):
                 block.begin(known)
-        flow.active.begin(verdict)
+        flow.active.begin(active)
 
     def keep(self, flow: Flow) -> None:
         """Keep what a run has found out; its workers have ended."""
         if not flow.failures:
             sizes = [([block.found for block in segment.blocks], segment.units.items) for segment in flow.segments]
-            self._found[_shape(flow)] = sizes, flow.active.verdict
+            self._found[_shape(flow)] = sizes, flow.active.found
 
 
 def _shape(flow: Flow) -> Any:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from copy import copy
+from typing import Any
+
 __all__ = ["ActiveWorkers", "BlockSize", "UnitSize", "awaited_ns", "largest_block"]
 
 _TARGET_NS = 8_000_000  # booking a task costs 0.17 ms where decoding has emptied the caches
@@ -116,6 +119,52 @@ class UnitSize:
         self._size = max(self._least_items, items)
 
 
+class _Probe:
+    """Tasks whose cost per row is to be known: some that cost about the same a row, or more where they do not.
+
+    Of tasks that read rows out of groups, one decodes a whole group and the next none: sixteen of them say little.
+    """
+
+    __slots__ = ("_rows_rows", "_wall_rows", "_wall_wall", "cpu_ns", "num_rows", "shares", "wall_ns")
+
+    _FEW = 16
+    _MANY = 48
+    _EVEN = 0.05
+
+    def __init__(self) -> None:
+        self.num_rows = self.wall_ns = self.cpu_ns = 0
+        self.shares: tuple[float, ...] = ()
+        self._rows_rows = self._wall_rows = self._wall_wall = 0
+
+    def add(self, num_rows: int, wall_ns: int, cpu_ns: int) -> None:
+        """Add one task."""
+        self.shares += (cpu_ns / wall_ns,)
+        self.num_rows += num_rows
+        self.wall_ns += wall_ns
+        self.cpu_ns += cpu_ns
+        self._rows_rows += num_rows * num_rows
+        self._wall_rows += wall_ns * num_rows
+        self._wall_wall += wall_ns * wall_ns
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the cost is known to about a twentieth (the standard error of a ratio of sums), or there are many tasks."""
+        if len(self.shares) < self._FEW:
+            return False
+        spread = self._wall_wall - 2 * self.cost * self._wall_rows + self.cost * self.cost * self._rows_rows
+        return len(self.shares) >= self._MANY or spread <= (self._EVEN * self.wall_ns) ** 2
+
+    @property
+    def cost(self) -> float:
+        """Nanoseconds per row."""
+        return self.wall_ns / self.num_rows
+
+    @property
+    def share(self) -> float:
+        """The share of a task's time that it is on a CPU: the median."""
+        return sorted(self.shares)[len(self.shares) // 2]
+
+
 class ActiveWorkers:
     """How many of the shared workers work: fewer when they only take the GIL from each other.
 
@@ -128,21 +177,19 @@ class ActiveWorkers:
 
     __slots__ = (
         "_alone",
-        "_cpu_ns",
         "_limit",
         "_most",
-        "_num_rows",
+        "_num_cold",
         "_num_tasks",
         "_patience",
-        "_shares",
+        "_probe",
         "_state",
         "_together",
-        "_wall_ns",
         "notice",
     )
 
     _NUM_DROPPED = 8
-    _NUM_PROBES = 16
+    _FIRST = 2  # tasks of another run that are dropped
     _SHORTEST_NS = 200_000
     _FIRST_PATIENCE = 100
     _DOUBTFUL = 1.5
@@ -162,14 +209,15 @@ class ActiveWorkers:
         return self._limit
 
     @property
-    def verdict(self) -> tuple[str, int, int, int, str]:
-        """What is known, and for how many tasks it has been, for `begin`."""
-        return self._state, self._limit, self._patience, self._num_tasks, self.notice
+    def found(self) -> dict[str, Any]:
+        """What is known, and how far a trial has come, for `begin`."""
+        return {name: copy(getattr(self, name)) for name in self.__slots__}
 
-    def begin(self, verdict: tuple[str, int, int, int, str]) -> None:
-        """Begin with what another run of the same work knew at its end, if it knew anything."""
-        if verdict[0] not in ("together", "alone"):
-            self._state, self._limit, self._patience, self._num_tasks, self.notice = verdict
+    def begin(self, found: dict[str, Any]) -> None:
+        """Go on from where another run of the same work ended: short runs, too, come to the end of a trial."""
+        for name, value in found.items():
+            setattr(self, name, copy(value))
+        self._num_cold = self._FIRST
 
     def observe(self, num_rows: int, wall_ns: int, cpu_ns: int) -> None:
         """Learn from one finished task; very short ones say nothing."""
@@ -180,19 +228,18 @@ class ActiveWorkers:
             if self._num_tasks >= self._patience:
                 self._try_again()
             return
-        if self._num_tasks <= self._NUM_DROPPED:
+        if self._num_cold:
+            self._num_cold -= 1
             return
-        self._shares.append(cpu_ns / wall_ns)
-        self._num_rows += num_rows
-        self._wall_ns += wall_ns
-        self._cpu_ns += cpu_ns
-        if len(self._shares) < self._NUM_PROBES:
+        probe = self._probe
+        probe.add(num_rows, wall_ns, cpu_ns)
+        if not probe.is_enough:
             return
-        share, cost = sorted(self._shares)[len(self._shares) // 2], self._wall_ns / self._num_rows
-        if self._state == "together" and not self._alone and self._cpu_ns * self._most < _GIL_BOUND * self._wall_ns:
+        cost = probe.cost
+        if self._state == "together" and not self._alone and probe.cpu_ns * self._most < _GIL_BOUND * probe.wall_ns:
             self._count_anew()  # they wait for something else than each other; that may change
         elif self._state == "together":
-            self._judge_together(share, cost / self._most)
+            self._judge_together(probe.share, cost / self._most)
         elif cost <= self._together * 1.05:
             self._alone = cost
             self._go("together", self._most, "all workers are tried once more: one alone was not slower")
@@ -228,8 +275,8 @@ class ActiveWorkers:
         self._count_anew()
 
     def _count_anew(self) -> None:
-        self._num_tasks = self._num_rows = self._wall_ns = self._cpu_ns = 0
-        self._shares: list[float] = []
+        self._num_tasks, self._num_cold = 0, self._NUM_DROPPED
+        self._probe = _Probe()
 
     def _words(self) -> str:
         return (

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from penstock._contracts.element import LEAF, Structure
 from penstock._contracts.storage import Storage
-from penstock._order.arithmetic import grouped
 from penstock.errors import LengthMismatch, RecordError
 from penstock.formats.row_group import RowGroup
 from penstock.kernels import columns
@@ -74,12 +73,13 @@ class ParquetSource:
         return out
 
     def _parts(self, indices: Ints) -> Iterator[tuple[RowGroup, Ints, Ints]]:
-        """Yield (group, places in `indices`, rows in the group), in whatever order the groups are there soonest."""
-        numbers = np.searchsorted(self._starts, indices, "right") - 1
-        if len(indices) and numbers[0] == numbers[-1] and (numbers == numbers[0]).all():
-            parts = {int(numbers[0]): np.arange(len(indices))}
-        else:
-            parts = dict(grouped(numbers))
+        """Yield (group, places in `indices`, rows in the group), in whatever order the groups are there soonest.
+
+        Raises:
+            LengthMismatch: an index is not in 0..len-1.
+            RecordError, SourceError, OSError: as `gather`.
+        """
+        parts = self._members(indices)
         while parts:
             number = self.chunks.soonest(list(parts))
             members = parts.pop(number)
@@ -89,6 +89,23 @@ class ParquetSource:
             if null is not None:
                 raise self._null(number, int(rows[null[0]]), null[1])
             yield group, members, rows
+
+    def _members(self, indices: Ints) -> dict[int, Ints]:
+        """Return which places in `indices` are rows of which group, by row: a column is read from its beginning to its end then."""
+        if not len(indices):
+            return {}
+        order = np.arange(len(indices)) if (indices[1:] >= indices[:-1]).all() else np.argsort(indices)
+        ordered = indices[order]
+        if ordered[0] < 0 or ordered[-1] >= self._count:
+            raise LengthMismatch(
+                f"the files have {self._count} rows, and indices from {ordered[0]} to {ordered[-1]} were asked for",
+                where=self.label(),
+                fix=f"ask for rows 0..{self._count - 1}; when no code of yours did, report it as a fault of penstock",
+            )
+        first, last = (np.searchsorted(self._starts, ordered[[0, -1]], "right") - 1).tolist()
+        borders = np.searchsorted(ordered, self._starts[first : last + 2])
+        touched = np.flatnonzero(borders[1:] > borders[:-1]).tolist()
+        return {first + place: order[borders[place] : borders[place + 1]] for place in touched}
 
     def _null(self, number: int, row: int, name: str) -> RecordError:
         is_single = any(column.name == name and column.is_single for column in self._files.columns)
@@ -143,12 +160,6 @@ class ParquetColumns(ParquetSource):
             LengthMismatch: an index is not in 0..len-1.
             RecordError, SourceError, OSError: as `gather`; what was written to `out` is then undefined.
         """
-        if indices.size and int(indices.view(np.uint64).max()) >= self._count:
-            raise LengthMismatch(
-                f"the files have {self._count} rows, and indices from {int(indices.min())} to {int(indices.max())} were asked for",
-                where=self.label(),
-                fix=f"ask for rows 0..{self._count - 1}; when no code of yours did, report it as a fault of penstock",
-            )
         if out is None:
             out = [np.empty((len(indices), *shape), dtype) for shape, dtype in self.leaves()]
         gathered = _Gathered(out)
