@@ -19,6 +19,9 @@ _ALIGNMENT = 64  # one cache line; also what device_put needs to take memory as 
 _PAGE = 4096
 _HUGE_PAGE = 2 << 20
 _KEEP = 2
+_KEEP_SMALL, _KEEP_BYTES = 16, 32 << 20
+"""So many free buffers are kept where they are so many bytes at most: they come back several at once, and to fault fresh pages in costs as
+much as filling them."""
 
 
 def anonymous_memory(num_bytes: int) -> Any:
@@ -77,7 +80,8 @@ class _Watch(weakref.ref[Lease]):
 class SlotPool:
     """Buffers to be leased again. `lease` may be called from any thread; buffers come back from any thread, in finalisers.
 
-    The pool keeps at most two free buffers, and none that is too small for what is asked.
+    The pool keeps a few free buffers, and none that is too small for what is asked. Free ones were leased at some time: it never has more
+    memory than was once leased at the same time.
     """
 
     __slots__ = ("_allocate", "_free", "_out", "_returned", "_wake")
@@ -126,7 +130,8 @@ class SlotPool:
         while self._returned:
             watch = self._returned.popleft()
             self._out.pop(id(watch), None)
-            if len(self._free) < _KEEP:
+            num_free = len(self._free)
+            if num_free < _KEEP or (num_free < _KEEP_SMALL and sum(map(len, self._free)) + len(watch.buffer) <= _KEEP_BYTES):
                 self._free.append(watch.buffer)
             count += 1
         return count
