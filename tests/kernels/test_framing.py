@@ -52,6 +52,16 @@ def test_a_check_sum_goes_on_from_the_one_of_the_bytes_before(data: bytes, cut: 
     assert crc32c(array, value) == crc32c(memoryview(data), value) == crc32c(bytearray(data), value) == crc32c(data, value)
 
 
+def test_long_data_have_the_sum_of_their_pieces_whatever_their_length_and_place() -> None:
+    data = np.random.default_rng(1).bytes(5000)
+    for length in [*range(180, 1200), 2047, 2048, 2049, 4096, 4999]:
+        begin, value = length % 67, length * 2654435761 % 2**32
+        whole, pieces = data[begin : begin + length], value
+        for at in range(0, len(whole), 100):  # so short ones are summed in another way
+            pieces = crc32c(whole[at : at + 100], pieces)
+        assert crc32c(whole, value) == pieces, f"{length} bytes at {begin}"
+
+
 def test_it_is_not_the_polynomial_of_zlib() -> None:
     assert crc32c(b"123456789") != zlib.crc32(b"123456789")
 
