@@ -48,8 +48,10 @@ def drain(engine: Engine) -> list[Any]:
         ready = engine.poll()
         if ready is None:
             task = engine.try_claim()
-            assert task is not None
-            engine.run(task, worker)
+            if task is None:  # an empty unit at the end of a pass is committed by who looks for work
+                assert engine.num_ready
+            else:
+                engine.run(task, worker)
             continue
         out.extend(plain(item) for item in reversed(ready.items))
         if ready.end or ready.error is not None:
@@ -194,7 +196,9 @@ def test_every_row_of_every_stage_is_announced_once() -> None:
     assert all(event.end_ns >= event.start_ns for event in done)
 
 
-def test_the_reading_of_a_generator_is_announced_too() -> None:
+@pytest.mark.parametrize("slice_ns", [2_000_000, 0])
+def test_the_reading_of_a_generator_is_announced_too(slice_ns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock._engine.reader._SLICE_NS", slice_ns)  # 0: the end of the pass comes in a unit of its own
     events: list[Event] = []
     drain(engine_of(ps.from_generator(lambda: iter(range(30))), listeners=[events.append]))
     assert sum(event.num_elements for event in events if isinstance(event, BlockDone) and event.stage == "read") == 30
