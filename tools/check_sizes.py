@@ -1,4 +1,4 @@
-"""Refuse modules over 400 lines, and functions of src over 40 lines or 8 parameters. There is no list of exceptions."""
+"""Refuse files over 400 lines, Python or C, and functions of src over 40 lines or 8 parameters. There is no list of exceptions."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ def main(arguments: Sequence[str]) -> int:
     root = root_of(arguments)
     modules = list(python_modules(root, "src", "tools", "benchmarks", "examples"))
     problems = [problem for module in modules for problem in problems_of(module)]
-    return finish("check_sizes", problems, len(modules), "modules")
+    sources = sorted(path for path in (root / "src").rglob("*.[ch]"))
+    for path in sources:
+        problems += too_long(str(path.relative_to(root)), path.read_text("utf-8"))
+    return finish("check_sizes", problems, len(modules) + len(sources), "modules")
 
 
 def problems_of(module: Module) -> Iterator[str]:
     """Name what is too large in one module."""
-    num_lines = len(module.source.splitlines())
-    if num_lines > MAX_MODULE_LINES:
-        yield f"{module.name}:1: {num_lines} lines, {MAX_MODULE_LINES} at most: split it by subject"
+    yield from too_long(module.name, module.source)
     if not module.name.startswith("src/"):
         return
     for node in ast.walk(module.tree):
@@ -39,6 +40,12 @@ def problems_of(module: Module) -> Iterator[str]:
         num_parameters = parameters(node)
         if num_parameters > MAX_PARAMETERS:
             yield f"{module.name}:{node.lineno}: {node.name} has {num_parameters} parameters, {MAX_PARAMETERS} at most: make them a record"
+
+
+def too_long(name: str, source: str) -> list[str]:
+    """Name a file that has too many lines."""
+    num_lines = len(source.splitlines())
+    return [f"{name}:1: {num_lines} lines, {MAX_MODULE_LINES} at most: split it by subject"] * (num_lines > MAX_MODULE_LINES)
 
 
 def function_lines(node: Function) -> int:

@@ -250,10 +250,10 @@ def deal(library: Any, rng: np.random.Generator) -> None:
     positions = rng.integers(0, 2**62) + (np.arange(length) if rng.random() < 0.5 else rng.integers(0, 2**62, length))
     if length and rng.random() < 0.1:
         positions[-1] = -1
-    results = []
+    grouped, results = rng.random() < 0.5, []
     for version in (library, twin):
-        out, starts = np.zeros((4, length), np.int64), np.zeros(num_children + 1, np.int64)
-        results.append((version.deal(positions, shares, sides, out, starts), out, starts))
+        out, starts = np.zeros((4 if grouped else 2, length), np.int64), np.zeros(num_children + 1 if grouped else 0, np.int64)
+        results.append((version.deal(positions, shares, sides, num_children, out, starts), out, starts))
     (ours, out, starts), (other, *same_arrays) = results
     if ours != other:
         raise AssertionError(f"C and NumPy name different rows or nodes: {ours}, {other}, {sides.tolist()}")

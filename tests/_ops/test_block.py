@@ -9,6 +9,7 @@ import pytest
 from penstock._contracts.source import RowFailed
 from penstock._contracts.transform import Scratch
 from penstock._ops.block import Block, ElementFailed, zeros
+from penstock.errors import LengthMismatch
 from penstock.sources import ArraySource, FilesSource, IndexableSource
 
 COLUMNS = {"x": np.arange(20).reshape(10, 2), "y": np.arange(10) * 1.5}
@@ -56,6 +57,18 @@ def test_a_failed_read_says_which_element_it_was() -> None:
     assert "element 8 is gone" in str(caught.value.error)
     moved = caught.value.moved(9)
     assert (moved.offset, moved.stage, moved.error) == (9, "read", caught.value.error)
+
+
+@pytest.mark.parametrize(("given", "offset"), [(0, 0), (2, 2), (4, 2)])
+def test_a_source_that_gives_another_number_of_elements_than_it_is_asked_for_is_refused(given: int, offset: int) -> None:
+    class Miscounting(ArraySource):
+        def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
+            rows.extend([0] * given)
+
+    with pytest.raises(ElementFailed) as caught:
+        block([1, 2, 3], source=Miscounting(COLUMNS)).rows()
+    assert (caught.value.offset, type(caught.value.error)) == (offset, LengthMismatch)
+    assert f"asked for 3 elements at once and gave {given}" in str(caught.value.error)
 
 
 def test_columns_of_an_array_source_are_gathered_at_once_and_into_given_arrays() -> None:

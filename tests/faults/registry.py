@@ -58,7 +58,8 @@ _ROWS = (
             _WORKERS,
             "an_exception_that_would_pass_for_an_end_is_an_error_and_never_a_short_epoch",
             "a_generator_function_that_raises_an_end_itself_is_an_error",
-        ),
+        )
+        + _in(_DATA, "a_stop_iteration_of_a_source_is_an_error_behind_the_elements_before_it"),
     ),
     Fault(
         "A5",

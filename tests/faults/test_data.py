@@ -367,6 +367,32 @@ def test_a_source_with_fewer_elements_than_its_length_is_an_error_behind_those_i
     assert "stage 'read', worker " in notes(error)
 
 
+class Ending:
+    """Raises StopIteration at one element, as `next()` of something that has run out inside `__getitem__` does."""
+
+    def __len__(self) -> int:
+        return 300
+
+    def __getitem__(self, index: int) -> int:
+        if index == 120:
+            raise StopIteration
+        return index
+
+
+@every_way
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_stop_iteration_of_a_source_is_an_error_behind_the_elements_before_it(way: dict[str, Any], mixed: bool) -> None:
+    ds = ps.from_source(Ending())
+    before = list(range(120))
+    if mixed:
+        ds, before = ds.mix(ps.from_source(range(300))), [value for pair in zip(before, before, strict=True) for value in pair]
+    for stacked in (ds, ds.map(lambda x: x)):
+        items, error = drained(stacked.feed(**way))
+        assert (items, type(error)) == (before, ps.errors.StopRaised)
+    items, error = drained(ds.batch(50).feed(**way))
+    assert (np.concatenate(items).tolist(), type(error)) == (before[: len(before) // 50 * 50], ps.errors.StopRaised)
+
+
 def test_an_index_out_of_range_is_an_index_error_and_a_negative_one_counts_from_the_end() -> None:
     ds = ps.from_source(range(10)).shuffle(seed=1).map(lambda x: x)
     assert ds[-1] == ds[9]

@@ -47,6 +47,8 @@ def test_deal_sends_positions_to_children_in_their_order() -> None:
     assert one.tolist() == [[0, 1, 2, 3, 4], [8, 6, 4, 2, 0], [0, 0, 0, 0, 0], [8, 6, 4, 2, 0]]
     assert starts.tolist() == [0, 5]
     assert kernels.deal(PAIR[:0], HALF, SIDES, 2)[1].tolist() == [0, 0, 0]
+    alone, nothing = kernels.deal(np.arange(5), HALF, SIDES, 2, grouped=False)
+    assert (alone.tolist(), nothing.tolist()) == ([[0, 1, 0, 1, 0], [0, 0, 1, 1, 2]], [])
 
 
 def test_a_negative_position_and_a_side_that_is_none_are_errors_that_name_them() -> None:

@@ -210,8 +210,9 @@ def trees(draw: st.DrawFn) -> tuple[NDArray[np.uint64], NDArray[np.int64], int]:
     st.sampled_from([0, 1, 2, 63, 300]),
     st.booleans(),
     st.integers(-9, 9),
+    st.booleans(),
 )
-def test_deal_equals_its_twin(tree: Any, first: int, length: int, running: bool, bad: int) -> None:
+def test_deal_equals_its_twin(tree: Any, first: int, length: int, running: bool, bad: int, grouped: bool) -> None:
     shares, sides, num_children = tree
     rng = np.random.default_rng(length)
     positions = first + (np.arange(length) if running else rng.integers(0, 500, length))
@@ -221,9 +222,9 @@ def test_deal_equals_its_twin(tree: Any, first: int, length: int, running: bool,
         sides[rng.integers(0, len(shares)), bad % 2] = rng.choice([0, len(shares), ~num_children, -(2**63)])
     guards, results = [], []
     for version in (library(), twin):
-        memory, out = guarded((4, length), np.int64)
-        other_memory, starts = guarded((num_children + 1,), np.int64)
-        found = version.deal(positions, shares, sides, out, starts)
+        memory, out = guarded((4 if grouped else 2, length), np.int64)
+        other_memory, starts = guarded((num_children + 1 if grouped else 0,), np.int64)
+        found = version.deal(positions, shares, sides, num_children, out, starts)
         results.append((found, *((out.tobytes(), starts.tobytes()) if found == -1 else ())))
         guards += [memory, other_memory]
     assert results[0] == results[1]

@@ -101,19 +101,23 @@ def test_positions_go_down_a_tree_as_plain_python_sends_them(positions: Sequence
         children.append(~node)
         places.append(position)
     out, starts = np.empty((4, len(positions)), np.int64), np.empty(4, np.int64)
-    assert twin.deal(np.array(positions), np.array(shares, np.uint64), np.array(sides), out, starts) == -1
+    tree = np.array(shares, np.uint64), np.array(sides), 3
+    assert twin.deal(np.array(positions), *tree, out, starts) == -1
     assert out[2].tolist() == children
     assert out[3].tolist() == places
     rows = sorted(range(len(children)), key=children.__getitem__)
     assert out[0].tolist() == rows
     assert out[1].tolist() == [places[row] for row in rows]
     assert starts.tolist() == [sum(child < border for child in children) for border in range(4)]
+    alone = np.empty((2, len(positions)), np.int64)
+    assert twin.deal(np.array(positions), *tree, alone, starts[:0]) == -1
+    assert alone.tolist() == [children, places]
 
 
 def test_the_first_node_that_is_none_and_the_first_negative_position_are_returned() -> None:
     out, starts = np.empty((4, 3), np.int64), np.empty(3, np.int64)
     half = np.array([2**62, 2**62], np.uint64)
     for sides in ([[1, ~0], [1, ~1]], [[1, ~0], [0, ~1]], [[1, ~0], [2, ~1]], [[1, ~0], [~0, ~2]]):
-        assert twin.deal(np.arange(3), half, np.array(sides), out, starts) == -3
-    assert twin.deal(np.arange(3), half * np.uint64(2), np.array([[1, ~0], [~1, ~0]]), out, starts) == -2
-    assert twin.deal(np.array([4, -1, -1]), half, np.array([[1, ~0], [~1, ~0]]), out, starts) == 1
+        assert twin.deal(np.arange(3), half, np.array(sides), 2, out, starts) == -3
+    assert twin.deal(np.arange(3), half * np.uint64(2), np.array([[1, ~0], [~1, ~0]]), 2, out, starts) == -2
+    assert twin.deal(np.array([4, -1, -1]), half, np.array([[1, ~0], [~1, ~0]]), 2, out, starts) == 1

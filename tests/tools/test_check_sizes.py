@@ -24,6 +24,12 @@ def test_a_module_of_400_lines_passes_and_one_of_401_does_not(tmp_path: Path, ca
     assert "src/penstock/room/module.py:1: 401 lines, 400 at most" in capsys.readouterr().out
 
 
+def test_a_file_in_c_has_the_same_limit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(tmp_path, "int x;\n" * 400, "src/penstock/kernels/loops.c") == 0
+    assert check(tmp_path, "int x;\n" * 401, "src/penstock/kernels/loops.h") == 1
+    assert "kernels/loops.h:1: 401 lines" in capsys.readouterr().out
+
+
 def test_a_function_of_40_lines_passes_and_one_of_41_does_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(tmp_path, function_of(40)) == 0
     assert check(tmp_path, "\n" + function_of(41)) == 1

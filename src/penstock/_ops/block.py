@@ -13,6 +13,7 @@ from penstock._contracts.element import LEAF, Structure, unflatten
 from penstock._contracts.policy import Policy
 from penstock._contracts.source import ColumnSource, RowFailed, TransientSource
 from penstock._contracts.transform import Scratch
+from penstock.errors import LengthMismatch
 
 __all__ = ["Block", "ElementFailed", "Gathers", "Ints", "Keys", "split", "zeros"]
 
@@ -231,7 +232,17 @@ class Block:
         except BaseException as error:
             raise ElementFailed(min(len(rows), len(self) - 1), "read", error) from error
         self._progress = None
+        if len(rows) != len(self):
+            raise ElementFailed(min(len(rows), len(self) - 1), "read", _miscounted(len(rows), len(self)))
         return rows
+
+
+def _miscounted(num_rows: int, num_asked: int) -> LengthMismatch:
+    return LengthMismatch(
+        f"the source was asked for {num_asked} elements at once and gave {num_rows}",
+        where="gather() of the source",
+        fix="let it append one element per index, or raise",
+    )
 
 
 def split(structure: Structure, columns: Sequence[NDArray[Any]]) -> list[Any]:

@@ -8,6 +8,7 @@ from operator import getitem
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock._contracts.source import SubscriptedSource
 from penstock._ops.block import Block, Ints, Keys
@@ -29,12 +30,12 @@ class InTurn:
 
     Attributes:
         sources: of the branches.
-        objects: what each looks into. A list: `__getitem__` of a tuple costs twice as much.
+        objects: what each looks into, as an array of references.
         plain: whether the branches are nothing but these sources: no shuffle, shard or repeat.
     """
 
     sources: tuple[SubscriptedSource, ...]
-    objects: list[Any]
+    objects: NDArray[Any]
     plain: bool
 
 
@@ -47,7 +48,10 @@ def in_turn(branches: Sequence[ChainOp]) -> InTurn | None:
             return None
         sources.append(source)
     plain = not any(branch.operators for branch in branches)
-    return InTurn(tuple(sources), [source.subscripted() for source in sources], plain)
+    objects = np.empty(len(sources), object)
+    for number, source in enumerate(sources):
+        objects[number] = source.subscripted()  # one by one: NumPy would look into them
+    return InTurn(tuple(sources), objects, plain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ class MixLeaf(BranchesLeaf):
         if self.in_turn is None:
             return BranchesLeaf.run(self, epochs, positions, worker)
         epochs, indices, lanes = self.keys(epochs, positions)
-        return Block(epochs, indices, lanes, source=_Turns(self.in_turn, lanes.tolist()))
+        return Block(epochs, indices, lanes, source=_Turns(self.in_turn, lanes.view(np.int64)))
 
     def keys(self, epochs: Ints, positions: Ints) -> Keys:
         if self.mixing.restart or self.in_turn is None or not self.in_turn.plain:
@@ -79,12 +83,16 @@ class _Turns:
     """Reads elements of several sources; `members` says of which each is."""
 
     of: InTurn
-    members: list[int]
+    members: Ints
 
     def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
+        """Append one element per index."""
+        objects = self.of.objects.take(self.members).tolist()
         try:
-            # As `append(object[index])` in a loop, which needs 20 ns more per element: also what came before an error stays.
-            rows.extend(map(getitem, map(self.of.objects.__getitem__, self.members), indices))
+            # As the loop below, which needs 20 ns more per element: also what came before an error stays.
+            rows.extend(map(getitem, objects, indices))
+            while len(rows) < len(indices):  # a StopIteration of theirs looks like the end there
+                rows.append(objects[len(rows)][indices[len(rows)]])
         except Exception as error:
             place = len(rows)
             explained = self.of.sources[self.members[place]].explained(indices[place], error)

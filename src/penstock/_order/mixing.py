@@ -68,7 +68,7 @@ class Tree:
 
     def turns(self, positions: Ints) -> tuple[Ints, Ints]:
         """Return the child of each position, and its place there."""
-        (_, _, children, places), _ = kernels.deal(positions, self.shares, self.sides, self.num_children)
+        (children, places), _ = kernels.deal(positions, self.shares, self.sides, self.num_children, grouped=False)
         return children, places
 
 

@@ -84,6 +84,7 @@ class Backend(Protocol):
         positions: NDArray[np.int64],
         shares: NDArray[np.uint64],
         sides: NDArray[np.int64],
+        num_children: int,
         out: NDArray[np.int64],
         starts: NDArray[np.int64],
         /,

@@ -231,7 +231,7 @@ def gather_windows(values: NDArray[Any], starts: NDArray[np.int64], out: NDArray
 
 
 def deal(
-    positions: NDArray[np.int64], shares: NDArray[np.uint64], sides: NDArray[np.int64], num_children: int
+    positions: NDArray[np.int64], shares: NDArray[np.uint64], sides: NDArray[np.int64], num_children: int, *, grouped: bool = True
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Say which child of a binary tree gives the element at each position.
 
@@ -242,10 +242,11 @@ def deal(
         shares: uint64 [m], the share of each node's left side in 2**63rds, below 2**63. Node 0 is the root.
         sides: int64 [m, 2], the left and the right side of each node, the number of a later node or ~child.
         num_children: 1 or more.
+        grouped: whether the rows are wanted in the order of their children as well.
 
     Returns:
         (int64 [4, n]: the rows of `positions` ordered by their child, and the place of each in it; the child of each position, and its
-        place there. int64 [num_children + 1]: where the rows of each child begin).
+        place there. int64 [num_children + 1]: where the rows of each child begin). If not `grouped`, the last two rows alone, and nothing.
 
     Raises:
         SpecError: an array of another dtype, shape or layout, a side that is neither a later node nor a child, or a negative position.
@@ -256,9 +257,9 @@ def deal(
     require("deal", "sides", sides, _INT64, 2)
     require_shape("deal", "sides", sides, (shares.shape[0], 2))
     sides = np.require(sides, requirements=("C", "A"))
-    out = np.empty((4, positions.shape[0]), np.int64)
-    starts = np.empty(num_children + 1, np.int64)
-    row = chosen().deal(positions, shares, sides, out, starts)
+    out = np.empty((4 if grouped else 2, positions.shape[0]), np.int64)
+    starts = np.empty(num_children + 1 if grouped else 0, np.int64)
+    row = chosen().deal(positions, shares, sides, num_children, out, starts)
     if row >= 0:
         raise SpecError(
             f"position {positions[row]} is negative", where=f"penstock.kernels.deal, positions[{row}]", fix="pass positions from 0 on"

@@ -153,10 +153,12 @@ class Native:
         positions: NDArray[np.int64],
         shares: NDArray[np.uint64],
         sides: NDArray[np.int64],
+        num_children: int,
         out: NDArray[np.int64],
         starts: NDArray[np.int64],
     ) -> int:
         """Say which child of a tree gives the element at each position; return -1, the first negative row, or -2 - the first bad node."""
-        tree = (_address(shares), _address(sides), shares.size, starts.size - 1)
-        found: int = self._deal(_address(positions), positions.size, *tree, _shared(out), _shared(starts))
+        tree = (_address(shares), _address(sides), shares.size, num_children)
+        groups = _shared(starts) if starts.size else None
+        found: int = self._deal(_address(positions), positions.size, *tree, _shared(out), groups)
         return found

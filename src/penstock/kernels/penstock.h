@@ -35,6 +35,10 @@
 #include <immintrin.h>
 #define AVX2 __attribute__((target("avx2")))
 #define AVX512 __attribute__((target("avx2,avx512f,avx512dq,avx512vl")))
+INLINE int has_avx2(void) { return __builtin_cpu_supports("avx2"); }
+INLINE int has_avx512(void) {
+    return PENSTOCK_VECTORS > 1 && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
 #else
 #define WITH_X86 0
 #endif

@@ -198,6 +198,7 @@ def deal(
     positions: NDArray[np.int64],
     shares: NDArray[np.uint64],
     sides: NDArray[np.int64],
+    num_children: int,
     out: NDArray[np.int64],
     starts: NDArray[np.int64],
 ) -> int:
@@ -207,19 +208,23 @@ def deal(
         positions: int64 [n], from 0 on.
         shares: uint64 [m], the share of the left side of each node in 2**63rds, below 2**63.
         sides: int64 [m, 2], the left and the right side of each node: the number of a later node, or ~child.
+        num_children: how many children there are.
         out: int64 [4, n]: gets the rows in the order of their children, and the place of each there; the child of each row, and its place.
-        starts: int64 [children + 1]: gets where the rows of each child begin.
+            Or int64 [2, n]: the last two alone.
+        starts: int64 [children + 1]: gets where the rows of each child begin. Or empty.
 
     Returns:
         -1; the first row whose position is negative; or -2 - node for the first node that is none. Nothing is of use then.
     """
-    num_nodes, num_children = len(shares), len(starts) - 1
+    num_nodes = len(shares)
     for node, (share, children) in enumerate(zip(shares.tolist(), sides.tolist(), strict=True)):
         if share > _BELOW or not all(node < side < num_nodes or 0 <= ~side < num_children for side in children):
             return -2 - node
     if len(positions) and int(positions.min()) < 0:
         return int(np.argmax(positions < 0))
-    _go_down(positions, shares.tolist(), sides.tolist(), out)
+    _go_down(positions, shares.tolist(), sides.tolist(), out[-2:])
+    if not len(starts):
+        return -1
     short = out[2].astype(np.uint16) if num_children <= 2**16 else out[2]  # NumPy sorts short numbers in linear time
     out[0] = np.argsort(short, kind="stable")
     np.take(out[3], out[0], out=out[1])
@@ -241,8 +246,8 @@ def _go_down(positions: NDArray[np.int64], shares: list[int], sides: list[list[i
         if count == 0:
             continue
         if node < 0:
-            out[2, rows] = ~node
-            out[3, rows] = steps[:count] + start if running else places.view(np.int64)
+            out[0, rows] = ~node
+            out[1, rows] = steps[:count] + start if running else places.view(np.int64)
             continue
         share, (left, right) = shares[node], sides[node]
         goes_left = _goes_left(numbers[:count] if running else places, share, start)

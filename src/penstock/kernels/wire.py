@@ -20,7 +20,7 @@ _MASK64: Final = (1 << 64) - 1
 
 
 class Fault(IntEnum):
-    """What may be wrong with a record; the numbers are those of examples.c."""
+    """What may be wrong with a record; the numbers are those of wire.h."""
 
     SPAN = 1
     VARINT = 2
