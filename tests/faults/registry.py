@@ -665,7 +665,7 @@ _ROWS = (
         "no growth, no leak",
         _in(
             _SOAK,
-            "two_thousand_epochs_of_a_hundred_samples_in_one_feed_are_whole_and_grow_nothing",
+            "ten_thousand_epochs_of_a_hundred_samples_in_one_feed_are_whole_and_grow_nothing",
             "a_thousand_abandoned_feeds_leave_nothing",
             "two_hundred_starts_and_stops_leave_nothing",
             "python_objects_do_not_grow_with_the_epochs",

@@ -49,9 +49,9 @@ def dataset() -> ps.Dataset:
 
 
 def many_epochs(way: dict[str, Any]) -> None:
-    with dataset().repeat(2000).feed(**way) as feed:
+    with dataset().repeat(10_000).feed(**way) as feed:
         orders, memory = set(), []
-        for epoch in range(2000):
+        for epoch in range(10_000):
             order = [int(x) for _ in range(10) for x in next(feed)[:, 0]]
             assert sorted(order) == list(range(100))
             orders.add(tuple(order))
@@ -60,16 +60,16 @@ def many_epochs(way: dict[str, Any]) -> None:
                 threads, descriptors = count_threads(), count_descriptors()
         assert count_threads() == threads
         assert count_descriptors() == descriptors
-        # The lowest of many: units come and go by the megabyte, and how many there are at one moment is a matter of luck. The heap of a
-        # program that is well levels off at 4 to 6 MB more, of holes between the living; one batch lost an epoch would be 20 MB.
-        assert min(memory[-500:]) - min(memory[200:700]) < 12 << 20
+        # The lowest of many: units come and go by the megabyte, and how many there are at one moment is a matter of luck. What may still
+        # come is the free buffers that are kept, up to 32 MB, and 4 to 6 MB of holes in the heap; one batch lost an epoch would be 110 MB.
+        assert min(memory[-1000:]) - min(memory[1000:2000]) < 48 << 20
         with pytest.raises(StopIteration):
             next(feed)
-    assert len(orders) == 2000
+    assert len(orders) == 10_000
 
 
 @pytest.mark.parametrize("way", [WAYS[0], *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS[1:])], ids=str)
-def test_two_thousand_epochs_of_a_hundred_samples_in_one_feed_are_whole_and_grow_nothing(way: dict[str, Any]) -> None:
+def test_ten_thousand_epochs_of_a_hundred_samples_in_one_feed_are_whole_and_grow_nothing(way: dict[str, Any]) -> None:
     # In a process of its own: the large heap of one that ran thousands of tests takes and gives pages whatever runs in it.
     code = f"from faults.test_soak import many_epochs; many_epochs({way!r})"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
