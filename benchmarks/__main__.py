@@ -18,6 +18,7 @@ SCRIPTS = (
     ("import_time.py",),
     ("gather.py",),
     ("records.py",),
+    ("shards.py",),
     ("pack.py",),
     ("engine_cost.py",),
     ("mix.py",),

@@ -9,9 +9,10 @@ import running
 
 from penstock._storage.expanding import expand
 from penstock.errors import PlanError, RecordError
-from penstock.formats.index import decode, encode, is_index
+from penstock.formats.index import Index, decode, encode, is_index
+from penstock.formats.indices import catalogue_parts, joined, read_catalogue
 from penstock.kernels.framing import crc32c
-from penstock.sources.records import join
+from penstock.sources.record_format import table_of
 
 
 def one_input(data: bytes) -> None:
@@ -28,12 +29,29 @@ def one_input(data: bytes) -> None:
         assert all(
             np.array_equal(again.columns[name], values, equal_nan=values.dtype.kind == "f") for name, values in index.columns.items()
         )
-        join([index, again], ["one", "two"]).describe(0) if len(index) else None
+        _catalogue(given, index, again)
     try:
         names = expand(data[:40].decode("utf-8", "surrogateescape"), "fuzz", most=1000)
     except PlanError:
         return
     assert len(names) <= 1000
+
+
+def _catalogue(given: bytes, index: Index, again: Index) -> None:
+    """Take it for a catalogue; and put it into one, which is read as it was written."""
+    options = index.options.get("options")
+    try:
+        read_catalogue(given, "fuzz", str(index.options.get("kind")), options if isinstance(options, dict) else {})
+    except RecordError:
+        pass
+    indices, times = joined([index, again], ["one", "two"]), np.array([1, -1])
+    if len(index):
+        table_of(indices, ["one", "two"]).describe(0)
+    written = b"".join(catalogue_parts(indices, times, index.kind, index.options))
+    found, mtimes = read_catalogue(written, "catalogue", index.kind, index.options)
+    assert mtimes.tolist() == times.tolist()
+    for file in range(2):
+        assert encode(found.index(file, index.kind, index.options)) == encode(indices.index(file, index.kind, index.options))
 
 
 def _trusted(data: bytes) -> bytes:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import glob
 import os
 from pathlib import Path
 
@@ -131,3 +132,26 @@ def test_a_file_comes_once_however_its_path_is_spelled(tmp_path: Path, monkeypat
     ]
     assert find_local(["in/../a", "a"], "read_x") == ["a", "in/../a"], "a link may stand before the dots"
     assert find_local([".//in/c", "a"], "read_x") == [".//in/c", "a"]
+
+
+PATTERNS = ["*", "?*", ".*", "*.x", "[a-c]*", "[!a]*", "*[[]*", "a*/", "nothing*", "é*", "*\n*", ".", "[", "a[", "[]]*", "*.X", "x?y*"]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("folder", ["", "./", "sub/", "sub//", "absent/", "a.x/", ".hidden/"])
+def test_a_pattern_in_one_folder_finds_what_glob_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, pattern: str) -> None:
+    for base in (tmp_path, tmp_path / "sub", tmp_path / ".hidden"):
+        base.mkdir(exist_ok=True)
+        for name in ("a.x", "b.X", "c", ".d.x", "a.x.psidx", "[e].x", "é.x", "f\ng", "x-y", "]"):
+            (base / name).write_text("")
+        (base / "folder.x").mkdir()
+        (base / "to_folder.x").symlink_to("folder.x")
+        (base / "to_file.x").symlink_to("a.x")
+        (base / "to_nothing.x").symlink_to("nowhere")
+    monkeypatch.chdir(tmp_path)
+    expected = [path for path in glob.glob(folder + pattern) if not os.path.isdir(path) and not path.endswith(".psidx")]
+    if expected:
+        assert find_local(folder + pattern, "read_x") == sorted(expected, key=os.fsencode)
+    else:
+        with pytest.raises(SourceError):
+            find_local(folder + pattern, "read_x")

@@ -23,6 +23,7 @@ CLAIMS = {
     "import_time": ["import_time.py"],
     "gather": ["gather.py"],
     "records": ["records.py"],
+    "shards": ["shards.py"],
     "pack": ["pack.py"],
     "engine_cost": ["engine_cost.py"],
     "mix": ["mix.py"],

@@ -60,8 +60,8 @@ def test_the_table_says_where_each_record_is(tmp_path: Path) -> None:
     assert [table.place(index) for index in range(6)] == [(0, 0), (0, 1), (0, 2), (2, 0), (3, 0), (3, 1)]
     assert table.starts.tolist() == [0, 3, 3, 4, 6]
     assert table.columns["lengths"].dtype == np.uint32
-    assert [index.columns["file_name"].tobytes() for index in table.indices] == [b"a", b"b", b"c", b"d"]
-    assert [index.meta for index in table.indices] == [{"records": count} for count in (3, 0, 1, 2)]
+    assert [table.indices.columns_of_file(file)["file_name"].tobytes() for file in range(4)] == [b"a", b"b", b"c", b"d"]
+    assert [table.indices.meta(file) for file in range(4)] == [{"records": count} for count in (3, 0, 1, 2)]
     assert "file_name" not in table.columns
 
 

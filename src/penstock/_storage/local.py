@@ -47,8 +47,7 @@ class LocalStorage:
         base = os.path.join(os.getcwd(), "")
         self._caller = caller
         self._base_bytes = len(os.fsencode(base))
-        known, ends = np.empty((len(paths), 3), np.int64), np.empty(len(paths), np.int64)
-        relative = np.zeros(len(paths), bool)
+        versions, sizes, relative = list[tuple[int, int, int]](), list[int](), np.zeros(len(paths), bool)
         blob = bytearray()
         for file, path in enumerate(paths):
             try:
@@ -58,10 +57,13 @@ class LocalStorage:
                 raise
             if not stat.S_ISREG(status.st_mode):
                 raise self._not_regular(path, status.st_mode)
-            known[file] = known_of(status)
-            relative[file] = not os.path.isabs(path)
-            blob += os.fsencode(base + path if relative[file] else path) + b"\0"
-            ends[file] = len(blob)
+            versions.append(known_of(status))
+            if not os.path.isabs(path):
+                relative[file], path = True, base + path
+            blob += os.fsencode(path)
+            blob.append(0)
+            sizes.append(len(blob))
+        known, ends = np.array(versions, np.int64).reshape(-1, 3), np.array(sizes, np.int64)
         starts = np.concatenate((np.zeros(min(1, len(ends)), np.int64), ends[:-1]))
         self._files, self._known, self._relative = spans.Files(bytes(blob), starts, known), known, relative
         self._samples: NDArray[np.int64] | None = None
@@ -85,6 +87,14 @@ class LocalStorage:
     def name(self, file: int) -> str:
         """Return the path as it was given."""
         return os.fsdecode(os.fsencode(self.path(file))[self._base_bytes :]) if self._relative[file] else self.path(file)
+
+    def all_paths(self) -> bytes:
+        """Return where the files are, one behind the other, a 0 behind each."""
+        return self._files.paths
+
+    def versions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return bytes and modification time in nanoseconds of each file: two int64 [files]."""
+        return self._known[:, 0], self._known[:, 1]
 
     def size(self, file: int) -> int:
         """Return the bytes."""

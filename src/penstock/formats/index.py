@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from penstock.errors import RecordError
 from penstock.kernels.framing import crc32c
 
-__all__ = ["SUFFIX", "Index", "decode", "encode", "is_index", "parts"]
+__all__ = ["SUFFIX", "Index", "decode", "encode", "is_index", "is_own_of_file", "parts"]
 
 SUFFIX = ".psidx"
 """Stands behind the name of the described file."""
@@ -122,7 +122,7 @@ def decode(data: bytes | bytearray | memoryview, where: str) -> Index:
         raise _damaged(f"the description has {num_text} bytes", where)
     record = _record(bytes(view[_START : _START + num_text]), where)
     columns = _columns(view, _START + num_text, record["columns"], where)
-    if len(columns) != num_columns or any(len(values) != count for name, values in columns.items() if not name.startswith("file_")):
+    if len(columns) != num_columns or any(len(values) != count for name, values in columns.items() if not is_own_of_file(name)):
         raise _damaged("the columns are not those of the header", where)
     if not {"offsets", "lengths"} <= set(columns):
         raise _damaged("there are no offsets and lengths", where)
@@ -140,6 +140,11 @@ def decode(data: bytes | bytearray | memoryview, where: str) -> Index:
     return index
 
 
+def is_own_of_file(column: str) -> bool:
+    """Tell whether a column belongs to the file, and has not one entry per record."""
+    return column.startswith("file_")
+
+
 def is_index(data: bytes | bytearray | memoryview) -> bool:
     """Tell whether bytes begin as an index of this version does: one of another version, or another file, is no damage."""
     head = bytes(memoryview(data).cast("B")[:12])
@@ -148,13 +153,17 @@ def is_index(data: bytes | bytearray | memoryview) -> bool:
 
 def _record(text: bytes, where: str) -> dict[str, Any]:
     try:
-        record = json.loads(text)
+        record = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise _damaged(f"the description is no JSON ({error})", where) from error
     kinds = {"kind": str, "options": dict, "identity": dict, "meta": dict, "columns": list}
     if not isinstance(record, dict) or any(not isinstance(record.get(key), kind) for key, kind in kinds.items()):
         raise _damaged("the description lacks an entry", where)
     return record
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no number")
 
 
 def _columns(view: memoryview, start: int, described: list[Any], where: str) -> dict[str, NDArray[Any]]:
@@ -179,9 +188,11 @@ def _check_spans(index: Index, where: str) -> None:
     offsets, lengths = index.columns["offsets"], index.columns["lengths"]
     if offsets.dtype != np.int64 or lengths.dtype not in (np.dtype(np.uint32), np.dtype(np.int64)):
         raise _damaged("offsets or lengths have another type than they should", where)
+    if index.size >= 1 << 62:
+        raise _damaged(f"a described file of {index.size} bytes cannot be", where)
     if not len(offsets):
         return
-    if index.size >= 1 << 62 or offsets.min() < 0 or offsets.max() > index.size:
+    if offsets.min() < 0 or offsets.max() > index.size:
         raise _damaged("a record lies outside the described file", where)
     if lengths.dtype == np.int64 and (lengths.min() < 0 or lengths.max() > index.size):
         raise _damaged("a record is longer than the described file", where)

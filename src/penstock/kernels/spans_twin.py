@@ -60,6 +60,8 @@ class Spans(NamedTuple):
 
 def as_int64(number: int) -> int:
     """Keep the low 64 bits, as C does: times after the year 2262 and inode numbers need more than an int64 has."""
+    if -(2**63) <= number < 2**63:
+        return number
     return int(struct.unpack("<q", struct.pack("<Q", number & (2**64 - 1)))[0])
 
 

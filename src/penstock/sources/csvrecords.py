@@ -14,10 +14,10 @@ from penstock._contracts.element import Structure, structure_of
 from penstock._contracts.storage import Storage
 from penstock._storage.opening import Patterns, open_storage
 from penstock.errors import LengthMismatch, PlanError, RecordError
-from penstock.formats.index import Index
+from penstock.formats.indices import Indices
 from penstock.formats.linescan import MAX_LINE_BYTES, Rules, scan_lines
+from penstock.sources.catalogue import open_all
 from penstock.sources.converting import declared_dtype, number_in, number_of, numbers_into
-from penstock.sources.indexing import open_indices
 from penstock.sources.paths import shown
 from penstock.sources.record_format import RecordTable
 from penstock.sources.text import LineSource, bad_line, decoded
@@ -234,7 +234,7 @@ def csv_source(
         names = _checked_names(names)
     plain = CsvRecords(delimiter=delimiter, quote=quote, header=names is None, max_line_bytes=max_line_bytes)
     storage = open_storage(patterns, _CALLER)
-    indices = open_indices(storage, plain, _CALLER)
+    indices = open_all(storage, plain, _CALLER)
     found = list(names) if names is not None else _common_header(storage, indices)
     chosen = _columns(columns, found, dict(missing or {}))
     format = replace(plain, columns=chosen, num_fields=len(found))
@@ -258,11 +258,12 @@ def _checked_names(names: Any) -> list[str]:
     return given
 
 
-def _common_header(storage: Storage, indices: Sequence[Index]) -> list[str]:
+def _common_header(storage: Storage, indices: Indices) -> list[str]:
     """Return the header that all files have."""
-    headers = [list(map(str, index.meta.get("header", ()))) for index in indices]
-    for file, header in enumerate(headers):
+    headers = [list(map(str, meta.get("header", ()))) for meta in indices.metas]  # that of the first file first
+    for number, header in enumerate(headers):
         if header != headers[0]:
+            file = int(np.argmax(indices.meta_of == number))
             raise RecordError(
                 f"the header of {shown(storage.name(file))} is {shown(','.join(header))}, and that of {shown(storage.name(0))} is "
                 f"{shown(','.join(headers[0]))}",

@@ -10,13 +10,18 @@ from typing import Any
 
 from penstock.formats.index import SUFFIX
 
-__all__ = ["cached_index", "user_folder"]
+__all__ = ["cached_index", "rebuilt_mark", "user_folder"]
 
 
 def user_folder() -> str:
     """Return "penstock" in the user's cache folder: that of XDG_CACHE_HOME, or ~/.cache. A relative path there counts as none."""
     given = os.environ.get("XDG_CACHE_HOME", "")
     return os.path.join(given if os.path.isabs(given) else os.path.join(os.path.expanduser("~"), ".cache"), "penstock")
+
+
+def rebuilt_mark(folder: str) -> str:
+    """Return the path of an empty file whose time says when the user last had indices built again: no older catalogue is trusted."""
+    return os.path.join(folder, "index", "rebuilt")
 
 
 def cached_index(folder: str, name: str, kind: str, options: Mapping[str, Any]) -> str:

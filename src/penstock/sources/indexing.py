@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,17 +21,17 @@ from penstock._storage.sampling import WHOLE_BYTES, sample
 from penstock.errors import RecordError, SourceError
 from penstock.formats.index import SUFFIX, Index, decode, is_index, parts
 from penstock.kernels.framing import crc32c
-from penstock.sources.index_places import cached_index, user_folder
+from penstock.sources.index_places import cached_index, rebuilt_mark, user_folder
 from penstock.sources.paths import shown
 from penstock.sources.reading import read_file
 from penstock.sources.record_format import RecordFormat
 
-__all__ = ["Report", "build", "open_indices"]
+__all__ = ["TICK_NS", "Report", "build", "open_indices", "published"]
 
 _PIECE_BYTES = 2 << 20
 """Larger ones leave the cache before they are scanned."""
 _MOST_PER_TASK = 64
-_TICK_NS = 2_000_000_000
+TICK_NS = 2_000_000_000
 """The coarsest clock of a file system in use."""
 _FOREIGN = "of another format"
 _OTHER_CONTENTS = "the file has other contents than it had"
@@ -61,6 +61,7 @@ def open_indices(
     format: RecordFormat,
     caller: str,
     *,
+    files: Sequence[int] | NDArray[np.int64] | None = None,
     rebuild: bool = False,
     cache_folder: str | None = None,
     on_file: Callable[[Report], None] | None = None,
@@ -73,6 +74,7 @@ def open_indices(
         storage: the files.
         format: finds records.
         caller: the function that the user called, for errors.
+        files: their numbers; None: all of them.
         rebuild: trust no index that is there.
         cache_folder: for indices that cannot stand beside their data; None is "penstock" in the user's cache folder.
         on_file: called for each file, from the threads that build, one call at a time.
@@ -83,16 +85,19 @@ def open_indices(
     """
     folder = cache_folder or user_folder()
     builder = _Builder(storage, format, folder, rebuild, on_file)
-    threads = min(os.cpu_count() or 1, len(storage))
-    if threads == 1:
-        return builder.open_all(range(len(storage)))
+    wanted = range(len(storage)) if files is None else files
+    if rebuild:
+        published(rebuilt_mark(folder), [])
+    threads = min(os.cpu_count() or 1, len(wanted))
+    if threads <= 1:
+        return builder.open_all(wanted)
     from concurrent.futures import ThreadPoolExecutor
 
     pool = ThreadPoolExecutor(threads, thread_name_prefix="penstock-index")
     try:
         # Some files per task: handing one over costs as much as opening a small index.
-        step = max(1, min(_MOST_PER_TASK, len(storage) // (4 * threads)))
-        tasks = [range(begin, min(begin + step, len(storage))) for begin in range(0, len(storage), step)]
+        step = max(1, min(_MOST_PER_TASK, len(wanted) // (4 * threads)))
+        tasks = [wanted[begin : begin + step] for begin in range(0, len(wanted), step)]
         return [index for indices in pool.map(builder.open_all, tasks) for index in indices]
     finally:
         pool.shutdown(cancel_futures=True)
@@ -108,9 +113,9 @@ class _Builder:
         self._lock = threading.Lock()
         self._own = threading.local()
 
-    def open_all(self, files: range) -> list[Index]:
+    def open_all(self, files: Sequence[int] | NDArray[np.int64]) -> list[Index]:
         """Open the indices of some files."""
-        return [self._open(file) for file in files]
+        return [self._open(int(file)) for file in files]
 
     def _open(self, file: int) -> Index:
         own = self._own.__dict__
@@ -137,7 +142,7 @@ def build(storage: Storage, file: int, format: RecordFormat, scratch: Scratch | 
         RecordError: it is not of this format.
         SourceError, OSError: it cannot be read.
     """
-    size, name = storage.size(file), storage.name(file)
+    size, name, identity = storage.size(file), storage.name(file), _identity(storage, file)
     reader = _Pieces(storage, file, size, scratch or Scratch())
     pieces = reader.ahead() if read_ahead and size > _PIECE_BYTES else reader.plain()
     try:
@@ -159,7 +164,7 @@ def build(storage: Storage, file: int, format: RecordFormat, scratch: Scratch | 
         crc32c=reader.crc,
         # Of remote files the store tells versions apart, for less than a read.
         samples=sample(storage, file) if isinstance(storage, LocalStorage) else 0,
-        identity=_identity(storage, file),
+        identity=identity,
         meta=meta,
         columns=columns,
     )
@@ -215,7 +220,7 @@ def _open_one(storage: Storage, file: int, format: RecordFormat, folder: str, re
     # With as many files as processors, all of them have enough to do.
     index = build(storage, file, format, scratch, read_ahead=len(storage) < (os.cpu_count() or 1))
     body = parts(index)
-    written = next((path for path in free if _published(path, body)), None)
+    written = next((path for path in free if published(path, body)), None)
     if not versioned:
         reason = "the server tells no version of the file"
     if written is None:
@@ -235,7 +240,8 @@ def _look(path: str, storage: Storage, file: int, format: RecordFormat, scratch:
     return (verdict, len(data)) if isinstance(verdict, Index) else verdict
 
 
-def _published(path: str, body: list[bytes | memoryview]) -> bool:
+def published(path: str, body: list[bytes | memoryview]) -> bool:
+    """Write a file of the index, or leave what is there; return whether it could be written."""
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         # Not synced, which would take milliseconds for each of many shards: what a loss of power spoils is found out and built again.
@@ -285,14 +291,14 @@ def _judge(data: bytes, path: str, storage: Storage, file: int, format: RecordFo
 
 def _compared(index: Index, path: str, storage: Storage, file: int, scratch: Scratch) -> Index | str:
     """Return an index whose file has another time, if all bytes of the file are those that it was built of; it notes the new time then."""
-    reader = _Pieces(storage, file, index.size, scratch)
+    reader, identity = _Pieces(storage, file, index.size, scratch), _identity(storage, file)
     for _ in reader.plain():
         pass
     if reader.crc != index.crc32c:
         return _OTHER_CONTENTS
-    index = replace(index, identity=_identity(storage, file))
+    index = replace(index, identity=identity)
     if "mtime_ns" in index.identity:
-        _published(path, parts(index))  # where that cannot be done, the file is read again the next time
+        published(path, parts(index))  # where that cannot be done, the file is read again the next time
     return index
 
 
@@ -309,6 +315,6 @@ def _identity(storage: Storage, file: int) -> dict[str, Any]:
     without a trace in size and time. Its time is not noted, so that its samples are compared next time.
     """
     identity = storage.identity(file)
-    if identity.get("mtime_ns", 0) > time.time_ns() - _TICK_NS:
+    if identity.get("mtime_ns", 0) > time.time_ns() - TICK_NS:
         del identity["mtime_ns"]
     return identity

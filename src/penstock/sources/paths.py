@@ -10,17 +10,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage.naming import shown
 from penstock.sources.digest import spread
 from penstock.sources.reading import fetch_ahead, read_ends, read_file, read_file_into
 
-__all__ = ["PADDING", "PathTable", "common_folder", "pack_paths", "shown"]
+__all__ = ["PADDING", "FileNames", "PathTable", "common_folder", "pack_paths", "shown"]
 
 PADDING = b"\n" * 8
 """Stands behind the last path of a blob, so that 8 bytes can be read from any place in it."""
@@ -32,6 +33,26 @@ _HASH_ROWS = 1 << 16
 _SLOW_READ_NS = 200_000  # a file that takes longer to read was not in memory
 _NUM_AHEAD = 16
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileNames(Sequence[str]):
+    """The names of the files of a storage, each made when it is asked for."""
+
+    storage: Storage
+
+    def __len__(self) -> int:
+        return len(self.storage)
+
+    @overload
+    def __getitem__(self, file: int) -> str: ...
+
+    @overload
+    def __getitem__(self, file: slice) -> list[str]: ...
+
+    def __getitem__(self, file: int | slice) -> str | list[str]:
+        wanted = range(len(self.storage))[file]
+        return [self.storage.name(one) for one in wanted] if isinstance(wanted, range) else self.storage.name(wanted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -9,11 +9,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import RecordError
-from penstock.formats.index import Index
+from penstock.formats.indices import Indices
 from penstock.sources.paths import shown
 
-__all__ = ["RecordFormat", "RecordTable", "join"]
+__all__ = ["RecordFormat", "RecordTable", "table_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -24,13 +23,13 @@ class RecordTable:
         starts: int64 [files + 1], the number of the first record of each file, and the number of all.
         columns: the indices' columns of all files, one behind the other: "offsets" int64 [n], "lengths" uint32 or int64 [n], and the
             format's own.
-        indices: per file, its index, whose columns are only those named "file_...".
+        indices: what they say of the files.
         names: per file, path or URL, for errors.
     """
 
     starts: NDArray[np.int64]
     columns: Mapping[str, NDArray[Any]]
-    indices: Sequence[Index]
+    indices: Indices
     names: Sequence[str]
 
     def place(self, index: int) -> tuple[int, int]:
@@ -93,43 +92,6 @@ class RecordFormat(Protocol):
         """
 
 
-def join(indices: list[Index], names: list[str]) -> RecordTable:
-    """Put the columns of the files' indices one behind the other. The list is used up: columns go from it as they are joined.
-
-    Raises:
-        RecordError: files whose indices have other columns.
-    """
-    starts = np.zeros(len(indices) + 1, np.int64)
-    np.cumsum([len(index) for index in indices], out=starts[1:])
-    keys = [key for key in indices[0].columns if not key.startswith("file_")]
-    columns: dict[str, NDArray[Any]] = {}
-    for key in keys:
-        values = [index.columns.get(key) for index in indices]
-        present = [value for value in values if value is not None]
-        if len(present) < len(values):
-            file = next(number for number, value in enumerate(values) if value is None)
-            raise RecordError(f"the index of {names[file]!r} has no column {key!r}", where=names[file], fix="build the index again")
-        columns[key] = present[0] if len(present) == 1 else np.concatenate(present)
-    shared: dict[str, Any] = {}
-    kept = [_without_columns(index, shared) for index in indices]
-    return RecordTable(starts=starts, columns=columns, indices=kept, names=names)
-
-
-def _without_columns(index: Index, shared: dict[str, Any]) -> Index:
-    """Return what is kept of an index beside the columns. What files have in common is kept once, in `shared`."""
-    columns = {key: value.copy() for key, value in index.columns.items() if key.startswith("file_")}  # not a view of the whole index
-    etag = {key: value for key, value in index.identity.items() if key == "etag"}
-    return Index(
-        kind=_one(index.kind, shared),
-        options=_one(index.options, shared),
-        size=index.size,
-        crc32c=index.crc32c,
-        samples=index.samples,
-        identity=_one(etag, shared),
-        meta=_one(index.meta, shared),
-        columns=columns,
-    )
-
-
-def _one(value: Any, shared: dict[str, Any]) -> Any:
-    return shared.setdefault(repr(value), value)
+def table_of(indices: Indices, names: Sequence[str]) -> RecordTable:
+    """Return the table of the files that `indices` are of."""
+    return RecordTable(starts=indices.starts, columns=indices.columns, indices=indices, names=names)

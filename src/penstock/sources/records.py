@@ -6,6 +6,7 @@ import os
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,10 @@ from penstock._contracts.transform import Scratch
 from penstock._storage.local import LocalStorage
 from penstock._storage.sampling import WHOLE_BYTES
 from penstock.errors import PenstockError
-from penstock.formats.index import Index
+from penstock.formats.indices import Indices
 from penstock.kernels.spans import Taker
-from penstock.sources.paths import common_folder, shown
-from penstock.sources.record_format import RecordFormat, join
+from penstock.sources.paths import FileNames, common_folder, shown
+from penstock.sources.record_format import RecordFormat, table_of
 
 __all__ = ["RecordSource", "most_at_once"]
 
@@ -34,7 +35,7 @@ class RecordSource:
         format: finds and decodes records.
         caller: the function that the user called, such as "read_text", for label and errors.
         noun: what a record is called in messages, such as "line".
-        indices: of the files; None: find, check or build them now (see `penstock.sources.indexing.open_indices`).
+        indices: of the files; None: find, check or build them now (see `penstock.sources.catalogue.open_all`).
 
     Raises:
         RecordError: a file that is not of this format.
@@ -42,18 +43,18 @@ class RecordSource:
     """
 
     def __init__(
-        self, storage: Storage, format: RecordFormat, caller: str, *, noun: str = "record", indices: Sequence[Index] | None = None
+        self, storage: Storage, format: RecordFormat, caller: str, *, noun: str = "record", indices: Indices | None = None
     ) -> None:
         if indices is None:
-            from penstock.sources.indexing import open_indices
+            from penstock.sources.catalogue import open_all
 
-            indices = open_indices(storage, format, caller)
+            indices = open_all(storage, format, caller)
         if isinstance(storage, LocalStorage):
             # Samples of a large file may miss what moved a record; where nothing in the record would show it, they are not enough.
-            known = (index.samples if format.checks_records or index.size <= WHOLE_BYTES else -1 for index in indices)
-            storage.trust(np.fromiter(known, np.int64, len(indices)))
+            known = True if format.checks_records else indices.sizes <= WHOLE_BYTES
+            storage.trust(np.where(known, indices.samples.astype(np.int64), -1))
         self._storage, self._format, self._caller, self._noun = storage, format, caller, noun
-        self.table = join(list(indices), [storage.name(file) for file in range(len(storage))])
+        self.table = table_of(indices, FileNames(storage))
         self._offsets, self._lengths = self.table.columns["offsets"], self.table.columns["lengths"]
         self._count = int(self.table.starts[-1])
         self._own = threading.local()
@@ -113,7 +114,7 @@ class RecordSource:
     @property
     def rows_at_once(self) -> int:
         """Return how many records should be asked for at once, at least: some 16 MB of them where the files are far away."""
-        return most_at_once(self._storage, sum(index.size for index in self.table.indices) // max(1, self._count))
+        return most_at_once(self._storage, int(self.table.indices.sizes.sum()) // max(1, self._count))
 
     def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
         """Append one element per index; when one cannot be read, those before it are appended.
@@ -166,12 +167,12 @@ class RecordSource:
 
     def fingerprint(self) -> dict[str, Any]:
         """Return format, count, and a check sum of names below the common folder, sizes, counts and check sums of the files."""
-        names = [os.fsencode(name) for name in self.table.names]
+        names, indices = [os.fsencode(name) for name in self.table.names], self.table.indices
         skip = common_folder(min(names), max(names))
         crc = 0
-        for name, index, count in zip(names, self.table.indices, np.diff(self.table.starts).tolist(), strict=True):
-            etag = index.identity.get("etag", "")
-            crc = zlib.crc32(name[skip:] + f"\0{index.size} {count} {index.crc32c} {etag}\n".encode(), crc)
+        facts = zip(indices.sizes.tolist(), np.diff(indices.starts).tolist(), indices.crcs.tolist(), strict=True)
+        for name, (size, count, crc32c), etag in zip(names, facts, indices.etags or repeat("", len(names)), strict=True):
+            crc = zlib.crc32(name[skip:] + f"\0{size} {count} {crc32c} {etag}\n".encode(), crc)
         return {
             "kind": f"records/{self._format.kind}",
             "options": self._format.options,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
 from penstock.errors import PlanError, RecordError
-from penstock.formats.index import Index
+from penstock.formats.indices import Indices
 from penstock.formats.tar import LEFT_OUT, find_samples
 from penstock.formats.tar_fields import decode_field, stays_bytes
 from penstock.formats.tar_samples import Names, Sample, split_samples
@@ -168,7 +168,7 @@ class TarSource(RecordSource):
         verify: bool = True,
         missing_end: str = "warn",
         links: str = "error",
-        indices: Sequence[Index] | None = None,
+        indices: Indices | None = None,
     ) -> None:
         _one_of("decode", decode, _DECODE)
         _one_of("missing_end", missing_end, ("warn", "error", "accept"))
@@ -190,7 +190,10 @@ class TarSource(RecordSource):
 
     def left_out(self) -> dict[str, int]:
         """Count the members of all files that are no part of a sample, by kind; kinds that did not occur are not there."""
-        counts = {kind: sum(int(index.meta.get(kind, 0)) for index in self.table.indices) for kind in LEFT_OUT}
+        indices = self.table.indices
+        files_with = np.bincount(indices.meta_of, minlength=len(indices.metas)).tolist()
+        notes = list(zip(files_with, indices.metas, strict=True))
+        counts = {kind: sum(files * int(meta.get(kind, 0)) for files, meta in notes) for kind in LEFT_OUT}
         return {kind: count for kind, count in counts.items() if count}
 
     def fingerprint(self) -> dict[str, Any]:
@@ -229,10 +232,10 @@ def _alternatives(fields: Any) -> tuple[tuple[str, ...], ...] | None:
 
 def _judge_ends(table: RecordTable, missing_end: str) -> None:
     """Warn of files without an end, or refuse them: they may have been cut where a sample ends."""
-    open_files = [file for file, index in enumerate(table.indices) if index.meta.get("end") != "blocks"]
-    if not open_files or missing_end == "accept":
+    open_files = _noted(table.indices, lambda meta: meta.get("end") != "blocks")
+    if not len(open_files) or missing_end == "accept":
         return
-    name, size = table.names[open_files[0]], table.indices[open_files[0]].size
+    name, size = table.names[open_files[0]], table.indices.sizes[open_files[0]]
     more = "" if len(open_files) == 1 else f" and {len(open_files) - 1} more files"
     what = f"{shown(name)}{more}: there are no two blocks of zeros at the end, so the archive may have been cut where a member ends"
     if missing_end == "error":
@@ -243,11 +246,17 @@ def _judge_ends(table: RecordTable, missing_end: str) -> None:
 
 
 def _refuse_links(table: RecordTable) -> None:
-    for name, index in zip(table.names, table.indices, strict=True):
-        num_links, num_special = int(index.meta.get("links", 0)), int(index.meta.get("special", 0))
-        if num_links or num_special:
-            raise RecordError(
-                f"there are {num_links} links and {num_special} devices or other special members, whose data are not in the archive",
-                where=f"read_tar, {shown(name)}, the first one at offset {index.meta.get('first_odd')}",
-                fix='write it with `tar --dereference --hard-dereference`, or give links="skip" if samples are whole without them',
-            )
+    for file in _noted(table.indices, lambda meta: meta.get("links", 0) or meta.get("special", 0)):
+        meta = table.indices.meta(file)
+        raise RecordError(
+            f"there are {meta.get('links', 0)} links and {meta.get('special', 0)} devices or other special members, whose data are not in "
+            "the archive",
+            where=f"read_tar, {shown(table.names[file])}, the first one at offset {meta.get('first_odd')}",
+            fix='write it with `tar --dereference --hard-dereference`, or give links="skip" if samples are whole without them',
+        )
+
+
+def _noted(indices: Indices, wanted: Callable[[Mapping[str, Any]], Any]) -> list[int]:
+    """Return the files of which the format noted something."""
+    found: list[int] = np.flatnonzero(np.array([bool(wanted(meta)) for meta in indices.metas])[indices.meta_of]).tolist()
+    return found

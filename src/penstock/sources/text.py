@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock._contracts.storage import Storage
 from penstock._storage.opening import Patterns, open_storage
 from penstock.errors import RecordError
-from penstock.formats.index import Index
+from penstock.formats.indices import Indices
 from penstock.formats.linescan import MAX_LINE_BYTES, Rules, line_number, scan_lines
 from penstock.sources.paths import shown
 from penstock.sources.record_format import RecordFormat, RecordTable
@@ -43,7 +43,7 @@ class LineSource(RecordSource):
         caller: str,
         *,
         max_line_bytes: int = MAX_LINE_BYTES,
-        indices: Sequence[Index] | None = None,
+        indices: Indices | None = None,
     ) -> None:
         super().__init__(storage, format, caller, noun="line", indices=indices)
         lengths = self.table.columns["lengths"]
@@ -117,7 +117,7 @@ def text_source(patterns: Patterns, *, skip_blank: bool = False, max_line_bytes:
 def place_of(table: RecordTable, index: int) -> str:
     """Say where a record is, such as 'line 412 of train.jsonl'."""
     file, number = table.place(index)
-    return f"line {line_number(table.indices[file].columns, number)} of {shown(table.names[file])}"
+    return f"line {line_number(table.indices.columns_of_file(file), number)} of {shown(table.names[file])}"
 
 
 def bad_line(table: RecordTable, index: int, what: str, fix: str) -> RecordError:

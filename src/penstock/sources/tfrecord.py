@@ -15,6 +15,7 @@ from penstock._storage.local import LocalStorage
 from penstock._storage.sampling import sample
 from penstock.errors import PlanError, RecordError
 from penstock.formats.index import Index
+from penstock.formats.indices import Indices, joined
 from penstock.formats.text_index import parse_text_index
 from penstock.formats.tfrecord import MAX_RECORD_BYTES
 from penstock.formats.tfrecord_errors import frame_error
@@ -105,7 +106,7 @@ class TFRecordSource(RecordSource):
         max_record_bytes: int = MAX_RECORD_BYTES,
         allow_empty: bool = False,
         resync: bool = False,
-        indices: Sequence[Index] | None = None,
+        indices: Indices | None = None,
     ) -> None:
         self.check_crc = check_crc
         refuse_empty(storage, allow_empty)
@@ -147,8 +148,8 @@ def refuse_empty(storage: Storage, allow_empty: bool) -> None:
     Raises:
         RecordError: there is one.
     """
-    for file in range(len(storage)):
-        if storage.size(file) == 0 and not allow_empty:
+    for file in range(0 if allow_empty else len(storage)):
+        if storage.size(file) == 0:
             raise RecordError(
                 f"{storage.name(file)!r} has 0 bytes",
                 where=f"{_CALLER}, {storage.name(file)!r}",
@@ -156,7 +157,7 @@ def refuse_empty(storage: Storage, allow_empty: bool) -> None:
             )
 
 
-def text_indices(storage: Storage, index: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Index]:
+def text_indices(storage: Storage, index: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Indices:
     """Read the text indices of files: "offset size" lines, as tfrecord2idx writes them.
 
     Args:
@@ -195,4 +196,4 @@ def text_indices(storage: Storage, index: str | os.PathLike[str] | Sequence[str 
                 columns=columns,
             )
         )
-    return indices
+    return joined(indices, names)

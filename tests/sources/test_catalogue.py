@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import os
+import pickle
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sources.marks import Marked, marked
+from sources.memory import growth, needs_proc
+
+import penstock as ps
+from penstock._storage import open_storage
+from penstock.errors import RecordError
+from penstock.formats.indices import Indices
+from penstock.sources import catalogue
+from penstock.sources.catalogue import open_all
+from penstock.sources.indexing import open_indices
+
+NUM_FILES = 300
+PAST_NS = 1_000_000_000_000_000_000
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Files whose time is so long ago that it is trusted, and a cache folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "data").mkdir()
+    for number in range(NUM_FILES):
+        write(tmp_path / "data" / f"{number:03}.x", number)
+    return tmp_path / "data"
+
+
+def write(path: Path, number: int, time_ns: int = PAST_NS) -> None:
+    path.write_bytes(marked(*[b"%d" % number] * (number % 3)))
+    os.utime(path, ns=(time_ns, time_ns))
+
+
+class Opened:
+    """One look at the indices of a folder's files, and which of them were opened one by one, or built."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[int] = []
+        self.format = Marked()
+
+        def watched(*given: Any, files: Any, **options: Any) -> Any:
+            self.asked.extend(files.tolist())
+            return open_indices(*given, files=files, **options)
+
+        storage = open_storage(folder / "*.x", "read_x")
+        with monkeypatch.context() as patch:
+            patch.setattr(catalogue, "open_indices", watched)
+            self.indices = open_all(storage, self.format, "read_x")
+        one_by_one = open_indices(storage, self.format, "read_x")
+        same(self.indices, one_by_one)
+
+
+def same(indices: Indices, others: Any) -> None:
+    for file, other in enumerate(others):
+        mine = indices.index(file, other.kind, other.options)
+        assert (mine.size, mine.crc32c, mine.samples, mine.meta) == (other.size, other.crc32c, other.samples, other.meta)
+        assert {name: values.tolist() for name, values in mine.columns.items()} == {
+            name: values.tolist() for name, values in other.columns.items() if len(values) or not name.startswith("file_")
+        }
+
+
+def catalogues(folder: Path) -> list[Path]:
+    return [path for path in (folder.parent / "cache").rglob("*.psidx") if path.is_file()]
+
+
+def test_the_second_start_opens_no_index(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Opened(folder, monkeypatch).asked == list(range(NUM_FILES))
+    assert len(catalogues(folder)) == 1
+    again = Opened(folder, monkeypatch)
+    assert (again.asked, again.format.scanned) == ([], [])
+    for path in folder.glob("*.psidx"):
+        path.unlink()
+    storage = open_storage(folder / "*.x", "read_x")
+    assert len(open_all(storage, Marked(), "read_x")) == NUM_FILES
+    assert list(folder.glob("*.psidx")) == []
+
+
+def test_files_that_changed_are_looked_at_again_and_the_others_are_not(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Opened(folder, monkeypatch)
+    write(folder / "007.x", 8, PAST_NS + 1)
+    write(folder / "100.x", 101)  # another size at the same time
+    changed = Opened(folder, monkeypatch)
+    assert (changed.asked, len(changed.format.scanned)) == ([7, 100], 2)
+    assert Opened(folder, monkeypatch).asked == []
+
+
+def test_a_file_that_was_just_written_is_looked_at_again_until_its_time_can_be_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(folder / "007.x", 8, time.time_ns())
+    Opened(folder, monkeypatch)
+    again = Opened(folder, monkeypatch)
+    assert (again.asked, again.format.scanned) == ([7], [])
+    write(folder / "007.x", 8, time.time_ns() - 10 * 10**9)
+    Opened(folder, monkeypatch)
+    assert Opened(folder, monkeypatch).asked == []
+
+
+def test_another_set_of_files_has_a_catalogue_of_its_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Opened(folder, monkeypatch)
+    write(folder / "300.x", 300)
+    assert Opened(folder, monkeypatch).asked == list(range(NUM_FILES + 1))
+    (folder / "300.x").unlink()
+    assert Opened(folder, monkeypatch).asked == []
+
+
+@pytest.mark.parametrize("spoil", [lambda data: data[:-9], lambda data: data[:900] + b"?" + data[901:], lambda data: b""])
+def test_a_damaged_catalogue_is_made_again(folder: Path, monkeypatch: pytest.MonkeyPatch, spoil: Any) -> None:
+    Opened(folder, monkeypatch)
+    (path,) = catalogues(folder)
+    good = path.read_bytes()
+    path.write_bytes(spoil(good))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        again = Opened(folder, monkeypatch)
+    told = [str(one.message) for one in caught]
+    assert len(told) == bool(spoil(good))
+    assert all(one.startswith("the catalogue '") and " is damaged (" in one and one.endswith("and is made again") for one in told)
+    assert (again.asked, again.format.scanned) == (list(range(NUM_FILES)), [])
+    assert path.read_bytes() == good
+    assert Opened(folder, monkeypatch).asked == []
+
+
+def test_indices_that_were_asked_to_be_built_again_go_before_an_older_catalogue(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Opened(folder, monkeypatch)
+    storage = open_storage(folder / "*.x", "read_x")
+    open_indices(storage, Marked(), "read_x", rebuild=True)
+    assert Opened(folder, monkeypatch).asked == list(range(NUM_FILES))
+    assert Opened(folder, monkeypatch).asked == []
+
+
+def test_where_no_catalogue_can_be_written_indices_are_opened_one_by_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder.parent / "cache").write_text("no folder")
+    for _ in range(2):
+        assert Opened(folder, monkeypatch).asked == list(range(NUM_FILES))
+    (folder.parent / "cache").unlink()
+    monkeypatch.setattr(catalogue, "_MOST_BYTES", 1000)
+    for _ in range(2):
+        assert Opened(folder, monkeypatch).asked == list(range(NUM_FILES))
+    assert catalogues(folder) == []
+
+
+def test_few_files_and_remote_ones_have_none(folder: Path) -> None:
+    storage = open_storage(folder / "00*.x", "read_x")
+    assert len(open_all(storage, Marked(), "read_x")) == 10
+    assert catalogues(folder) == []
+
+
+def test_a_file_of_another_format_is_an_error_with_its_name_and_nothing_is_kept(folder: Path) -> None:
+    (folder / "150.x").write_bytes(b"nothing of the kind")
+    for _ in range(2):
+        with pytest.raises(RecordError, match=r"150\.x"):
+            open_all(open_storage(folder / "*.x", "read_x"), Marked(), "read_x")
+    assert catalogues(folder) == []
+
+
+@pytest.fixture
+def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for number in range(NUM_FILES):
+        path = tmp_path / f"{number:03}.csv"
+        path.write_text("name,x\n" + "".join(f"n{row},{number * 10 + row}\n\n" for row in range(3)))
+        os.utime(path, ns=(PAST_NS, PAST_NS))
+    return str(tmp_path / "*.csv")
+
+
+def test_sources_read_the_same_through_a_catalogue(lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    for _ in range(2):
+        csv, text = ps.read_csv(lines, columns={"x": np.int64}), ps.read_text(lines, skip_blank=True)
+        assert [row["x"] for row in csv.shuffle(seed=1).feed(num_workers=2)] == [csv.shuffle(seed=1)[at]["x"] for at in range(len(csv))]
+        copied = pickle.loads(pickle.dumps(text._root.source))
+        where = text._root.source.describe(6), copied.describe(7)
+        seen.append(([int(row["x"]) for row in csv], text[5], where, csv.feed().state_dict()["dataset"]))
+        monkeypatch.setattr(catalogue, "open_indices", None)
+    assert seen[0] == seen[1]
+    assert seen[0][0] == [number * 10 + row for number in range(NUM_FILES) for row in range(3)]
+    assert "line 4 of " in seen[0][2][0]
+
+
+@needs_proc
+def test_a_source_of_many_files_takes_no_object_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    num_files = 5_000
+    for number in range(num_files):
+        path = tmp_path / f"{number:04}.txt"
+        path.write_text("x\n")
+        os.utime(path, ns=(PAST_NS, PAST_NS))
+    pattern = str(tmp_path / "*.txt")
+    assert len(ps.read_text(pattern)) == num_files
+    grown = growth(
+        "import tracemalloc\nimport penstock as ps\nps.read_text(arguments[0])\ntracemalloc.start()",
+        "ds = ps.read_text(arguments[1])\nprint(len(ds), tracemalloc.get_traced_memory()[0])",
+        tmp_path / "0*.txt",
+        pattern,
+    )
+    count, num_bytes = map(int, grown.lines[0].split())
+    assert count == num_files
+    # Beside the path and its line, whose place takes 12 bytes: about 95 a file, and some that is needed once.
+    assert num_bytes / num_files < len(os.fsencode(path)) + 12 + 150
