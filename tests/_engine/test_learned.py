@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import pickle
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -65,5 +68,81 @@ def test_what_was_learned_is_the_datasets_own() -> None:
     with ds.feed(executor="inline") as feed:
         assert len(list(feed)) == 1250
     found = ds._learned._found
-    assert [units > 1 and blocks[0][2] > 16 for ((blocks, units),), _ in found.values()] == [True]
+    assert [units > 1 and blocks[0][2] > 16 for ((blocks, units, _),), _ in found.values()] == [True]
     assert ds.shuffle(seed=1)._learned is None
+
+
+def batch_addresses(ds: ps.Dataset) -> set[int]:
+    """Read an epoch, keep nothing, and return where its batches lay."""
+    with ds.feed(num_workers=2) as feed:
+        return {batch.ctypes.data for batch in feed}
+
+
+def test_an_epoch_writes_into_the_memory_of_the_one_before() -> None:
+    ds = ps.from_arrays(np.zeros((64, 200_000))).batch(2)
+    assert batch_addresses(ds)
+    spare = list(ds._learned._spare)
+    assert len(spare) >= 2
+    places = [(np.frombuffer(buffer, np.uint8).ctypes.data, len(buffer)) for buffer in spare]
+    again = batch_addresses(ds)
+    inside = [any(start <= one < start + size for start, size in places) for one in again]
+    assert sum(inside) > len(again) // 2
+
+
+def test_a_batch_that_is_held_is_written_over_by_no_later_epoch() -> None:
+    ds = ps.from_source(range(400)).map(lambda x: np.full(50_000, x)).batch(4)
+    held = []
+    for _ in range(5):
+        with ds.feed(num_workers=2) as feed:
+            held += [batch for number, batch in enumerate(feed) if number % 17 == 3]
+    assert [batch[:, ::49_999].tolist() for batch in held] == [
+        [[row, row] for row in range(4 * number, 4 * number + 4)] for number in range(3, 100, 17)
+    ] * 5
+
+
+def test_two_feeds_at_once_share_no_memory() -> None:
+    ds = ps.from_source(range(200)).map(lambda x: np.full(50_000, x)).batch(4)
+    batch_addresses(ds)
+    with ds.feed(num_workers=2) as one, ds.feed(num_workers=2) as other:
+        for number, (first, second) in enumerate(zip(one, other, strict=True)):
+            assert not np.shares_memory(first, second)
+            assert first[:, 0].tolist() == second[:, -1].tolist() == list(range(4 * number, 4 * number + 4))
+
+
+def test_no_more_than_32_mb_are_kept_and_each_is_taken_once() -> None:
+    learned = Learned()
+    learned.keep_spare([bytearray(20 << 20), bytearray(20 << 20)])
+    learned.keep_spare([bytearray(12 << 20), bytearray(1)])
+    assert sorted(map(len, learned.take_spare())) == [12 << 20, 20 << 20]
+    assert learned.take_spare() == []
+
+
+def test_a_dataset_that_was_read_can_be_pickled_without_its_memory() -> None:
+    ds = ps.from_arrays(np.zeros((64, 20_000))).batch(2)
+    batch_addresses(ds)
+    assert ds._learned._spare
+    copied = pickle.loads(pickle.dumps(ds._learned))
+    assert (len(copied._spare), len(copied._found)) == (0, 1)
+    assert batch_addresses(pickle.loads(pickle.dumps(ds)))
+
+
+def test_what_an_element_looks_like_is_a_guess_only() -> None:
+    shapes = iter([(2,), (3,)])
+
+    class Changing:
+        def __init__(self) -> None:
+            self.shape = (2,)
+
+        def __len__(self) -> int:
+            return 40
+
+        def __getitem__(self, index: int) -> Any:
+            return np.full(self.shape, index)
+
+    source = Changing()
+    ds = ps.from_source(source).batch(5)
+    for shape in shapes:
+        source.shape = shape
+        for _ in range(2):
+            with ds.feed(num_workers=2) as feed:
+                assert [batch.shape for batch in feed] == [(5, *shape)] * 8

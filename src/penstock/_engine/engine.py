@@ -95,6 +95,7 @@ class Engine:
         """Begin with what earlier runs of the same dataset found out, and add to it at the end. Before the first task."""
         self._learned = learned
         learned.begin(self._flow)
+        self._slots.adopt(learned.take_spare())
         if self._flow.active.notice:
             self.announce(Notice(time.perf_counter_ns(), "workers", self._flow.active.notice))
 
@@ -316,7 +317,7 @@ class Engine:
         if not (self.occupied or self.breaker.is_attached or self._flow.waiting):  # a function that closes its own feed goes on
             self._flow.drop()
             self.watch.posts.clear()
-        self._slots.close()
+        self._learned.keep_spare(self._slots.close())
         self._inner_slots.close()
         if self._flow.reader is not None:
             self._flow.reader.close()

@@ -1,24 +1,35 @@
-"""What the runs of one dataset have found out about the sizes of tasks and units, for its next run."""
+"""What the runs of one dataset leave to its next run: sizes of tasks and units, what an element looks like, free batch buffers."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from penstock._engine.flow import Flow
 
 __all__ = ["Learned"]
 
+_SPARE_BYTES = 32 << 20
+
 
 class Learned:
-    """Sizes by the shape of a program, so that each epoch but the first begins with tasks that are worth their booking.
+    """So that each epoch but the first begins with tasks that are worth their booking, and in memory that is there.
 
-    Elements and their order do not depend on it. From any thread: what is kept is never changed, only replaced.
+    Elements and their order do not depend on it. From any thread: what is kept is never changed, only replaced; a buffer is taken by one.
     """
 
-    __slots__ = ("_found",)
+    __slots__ = ("_found", "_spare")
 
     def __init__(self) -> None:
         self._found: dict[Any, Any] = {}
+        self._spare: deque[Any] = deque()
+
+    def __getstate__(self) -> dict[Any, Any]:
+        return self._found
+
+    def __setstate__(self, found: dict[Any, Any]) -> None:
+        self._found, self._spare = found, deque()
 
     def begin(self, flow: Flow) -> None:
         """Let a new run begin with what the last one of the same shape ended with."""
@@ -26,7 +37,8 @@ class Learned:
         if found is None:
             return
         sizes, active = found
-        for segment, (blocks, units) in zip(flow.segments, sizes, strict=True):
+        for segment, (blocks, units, guess) in zip(flow.segments, sizes, strict=True):
+            segment.guess = guess
             segment.units.begin(units)
             for block, known in zip(segment.blocks, blocks, strict=True):
                 block.begin(known)
@@ -35,8 +47,25 @@ class Learned:
     def keep(self, flow: Flow) -> None:
         """Keep what a run has found out; its workers have ended."""
         if not flow.failures:
-            sizes = [([block.found for block in segment.blocks], segment.units.items) for segment in flow.segments]
+            sizes = [([block.found for block in one.blocks], one.units.items, one.guess) for one in flow.segments]
             self._found[_shape(flow)] = sizes, flow.active.found
+
+    def take_spare(self) -> list[Any]:
+        """Return the free buffers of earlier runs; they belong to the caller now."""
+        spare = []
+        while True:
+            try:
+                spare.append(self._spare.pop())
+            except IndexError:
+                return spare
+
+    def keep_spare(self, buffers: Iterable[Any]) -> None:
+        """Keep free buffers for the next run, 32 MB of them at most: to fault fresh pages in costs as much as filling them."""
+        room = _SPARE_BYTES - sum(map(len, tuple(self._spare)))
+        for buffer in buffers:
+            room -= len(buffer)
+            if room >= 0:
+                self._spare.append(buffer)
 
 
 def _shape(flow: Flow) -> Any:

@@ -7,7 +7,7 @@ import errno
 import mmap
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -113,11 +113,17 @@ class SlotPool:
         self._out[id(watch)] = watch
         return lease
 
-    def close(self) -> None:
-        """Drop the free buffers; those still leased are dropped when nobody uses them any more."""
+    def adopt(self, buffers: Iterable[Any]) -> None:
+        """Take buffers of another pool, which has no lease on them."""
+        self._free.extend(buffers)
+
+    def close(self) -> list[Any]:
+        """Return the free buffers and forget them; those still leased are dropped when nobody uses them any more."""
+        self.take_returned()
         self._out.clear()
+        free = [self._free.pop() for _ in range(len(self._free))]
         self._returned.clear()
-        self._free.clear()
+        return free
 
     @property
     def num_returned(self) -> int:
