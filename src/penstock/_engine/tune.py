@@ -72,7 +72,6 @@ class BlockSize:
             self._cost_ns = cost
         else:
             self._num_steady = 0 if cost > _DEAR * self._cost_ns else min(self._num_steady + 1, _STEADY_TASKS)
-            cost = min(cost, _DEAR * self._cost_ns)
             weight = 0.5 if cost < self._cost_ns else 0.2
             self._cost_ns += weight * (cost - self._cost_ns)
         target = _TARGET_NS if self._num_steady < _STEADY_TASKS else _STEADY_TARGET_NS
