@@ -148,6 +148,7 @@ def test_a_pattern_in_one_folder_finds_what_glob_finds(tmp_path: Path, monkeypat
         (base / "to_folder.x").symlink_to("folder.x")
         (base / "to_file.x").symlink_to("a.x")
         (base / "to_nothing.x").symlink_to("nowhere")
+        (base / "to_itself.x").symlink_to("to_itself.x")
     monkeypatch.chdir(tmp_path)
     expected = [path for path in glob.glob(folder + pattern) if not os.path.isdir(path) and not path.endswith(".psidx")]
     if expected:

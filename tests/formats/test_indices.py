@@ -12,7 +12,7 @@ from penstock.formats.index import Index, decode, encode
 from penstock.formats.indices import Indices, catalogue_parts, joined, read_catalogue
 
 NAMES = ["dir/a", "dir/b", "dir/c"]
-MTIMES = np.array([5, -1, 7])
+VERSIONS = np.array([5, -1, 7])
 
 
 def index_of(offsets: list[int], size: int = 100, **own: Any) -> Index:
@@ -27,7 +27,7 @@ def given() -> list[Index]:
 
 
 def written(indices: Indices) -> bytes:
-    return b"".join(catalogue_parts(indices, MTIMES, "k", {"x": 1}))
+    return b"".join(catalogue_parts(indices, VERSIONS, "k", {"x": 1}, {"a": 5}))
 
 
 def check(indices: Indices) -> None:
@@ -52,9 +52,9 @@ def test_columns_are_joined_and_those_of_a_file_stay_with_it() -> None:
 
 
 def test_a_catalogue_is_read_as_it_was_written() -> None:
-    indices, mtimes = read_catalogue(written(joined(given(), NAMES)), "c", "k", {"x": 1})
+    indices, versions, notes = read_catalogue(written(joined(given(), NAMES)), "c", "k", {"x": 1})
     check(indices)
-    assert mtimes.tolist() == MTIMES.tolist()
+    assert (versions.tolist(), notes) == (VERSIONS.tolist(), {"a": 5})
 
 
 def test_etags_of_remote_files_are_kept() -> None:
@@ -76,14 +76,14 @@ def changed(columns: dict[str, Any], **facts: Any) -> bytes:
     return encode(replace(whole, columns=new, **facts))
 
 
-FACTS = ("file_sizes", "file_mtimes", "file_crcs", "file_samples", "file_meta_of")
+FACTS = ("file_sizes", "file_versions", "file_crcs", "file_samples", "file_meta_of")
 WRONG: dict[str, Callable[[], bytes]] = {
     "another kind": lambda: changed({}, kind="k"),
     "other options": lambda: changed({}, options={"kind": "k", "options": {"x": 2}}),
     "no sizes": lambda: changed({"file_sizes": None}),
-    "too few times": lambda: changed({"file_mtimes": MTIMES[:2]}),
+    "too few times": lambda: changed({"file_versions": VERSIONS[:2]}),
     "sizes of another type": lambda: changed({"file_sizes": np.zeros(3, np.float64)}),
-    "no files": lambda: changed(dict.fromkeys(FACTS, MTIMES[:0])),
+    "no files": lambda: changed(dict.fromkeys(FACTS, VERSIONS[:0])),
     "starts that go back": lambda: changed({"file_starts": np.array([0, 2, 1, 3])}),
     "an end before the last": lambda: changed({"file_starts": np.array([0, 0, 1, 2])}),
     "a negative start": lambda: changed({"file_starts": np.array([0, -1, 1, 3])}),
@@ -93,6 +93,7 @@ WRONG: dict[str, Callable[[], bytes]] = {
     "no starts": lambda: changed({"file_starts": None}),
     "columns without ends": lambda: changed({"file_ends_of_file_notes": None}),
     "no notes": lambda: changed({}, meta={}),
+    "no notes of its own": lambda: changed({}, meta={"metas": [{}, {}]}),
     "notes that are none": lambda: changed({}, meta={"metas": [1, 2]}),
     "notes of others": lambda: changed({"file_meta_of": np.array([0, 1, 2], np.int32)}),
     "a record beyond its file": lambda: changed({"file_sizes": np.array([100, 0, 5])}),

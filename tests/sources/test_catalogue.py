@@ -68,7 +68,7 @@ def same(indices: Indices, others: Any) -> None:
 
 
 def catalogues(folder: Path) -> list[Path]:
-    return [path for path in (folder.parent / "cache").rglob("*.psidx") if path.is_file()]
+    return list((folder.parent / "cache" / "penstock" / "catalogue").glob("*.psidx"))
 
 
 def test_the_second_start_opens_no_index(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,11 +76,60 @@ def test_the_second_start_opens_no_index(folder: Path, monkeypatch: pytest.Monke
     assert len(catalogues(folder)) == 1
     again = Opened(folder, monkeypatch)
     assert (again.asked, again.format.scanned) == ([], [])
+
+
+def test_indices_that_are_removed_are_built_again_and_the_catalogue_with_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Opened(folder, monkeypatch)
     for path in folder.glob("*.psidx"):
         path.unlink()
-    storage = open_storage(folder / "*.x", "read_x")
-    assert len(open_all(storage, Marked(), "read_x")) == NUM_FILES
-    assert list(folder.glob("*.psidx")) == []
+    again = Opened(folder, monkeypatch)
+    assert (again.asked, len(again.format.scanned)) == (list(range(NUM_FILES)), NUM_FILES)
+    assert Opened(folder, monkeypatch).asked == []
+
+
+def test_a_path_that_leads_elsewhere_gives_what_is_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = folder.parent / "other"
+    other.mkdir()
+    for number in range(NUM_FILES):
+        (other / f"{number:03}.x").write_bytes(b"\0" * (folder / f"{number:03}.x").stat().st_size)
+        os.utime(other / f"{number:03}.x", ns=(PAST_NS, PAST_NS))
+    link = folder.parent / "link"
+    link.symlink_to("data")
+    assert len(Opened(link, monkeypatch).indices.columns["offsets"]) == sum(number % 3 for number in range(NUM_FILES))
+    os.utime(other, ns=(time.time_ns(), link.stat().st_mtime_ns))
+    link.unlink()
+    link.symlink_to("other")
+    again = Opened(link, monkeypatch)
+    assert len(again.asked) == NUM_FILES
+    assert len(again.indices.columns["offsets"]) == sum(path.stat().st_size for path in other.glob("*.x"))
+
+
+def test_a_catalogue_of_files_that_are_indexed_again_meanwhile_is_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = str(folder.parent / "elsewhere")
+
+    def rebuilt(*given: Any, **options: Any) -> Any:
+        found = open_indices(*given, **options)
+        open_indices(open_storage(folder / "000.x", "read_x"), Marked(), "read_x", rebuild=True, cache_folder=elsewhere)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(catalogue, "open_indices", rebuilt)
+        open_all(open_storage(folder / "*.x", "read_x"), Marked(), "read_x")
+    assert catalogues(folder) == []
+
+
+def test_the_oldest_catalogues_go_where_all_are_too_large(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Opened(folder, monkeypatch)
+    (first,) = catalogues(folder)
+    os.utime(first, ns=(PAST_NS, PAST_NS))
+    write(folder / "300.x", 300)
+    Opened(folder, monkeypatch)
+    assert len(catalogues(folder)) == 2
+    monkeypatch.setattr(catalogue, "_MOST_KEPT_BYTES", 3 * first.stat().st_size)
+    write(folder / "301.x", 301)
+    Opened(folder, monkeypatch)
+    assert len(catalogues(folder)) == 2
+    assert not first.exists()
 
 
 def test_files_that_changed_are_looked_at_again_and_the_others_are_not(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +155,7 @@ def test_another_set_of_files_has_a_catalogue_of_its_own(folder: Path, monkeypat
     Opened(folder, monkeypatch)
     write(folder / "300.x", 300)
     assert Opened(folder, monkeypatch).asked == list(range(NUM_FILES + 1))
-    (folder / "300.x").unlink()
+    assert len(catalogues(folder)) == 2
     assert Opened(folder, monkeypatch).asked == []
 
 
@@ -131,6 +180,7 @@ def test_indices_that_were_asked_to_be_built_again_go_before_an_older_catalogue(
     Opened(folder, monkeypatch)
     storage = open_storage(folder / "*.x", "read_x")
     open_indices(storage, Marked(), "read_x", rebuild=True)
+    time.sleep(0.1)
     assert Opened(folder, monkeypatch).asked == list(range(NUM_FILES))
     assert Opened(folder, monkeypatch).asked == []
 
@@ -163,11 +213,12 @@ def test_a_file_of_another_format_is_an_error_with_its_name_and_nothing_is_kept(
 @pytest.fixture
 def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "data").mkdir()
     for number in range(NUM_FILES):
-        path = tmp_path / f"{number:03}.csv"
+        path = tmp_path / "data" / f"{number:03}.csv"
         path.write_text("name,x\n" + "".join(f"n{row},{number * 10 + row}\n\n" for row in range(3)))
         os.utime(path, ns=(PAST_NS, PAST_NS))
-    return str(tmp_path / "*.csv")
+    return str(tmp_path / "data" / "*.csv")
 
 
 def test_sources_read_the_same_through_a_catalogue(lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,17 +238,18 @@ def test_sources_read_the_same_through_a_catalogue(lines: str, monkeypatch: pyte
 @needs_proc
 def test_a_source_of_many_files_takes_no_object_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    num_files = 5_000
+    num_files, data = 5_000, tmp_path / "data"
+    data.mkdir()
     for number in range(num_files):
-        path = tmp_path / f"{number:04}.txt"
+        path = data / f"{number:04}.txt"
         path.write_text("x\n")
         os.utime(path, ns=(PAST_NS, PAST_NS))
-    pattern = str(tmp_path / "*.txt")
+    pattern = str(data / "*.txt")
     assert len(ps.read_text(pattern)) == num_files
     grown = growth(
         "import tracemalloc\nimport penstock as ps\nps.read_text(arguments[0])\ntracemalloc.start()",
         "ds = ps.read_text(arguments[1])\nprint(len(ds), tracemalloc.get_traced_memory()[0])",
-        tmp_path / "0*.txt",
+        data / "0*.txt",
         pattern,
     )
     count, num_bytes = map(int, grown.lines[0].split())

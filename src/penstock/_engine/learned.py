@@ -25,11 +25,9 @@ class Learned:
         self._found: dict[Any, Any] = {}
         self._spare: deque[Any] = deque()
 
-    def __getstate__(self) -> dict[Any, Any]:
-        return self._found
-
-    def __setstate__(self, found: dict[Any, Any]) -> None:
-        self._found, self._spare = found, deque()
+    def __reduce__(self) -> tuple[type[Learned], tuple[()]]:
+        """Leave all behind in a copy: memory has one owner, and elsewhere other sizes are best."""
+        return Learned, ()
 
     def begin(self, flow: Flow) -> None:
         """Let a new run begin with what the last one of the same shape ended with."""

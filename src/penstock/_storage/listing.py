@@ -129,10 +129,17 @@ def _in_folder(folder: str, pattern: str) -> list[str]:
     matches, prefix, hidden = re.compile(fnmatch.translate(pattern)).match, os.path.join(folder, ""), pattern.startswith(".")
     try:
         with os.scandir(folder or ".") as entries:
-            names = [(entry.name, entry.is_dir()) for entry in entries if matches(entry.name)]
+            names = [(entry.name, _is_folder(entry)) for entry in entries if matches(entry.name)]
     except OSError:  # as glob: whoever finds nothing says so
         return []
     return [prefix + name for name, is_dir in names if not is_dir and (hidden or name[0] != ".") and not name.endswith(_SIDECAR)]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a link that leads back to itself: who opens it says so
 
 
 def _without_folders(paths: Iterable[str]) -> Iterator[str]:
@@ -143,7 +150,7 @@ def _without_folders(paths: Iterable[str]) -> Iterator[str]:
         head, name = path[:cut], path[cut:]
         if head not in inside:
             with os.scandir(head or ".") as entries:
-                inside[head] = {entry.name for entry in entries if entry.is_dir()}
+                inside[head] = {entry.name for entry in entries if _is_folder(entry)}
         if name and name not in inside[head]:
             yield path
 

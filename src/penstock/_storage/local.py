@@ -92,9 +92,20 @@ class LocalStorage:
         """Return where the files are, one behind the other, a 0 behind each."""
         return self._files.paths
 
-    def versions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return bytes and modification time in nanoseconds of each file: two int64 [files]."""
-        return self._known[:, 0], self._known[:, 1]
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Bytes of each file, int64 [files]."""
+        return self._known[:, 0]
+
+    @property
+    def mtimes(self) -> NDArray[np.int64]:
+        """Modification time of each file in nanoseconds, int64 [files]."""
+        return self._known[:, 1]
+
+    def versions(self) -> NDArray[np.int64]:
+        """Return what tells one version of a file from another beside its size, int64 [files] from 0 on: time and inode, mixed."""
+        mixed = self._known[:, 1].view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ self._known[:, 2].view(np.uint64)
+        return (mixed * np.uint64(0xD6E8FEB86659FD93) >> np.uint64(1)).view(np.int64)
 
     def size(self, file: int) -> int:
         """Return the bytes."""

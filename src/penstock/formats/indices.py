@@ -17,7 +17,7 @@ __all__ = ["Indices", "catalogue_parts", "joined", "read_catalogue"]
 
 _KIND = "catalogue"
 _OWN, _OWN_ENDS = "file_own_", "file_ends_of_"
-_FACTS = {"sizes": np.int64, "mtimes": np.int64, "crcs": np.uint32, "samples": np.uint32, "meta_of": np.int32}
+_FACTS = {"sizes": np.int64, "versions": np.int64, "crcs": np.uint32, "samples": np.uint32, "meta_of": np.int32}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -121,18 +121,21 @@ def _file_columns(indices: Sequence[Index]) -> dict[str, tuple[NDArray[Any], NDA
     return out
 
 
-def catalogue_parts(indices: Indices, mtimes: NDArray[np.int64], kind: str, options: Mapping[str, Any]) -> list[bytes | memoryview]:
+def catalogue_parts(
+    indices: Indices, versions: NDArray[np.int64], kind: str, options: Mapping[str, Any], notes: Mapping[str, Any]
+) -> list[bytes | memoryview]:
     """Return the bytes of one file that holds all of them, in pieces. It is an `Index` in form, of all records of all files.
 
     Args:
         indices: of files of this machine.
-        mtimes: int64 [files], the modification time in nanoseconds of each when it was found to fit its index; -1 where it says nothing.
+        versions: int64 [files], what tells one version of each from another, when it was found to fit its index; -1 where nothing does.
         kind: of the format.
         options: of the format.
+        notes: whatever else is to be kept, JSON-able.
     """
     columns: dict[str, NDArray[Any]] = dict(indices.columns)
     columns["file_starts"] = indices.starts
-    facts: tuple[NDArray[Any], ...] = (indices.sizes, mtimes, indices.crcs, indices.samples, indices.meta_of)
+    facts: tuple[NDArray[Any], ...] = (indices.sizes, versions, indices.crcs, indices.samples, indices.meta_of)
     for name, values in zip(_FACTS, facts, strict=True):
         columns[f"file_{name}"] = values
     for name, (values, ends) in indices.file_columns.items():
@@ -142,14 +145,14 @@ def catalogue_parts(indices: Indices, mtimes: NDArray[np.int64], kind: str, opti
         options={"kind": kind, "options": dict(options)},
         size=int(indices.sizes.max()),
         crc32c=0,
-        meta={"metas": [dict(meta) for meta in indices.metas]},
+        meta={"metas": [dict(meta) for meta in indices.metas], "notes": dict(notes)},
         columns=columns,
     )
     return parts(whole)
 
 
-def read_catalogue(data: bytes, where: str, kind: str, options: Mapping[str, Any]) -> tuple[Indices, NDArray[np.int64]]:
-    """Read what `catalogue_parts` wrote: the indices, and the modification times. The arrays are views of `data`.
+def read_catalogue(data: bytes, where: str, kind: str, options: Mapping[str, Any]) -> tuple[Indices, NDArray[np.int64], dict[str, Any]]:
+    """Read what `catalogue_parts` wrote: the indices, the versions and the notes. The arrays are views of `data`.
 
     Raises:
         RecordError: as `decode`, or it is none, or of another format, or does not fit together.
@@ -161,7 +164,10 @@ def read_catalogue(data: bytes, where: str, kind: str, options: Mapping[str, Any
     facts, starts = {name: given.get(f"file_{name}", np.zeros(0)) for name in _FACTS}, given.get("file_starts", np.zeros(0, np.int64))
     names = [name.removeprefix(_OWN) for name in given if name.startswith(_OWN)]
     own = {name: (given[_OWN + name], given.get(_OWN_ENDS + name, np.zeros(0, np.int64))) for name in names}
+    notes = whole.meta.get("notes")
     _check_facts(facts, metas, where)
+    if not isinstance(notes, dict):
+        raise _no_fit("has no notes of its own", where)
     if len(starts) != len(facts["sizes"]) + 1 or starts[0] != 0:
         raise _no_fit("has no start for each file", where)
     for values, ends in [(given["offsets"], starts[1:]), *own.values()]:
@@ -182,7 +188,7 @@ def read_catalogue(data: bytes, where: str, kind: str, options: Mapping[str, Any
         meta_of=facts["meta_of"],
         etags=None,
     )
-    return indices, facts["mtimes"]
+    return indices, facts["versions"], notes
 
 
 def _check_facts(facts: Mapping[str, NDArray[Any]], metas: Any, where: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.formats.index import SUFFIX
 
-__all__ = ["cached_index", "rebuilt_mark", "user_folder"]
+__all__ = ["cached_catalogue", "cached_index", "rebuilt_mark", "user_folder"]
 
 
 def user_folder() -> str:
@@ -19,9 +19,20 @@ def user_folder() -> str:
     return os.path.join(given if os.path.isabs(given) else os.path.join(os.path.expanduser("~"), ".cache"), "penstock")
 
 
-def rebuilt_mark(folder: str) -> str:
-    """Return the path of an empty file whose time says when the user last had indices built again: no older catalogue is trusted."""
-    return os.path.join(folder, "index", "rebuilt")
+def rebuilt_mark() -> str:
+    """Return the path of an empty file whose time says when this user last had indices built again: no older catalogue is trusted."""
+    return os.path.join(user_folder(), "catalogue", "rebuilt")
+
+
+def cached_catalogue(paths: bytes, kind: str, options: Mapping[str, Any]) -> str:
+    """Return the path of the catalogue of files.
+
+    Args:
+        paths: of all of them, absolute.
+        kind: of the format.
+        options: of the format.
+    """
+    return os.path.join(user_folder(), "catalogue", _digest(paths, kind, options) + SUFFIX)
 
 
 def cached_index(folder: str, name: str, kind: str, options: Mapping[str, Any]) -> str:
@@ -33,6 +44,10 @@ def cached_index(folder: str, name: str, kind: str, options: Mapping[str, Any]) 
         kind: of the format.
         options: of the format.
     """
-    key = json.dumps([kind, options], sort_keys=True)
-    digest = hashlib.sha256(os.fsencode(name) + b"\0" + key.encode()).hexdigest()
+    digest = _digest(os.fsencode(name), kind, options)
     return os.path.join(folder, "index", digest[:2], digest + SUFFIX)
+
+
+def _digest(name: bytes, kind: str, options: Mapping[str, Any]) -> str:
+    key = json.dumps([kind, options], sort_keys=True)
+    return hashlib.sha256(name + b"\0" + key.encode()).hexdigest()

@@ -87,8 +87,16 @@ def open_indices(
     builder = _Builder(storage, format, folder, rebuild, on_file)
     wanted = range(len(storage)) if files is None else files
     if rebuild:
-        published(rebuilt_mark(folder), [])
+        published(rebuilt_mark(), [])  # and at the end: who reads the old ones meanwhile may not keep them
     threads = min(os.cpu_count() or 1, len(wanted))
+    try:
+        return _opened(builder, wanted, threads)
+    finally:
+        if rebuild:
+            published(rebuilt_mark(), [])
+
+
+def _opened(builder: _Builder, wanted: Sequence[int] | NDArray[np.int64], threads: int) -> list[Index]:
     if threads <= 1:
         return builder.open_all(wanted)
     from concurrent.futures import ThreadPoolExecutor
