@@ -152,18 +152,19 @@ def is_index(data: bytes | bytearray | memoryview) -> bool:
 
 
 def _record(text: bytes, where: str) -> dict[str, Any]:
+    def refuse(name: str) -> Any:
+        raise _damaged(f"the description says {name}, which is no number", where)
+
     try:
-        record = json.loads(text, parse_constant=_no_constant)
+        record = json.loads(text, parse_constant=refuse)
+    except RecordError:
+        raise
     except (ValueError, RecursionError) as error:
         raise _damaged(f"the description is no JSON ({error})", where) from error
     kinds = {"kind": str, "options": dict, "identity": dict, "meta": dict, "columns": list}
     if not isinstance(record, dict) or any(not isinstance(record.get(key), kind) for key, kind in kinds.items()):
         raise _damaged("the description lacks an entry", where)
     return record
-
-
-def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no number")
 
 
 def _columns(view: memoryview, start: int, described: list[Any], where: str) -> dict[str, NDArray[Any]]:
