@@ -12,7 +12,7 @@ from penstock.errors import RecordError
 from penstock.formats.index import Index
 from penstock.formats.indices import joined
 from penstock.sources.csvrecords import Column, CsvRecords
-from penstock.sources.record_format import table_of
+from penstock.sources.record_format import RecordTable
 
 
 def one_input(data: bytes) -> None:
@@ -30,7 +30,7 @@ def one_input(data: bytes) -> None:
         return
     meta = found.pop("meta", {"header": ["a", "b"]})
     index = Index(kind="csv", options=plain.options, size=len(text), crc32c=0, meta=meta, columns=found)
-    table = table_of(joined([index], ["fuzz.csv"]), ["fuzz.csv"])
+    table = RecordTable(indices=joined([index], ["fuzz.csv"]), names=["fuzz.csv"])
     dtypes = (None, np.dtype(np.float32), np.dtype(np.int16), np.dtype(bool))
     columns = tuple(Column(name=name, place=place, dtype=dtypes[place % 4]) for place, name in enumerate(meta["header"]))
     format = replace(plain, columns=columns, num_fields=len(columns))

@@ -12,7 +12,7 @@ from penstock.errors import PlanError, RecordError
 from penstock.formats.index import Index, decode, encode, is_index
 from penstock.formats.indices import catalogue_parts, joined, read_catalogue
 from penstock.kernels.framing import crc32c
-from penstock.sources.record_format import table_of
+from penstock.sources.record_format import RecordTable
 
 
 def one_input(data: bytes) -> None:
@@ -46,7 +46,7 @@ def _catalogue(given: bytes, index: Index, again: Index) -> None:
         pass
     indices, times = joined([index, again], ["one", "two"]), np.array([1, -1])
     if len(index):
-        table_of(indices, ["one", "two"]).describe(0)
+        RecordTable(indices=indices, names=["one", "two"]).describe(0)
     written = b"".join(catalogue_parts(indices, times, index.kind, index.options, {}))
     found, versions, _ = read_catalogue(written, "catalogue", index.kind, index.options)
     assert versions.tolist() == times.tolist()

@@ -9,7 +9,7 @@ from penstock.errors import RecordError
 from penstock.formats.index import Index
 from penstock.formats.indices import joined
 from penstock.sources.jsonl import JsonLines
-from penstock.sources.record_format import table_of
+from penstock.sources.record_format import RecordTable
 
 _DTYPES = (None, np.dtype(np.float32), np.dtype(np.int16), np.dtype(np.uint64), np.dtype(bool))
 _ONE = {"offsets": np.zeros(1, np.int64), "lengths": np.zeros(1, np.int64)}
@@ -22,7 +22,7 @@ def one_input(data: bytes) -> None:
     kind = data[0] % 6
     format = JsonLines(None if kind == 5 else (("a", _DTYPES[kind]), ("b", None)), bool(data[0] & 128), 1 << 20)
     index = Index(kind="jsonl", options={}, size=len(data), crc32c=0, columns=_ONE)
-    table = table_of(joined([index], ["fuzz.jsonl"]), ["fuzz.jsonl"])
+    table = RecordTable(indices=joined([index], ["fuzz.jsonl"]), names=["fuzz.jsonl"])
     try:
         format.decode(memoryview(data)[1:], table, 0)
     except RecordError as error:

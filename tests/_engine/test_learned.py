@@ -111,7 +111,7 @@ def test_two_feeds_at_once_share_no_memory() -> None:
 
 def test_no_more_than_32_mb_are_kept_and_each_is_taken_once() -> None:
     learned = Learned()
-    learned.keep_spare([bytearray(20 << 20), bytearray(20 << 20)])
+    learned.keep_spare([bytearray(33 << 20), bytearray(20 << 20), bytearray(20 << 20)])
     learned.keep_spare([bytearray(12 << 20), bytearray(1)])
     assert sorted(map(len, learned.take_spare())) == [12 << 20, 20 << 20]
     assert learned.take_spare() == []

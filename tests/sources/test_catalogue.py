@@ -18,6 +18,7 @@ from penstock.errors import RecordError
 from penstock.formats.indices import Indices
 from penstock.sources import catalogue
 from penstock.sources.catalogue import open_all
+from penstock.sources.index_places import rebuilt_mark
 from penstock.sources.indexing import open_indices
 
 NUM_FILES = 300
@@ -180,7 +181,9 @@ def test_indices_that_were_asked_to_be_built_again_go_before_an_older_catalogue(
     Opened(folder, monkeypatch)
     storage = open_storage(folder / "*.x", "read_x")
     open_indices(storage, Marked(), "read_x", rebuild=True)
-    time.sleep(0.1)
+    before_ns = time.time_ns() - 10**9  # as if it had been a second ago, and the catalogue older still
+    os.utime(rebuilt_mark(), ns=(before_ns, before_ns))
+    os.utime(catalogues(folder)[0], ns=(before_ns - 1, before_ns - 1))
     assert Opened(folder, monkeypatch).asked == list(range(NUM_FILES))
     assert Opened(folder, monkeypatch).asked == []
 

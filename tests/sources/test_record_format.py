@@ -4,7 +4,7 @@ import numpy as np
 
 from penstock.formats.index import Index
 from penstock.formats.indices import joined
-from penstock.sources.record_format import RecordTable, table_of
+from penstock.sources.record_format import RecordTable
 
 
 def index_of(offsets: list[int]) -> Index:
@@ -14,7 +14,7 @@ def index_of(offsets: list[int]) -> Index:
 
 def table() -> RecordTable:
     names = ["dir/a", "dir/b", "dir/c"]
-    return table_of(joined([index_of([0, 10]), index_of([]), index_of([5])], names), names)
+    return RecordTable(indices=joined([index_of([0, 10]), index_of([]), index_of([5])], names), names=names)
 
 
 def test_a_record_is_placed_behind_a_file_without_any() -> None:

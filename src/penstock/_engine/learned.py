@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock._engine.flow import Flow
+from penstock._engine.slots import KEEP_BYTES
 
 __all__ = ["Learned"]
-
-_SPARE_BYTES = 32 << 20
 
 
 class Learned:
@@ -58,11 +57,11 @@ class Learned:
                 return spare
 
     def keep_spare(self, buffers: Iterable[Any]) -> None:
-        """Keep free buffers for the next run, 32 MB of them at most: to fault fresh pages in costs as much as filling them."""
-        room = _SPARE_BYTES - sum(map(len, tuple(self._spare)))
+        """Keep free buffers for the next run, no more bytes than a pool keeps."""
+        room = KEEP_BYTES - sum(map(len, tuple(self._spare)))
         for buffer in buffers:
-            room -= len(buffer)
-            if room >= 0:
+            if len(buffer) <= room:
+                room -= len(buffer)
                 self._spare.append(buffer)
 
 

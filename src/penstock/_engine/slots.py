@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Lease", "SlotPool", "anonymous_memory"]
+__all__ = ["KEEP_BYTES", "Lease", "SlotPool", "anonymous_memory"]
 
 _ALIGNMENT = 64  # one cache line; also what device_put needs to take memory as it is
 _PAGE = 4096
 _HUGE_PAGE = 2 << 20
 _KEEP = 2
-_KEEP_SMALL, _KEEP_BYTES = 16, 32 << 20
+_KEEP_SMALL, KEEP_BYTES = 16, 32 << 20
 """So many free buffers are kept where they are so many bytes at most: they come back several at once, and to fault fresh pages in costs as
 much as filling them."""
 
@@ -137,7 +137,7 @@ class SlotPool:
             watch = self._returned.popleft()
             self._out.pop(id(watch), None)
             num_free = len(self._free)
-            if num_free < _KEEP or (num_free < _KEEP_SMALL and sum(map(len, self._free)) + len(watch.buffer) <= _KEEP_BYTES):
+            if num_free < _KEEP or (num_free < _KEEP_SMALL and sum(map(len, self._free)) + len(watch.buffer) <= KEEP_BYTES):
                 self._free.append(watch.buffer)
             count += 1
         return count

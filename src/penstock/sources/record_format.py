@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock.formats.indices import Indices
 from penstock.sources.paths import shown
 
-__all__ = ["RecordFormat", "RecordTable", "table_of"]
+__all__ = ["RecordFormat", "RecordTable"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -20,17 +20,22 @@ class RecordTable:
     """Where all records of a source lie.
 
     Attributes:
-        starts: int64 [files + 1], the number of the first record of each file, and the number of all.
-        columns: the indices' columns of all files, one behind the other: "offsets" int64 [n], "lengths" uint32 or int64 [n], and the
-            format's own.
-        indices: what they say of the files.
+        indices: what the indices of its files say.
         names: per file, path or URL, for errors.
     """
 
-    starts: NDArray[np.int64]
-    columns: Mapping[str, NDArray[Any]]
     indices: Indices
     names: Sequence[str]
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """The number of the first record of each file, and the number of all: int64 [files + 1]."""
+        return self.indices.starts
+
+    @property
+    def columns(self) -> Mapping[str, NDArray[Any]]:
+        """The indices' columns of all files, one behind the other: "offsets" int64 [n], "lengths" uint32 or int64 [n], the format's own."""
+        return self.indices.columns
 
     def place(self, index: int) -> tuple[int, int]:
         """Return file and number in the file of a record."""
@@ -90,8 +95,3 @@ class RecordFormat(Protocol):
         Raises:
             RecordError, DecodeError, ValueError: the caller adds where the record is.
         """
-
-
-def table_of(indices: Indices, names: Sequence[str]) -> RecordTable:
-    """Return the table of the files that `indices` are of."""
-    return RecordTable(starts=indices.starts, columns=indices.columns, indices=indices, names=names)

@@ -20,7 +20,7 @@ from penstock.errors import PenstockError
 from penstock.formats.indices import Indices
 from penstock.kernels.spans import Taker
 from penstock.sources.paths import FileNames, common_folder, shown
-from penstock.sources.record_format import RecordFormat, table_of
+from penstock.sources.record_format import RecordFormat, RecordTable
 
 __all__ = ["RecordSource", "most_at_once"]
 
@@ -54,7 +54,7 @@ class RecordSource:
             known = True if format.checks_records else indices.sizes <= WHOLE_BYTES
             storage.trust(np.where(known, indices.samples.astype(np.int64), -1))
         self._storage, self._format, self._caller, self._noun = storage, format, caller, noun
-        self.table = table_of(indices, FileNames(storage))
+        self.table = RecordTable(indices=indices, names=FileNames(storage))
         self._offsets, self._lengths = self.table.columns["offsets"], self.table.columns["lengths"]
         self._count = int(self.table.starts[-1])
         self._own = threading.local()
