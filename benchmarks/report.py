@@ -117,7 +117,7 @@ LINES = (
     Line("`Skip()` while nothing fails, no-op map, batches of 256, extra time", "policies", "", "skip_noop_threads", "", "", "extra"),
     Line("`Skip()` while nothing fails, W1, extra time", "policies", "", "skip_w1_threads", "", "", "extra"),
     Line("`state_dict()`, shuffle, 99th percentile, ms", "state", "", "shuffle", "", "", "p99_ms"),
-    Line("Opening 10^5 TFRecord shards, shards/s", "shards", "files", "start", "", ""),
+    Line("Opening 10^5 TFRecord shards, shards/s", "shards", "files", "start", "", "", "rate"),
     Line("The same, memory, bytes per shard beside its path", "shards", "", "start", "", "", "bytes_a_shard"),
     Line("`state_dict()`, filter, 99th percentile, ms", "state", "", "filter", "", "", "p99_ms"),
     Line("Async reads of 20 ms, 64 in flight, of 3,200/s", "async_map", "limit", "penstock", "", "", "of_allowed"),

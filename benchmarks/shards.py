@@ -1,8 +1,9 @@
 """What many shards cost at the start: TFRecord files of two records each, indexed before; the catalogue beside one index after the other.
 
 `files` only looks at the files, as everything that reads them has to: it lists them and asks the system for size and time of each.
-`start` opens the dataset through the catalogue, `indices` through the index of each file, as it was before there was a catalogue. The
-memory is what the opened source holds, by tracemalloc: per shard, without its path and the 24 bytes of the places of its two records.
+`start` opens the dataset through the catalogue, `indices` through the index of each file, as it was before there was a catalogue; both
+for the second time in a process, with what the system remembers of the files. The memory is what the opened source holds, by tracemalloc:
+per shard, without its path and the 24 bytes of the places of its two records.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def _measured(open_them: Callable[[Path], Any]) -> Callable[[rounds.Run], dict[s
     def measure(run: rounds.Run) -> dict[str, Any]:
         os.environ["XDG_CACHE_HOME"] = str(run.root / "shards" / "cache")
         folder, count = _folder(run.size, run.root), _num_shards(run.size)
-        _look(folder)
+        open_them(folder)
         start = time.perf_counter()
         opened = open_them(folder)
         seconds = time.perf_counter() - start
