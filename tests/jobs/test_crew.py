@@ -20,6 +20,7 @@ import penstock as ps
 from penstock.errors import PlanError, SpecError, StopRaised, TooManySkipped, WorkerDied, WorkerFailed
 from penstock.jobs import crew
 from penstock.jobs.crew import run_in_processes
+from penstock.jobs.early import starter
 from penstock.jobs.ledger import Ledger, Skipped
 
 pytestmark = [
@@ -43,7 +44,7 @@ def run(
     method: str = "forkserver",
 ) -> Ledger:
     ledger = Ledger(list(jobs), policy or ps.Raise(), None, lambda book, count: None if tell is None else tell(book))
-    run_in_processes(ledger, pickle.dumps(function), num_workers, method)
+    run_in_processes(ledger, pickle.dumps(function), num_workers, starter(method))
     return ledger
 
 

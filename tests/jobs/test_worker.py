@@ -59,9 +59,9 @@ class Desk:
 def desk(function: Any) -> Iterator[Desk]:
     tickets_out, tickets_in = os.pipe()
     os.set_blocking(tickets_out, False)
-    child = Child.start(work, (pickle.dumps(function),), name="worker 0")
+    child = Child.start(work, name="worker 0")
     try:
-        child.send(None, fds=[tickets_out])
+        child.send(pickle.dumps(function), fds=[tickets_out])
         worker = Desk(child, tickets_in, tickets_out)
         yield worker
     finally:

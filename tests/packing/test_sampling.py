@@ -11,7 +11,7 @@ from packing.small import bad_at_7, dataset, odd
 import penstock as ps
 from penstock.errors import PackError, SourceError
 from penstock.packing.options import PackOptions
-from penstock.packing.sampling import check_room, take_sample
+from penstock.packing.sampling import WarmUp, check_room, take_sample
 from penstock.packing.splitting import split
 
 
@@ -59,3 +59,9 @@ def test_a_disk_without_room_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PackError) as caught:
         check_room(str(tmp_path), 10**18)
     assert "are needed and" in str(caught.value)
+
+
+def test_a_warm_up_makes_one_element_of_the_sample() -> None:
+    made: list[int] = []
+    WarmUp(split(ps.from_source(range(100)).map(made.append), variants=1, shuffle=None))()
+    assert made == [0]

@@ -17,6 +17,7 @@ __all__ = ["delimited", "encode_feature", "encode_features", "encode_map"]
 
 _MOST_LOOPED: Final = 32
 """Up to so many integers are encoded one by one (0.15 us each); more with NumPy (25 us, and 0.03 us each)."""
+_SMALL: Final = [bytes((value,)) for value in range(128)]
 _TEXTS: Final = (bytes, bytearray, memoryview, str)
 
 
@@ -52,7 +53,11 @@ def encode_features(element: Mapping[str, Any], features: Mapping[str, Feature] 
 def encode_map(values: Mapping[str, bytes]) -> bytes:
     """Return the entries of a map field 1, in the order of the bytes of their names."""
     pairs = sorted((name.encode(), value) for name, value in values.items())
-    return b"".join(delimited(1, delimited(1, name) + delimited(2, value)) for name, value in pairs)
+    parts: list[bytes] = []
+    for name, value in pairs:
+        key = b"\x0a" + _varint(len(name)) + name + b"\x12" + _varint(len(value))
+        parts += (b"\x0a" + _varint(len(key) + len(value)), key, value)
+    return b"".join(parts)
 
 
 def encode_feature(value: Any, feature: Feature | None, where: str) -> bytes:
@@ -145,8 +150,12 @@ def _as_bytes(value: Any, where: str) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    if value < 128:
-        return bytes((value,))
+    if value < 1 << 7:
+        return _SMALL[value]
+    if value < 1 << 14:
+        return bytes((value & 127 | 128, value >> 7))
+    if value < 1 << 21:
+        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)

@@ -15,7 +15,7 @@ from penstock._processes.pipe import pickled
 from penstock.errors import PenstockError, SpecError, WorkerDied
 from penstock.jobs.dealing import Dealing
 from penstock.jobs.ledger import Ledger, words_of_job
-from penstock.jobs.worker import TICKET, work
+from penstock.jobs.worker import TICKET
 from penstock.queues.failing import add_note, words_of
 
 __all__ = ["run_in_processes"]
@@ -28,19 +28,19 @@ _AT_ONCE_BYTES = 4096
 """A pipe takes so many bytes in one piece."""
 
 
-def run_in_processes(ledger: Ledger, function: bytes, num_workers: int, method: str) -> None:
+def run_in_processes(ledger: Ledger, function: bytes, num_workers: int, start: Callable[[str], Child]) -> None:
     """Do what the ledger has to do; return when all is settled. Leaves no process, whatever ends it.
 
     Args:
         ledger: the jobs.
         function: its pickle.
         num_workers: how many processes.
-        method: "forkserver" or "spawn".
+        start: starts a process of a name that runs `penstock.jobs.worker.work`.
 
     Raises:
         BaseException: of the first job that fails, as the ledger's policy has it; `WorkerDied`; KeyboardInterrupt.
     """
-    crew = _Crew(ledger, num_workers, partial(_Worker, function, method))
+    crew = _Crew(ledger, num_workers, partial(_Worker, function, start))
     try:
         crew.run()
     except BaseException as error:
@@ -52,17 +52,17 @@ def run_in_processes(ledger: Ledger, function: bytes, num_workers: int, method: 
 class _Worker:
     """A process and its tickets. `useful` tells that it has done a job."""
 
-    def __init__(self, function: bytes, method: str, name: str) -> None:
+    def __init__(self, function: bytes, start: Callable[[str], Child], name: str) -> None:
         self.useful = False
         self._out, self._in = os.pipe()
         try:
             os.set_blocking(self._out, False)
-            self.child = Child.start(work, (function,), name=name, method=method)
+            self.child = start(name)
         except BaseException:
             self._close()
             raise
         try:
-            self.child.send(None, fds=[self._out])
+            self.child.send(function, fds=[self._out])
         except BaseException:
             self.stop(0.0)
             raise

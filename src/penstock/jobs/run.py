@@ -13,10 +13,10 @@ from typing import Any, Literal, TypeVar
 from penstock._contracts.policy import Policy, Raise, Replace, checked_policy, final
 from penstock._plan.check import callable_argument, count_argument, no_async
 from penstock._plan.describe import function_name
-from penstock._processes.pipe import pickled
-from penstock.errors import PlanError, SpecError
+from penstock.errors import PlanError
 from penstock.jobs.crew import run_in_processes
 from penstock.jobs.donelist import DoneList
+from penstock.jobs.early import check_may_start, packed_function, starter
 from penstock.jobs.ledger import Ledger
 from penstock.jobs.local import run_in_threads, run_inline
 from penstock.observe.progress import Progress
@@ -107,8 +107,8 @@ def parallel_jobs(
     listed = _listed(jobs)
     function = b""
     if executor == "processes" and num_workers != 0 and listed:
-        _check_may_start()
-        function = _packed(fn)
+        check_may_start()
+        function = packed_function(fn)
     count = available_cpus() if num_workers == "auto" else count_argument(num_workers, "num_workers", _WHERE)
     with ExitStack() as stack:
         notes = None if done is None else DoneList(os.path.abspath(os.fsdecode(done)), _name_of(fn), listed)
@@ -123,7 +123,7 @@ def parallel_jobs(
         elif executor == "threads":
             run_in_threads(ledger, fn, count)
         else:
-            run_in_processes(ledger, function, count, method)
+            run_in_processes(ledger, function, count, starter(method))
     return ledger.results
 
 
@@ -155,30 +155,6 @@ def _listed(jobs: Any) -> list[Any]:
 def _name_of(fn: Any) -> str:
     """Name the function for a done-list: a program is __main__ whether or not it has been renamed since."""
     return f"{getattr(fn, '__module__', '')}.{function_name(fn)}"
-
-
-def _packed(fn: Any) -> bytes:
-    try:
-        return pickled(fn, "fn")
-    except SpecError as error:
-        raise PlanError(
-            f"{function_name(fn)} cannot be sent to a worker process: {error.what}",
-            where=f"{_WHERE}(fn, ...)",
-            fix="define it with `def` at the top of a module (a lambda, or a function inside another one, has no name that a worker could "
-            'find it by), give its values with the jobs, or use executor="threads"',
-        ) from error
-
-
-def _check_may_start() -> None:
-    """Refuse to start processes while this one is being started: Python would fail deep inside."""
-    import multiprocessing
-
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise PlanError(
-            "this program starts workers while a worker imports it",
-            where=_WHERE,
-            fix="a worker imports the file that is run: put what the program does, this call too, under `if __name__ == '__main__':`",
-        )
 
 
 def _teller(progress: Any, name: str, stack: ExitStack) -> Callable[[Ledger, int], None]:

@@ -13,6 +13,7 @@ import struct
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from penstock._processes.failure import Failure
@@ -27,16 +28,21 @@ _HELD_BYTES = 1 << 18
 """Results wait so long, and up to so many bytes, to be told together: a message costs 30 us."""
 
 
-def work(pipe: Pipe, function: bytes) -> None:
+def work(pipe: Pipe, ahead: bytes = b"") -> None:
     """Do jobs until the parent closes the tickets.
 
-    The first message brings the descriptor of the tickets. The others are lists of (number, pickle of the job), in the order of the
-    tickets. Answers are (seconds, [(number, done or not, pickle of the result or of a Failure), ...]).
+    `ahead` is the pickle of a function without arguments, or nothing: it is called while the parent may still be about to say what is to be
+    done, so that what must be imported and opened is there. What it raises is not told: the function itself will say it. The first
+    message is the pickle of the function and brings the descriptor of the tickets. The others are lists of (number, pickle of the job), in
+    the order of the tickets. Answers are (seconds, [(number, done or not, pickle of the result or of a Failure), ...]).
 
     Raises:
         PlanError: the function cannot be found here.
     """
-    pipe.receive()
+    if ahead:
+        with suppress(Exception):
+            pickle.loads(ahead)()
+    function = pipe.receive()
     tickets = pipe.take_fd()
     try:
         _Desk(pipe, tickets, _function(function)).serve()

@@ -77,31 +77,38 @@ class OutFile:
         """
         self._disk, self.path = disk, path
         self._hash = hashlib.sha256()
-        self._parts: list[bytes] = []
+        self._buffer = bytearray(_BUFFER_BYTES)
         self._held = 0
         self.size = 0
         self._descriptor = disk.create(path)
 
     def write(self, data: Any) -> int:
         """Take all of `data`, a bytes-like object, and return its length; write when a megabyte has come together."""
-        piece = bytes(data)
-        self._parts.append(piece)
-        self._held += len(piece)
-        self.size += len(piece)
-        if self._held >= _BUFFER_BYTES:
+        view = memoryview(data).cast("B")
+        size, held = len(view), self._held + len(view)
+        self.size += size
+        if held > _BUFFER_BYTES:
             self.flush()
-        return len(piece)
+            if size > _BUFFER_BYTES:
+                self._write(view)
+                return size
+            held = size
+        self._buffer[held - size : held] = view
+        self._held = held
+        return size
 
     def tell(self) -> int:
         """Return how many bytes were taken."""
         return self.size
 
     def flush(self) -> None:
-        """Write what was taken. One call may write less than it was given; what is left is written by the next, or is its error."""
-        data = b"".join(self._parts)
-        self._parts, self._held = [], 0
-        self._hash.update(data)
-        view = memoryview(data)
+        """Write what was taken."""
+        held, self._held = self._held, 0
+        self._write(memoryview(self._buffer)[:held])
+
+    def _write(self, view: memoryview) -> None:
+        """Write it all. One call may write less than it was given; what is left is written by the next, or is its error."""
+        self._hash.update(view)
         while view:
             view = view[self._disk.write(self._descriptor, view) :]
 

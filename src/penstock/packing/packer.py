@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from penstock._contracts.policy import Policy, Replace, Skip, checked_policy, final
@@ -15,6 +16,7 @@ from penstock._plan.identity import identity
 from penstock.errors import PackError, PlanError, SourceError, TooManySkipped
 from penstock.formats.sizes import size_words
 from penstock.jobs import parallel_jobs
+from penstock.jobs.early import Early
 from penstock.observe.progress import Progress
 from penstock.observe.stats import available_cpus
 from penstock.packing.disk import Disk
@@ -23,13 +25,15 @@ from penstock.packing.inputs import Inputs, changed, look
 from penstock.packing.manifest import FORM, Manifest, read_manifest, sealed
 from penstock.packing.options import PackOptions, destination, options_of
 from penstock.packing.origin import Origin, origin_of
-from penstock.packing.sampling import Sample, check_room, take_sample
+from penstock.packing.sampling import Sample, WarmUp, check_room, take_sample
 from penstock.packing.shard import Task
 from penstock.packing.splitting import Split, split
 from penstock.packing.ticks import Ticker
 from penstock.packing.versions import versions_of
 
 __all__ = ["Estimate", "Packing", "estimate", "pack"]
+
+_Jobs = Callable[[Task, range], list[dict[str, Any]]]
 
 _WHERE = "pack()"
 _LARGEST_TASK_BYTES = 64 << 20
@@ -153,7 +157,22 @@ class Packing:
         if executor not in ("processes", "threads"):
             raise PlanError(f"executor={executor!r} is not known", where=_WHERE, fix='give "processes" or "threads"')
         count = _count_of(num_workers)
-        inputs = look(self.split.base)
+        with ExitStack() as stack:
+            jobs = self._jobs(dest, count, executor, stack)
+            inputs = look(self.split.base)
+            return self._packed(inputs, dest, count, jobs, progress, disk)
+
+    def _jobs(self, dest: str, count: int, executor: Any, stack: ExitStack) -> _Jobs:
+        """Return what does a list of jobs. Processes for a first run start at once, and are there when the sample has been looked at."""
+        if executor == "threads":
+            return partial(parallel_jobs, num_workers=count, executor="threads")
+        ahead = _sendable(WarmUp(self.split))
+        if os.path.lexists(os.path.join(dest, self.options.manifest_name())):
+            return partial(parallel_jobs, num_workers=count)
+        most = min(count, self.options.num_shards or count, max(1, self.split.num_positions))
+        return stack.enter_context(Early(most, ahead)).jobs
+
+    def _packed(self, inputs: Inputs, dest: str, count: int, jobs: _Jobs, progress: Any, disk: Disk) -> Manifest:
         origin = origin_of(self.split.whole(), inputs)
         sample = self.sample()
         num_shards = self.options.count_of(sample.total_bytes, self.split.num_positions)
@@ -167,7 +186,7 @@ class Packing:
             if done is None:
                 check_room(dest, sample.total_bytes - _written(folder, names))
                 task = self._task(folder, sample, names, record, origin)
-                notes = _notes(task, count, executor, progress)
+                notes = _notes(task, count, jobs, progress)
                 self._judge(notes, inputs)
                 folder.write_origin(self.options.manifest_name(), origin)
                 folder.write_manifest(self.options.manifest_name(), sealed(_with_notes(record, notes)))
@@ -270,20 +289,17 @@ def _written(folder: Folder, names: list[str]) -> int:
     return sum(os.path.getsize(path) for path in map(folder.file, names) if os.path.isfile(path))
 
 
-def _notes(task: Task, count: int, executor: str, progress: Any) -> list[dict[str, Any]]:
+def _notes(task: Task, count: int, jobs: _Jobs, progress: Any) -> list[dict[str, Any]]:
     """Have all shards written, and return their notes in order."""
     num_shards = len(task.names)
-    workers = min(count, num_shards)
-    threads = -(-count // workers)
+    threads = -(-count // min(count, num_shards))
     task = replace(task, num_threads=threads if threads > 1 else 0)
     with ExitStack() as stack:
         advance = _bar(progress, task.split.num_positions, stack)
         if advance is not None:
             path = os.path.join(task.folder.work, f"{task.run_id}.ticks")
             task = replace(task, ticks=stack.enter_context(Ticker(path, advance)).path)
-        if executor == "processes":
-            _check_small(task)
-        return parallel_jobs(task, range(num_shards), workers, executor=executor)  # type: ignore[arg-type]
+        return jobs(task, range(num_shards))
 
 
 def _bar(progress: Any, total: int, stack: ExitStack) -> Callable[[int], object] | None:
@@ -292,8 +308,8 @@ def _bar(progress: Any, total: int, stack: ExitStack) -> Callable[[int], object]
     return stack.enter_context(Progress("packing", total, unit="elements")).advance
 
 
-def _check_small(task: Task) -> None:
-    """Refuse to send large arrays to each worker.
+def _sendable(warm_up: WarmUp) -> bytes:
+    """Return the pickle of a dataset; refuse to send large arrays to each worker.
 
     Raises:
         PlanError: the dataset is too large, or cannot be sent.
@@ -301,19 +317,20 @@ def _check_small(task: Task) -> None:
     import pickle
 
     try:
-        size = len(pickle.dumps(task, protocol=5))
+        data = pickle.dumps(warm_up, protocol=5)
     except Exception as error:
         raise PlanError(
             f"the dataset cannot be sent to worker processes: {type(error).__name__}: {error}",
             where="pack(executor='processes')",
             fix='give functions that stand at the top of a module (no lambda), or executor="threads"',
         ) from error
-    if size > _LARGEST_TASK_BYTES:
+    if len(data) > _LARGEST_TASK_BYTES:
         raise PlanError(
-            f"the dataset takes {size / 1e6:,.0f} MB to send to each worker process: it holds its data in memory",
+            f"the dataset takes {len(data) / 1e6:,.0f} MB to send to each worker process: it holds its data in memory",
             where="pack(executor='processes')",
             fix='give executor="threads", or a dataset that reads files',
         )
+    return data
 
 
 def _with_notes(record: dict[str, Any], notes: list[dict[str, Any]]) -> dict[str, Any]:

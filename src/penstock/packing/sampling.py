@@ -21,10 +21,11 @@ from penstock.packing.options import PackOptions
 from penstock.packing.schema import Schema, schema_of
 from penstock.packing.splitting import Split, for_part
 
-__all__ = ["Sample", "check_room", "take_sample"]
+__all__ = ["Sample", "WarmUp", "check_room", "take_sample"]
 
 _MOST = 64
 _SPARE = 1.05
+_INLINE: dict[str, Any] = {"executor": "inline", "ordered": True, "quarantine": None, "record": None, "replay": None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,15 +63,7 @@ def take_sample(split: Split, options: PackOptions, policy: Policy) -> Sample:
     if count == 0:
         raise SourceError("the dataset has no elements", where="pack()", fix="give one with at least one element")
     positions = sorted({number * (count - 1) // (_MOST - 1) for number in range(_MOST)} if count > _MOST else range(count))
-    options_of_feed: dict[str, Any] = {
-        "executor": "inline",
-        "on_error": for_part(policy),
-        "ordered": True,
-        "quarantine": None,
-        "record": None,
-        "replay": None,
-    }
-    with split.some(positions).feed(**options_of_feed) as feed:
+    with split.some(positions).feed(**_INLINE, on_error=for_part(policy)) as feed:
         feed.warns_when_empty = False
         elements = list(islice(feed, 1))  # beside its own time, the first one takes that of imports and caches
         begun_s = time.perf_counter()
@@ -96,6 +89,20 @@ def take_sample(split: Split, options: PackOptions, policy: Policy) -> Sample:
         element_s=taken_s / num_timed,
         num_sampled=len(positions),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """Makes one of the elements of the sample, which is made anyway, in a worker that waits: it imports and opens what it needs for it."""
+
+    split: Split
+
+    def __call__(self) -> None:
+        """Make it."""
+        with self.split.some([0]).feed(**_INLINE) as feed:
+            feed.warns_when_empty = False
+            for _ in feed:
+                pass
 
 
 def _declared(root: Node) -> Any:

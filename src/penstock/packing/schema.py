@@ -243,6 +243,9 @@ def _joined(one: dict[str, Field], other: dict[str, Field]) -> dict[str, Field]:
 
 
 def _checked(field: Field, value: Any) -> Any:
+    kind = type(value)
+    if (kind is bytes and field.kind == "bytes") or (kind is str and field.kind == "str" and value.isascii()):
+        return value
     now = _field(field.name, value)
     if field.kind == "array":
         fits = len(now.shape) == len(field.shape) and all(size in (None, new) for size, new in zip(field.shape, now.shape, strict=True))

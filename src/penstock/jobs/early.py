@@ -1,0 +1,118 @@
+"""How workers start: when there are jobs, or before it is known what they are to do."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from penstock._contracts.policy import Raise
+from penstock._plan.describe import function_name
+from penstock._processes.child import Child, stop_all
+from penstock._processes.pipe import pickled
+from penstock.errors import PlanError, SpecError
+from penstock.jobs.crew import run_in_processes
+from penstock.jobs.ledger import Ledger
+from penstock.jobs.worker import work
+
+__all__ = ["Early", "check_may_start", "packed_function", "starter"]
+
+
+class Early:
+    """Processes that start, and do what can be done before, while their parent finds out what they are to do.
+
+        with Early(2, pickle.dumps(prepare)) as early:
+            ...
+            results = early.jobs(fn, jobs)
+
+    Used from one thread. Leaves no process.
+    """
+
+    def __init__(self, num_workers: int, ahead: bytes) -> None:
+        """Start them.
+
+        Args:
+            num_workers: how many.
+            ahead: the pickle of a function that each of them calls first; what it raises is not told.
+
+        Raises:
+            PlanError: this process is being started itself.
+        """
+        check_may_start()
+        self._start = starter("forkserver", ahead)
+        self._num_workers = num_workers
+        self._waiting: deque[Child] = deque()
+        try:
+            for number in range(num_workers):
+                self._waiting.append(self._start(f"worker {number}"))
+        except BaseException:
+            self.close()
+            raise
+
+    def jobs(self, fn: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+        """Return `fn(job)` for each job, as `penstock.parallel_jobs` does.
+
+        Raises:
+            BaseException: as that does.
+        """
+        ledger = Ledger(list(jobs), Raise(), None, lambda book, count: None)
+        if not ledger.todo:
+            return []
+        run_in_processes(ledger, packed_function(fn), min(self._num_workers, len(ledger.todo)), self._next)
+        return ledger.results
+
+    def close(self) -> None:
+        """End those that were never given anything to do; may be called again."""
+        stop_all([self._waiting.popleft() for _ in range(len(self._waiting))], 0.0)
+
+    def __enter__(self) -> Early:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _next(self, name: str) -> Child:
+        return self._waiting.popleft() if self._waiting else self._start(name)
+
+
+def starter(method: str, ahead: bytes = b"") -> Callable[[str], Child]:
+    """Return what starts a worker of a name; `ahead` is the pickle of what the worker calls before it is told its function."""
+    return partial(_started, method, ahead)
+
+
+def _started(method: str, ahead: bytes, name: str) -> Child:
+    return Child.start(work, (ahead,), name=name, method=method)
+
+
+def packed_function(fn: Any) -> bytes:
+    """Return the pickle of a function for workers.
+
+    Raises:
+        PlanError: it has none.
+    """
+    try:
+        return pickled(fn, "fn")
+    except SpecError as error:
+        raise PlanError(
+            f"{function_name(fn)} cannot be sent to a worker process: {error.what}",
+            where="parallel_jobs(fn, ...)",
+            fix="define it with `def` at the top of a module (a lambda, or a function inside another one, has no name that a worker could "
+            'find it by), give its values with the jobs, or use executor="threads"',
+        ) from error
+
+
+def check_may_start() -> None:
+    """Refuse to start processes while this one is being started: Python would fail deep inside.
+
+    Raises:
+        PlanError: it is.
+    """
+    import multiprocessing
+
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise PlanError(
+            "this program starts workers while a worker imports it",
+            where="parallel_jobs",
+            fix="a worker imports the file that is run: put what the program does, this call too, under `if __name__ == '__main__':`",
+        )

@@ -1,0 +1,72 @@
+"""Workers that start before it is known what they are to do."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+from jobs import acting
+
+from penstock.errors import WorkerDied
+from penstock.jobs.early import Early
+
+pytestmark = [
+    pytest.mark.usefixtures("fork_server"),
+    pytest.mark.skipif(sys.platform == "win32", reason="processes of POSIX"),
+]
+
+
+def _wait_for(*paths: Path) -> None:
+    deadline = time.monotonic() + 30
+    while not all(path.exists() for path in paths):
+        assert time.monotonic() < deadline, f"{paths} not made"
+        time.sleep(0.01)
+
+
+def test_they_do_what_can_be_done_before_and_then_the_jobs(tmp_path: Path) -> None:
+    with Early(2, pickle.dumps(partial(os.makedirs, tmp_path / "ahead", exist_ok=True))) as early:
+        _wait_for(tmp_path / "ahead")
+        pids = {child.pid for child in early._waiting}
+        results = early.jobs(acting.pair, range(40))
+    assert [job for _, job in results] == list(range(40))
+    assert {pid for pid, _ in results} <= pids
+
+
+def test_what_fails_before_is_not_told() -> None:
+    with Early(1, pickle.dumps(partial(acting.turn, ("fail", "ahead")))) as early:
+        assert early.jobs(acting.square, [3]) == [9]
+
+
+def test_an_error_of_a_job_is_raised_with_its_note() -> None:
+    with Early(1, pickle.dumps(os.getpid)) as early, pytest.raises(ValueError, match="bad 7") as caught:
+        early.jobs(acting.turn, [("fail", 7)])
+    assert any("worker 0" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_those_that_get_nothing_to_do_are_ended(count: int) -> None:
+    with Early(3, pickle.dumps(os.getpid)) as early:
+        waiting = list(early._waiting)
+        assert early.jobs(acting.square, range(count)) == list(range(count))
+    assert all(child.exit_code is not None for child in waiting)
+
+
+def test_an_error_meanwhile_leaves_no_process() -> None:
+    early = Early(2, pickle.dumps(os.getpid))
+    waiting = list(early._waiting)
+    with pytest.raises(ZeroDivisionError), early:
+        _ = 1 / 0
+    assert all(child.exit_code is not None for child in waiting)
+
+
+def test_one_that_is_killed_while_it_waits_is_named() -> None:
+    with Early(1, pickle.dumps(os.getpid)) as early:
+        os.kill(early._waiting[0].pid, signal.SIGKILL)
+        with pytest.raises(WorkerDied, match="SIGKILL"):
+            early.jobs(acting.square, [1])
