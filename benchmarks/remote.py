@@ -2,7 +2,8 @@
 
 The server is a process of its own on this machine; both sides share its CPU. It is Penstock's own server for tests
 (`penstock.testing.server`, S3 and web), which is quick; and moto's (`moto_*`), which others wrote, with a pause of 20 ms in front of it:
-it computes so much per request that it is itself the limit of most of what is measured with it.
+it computes so much per request, and takes a copy of the whole object each time, that it is itself the limit of most of what is
+measured with it: in order its objects are of 8 MB, so that one request brings a whole one.
 
 The limit is `obstore.get_range` in as many threads as there may be requests in flight: shuffled a range per record, in order ranges of
 8 MB, as large as Penstock's own, cut into records without a copy. Penstock reads records of a block that lie near each other with one
@@ -26,7 +27,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import rounds
@@ -36,27 +37,40 @@ _RECORD_BYTES = 100_000
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
 _NUM_WORDS = (_RECORD_BYTES - _HEADER_BYTES - _FOOTER_BYTES) // 8
 _RECORDS_PER_RANGE = 80
-_NUM_FILES = 4
 _IN_FLIGHT = 32
 _BLOCK = 128
 _LATENCY_S = 0.02
-_MOTO_SHARE = 16  # it is so much slower
 _KEYS = {"region": "us-east-1", "access_key_id": "testing", "secret_access_key": "testing"}
 
 Pass = Callable[[Callable[[int, Any], None] | None], int]
 """Read all records; call what is given with the number and the frame of each; return how many they were."""
 
 
-def _num_records(run: rounds.Run, moto: bool) -> int:
-    count = max(256, run.size.num_small // 10 // (_MOTO_SHARE if moto else 1))
-    return count // _NUM_FILES * _NUM_FILES
+class Shape(NamedTuple):
+    """How many records there are, and in how many files."""
+
+    count: int
+    num_files: int
+
+    @property
+    def per_file(self) -> int:
+        """Records of a file."""
+        return self.count // self.num_files
 
 
-def _objects(count: int) -> Iterator[bytes]:
+def _shape(run: rounds.Run, shuffled: bool, moto: bool) -> Shape:
+    count = max(256, run.size.num_small // 10)
+    if not moto:
+        return Shape(count // 4 * 4, 4)
+    # moto takes a copy of the whole object for each request: in order as many bytes as with one large range for each file
+    return Shape(max(256, count // 16) // 4 * 4, 4) if shuffled else Shape(max(256, count // 2) // 32 * 32, 32)
+
+
+def _objects(shape: Shape) -> Iterator[bytes]:
     """Make TFRecord files; the payload of a record is its number again and again."""
     from penstock.formats.tfrecord import frame
 
-    for part in np.arange(count).reshape(_NUM_FILES, -1):
+    for part in np.arange(shape.count).reshape(shape.num_files, -1):
         yield b"".join(frame(np.full(_NUM_WORDS, number, np.int64).tobytes()) for number in part)
 
 
@@ -66,17 +80,17 @@ def _check(number: int, frame: Any) -> None:
     assert np.all(words == number), f"what came for record {number} is another one"
 
 
-def serve(count: int) -> None:
+def serve(*shape: int) -> None:
     """Be the quick server, until standard input ends; print the port."""
     from penstock.testing.server import FaultServer
 
-    objects = {f"bucket/part-{number}": data for number, data in enumerate(_objects(count))}
+    objects = {f"bucket/part-{number:02}": data for number, data in enumerate(_objects(Shape(*shape)))}
     with FaultServer(objects, latency_s=_LATENCY_S) as server:
         print(server.port, flush=True)
         sys.stdin.read()
 
 
-def serve_moto(count: int) -> None:
+def serve_moto(*shape: int) -> None:
     """Be moto's server, until standard input ends; print the port."""
     import logging
     import threading
@@ -99,8 +113,8 @@ def serve_moto(count: int) -> None:
     endpoint = f"http://127.0.0.1:{server.port}"
     urllib.request.urlopen(urllib.request.Request(f"{endpoint}/bucket", method="PUT"), timeout=60).close()
     store = S3Store("bucket", client_options={"allow_http": True}, endpoint=endpoint, **_KEYS)
-    for number, data in enumerate(_objects(count)):
-        obstore.put(store, f"part-{number}", data, use_multipart=False)
+    for number, data in enumerate(_objects(Shape(*shape))):
+        obstore.put(store, f"part-{number:02}", data, use_multipart=False)
     print(server.port, flush=True)
     sys.stdin.read()
 
@@ -112,8 +126,8 @@ def _need(*packages: str) -> None:
 
 
 @contextlib.contextmanager
-def _served(count: int, moto: bool) -> Iterator[str]:
-    code = f"import remote; remote.{'serve_moto' if moto else 'serve'}({count})"
+def _served(shape: Shape, moto: bool) -> Iterator[str]:
+    code = f"import remote; remote.{'serve_moto' if moto else 'serve'}{tuple(shape)}"
     folder = Path(__file__).resolve().parent
     with subprocess.Popen([sys.executable, "-c", code], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdin is not None
@@ -148,22 +162,22 @@ def _plain(shuffled: bool, moto: bool) -> Callable[[rounds.Run], dict[str, Any]]
         import obstore
         from obstore.store import S3Store
 
-        count = _num_records(run, moto)
-        per_file = count // _NUM_FILES
+        shape = _shape(run, shuffled, moto)
+        count, per_file = shape.count, shape.per_file
         # (first record, how many)
         ranges = [
             (file * per_file + first, 1 if shuffled else min(_RECORDS_PER_RANGE, per_file - first))
-            for file in range(_NUM_FILES)
+            for file in range(shape.num_files)
             for first in range(0, per_file, 1 if shuffled else _RECORDS_PER_RANGE)
         ]
         if shuffled:
             ranges = [ranges[place] for place in _order(count, True).tolist()]
-        with _served(count, moto) as endpoint:
+        with _served(shape, moto) as endpoint:
             store = S3Store("bucket", client_options={"allow_http": True}, endpoint=endpoint, **_KEYS)
 
             def read(first: int, number: int) -> list[Any]:
                 begin, length = first % per_file * _RECORD_BYTES, number * _RECORD_BYTES
-                data = memoryview(obstore.get_range(store, f"part-{first // per_file}", start=begin, length=length))
+                data = memoryview(obstore.get_range(store, f"part-{first // per_file:02}", start=begin, length=length))
                 return [data[start : start + _RECORD_BYTES] for start in range(0, len(data), _RECORD_BYTES)]
 
             with ThreadPoolExecutor(_IN_FLIGHT) as pool:
@@ -182,9 +196,9 @@ def _plain(shuffled: bool, moto: bool) -> Callable[[rounds.Run], dict[str, Any]]
     return measure
 
 
-def _names_and_options(endpoint: str, web: bool) -> tuple[Any, dict[str, Any]]:
+def _names_and_options(endpoint: str, web: bool, shape: Shape) -> tuple[Any, dict[str, Any]]:
     if web:
-        return [f"{endpoint}/bucket/part-{number}" for number in range(_NUM_FILES)], {"max_requests": _IN_FLIGHT}
+        return [f"{endpoint}/bucket/part-{number:02}" for number in range(shape.num_files)], {"max_requests": _IN_FLIGHT}
     return "s3://bucket/part-*", {"max_requests": _IN_FLIGHT, "endpoint": endpoint, **_KEYS}
 
 
@@ -194,12 +208,13 @@ def _spans(shuffled: bool, moto: bool, web: bool) -> Callable[[rounds.Run], dict
         from penstock._contracts.storage_options import storage_options
         from penstock._storage import open_storage
 
-        count = _num_records(run, moto)
+        shape = _shape(run, shuffled, moto)
+        count = shape.count
         order = _order(count, shuffled)
-        files, offsets = order // (count // _NUM_FILES), order % (count // _NUM_FILES) * _RECORD_BYTES
+        files, offsets = order // shape.per_file, order % shape.per_file * _RECORD_BYTES
         lengths = np.full(count, _RECORD_BYTES)
-        with _served(count, moto) as endpoint:
-            names, options = _names_and_options(endpoint, web)
+        with _served(shape, moto) as endpoint:
+            names, options = _names_and_options(endpoint, web, shape)
             storage: Any = open_storage(names, "remote.py", storage_options(options, "remote.py"))
 
             def read(first: int) -> tuple[int, Any, Any]:
@@ -229,10 +244,11 @@ def _feed(shuffled: bool, moto: bool, web: bool) -> Callable[[rounds.Run], dict[
         _need(*(("moto",) if moto else ()), *(() if web else ("obstore",)))
         import penstock as ps
 
-        count = _num_records(run, moto)
-        with tempfile.TemporaryDirectory() as cache, _served(count, moto) as endpoint:
+        shape = _shape(run, shuffled, moto)
+        count = shape.count
+        with tempfile.TemporaryDirectory() as cache, _served(shape, moto) as endpoint:
             os.environ["XDG_CACHE_HOME"] = cache  # where the index goes
-            dataset = ps.read_tfrecord(ps.RemoteFiles(*_names_and_options(endpoint, web)))
+            dataset = ps.read_tfrecord(ps.RemoteFiles(*_names_and_options(endpoint, web, shape)))
             if shuffled:
                 dataset = dataset.shuffle(seed=7)
 

@@ -36,6 +36,8 @@ class StorageOptions:
         max_gap_bytes: spans that are not further apart are read with one request: so many bytes too much cost less than a request.
         max_range_bytes: larger ranges are cut into several requests that run at the same time; to 4 MB, if fewer are asked for than may
             be in flight.
+        read_ahead_bytes: where files are read in order, up to so many bytes of what comes next are fetched before they are asked for, and
+            held in memory, for all threads of one dataset together; 0 for none. Not with `cache_dir`.
         cache_dir: a folder on this machine for what has been read, shared by processes; None keeps nothing.
         cache_bytes: bound on the files in it. What was used longest ago goes first.
         cache_block_bytes: files are fetched and kept in aligned blocks of this size.
@@ -54,6 +56,7 @@ class StorageOptions:
     max_requests: int = 32
     max_gap_bytes: int = 128 * 1024
     max_range_bytes: int = 8 * 1024 * 1024
+    read_ahead_bytes: int = 64 * 1024 * 1024
     cache_dir: str | os.PathLike[str] | None = None
     cache_bytes: int = 10 * 1024**3
     cache_block_bytes: int = 2 * 1024**2
@@ -61,7 +64,7 @@ class StorageOptions:
     def __post_init__(self) -> None:
         for name in _POSITIVE:
             _check(name, getattr(self, name), above=0)
-        for name in ("min_bytes_per_s", "retries", "max_gap_bytes"):
+        for name in ("min_bytes_per_s", "retries", "max_gap_bytes", "read_ahead_bytes"):
             _check(name, getattr(self, name), above=-1)
         if self.cache_bytes < _MIN_BLOCKS * self.cache_block_bytes:
             raise PlanError(

@@ -12,8 +12,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from penstock._contracts.storage_options import StorageOptions
+from penstock._storage.parts import Part, RemoteObject
 from penstock._storage.redaction import redacted
-from penstock._storage.retrying import AskAgain, CredentialsRefused, Part, RemoteObject, changed, gone
+from penstock._storage.retrying import AskAgain, CredentialsRefused, changed, gone
 from penstock._storage.urls import Address, is_loopback, key_matcher, literal_prefix
 from penstock.errors import MissingExtra, PlanError, StorageError
 

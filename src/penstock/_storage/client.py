@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from penstock._contracts.breaking import breakable
 from penstock._contracts.storage_options import StorageOptions
 from penstock._storage.buckets import BucketTransport
-from penstock._storage.retrying import Turn, exhausted
+from penstock._storage.parts import Part
+from penstock._storage.retrying import Turn, exhausted, persist
 from penstock._storage.urls import Address
 from penstock._storage.web import WebTransport
 from penstock.errors import StorageError
@@ -18,7 +19,7 @@ from penstock.errors import StorageError
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Client", "Work"]
+__all__ = ["Client", "Work", "together"]
 
 _T = TypeVar("_T")
 Work = Callable[["Client", Turn], Coroutine[Any, Any, _T]]
@@ -56,7 +57,7 @@ class Client:
         from concurrent.futures import CancelledError
 
         loop = self._started(shown)
-        coroutine = self._limited(work, shown)
+        coroutine = self.limited(work, shown)
         try:
             future = asyncio.run_coroutine_threadsafe(coroutine, loop)
         except RuntimeError:  # the loop has ended meanwhile
@@ -105,7 +106,22 @@ class Client:
             gate = self._gates[address.origin] = asyncio.Semaphore(self.options.max_requests)
         return gate
 
-    async def _limited(self, work: Work[_T], shown: str) -> _T:
+    async def fetch(self, turn: Turn, address: Address, part: Part) -> None:
+        """Fetch one part with one request, and again as often as it may be; in the loop.
+
+        Raises:
+            StorageError: it did not come.
+            ObjectChanged: it is another object now.
+        """
+        transport = self.transport(address)
+        await persist(lambda: transport.fetch(part), transport, self.gate(address), lambda: part.shown, turn)
+
+    async def limited(self, work: Work[_T], shown: str) -> _T:
+        """Do `work(self, turn)` until the deadline; in the loop.
+
+        Raises:
+            StorageError: the deadline has passed; or what `work` raises.
+        """
         import asyncio
 
         turn = Turn(self.options, asyncio.get_running_loop().time() + self.options.deadline_s)
@@ -146,6 +162,19 @@ class Client:
         await asyncio.gather(*others, return_exceptions=True)
         for transport in self._transports.values():
             await transport.close()
+
+
+async def together(works: list[Any]) -> list[Any]:
+    """Run coroutines at once; the first error ends them all, and is raised when they have ended: they write into the caller's memory."""
+    import asyncio
+
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _closed(shown: str) -> StorageError:

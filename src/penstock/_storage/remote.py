@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from penstock._contracts.storage_options import StorageOptions
 from penstock._contracts.transform import Scratch
+from penstock._storage.ahead import Range, ReadAhead
 from penstock._storage.buckets import BucketTransport
 from penstock._storage.cache import BlockCache
-from penstock._storage.client import Client
+from penstock._storage.client import Client, together
 from penstock._storage.coalescing import plan_ranges
 from penstock._storage.expanding import missing_shards
-from penstock._storage.retrying import Part, RemoteObject, Turn, persist
+from penstock._storage.parts import Part, RemoteObject
+from penstock._storage.retrying import Turn, persist
 from penstock._storage.urls import Address, expand_url, key_matcher, literal_prefix, parse_url
 from penstock.errors import SourceError
 
@@ -44,6 +46,7 @@ class RemoteStorage:
         self._caller = caller
         self._is_closed = False
         self._clients: dict[int, Client] = {}
+        self._aheads: dict[int, ReadAhead] = {}
         self._cache = BlockCache(options) if options.cache_dir is not None else None
         if self._cache is not None:
             for _, item in found:
@@ -107,7 +110,14 @@ class RemoteStorage:
             return self._cache.read_spans(self, files, offsets, lengths, scratch)
         plan = plan_ranges(files, offsets, lengths, options.max_gap_bytes, options.max_range_bytes, options.max_requests)
         out = take(scratch, int(plan.lengths.sum()))
-        self.fetch(plan.files.tolist(), plan.begins.tolist(), plan.lengths.tolist(), out)
+        if len(plan.files):
+            ends = np.cumsum(plan.lengths)
+            targets = zip(plan.files.tolist(), plan.begins.tolist(), np.split(out, ends[:-1]), strict=True)
+            ranges = [Range(file, begin, target) for file, begin, target in targets]
+            client, shown = self.client(), self.name(ranges[0].file)
+            ahead = self._aheads[client.pid]
+            for copy in client.run(lambda _, turn: ahead.fetch(turn, ranges), shown):
+                copy.part.copy(copy.begin, copy.target)
         return out, plan.starts
 
     def fetch(self, files: list[int], begins: list[int], lengths: list[int], out: NDArray[np.uint8]) -> None:
@@ -123,7 +133,9 @@ class RemoteStorage:
             address, found = self._found[file]
             asked.append((address, Part(found, begin, view[place : place + length])))
             place += length
-        self.client().run(lambda client, turn: _fetch(client, turn, asked), asked[0][1].found.shown)
+        self.client().run(
+            lambda client, turn: together([client.fetch(turn, address, part) for address, part in asked]), asked[0][1].found.shown
+        )
 
     def cache_key(self, file: int) -> str:
         """Return what a cache knows this version of an object by."""
@@ -155,6 +167,7 @@ class RemoteStorage:
             client.close()
 
     def _adopt(self, client: Client) -> None:
+        self._aheads[client.pid] = ReadAhead(self._found, client)
         self._clients[client.pid] = client
         weakref.finalize(self, client.stop)
 
@@ -203,7 +216,7 @@ def take(scratch: Scratch | None, count: int) -> NDArray[np.uint8]:
 
 
 async def _find_all(client: Client, turn: Turn, addresses: list[Address], caller: str) -> list[_Asked]:
-    groups = await _all([_find(client, turn, address, caller) for address in addresses])
+    groups = await together([_find(client, turn, address, caller) for address in addresses])
     return [pair for group in groups for pair in group]
 
 
@@ -224,25 +237,3 @@ async def _find(client: Client, turn: Turn, address: Address, caller: str) -> li
                 )
         return [(address, item) for item in found]
     return [(address, await persist(lambda: transport.find(key), transport, gate, lambda: repr(address.shown), turn))]
-
-
-async def _fetch(client: Client, turn: Turn, asked: list[tuple[Address, Part]]) -> None:
-    await _all([_fetch_one(client, turn, address, part) for address, part in asked])
-
-
-async def _fetch_one(client: Client, turn: Turn, address: Address, part: Part) -> None:
-    transport = client.transport(address)
-    await persist(lambda: transport.fetch(part), transport, client.gate(address), lambda: part.shown, turn)
-
-
-async def _all(works: list[Any]) -> list[Any]:
-    """Run coroutines at once; the first error ends them all, and is raised when they have ended: they write into the caller's memory."""
-    import asyncio
-
-    tasks = [asyncio.ensure_future(work) for work in works]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

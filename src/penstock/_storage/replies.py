@@ -9,7 +9,8 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock._storage.retrying import AskAgain, CredentialsRefused, Part, RemoteObject, changed, gone
+from penstock._storage.parts import Part, RemoteObject
+from penstock._storage.retrying import AskAgain, CredentialsRefused, changed, gone
 from penstock.errors import StorageError
 
 __all__ = ["Reply", "check_partial", "check_sums", "describe_object", "parse_head", "refuse_status", "retry_after_s"]
@@ -158,7 +159,8 @@ def check_sums(reply: Reply, part: Part, begin: int) -> None:
     Raises:
         AskAgain: one differs; the bytes count as not there.
     """
-    body = part.view[begin - part.start :]
+    given = "content-digest" in reply.headers or (begin == 0 and part.end == part.found.size)
+    body = part.body(begin) if given else memoryview(b"")
     sums = [(f"Content-Digest {name}", value) for name, value in _digests(reply.headers.get("content-digest", ""))]
     if begin == 0 and part.end == part.found.size:
         headers = reply.headers

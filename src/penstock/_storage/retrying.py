@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from penstock._contracts.storage_options import StorageOptions
+from penstock._storage.parts import Part, RemoteObject
 from penstock._storage.redaction import redacted
 from penstock.errors import ObjectChanged, StorageError
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AskAgain",
     "CredentialsRefused",
-    "Part",
-    "RemoteObject",
     "Transport",
     "Turn",
     "backoff_s",
@@ -31,63 +29,6 @@ __all__ = [
 
 _JITTER = 0.25
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteObject:
-    """One object as it was when it was found.
-
-    Attributes:
-        key: what the transport asks for.
-        shown: its URL without secrets.
-        size: bytes.
-        etag: its version as the store names it, or "".
-        modified: when it was changed, as the store says it, or "".
-    """
-
-    key: str
-    shown: str
-    size: int
-    etag: str
-    modified: str
-
-    @property
-    def version(self) -> str:
-        """Return what tells this version from another."""
-        return self.etag or self.modified
-
-
-class Part:
-    """Bytes to be fetched with one request: what of them is there already is not asked for again."""
-
-    __slots__ = ("found", "num_got", "start", "view")
-
-    def __init__(self, found: RemoteObject, start: int, view: memoryview) -> None:
-        self.found = found
-        self.start = start
-        self.view = view
-        self.num_got = 0
-
-    @property
-    def begin(self) -> int:
-        """Return the offset of the first byte that is missing."""
-        return self.start + self.num_got
-
-    @property
-    def end(self) -> int:
-        """Return the offset behind the last byte."""
-        return self.start + len(self.view)
-
-    @property
-    def shown(self) -> str:
-        """Say what is missing."""
-        return f"bytes {self.begin} to {self.end - 1} of {self.found.shown!r}"
-
-    def add(self, data: Any) -> None:
-        """Put the next bytes in their place."""
-        count = len(data)
-        self.view[self.num_got : self.num_got + count] = data
-        self.num_got += count
 
 
 class Turn:

@@ -9,8 +9,9 @@ import base64
 from typing import Any
 
 from penstock._contracts.storage_options import StorageOptions
+from penstock._storage.parts import Part, RemoteObject
 from penstock._storage.replies import Reply, check_partial, check_sums, describe_object, refuse_status
-from penstock._storage.retrying import AskAgain, Part, RemoteObject
+from penstock._storage.retrying import AskAgain
 from penstock._storage.urls import Address, check_host, is_loopback, parse_url
 from penstock._storage.wire import Wire, connect
 from penstock.errors import PlanError, StorageError

@@ -6,8 +6,9 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock._contracts.storage_options import StorageOptions
+from penstock._storage.parts import Part
 from penstock._storage.replies import Reply, parse_head
-from penstock._storage.retrying import AskAgain, Part
+from penstock._storage.retrying import AskAgain
 
 if TYPE_CHECKING:
     import asyncio
@@ -123,7 +124,7 @@ class Wire:
                     raise AskAgain("something follows the chunks")
                 break
             if part.begin + size > part.end:
-                raise AskAgain(f"the server sends more than the {len(part.view)} bytes asked for")
+                raise AskAgain(f"the server sends more than the {part.size} bytes asked for")
             await self._read_to(part, part.begin + size)
             if await self._timed(self._exactly(2), "a chunk has no end") != b"\r\n":
                 raise AskAgain("a chunk has no end")
