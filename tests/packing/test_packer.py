@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from packing.small import bad_at_7, dataset, hashes, odd
 
 import penstock as ps
 from penstock.errors import PackError, PlanError, SourceError
+from penstock.formats.tfrecord import RecordWriter
 from penstock.packing import estimate
 
 
@@ -176,3 +178,33 @@ def test_a_bar_is_drawn_when_asked_for(tmp_path: Path, monkeypatch: pytest.Monke
     packed(tmp_path, progress=True)
     assert told == [("packing", 20)]
     assert sum(counts) == 20
+
+
+def test_compressed_records_are_packed_by_any_number_of_workers_alike(tmp_path: Path) -> None:
+    records = [f"record {number}".encode() * (number % 9) for number in range(1000)]
+    for shard in range(3):
+        with (tmp_path / f"{shard}.tfrecord.gz").open("wb") as file, RecordWriter(file, "GZIP") as writer:
+            for record in records[shard * 300 : 1000 if shard == 2 else shard * 300 + 300]:
+                writer.write(record)
+    ds = ps.read_tfrecord(str(tmp_path / "*.gz"), compression="GZIP")
+    manifests = [
+        ps.pack(ds, tmp_path / f"out{number}", num_shards=4, num_workers=number, executor="threads" if number == 3 else "processes")
+        for number in (1, 2, 3)
+    ]
+    assert [element["record"] for element in ps.read_packed(tmp_path / "out2")] == records
+    assert manifests[0].record["shards"] == manifests[1].record["shards"] == manifests[2].record["shards"]
+    assert ps.pack(ds, tmp_path / "out2", num_shards=4).was_there
+    (tmp_path / "0.tfrecord.gz").write_bytes((tmp_path / "1.tfrecord.gz").read_bytes())
+    with pytest.raises(PackError, match="out2"):
+        ps.pack(ds, tmp_path / "out2", num_shards=4)
+
+
+def test_a_generator_that_promises_the_same_in_every_pass_is_packed(tmp_path: Path) -> None:
+    def rows(count: int) -> Any:
+        yield from ({"number": number} for number in range(count))
+
+    ds = ps.from_generator(partial(rows, 100), fast_forward=True, length=100).filter(lambda element: element["number"] % 2 == 0)
+    packed(tmp_path, ds, num_shards=3)
+    assert [int(element["number"]) for element in ps.read_packed(tmp_path / "out")] == [*range(0, 100, 2)]
+    with pytest.raises(SourceError, match="element 100 of generator .* is there, behind the 100"):
+        packed(tmp_path / "other", ps.from_generator(partial(rows, 101), fast_forward=True, length=100))

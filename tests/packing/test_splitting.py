@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +14,19 @@ from penstock.dataset import Dataset
 from penstock.errors import PlanError
 from penstock.packing.splitting import for_part, split
 
+
+def count_up() -> Iterator[int]:
+    yield from range(60)
+
+
+def counted() -> ps.Dataset:
+    return ps.from_generator(count_up, fast_forward=True, length=60)
+
+
 DATASETS = {
+    "generator": counted,
+    "generator and operators": lambda: counted().skip(3).take(50).filter(is_odd).map(str).prefetch(2),
+    "generator in batches": lambda: counted().batch(7).repeat(2),
     "plain": dataset,
     "shuffled": lambda: dataset().shuffle(seed=3).repeat(2),
     "filter": lambda: dataset().shuffle(seed=3).filter(odd).map(len),
@@ -22,6 +35,10 @@ DATASETS = {
     "unbatched": lambda: ps.from_source(range(20)).batch(3).unbatch(),
     "prefetch": lambda: dataset().filter(odd).prefetch(2),
 }
+
+
+def is_odd(number: int) -> bool:
+    return number % 2 == 1
 
 
 def same(one: list[Any], other: list[Any]) -> bool:
@@ -54,6 +71,12 @@ def test_variants_are_passes_with_other_random_numbers_and_are_shuffled_together
     assert [one["number"] for one in elements[:10]] != list(range(10))
 
 
+def test_a_shuffle_of_what_is_read_from_its_beginning_is_refused() -> None:
+    with pytest.raises(PlanError, match="can only be read from its beginning"):
+        split(counted().map(str), variants=1, shuffle=3)
+    assert len(list(split(counted(), variants=2, shuffle=None).part(0, 120).feed())) == 120
+
+
 def test_variants_are_made_below_a_filter() -> None:
     cut = split(dataset(10).filter(odd), variants=2, shuffle=None)
     assert [one["number"] for one in cut.part(0, 20)] == [1, 3, 5, 7, 9] * 2
@@ -64,6 +87,9 @@ def test_variants_are_made_below_a_filter() -> None:
     [
         (lambda: [1, 2], "is not a Dataset"),
         (lambda: ps.from_generator(lambda: iter([1])), "a generator or stream cannot be cut into shards"),
+        (lambda: ps.from_generator(lambda: iter([1]), fast_forward=True), "a generator or stream cannot be cut into shards"),
+        (lambda: ps.from_stream([1], fast_forward=True, length=1), "a generator or stream cannot be cut into shards"),
+        (lambda: ps.from_generator(count_up, fast_forward=True, length=9).shuffle(seed=1, buffer_size=4), "cannot be cut into shards"),
         (
             lambda: dataset().filter(odd).batch(3),
             "batch cannot be cut into shards: only reading tells which elements it has, as it stands above a filter",

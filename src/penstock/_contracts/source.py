@@ -13,6 +13,7 @@ from penstock._contracts.transform import Scratch
 __all__ = [
     "ChunkedSource",
     "ColumnSource",
+    "CountableStream",
     "DistantSource",
     "FileSource",
     "GroupedSource",
@@ -165,6 +166,17 @@ class StatefulStream(StreamSource, Protocol):
 
     def open_at(self, pass_number: int, state: Any) -> Iterator[Any]:
         """Start pass `pass_number` behind a place that `state` said in it."""
+
+
+@runtime_checkable
+class CountableStream(StreamSource, Protocol):
+    """A stream that can be counted, at the cost of reading it once, and then has positions for who only reads runs of it."""
+
+    def counted(self) -> IndexedSource | None:
+        """Count, and return the same elements as a source with positions: any can be read, but only runs of them soon.
+
+        None when it does not promise to give the same in every pass.
+        """
 
 
 @runtime_checkable

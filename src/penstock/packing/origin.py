@@ -11,6 +11,7 @@ from penstock._plan.node import Cache, Node, Prefetch, Read, ReadStream, childre
 from penstock.packing.digest import Untold, digest_of
 from penstock.packing.inputs import Inputs
 from penstock.sources.arrays import ArraySource
+from penstock.sources.counted import Counted
 from penstock.sources.indexed import IndexableSource
 
 __all__ = ["KEYS", "Origin", "origin_of"]
@@ -90,7 +91,7 @@ def _parts(node: Node) -> tuple[Any, ...]:
 
 def _held(source: Any) -> tuple[Any, ...]:
     """Return what a source has in memory; the other sources read files, and their fingerprints say how."""
-    if isinstance(source, ArraySource):
+    if isinstance(source, (ArraySource, Counted)):
         return (source.held(),)
     if isinstance(source, IndexableSource):
         own = source.fingerprint().get("fingerprint")

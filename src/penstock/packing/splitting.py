@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock._contracts.options import Options
 from penstock._contracts.policy import Policy, Retry, Skip, final
+from penstock._contracts.source import CountableStream
 from penstock._plan import node as plan
 from penstock._plan.length import INFINITE, is_indexable, length_of
 from penstock.dataset import Dataset
@@ -15,6 +16,8 @@ from penstock.errors import PlanError
 __all__ = ["Split", "for_part", "split"]
 
 _ELEMENTWISE = (plan.Map, plan.Filter, plan.FlatMap, plan.Unbatch)
+_IN_ORDER = (*_ELEMENTWISE, plan.Take, plan.Skip, plan.Repeat, plan.Prefetch, plan.Batch, plan.PaddedBatch, plan.RaggedBatch)
+"""Operators that mean the same above a stream and above a source with positions, and read it from its beginning to its end."""
 _BATCHES = (plan.AnyBatch, plan.Window, plan.PackSequences, plan.BucketByLength)
 
 
@@ -69,7 +72,9 @@ def split(dataset: Any, *, variants: int, shuffle: int | None) -> Split:
     """
     if not isinstance(dataset, Dataset):
         raise PlanError(f"{dataset!r} is not a Dataset", where="pack()", fix="wrap it with ps.from_source or ps.from_arrays")
-    chain = [dataset._root]
+    root = _counted(dataset._root)
+    is_counted = root is not dataset._root
+    chain = [root]
     while not is_indexable(chain[0]) and len(plan.children_of(chain[0])) == 1:
         chain.insert(0, plan.children_of(chain[0])[0])
     base, above = chain[0], [node for node in chain[1:] if not isinstance(node, plan.Prefetch)]
@@ -79,7 +84,8 @@ def split(dataset: Any, *, variants: int, shuffle: int | None) -> Split:
             f"{_name(base if odd is None else odd)} cannot be cut into shards: only reading tells which elements it has"
             + ("" if odd is None else ", as it stands above a filter, flat_map or unbatch"),
             where="pack()",
-            fix="put take, shuffle, shard and repeat below the filter or flat_map; write a generator's elements to files first"
+            fix="put take, shuffle, shard and repeat below the filter or flat_map; a function that yields the same in every pass can be "
+            "packed as from_generator(fn, fast_forward=True, length=n), elements of other streams must be written to files first"
             if odd is None or not isinstance(odd, _BATCHES)
             else "pack single elements, and batch when you read them",
         )
@@ -90,8 +96,29 @@ def split(dataset: Any, *, variants: int, shuffle: int | None) -> Split:
     if variants > 1:
         whole = whole.repeat(variants)
     if shuffle is not None:
+        if is_counted:
+            raise PlanError(
+                "the input can only be read from its beginning, and shuffle= reads it in any order",
+                where="pack(shuffle=...)",
+                fix="pack it as it is; what was packed can be shuffled when it is read, or packed again with shuffle=",
+            )
         whole = whole.shuffle(seed=shuffle)
     return Split(base=whole._root, above=tuple(above), options=dataset._options, num_positions=int(length) * variants)
+
+
+def _counted(root: plan.Node) -> plan.Node:
+    """Return a plan with positions in place of one of a stream that can be counted, which happens here; any other plan as it is.
+
+    Raises:
+        PenstockError, OSError: the files of the stream cannot be read.
+    """
+    if isinstance(root, plan.ReadStream):
+        counted = root.source.counted() if isinstance(root.source, CountableStream) else None
+        return root if counted is None else plan.Read(source=counted)
+    if not isinstance(root, _IN_ORDER):
+        return root
+    child = _counted(root.child)
+    return root if child is root.child else replace(root, child=child)
 
 
 def _name(node: plan.Node) -> str:

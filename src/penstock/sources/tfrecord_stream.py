@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import threading
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from penstock._contracts.storage import Storage
 from penstock.errors import RecordError, StateDamaged, StateUnavailable
 from penstock.formats.compression import Decompressed
 from penstock.formats.tfrecord import MAX_RECORD_BYTES, Block, read_blocks
+from penstock.kernels.framing import FOOTER_BYTES, HEADER_BYTES
+from penstock.sources.counted import Counted, Run, counts_of
 from penstock.sources.paths import common_folder, shown
 from penstock.sources.tfrecord import refuse_empty
 
@@ -104,6 +106,40 @@ class TFRecordStream:
         self._own.place = file, number
         return self._pass(file, number)
 
+    def counted(self) -> Counted:
+        """Decompress all files, several at once, and return their records with positions.
+
+        Raises:
+            RecordError, SourceError, OSError: a file that is damaged, or cannot be read.
+        """
+        return Counted(self, counts_of(self))
+
+    @property
+    def num_parts(self) -> int:
+        """Return the number of files."""
+        return len(self._storage)
+
+    def describe_in_part(self, part: int, number: int) -> str:
+        """Name record and file."""
+        return f"record {number} of {shown(self._storage.name(part))}"
+
+    def runs(self, part: int) -> Iterator[Run]:
+        """Give the records of one file, from its beginning.
+
+        Raises:
+            RecordError, SourceError, OSError: where the first bad record begins; those before it have been given.
+        """
+        return (Run(block.first, _Records(block)) for block in self._blocks(part))
+
+    def held(self) -> tuple[Any, ...]:
+        """Return nothing: all is in the files."""
+        return ()
+
+    def input_files(self) -> Iterator[str]:
+        """Give the full path of each file of this machine."""
+        storage = self._storage
+        return (os.path.abspath(storage.name(file)) for file in range(len(storage)) if "mtime_ns" in storage.identity(file))
+
     def declared_length(self) -> None:
         """Return None: nobody has counted them."""
 
@@ -166,3 +202,17 @@ class TFRecordStream:
             raise RecordError(
                 f"{name!r} has no records", where=f"{_CALLER}, {name!r}", fix="give allow_empty=True if shards without records are meant"
             )
+
+
+class _Records(Sequence[dict[str, bytes]]):
+    """The elements of a block, each made when it is asked for."""
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+
+    def __len__(self) -> int:
+        return len(self._block.starts)
+
+    def __getitem__(self, place: Any) -> Any:
+        start, length = int(self._block.starts[place]), int(self._block.lengths[place])
+        return {"record": self._block.data[start + HEADER_BYTES : start + length - FOOTER_BYTES]}
