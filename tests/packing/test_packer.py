@@ -180,6 +180,7 @@ def test_a_bar_is_drawn_when_asked_for(tmp_path: Path, monkeypatch: pytest.Monke
     assert sum(counts) == 20
 
 
+@pytest.mark.usefixtures("fork_server")
 def test_compressed_records_are_packed_by_any_number_of_workers_alike(tmp_path: Path) -> None:
     records = [f"record {number}".encode() * (number % 9) for number in range(1000)]
     for shard in range(3):
