@@ -23,6 +23,10 @@ def test_no_secret_stands_in_the_text_of_options():
     assert "retries=8" in repr(given)
 
 
+def test_a_whole_number_may_be_written_as_a_float():
+    assert repr(StorageOptions(read_ahead_bytes=8e6).read_ahead_bytes) == "8000000"
+
+
 def test_options_go_to_other_processes():
     given = StorageOptions(store={"region": "here"}, redirect_hosts=("CDN.example.org",), deadline_s=3)
     assert pickle.loads(pickle.dumps(given)) == given
@@ -34,6 +38,8 @@ def test_options_go_to_other_processes():
     [
         ({"deadline_s": 0}, "deadline_s is 0, not a number above 0"),
         ({"timeout_s": "hunter2"}, "timeout_s is a str, not a number above 0"),
+        ({"max_range_bytes": 8.5}, "max_range_bytes is 8.5, not a whole number"),
+        ({"cache_bytes": float("inf")}, "cache_bytes is inf, not a whole number"),
         ({"retries": -1}, "retries is -1, not a number of 0 or more"),
         ({"max_requests": True}, "max_requests is True, not a number above 0"),
         ({"cache_bytes": 100}, "cache_bytes=100 holds fewer than 4 blocks of cache_block_bytes=2097152"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 from _storage.remotes import KINDS, noise, opened
 
 from penstock._storage import ahead
+from penstock._storage.client import Client
 from penstock._storage.remote import RemoteStorage
 from penstock.errors import ObjectChanged, StorageError
 from penstock.testing.server import Fault, FaultServer, Request
@@ -34,7 +36,8 @@ def server() -> Iterator[FaultServer]:
 @pytest.fixture
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead, "_LEAST_PIECE", 40_000)
-    monkeypatch.setattr(ahead, "_LEAST_WINDOW", 100_000)
+    monkeypatch.setattr(ahead, "_FIRST_PIECE", 20_000)
+    monkeypatch.setattr(ahead, "_VAIN_BYTES", 100_000)
 
 
 def storage_of(server: FaultServer, kind: str = "http", **given: object) -> RemoteStorage:
@@ -65,7 +68,7 @@ def asked(server: FaultServer, first: int) -> list[tuple[int, int]]:
 
 
 def wait_until(told: object) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 10
     while not told():  # type: ignore[operator]
         assert time.monotonic() < deadline, "nothing happened for half a minute"
         time.sleep(0.005)
@@ -96,58 +99,184 @@ def test_ranges_ahead_are_asked_for_while_nobody_reads_and_no_more_than_allowed(
     storage.close()
 
 
-@pytest.mark.parametrize("given", [{"read_ahead_bytes": 0}, {}])
-def test_other_orders_ask_for_nothing_ahead(server: FaultServer, given: dict[str, int], small_windows: None) -> None:
-    storage, first = storage_of(server, **given), len(server.log)
-    order = np.random.default_rng(7).permutation(len(WHOLE) // BLOCK) if not given else np.arange(len(WHOLE) // BLOCK)
+def test_none_are_asked_for_ahead_when_there_is_no_room_for_them(server: FaultServer) -> None:
+    storage, first = storage_of(server, read_ahead_bytes=0), len(server.log)
+    read_all(storage, range(0, 10 * BLOCK, BLOCK))
+    assert asked(server, first)[-1][1] == 10 * BLOCK
+    storage.close()
+
+
+def places_of(order: str) -> list[int]:
+    """Return where blocks of 10 kB begin that are read in some order that is none, or has holes."""
+    count = len(WHOLE) // 10_000
     generator = np.random.default_rng(3)
-    for number in order.tolist():
-        if given:
-            read(storage, number * BLOCK)
-            continue
+    numbers = {
+        "permutation": generator.permutation(count),
+        "every second": np.arange(0, count, 2),
+        "every fourth": np.arange(0, count, 4),
+        "backwards": np.arange(count)[::-1],
+        "runs of three": (generator.permutation(count // 4)[:, None] * 4 + np.arange(3)).reshape(-1),
+        "the same": np.repeat(7, 50),
+    }[order]
+    return [int(number) * 10_000 for number in numbers]
+
+
+@pytest.mark.parametrize("order", ["permutation", "every second", "every fourth", "backwards", "runs of three", "the same"])
+def test_hardly_more_than_is_wanted_is_asked_for_in_other_orders(server: FaultServer, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "_VAIN_BYTES", 100_000)
+    storage, first = storage_of(server), len(server.log)
+    places = places_of(order)
+    for place in places:
+        read(storage, place, 10_000)
+    assert sum(end - begin for begin, end in asked(server, first)) <= 1.125 * 10_000 * len(places) + 400_000
+    storage.close()
+
+
+def test_scattered_spans_ask_for_nothing_ahead(server: FaultServer, small_windows: None) -> None:
+    storage, first = storage_of(server), len(server.log)
+    generator = np.random.default_rng(3)
+    for _ in range(30):
         offsets = generator.permutation(SIZES[0] // SPAN)[:20] * SPAN
         data, starts = storage.read_spans(np.zeros(20, np.int64), offsets, np.full(20, SPAN), None)
         for offset, start in zip(offsets.tolist(), starts.tolist(), strict=True):
             assert data[start : start + SPAN].tobytes() == FILES[0][offset : offset + SPAN]
-    expected = len(order) * BLOCK if given else len(order) * 20 * SPAN
-    assert sum(end - begin for begin, end in asked(server, first)) == expected
+    assert sum(end - begin for begin, end in asked(server, first)) == 30 * 20 * SPAN
     storage.close()
 
 
-def test_a_stream_of_which_parts_are_left_out_is_soon_left_alone(server: FaultServer, small_windows: None) -> None:
-    """As of one rank that reads one block of four."""
+def test_what_was_fetched_in_vain_ends_it(server: FaultServer, small_windows: None) -> None:
+    """Runs of eight blocks at random places: each looks like an order, and ends."""
     storage, first = storage_of(server), len(server.log)
-    places = range(0, len(WHOLE), 4 * BLOCK // 5)
-    for place in places:
-        read(storage, place, BLOCK // 5)
-    wanted = len(places) * BLOCK // 5
-    assert sum(end - begin for begin, end in asked(server, first)) < 3 * wanted  # four times as much, if it went on
+    generator = np.random.default_rng(5)
+    for place in generator.integers(0, len(WHOLE) - 80_000, 120).tolist():
+        for block in range(8):
+            read(storage, place // 1000 * 1000 + block * 10_000, 10_000)
+    wanted = 120 * 80_000
+    assert sum(end - begin for begin, end in asked(server, first)) <= 1.125 * wanted + 1_000_000
+    storage.close()
+
+
+def test_no_more_is_held_or_on_its_way_than_allowed_and_what_is_given_up_is_broken_off(server: FaultServer, small_windows: None) -> None:
+    storage = storage_of(server, read_ahead_bytes=200_000)
+    free = threading.Event()
+    slow: list[Request] = []
+
+    def fault(request: Request) -> Fault | None:
+        if request.end - request.begin > 10_000:  # those ahead
+            slow.append(request)
+            free.wait(30)
+        return None
+
+    server.fault = fault
+    ((_, streams),) = storage._here.values()
+    for start in (0, 500_000, 1_000_000, 1_600_000, 2_300_000):
+        for block in range(4):  # no read waits for what the fourth has begun
+            read(storage, start + block * 10_000, 10_000)
+        assert sum(piece.size for piece in streams._pieces) == streams._held <= 200_000
+    assert len(slow) >= 2
+    free.set()
+    read_all(storage, range(0, len(WHOLE), BLOCK))
     storage.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_error_of_a_range_ahead_is_raised_where_its_bytes_are_asked_for_and_a_later_read_asks_again(
+def test_what_failed_ahead_is_asked_for_again_by_the_read_and_only_then_an_error(
     server: FaultServer, kind: str, small_windows: None
 ) -> None:
-    storage = storage_of(server, kind, retries=0)
-    read(storage, 0)
-    refused = threading.Event()
+    storage = storage_of(server, kind, retries=0, read_ahead_bytes=150_000)
+    ((_, streams),) = storage._here.values()
+    refused: list[Request] = []
+    go_on = threading.Event()
 
-    def fault(request: Request) -> Fault | None:
-        if request.begin < 4 * BLOCK or request.path[-1] != "0":
+    def refuse_one(request: Request) -> Fault | None:
+        if request.begin < 7 * BLOCK or request.path[-1] != "0" or refused:
             return None
-        refused.set()
+        refused.append(request)
+        go_on.wait(10)
         return Fault(status=503)
 
-    server.fault = fault
-    read_all(storage, range(BLOCK, 3 * BLOCK, BLOCK))
-    assert refused.wait(30)
+    server.fault = refuse_one
+    read_all(storage, range(0, 7 * BLOCK, BLOCK))
+    wait_until(lambda: refused)
+    with ThreadPoolExecutor(1) as pool:
+        others = pool.submit(read_all, storage, range(7 * BLOCK, 12 * BLOCK, BLOCK))
+        wait_until(lambda: any(piece.num_waiting for piece in streams._pieces))
+        go_on.set()
+        others.result()
+    server.fault = lambda request: Fault(status=503)
     with pytest.raises(StorageError) as caught:
-        read_all(storage, range(3 * BLOCK, 6 * BLOCK, BLOCK))
+        read_all(storage, range(12 * BLOCK, SIZES[0], BLOCK))
     assert "503" in caught.value.what
     assert "bucket/0" in caught.value.what
     server.fault = None
-    read_all(storage, range(3 * BLOCK, len(WHOLE), BLOCK))
+    read_all(storage, range(12 * BLOCK, len(WHOLE), BLOCK))
+    storage.close()
+
+
+def test_each_of_several_readers_has_an_error_of_its_own(server: FaultServer, small_windows: None) -> None:
+    storage = storage_of(server, retries=0, read_ahead_bytes=150_000)
+    read_all(storage, range(0, 6 * BLOCK, BLOCK))
+    server.fault = lambda request: Fault(status=503)
+
+    def failure(place: int) -> StorageError:
+        with pytest.raises(StorageError) as caught:
+            read(storage, place, SPAN)
+        return caught.value
+
+    with ThreadPoolExecutor(4) as pool:
+        errors = list(pool.map(failure, range(20 * BLOCK, 20 * BLOCK + 4 * SPAN, SPAN)))
+    assert len({id(error) for error in errors}) == 4
+    storage.close()
+
+
+def test_ranges_grow_only_while_they_come_soon(server: FaultServer, small_windows: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a range takes long, it is the link that is full: more of them at once would only take longer, until their time is over."""
+    windows = []
+    for long_s in (30.0, 1e-9):
+        monkeypatch.setattr(ahead, "_LONG_S", long_s)
+        storage = storage_of(server)
+        read_all(storage, range(0, 20 * BLOCK, BLOCK))
+        ((_, streams),) = storage._here.values()
+        windows.append(streams._streams[-1].window)
+        storage.close()
+    assert windows[1] <= 2 * BLOCK
+    assert windows[0] >= windows[1]
+
+
+def test_small_objects_are_not_asked_for_by_the_thousand(small_windows: None) -> None:
+    objects = {f"bucket/{number:04}": bytes([number % 251]) * 100 for number in range(2000)}
+    with FaultServer(objects) as server:
+        storage = opened("http", server, *sorted(path.partition("/")[2] for path in objects), max_gap_bytes=0, max_requests=4)
+        ((_, streams),) = storage._here.values()
+        for first in range(0, 2000, 50):
+            files = np.arange(first, first + 50)
+            data, starts = storage.read_spans(files, np.zeros(50, np.int64), np.full(50, 100), None)
+            assert [data[start] for start in starts.tolist()] == [number % 251 for number in files.tolist()]
+            assert len(streams._pieces) <= 8
+        storage.close()
+
+
+def test_of_two_clients_that_two_threads_make_one_is_kept(server: FaultServer) -> None:
+    storage = storage_of(server)
+    first = storage._in_this_process()
+    assert storage._adopt(Client(storage._options)) is first
+    copy = pickle.loads(pickle.dumps(storage))
+    barrier = threading.Barrier(8)
+
+    def use(number: int) -> object:
+        barrier.wait()
+        read(copy, number * BLOCK)
+        return copy._in_this_process()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(map(id, pool.map(use, range(8))))) == 1
+    copy.close()
+    storage.close()
+
+
+def test_the_bound_may_be_written_as_a_float(server: FaultServer) -> None:
+    storage = storage_of(server, read_ahead_bytes=3e5, max_range_bytes=1e5)
+    read_all(storage, range(0, len(WHOLE), BLOCK))
     storage.close()
 
 
@@ -168,11 +297,11 @@ def test_a_broken_answer_ahead_is_asked_for_again_from_where_it_got_to(server: F
 
 
 def test_an_object_that_changes_is_told_as_such(server: FaultServer, small_windows: None) -> None:
-    storage = storage_of(server)
-    read_all(storage, range(0, 3 * BLOCK, BLOCK))
+    storage = storage_of(server, read_ahead_bytes=150_000)
+    read_all(storage, range(0, 6 * BLOCK, BLOCK))
     server.put("bucket/0", noise(SIZES[0], 99))
     with pytest.raises(ObjectChanged):
-        read_all(storage, range(3 * BLOCK, SIZES[0], BLOCK))
+        read_all(storage, range(6 * BLOCK, SIZES[0], BLOCK))
     storage.close()
 
 
@@ -187,7 +316,7 @@ def test_close_ends_what_is_on_its_way(server: FaultServer, small_windows: None)
         return None
 
     server.fault = fault
-    read_all(storage, range(0, 3 * BLOCK, BLOCK))
+    read_all(storage, range(0, 6 * BLOCK, BLOCK))
     assert held.wait(30)
     threads = [thread for thread in threading.enumerate() if thread.name == "penstock-remote"]
     storage.close()
@@ -198,8 +327,8 @@ def test_close_ends_what_is_on_its_way(server: FaultServer, small_windows: None)
 def test_what_nobody_reads_for_a_minute_is_forgotten(server: FaultServer, small_windows: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead, "_IDLE_S", 0.05)
     storage = storage_of(server)
-    read_all(storage, range(0, 3 * BLOCK, BLOCK))
-    (streams,) = storage._aheads.values()
+    read_all(storage, range(0, 6 * BLOCK, BLOCK))
+    ((_, streams),) = storage._here.values()
     wait_until(lambda: not streams._streams)
-    read(storage, 3 * BLOCK)
+    read(storage, 6 * BLOCK)
     storage.close()

@@ -12,6 +12,7 @@ from penstock.errors import PlanError
 __all__ = ["RemoteFiles", "StorageOptions", "storage_options"]
 
 _POSITIVE = ("deadline_s", "timeout_s", "backoff_s", "max_backoff_s", "max_requests", "max_range_bytes", "cache_bytes", "cache_block_bytes")
+_WHOLE = ("retries", "max_requests", "max_gap_bytes", "max_range_bytes", "read_ahead_bytes", "cache_bytes", "cache_block_bytes")
 _MIN_BLOCKS = 4
 
 
@@ -37,7 +38,7 @@ class StorageOptions:
         max_range_bytes: larger ranges are cut into several requests that run at the same time; to 4 MB, if fewer are asked for than may
             be in flight.
         read_ahead_bytes: where files are read in order, up to so many bytes of what comes next are fetched before they are asked for, and
-            held in memory, for all threads of one dataset together; 0 for none. Not with `cache_dir`.
+            held in memory, for all threads of one source in a process; 0 for none. Not with `cache_dir`.
         cache_dir: a folder on this machine for what has been read, shared by processes; None keeps nothing.
         cache_bytes: bound on the files in it. What was used longest ago goes first.
         cache_block_bytes: files are fetched and kept in aligned blocks of this size.
@@ -66,6 +67,10 @@ class StorageOptions:
             _check(name, getattr(self, name), above=0)
         for name in ("min_bytes_per_s", "retries", "max_gap_bytes", "read_ahead_bytes"):
             _check(name, getattr(self, name), above=-1)
+        for name in _WHOLE:
+            if getattr(self, name) % 1:
+                raise PlanError(f"{name} is {getattr(self, name)}, not a whole number", where="StorageOptions", fix="write an int")
+            object.__setattr__(self, name, int(getattr(self, name)))
         if self.cache_bytes < _MIN_BLOCKS * self.cache_block_bytes:
             raise PlanError(
                 f"cache_bytes={self.cache_bytes} holds fewer than {_MIN_BLOCKS} blocks of cache_block_bytes={self.cache_block_bytes}",

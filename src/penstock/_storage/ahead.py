@@ -1,16 +1,17 @@
 """Reading ahead: where objects are read in order, what comes next is on its way before it is asked for.
 
 A block of records in order is a few requests, and the next block is asked for when a worker is free: a store that answers late would set
-the pace. So reads that follow each other make a stream, and ranges ahead of it are fetched into memory: few at first, twice as many each
-time that a read has to wait, at most `read_ahead_bytes`. Reads in no order make no stream, and cost nothing but the look.
+the pace. So reads that follow each other make a stream, and ranges ahead of it are fetched into memory: two blocks at first, twice as much
+each time that a read has to wait, as long as ranges come within a second, and at most `read_ahead_bytes`. Reads in no order make no
+stream that lasts, and what was fetched in vain is counted: more than an eighth of what was read, and there is no more of it.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,20 +21,26 @@ from penstock._storage.client import Client, together
 from penstock._storage.parts import KeptPart, Part, RemoteObject
 from penstock._storage.retrying import Turn
 from penstock._storage.urls import Address
+from penstock.errors import ObjectChanged, StorageError
 
 if TYPE_CHECKING:
     import asyncio
 
 __all__ = ["Copy", "Range", "ReadAhead"]
 
-_LEAST_PIECE, _LEAST_WINDOW = 256 << 10, 1 << 20
+_LEAST_READS = 4
+"""So many reads that go on from each other, and between them hardly a hole, are an order; two, where there was one before."""
+_MOST_READS = 64
+"""Twice as many as are remembered, when there are more."""
 _NUM_STREAMS = 16
-_NUM_PIECES = 4
-"""A window is so many requests, as far as they may be that small or that large."""
 _SLACK = 8
 """So many blocks may be read out of turn, by workers side by side."""
-_PAUSE = 64
-"""So many reads of a stream go by without reading ahead when what was fetched was not wanted."""
+_NUM_PIECES = 4
+"""A window is so many requests, as far as they may be that small or that large."""
+_LEAST_PIECE, _FIRST_PIECE = 256 << 10, 64 << 10
+_LONG_S = 2.0
+_VAIN_BYTES = 4 << 20
+"""So much may be fetched in vain, and an eighth of what was read."""
 _IDLE_S = 60.0
 
 
@@ -43,24 +50,6 @@ class Range(NamedTuple):
     file: int
     begin: int
     target: NDArray[np.uint8]
-
-
-@dataclass(slots=True, eq=False)
-class _Piece:
-    """Bytes on their way, or there; places are those in all objects, one behind the other. `left` of them nobody has asked for."""
-
-    begin: int
-    part: KeptPart
-    task: asyncio.Future[Any]
-    left: int
-
-    @property
-    def size(self) -> int:
-        return self.part.size
-
-    @property
-    def end(self) -> int:
-        return self.begin + self.part.size
 
 
 class Copy(NamedTuple):
@@ -73,13 +62,60 @@ class Copy(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Stream:
-    """Reads that follow each other: the furthest place that one of them reached, and what is fetched ahead of it."""
+    """Reads that go on from each other, in places in all objects, one behind the other.
 
+    Attributes:
+        first: where they began.
+        position: the furthest place that one of them reached.
+        num_reads: how many went further than those before.
+        num_bytes: that they read.
+        window: so much may be fetched ahead.
+        front: so far it has been.
+        took_s: how long the last range took to come.
+        pieces: what is there, or on its way.
+    """
+
+    first: int
     position: int
     num_reads: int = 0
+    num_bytes: int = 0
     window: int = 0
     front: int = 0
-    pieces: deque[_Piece] = field(default_factory=deque)
+    took_s: float = 0.0
+    pieces: list[_Piece] = field(default_factory=list)
+
+    def go_on(self, begin: int, end: int, num_bytes: int) -> None:
+        """Note a read."""
+        self.num_reads += end > self.position or not self.num_reads
+        self.first, self.position = min(self.first, begin), max(self.position, end)
+        self.num_bytes += num_bytes
+        if self.num_reads > _MOST_READS:  # what was long ago counts less
+            self.num_reads, self.num_bytes = self.num_reads // 2, self.num_bytes // 2
+            self.first = self.position - (self.position - self.first) // 2
+
+    def is_order(self, least_reads: int) -> bool:
+        """Tell whether there were so many reads, and nearly all of what lies behind was read."""
+        return self.num_reads >= least_reads and 4 * self.num_bytes >= 3 * (self.position - self.first)
+
+
+@dataclass(slots=True, eq=False)
+class _Piece:
+    """Bytes on their way, or there. `left` of them nobody has asked for; so many reads are waiting for it."""
+
+    stream: _Stream
+    begin: int
+    part: KeptPart
+    task: asyncio.Future[Any]
+    left: int
+    num_waiting: int = 0
+
+    @property
+    def size(self) -> int:
+        return self.part.size
+
+    @property
+    def end(self) -> int:
+        return self.begin + self.part.size
 
 
 class ReadAhead:
@@ -92,22 +128,32 @@ class ReadAhead:
 
     def __init__(self, found: Sequence[tuple[Address, RemoteObject]], client: Client) -> None:
         self._found, self._client = found, client
-        self._bases = [0, *accumulate(item.size for _, item in found)]
         self._most = client.options.read_ahead_bytes
+        self._bases: list[int] = []
         self._streams: list[_Stream] = []  # the one that was used last stands last
+        self._pieces: list[_Piece] = []  # by their beginnings; none overlap
+        self._begins: list[int] = []
+        self._held = self._num_read = self._num_used = self._num_vain = 0
+        self._window = 0  # of the order that was read last: in the next epoch it is one again
+        self._gate: asyncio.Semaphore | None = None
         self._used_s = 0.0
         self._is_watched = False
 
     async def fetch(self, turn: Turn, ranges: Sequence[Range]) -> list[Copy]:
         """Fill ranges, in the order of the objects; return what the caller has to copy.
 
+        A range that was fetched ahead and did not come is asked for again here: its tries and its time are not those of this read.
+
         Raises:
-            StorageError, ObjectChanged: as `Client.fetch`; also of a range that was fetched ahead, when it is asked for.
+            StorageError, ObjectChanged: as `Client.fetch`.
         """
         import asyncio
 
+        self._used_s = asyncio.get_running_loop().time()
+        self._bases = self._bases or [0, *accumulate(item.size for _, item in self._found)]
         copies: list[Copy] = []
         works: list[Any] = []
+        awaited: list[_Piece] = []
         is_late = False
         for file, begin, target in ranges:
             base = self._bases[file]
@@ -115,15 +161,21 @@ class ReadAhead:
             for piece in self._pieces_in(place, end):
                 low, high = max(place, piece.begin), min(end, piece.end)
                 works += self._direct(turn, file, place, target[place - base - begin : low - base - begin])
-                copies.append(Copy(piece.part, low - base, target[low - base - begin : high - base - begin]))
+                works.append(self._of_piece(turn, file, piece, low, target[low - base - begin : high - base - begin], copies))
                 is_late = is_late or not piece.task.done()
-                works.append(asyncio.shield(piece.task))
                 piece.left -= high - low
+                self._num_used += high - low
+                piece.num_waiting += 1
+                awaited.append(piece)
                 place = high
             rest = self._direct(turn, file, place, target[place - base - begin :])
             is_late, works = is_late or bool(rest), works + rest
-        self._go_on(ranges, is_late)
-        await together(works)
+        try:
+            self._go_on(ranges, is_late)
+            await together(works)
+        finally:
+            for piece in awaited:
+                piece.num_waiting -= 1
         return copies
 
     def _direct(self, turn: Turn, file: int, place: int, target: NDArray[np.uint8]) -> list[Any]:
@@ -132,93 +184,164 @@ class ReadAhead:
         address, item = self._found[file]
         return [self._client.fetch(turn, address, Part(item, place - self._bases[file], target.data.cast("B")))]
 
+    async def _of_piece(self, turn: Turn, file: int, piece: _Piece, place: int, target: NDArray[np.uint8], copies: list[Copy]) -> None:
+        import asyncio
+
+        try:
+            await asyncio.shield(piece.task)
+        except ObjectChanged:
+            raise
+        except StorageError:
+            await together(self._direct(turn, file, place, target))
+        else:
+            copies.append(Copy(piece.part, place - self._bases[file], target))
+
     def _pieces_in(self, begin: int, end: int) -> list[_Piece]:
-        """Return what lies between two places, by their beginnings; pieces do not overlap."""
-        found = [piece for stream in self._streams for piece in stream.pieces if piece.begin < end and begin < piece.end]
-        return sorted(found, key=lambda piece: piece.begin)
+        """Return what lies between two places, by their beginnings."""
+        first = bisect_right(self._begins, begin)
+        if first and self._pieces[first - 1].end > begin:
+            first -= 1
+        return self._pieces[first : bisect_left(self._begins, end, lo=first)] if first < len(self._pieces) else []
 
     def _go_on(self, ranges: Sequence[Range], is_late: bool) -> None:
         """Find the stream of a read, and see to what comes behind it."""
-        places = [(self._bases[file] + begin, self._bases[file] + begin + len(target)) for file, begin, target in ranges]
-        gap = self._client.options.max_gap_bytes
-        if not self._most or any(not 0 <= later[0] - earlier[1] <= gap for earlier, later in pairwise(places)):
+        num_bytes = sum(len(one.target) for one in ranges)
+        self._num_read += num_bytes
+        begin, end = self._hull(ranges)
+        if not self._most or begin == end:
             return
-        begin, end = places[0][0], places[-1][1]
-        slack = max(gap, _SLACK * (end - begin))
+        slack = max(self._client.options.max_gap_bytes, _SLACK * (end - begin))
         stream = next((one for one in reversed(self._streams) if abs(begin - one.position) <= slack), None)
         if stream is None:
-            stream = _Stream(position=end)
+            self._forget_a_stream()
+            stream = _Stream(first=begin, position=end)
         else:
             self._streams.remove(stream)
-        self._streams = [*self._streams[-_NUM_STREAMS:], stream]
-        if end > stream.position or not stream.num_reads:
-            stream.num_reads += 1
-        stream.position = max(stream.position, end)
+        self._streams.append(stream)
+        stream.go_on(begin, end, num_bytes)
         self._forget_behind(stream, stream.position - slack)
-        if stream.num_reads > 1:
-            least = min(self._most, max(_LEAST_WINDOW, 4 * (end - begin)))
-            stream.window = min(self._most, max(least, stream.window * (2 if is_late else 1)))
+        is_proven = self._num_used > 8 * self._in_vain(stream) + _VAIN_BYTES
+        if not stream.is_order(2 if is_proven else _LEAST_READS):
+            stream.window = 0
+        elif 8 * max(0, self._in_vain(stream) - _VAIN_BYTES) <= self._num_read:
+            grown = stream.window * (2 if is_late and stream.took_s < self._long_s / 2 else 1)
+            least = max(2 * (end - begin), self._window // 2 if is_proven and not stream.window else 0)
+            stream.window = self._window = min(self._most, max(least, grown))
             self._extend(stream)
 
+    def _in_vain(self, stream: _Stream) -> int:
+        """Return how much was fetched in vain, what other streams have left included."""
+        return self._num_vain + sum(max(0, piece.left) for piece in self._pieces if piece.stream is not stream)
+
+    def _hull(self, ranges: Sequence[Range]) -> tuple[int, int]:
+        """Return where ranges begin and end that have hardly a gap between them; (0, 0) for others."""
+        gap = self._client.options.max_gap_bytes
+        first = last = self._bases[ranges[0].file] + ranges[0].begin
+        for file, begin, target in ranges:
+            place = self._bases[file] + begin
+            if not 0 <= place - last <= gap:
+                return 0, 0
+            last = place + len(target)
+        return first, last
+
+    @property
+    def _long_s(self) -> float:
+        return min(_LONG_S, self._client.options.deadline_s / 8)
+
     def _extend(self, stream: _Stream) -> None:
-        options = self._client.options
-        piece_bytes = min(options.max_range_bytes, max(stream.window // _NUM_PIECES, _LEAST_PIECE))
-        place, end = max(stream.position, stream.front), min(stream.position + stream.window, self._bases[-1])
-        file = int(np.searchsorted(self._bases, place, side="right")) - 1
+        wanted = min(
+            self._client.options.max_range_bytes, max(stream.window // _NUM_PIECES, _LEAST_PIECE), max(stream.window, _FIRST_PIECE)
+        )
+        place, total = max(stream.position, stream.front), self._bases[-1]
+        end = min(stream.position + stream.window, total)
         while place < end:
-            while self._bases[file + 1] <= place:
-                file += 1
-            others = self._pieces_in(place, place + 1)
-            if others:  # another stream's
+            others = self._pieces_in(place, place + wanted)
+            if others and others[0].begin <= place:  # another stream's
                 place = others[0].end
                 continue
-            size = min(piece_bytes, self._bases[file + 1] - place)
-            size = min([size, *(piece.begin - place for piece in self._pieces_in(place, place + size))])
+            if place > stream.position and place + wanted > end < total:
+                break  # not in crumbs: there will be room for a whole one
+            file = bisect_right(self._bases, place) - 1
+            size = min(wanted, self._bases[file + 1] - place, *(piece.begin - place for piece in others))
             if not self._make_room(stream, size):
                 break
-            stream.pieces.append(self._start(stream, file, place, size))
+            self._start(stream, file, place, size)
             place += size
         stream.front = place
 
-    def _start(self, stream: _Stream, file: int, place: int, size: int) -> _Piece:
-        import asyncio
-
-        address, item = self._found[file]
-        part = KeptPart(item, place - self._bases[file], size)
-        task = asyncio.ensure_future(self._client.limited(lambda client, turn: client.fetch(turn, address, part), item.shown))
-        piece = _Piece(begin=place, part=part, task=task, left=size)
-
-        def look(done: asyncio.Future[Any]) -> None:
-            # Who waits for it is told. Nobody else is: a read that comes to these bytes asks for them itself.
-            if (done.cancelled() or done.exception() is not None) and piece in stream.pieces:
-                stream.pieces.remove(piece)
-
-        task.add_done_callback(look)
-        self._watch()
-        return piece
-
-    def _make_room(self, stream: _Stream, size: int) -> bool:
-        """Forget pieces of other streams, of those first that were used longest ago, until `size` bytes more may be held."""
-        held = sum(piece.size for one in self._streams for piece in one.pieces)
-        for other in self._streams:
-            while held + size > self._most and other is not stream and other.pieces:
-                held -= other.pieces.popleft().size
-        return held + size <= self._most
-
-    @staticmethod
-    def _forget_behind(stream: _Stream, place: int) -> None:
-        """Forget what was read, and what lies so far behind that nobody will. One of which nothing was read: this was no order."""
-        behind = [piece for piece in stream.pieces if piece.end <= place]
-        if any(piece.left == piece.size for piece in behind):
-            stream.num_reads, stream.window = -_PAUSE, 0
-        stream.pieces = deque(piece for piece in stream.pieces if piece.left > 0 and piece.end > place)
-
-    def _watch(self) -> None:
-        """Forget everything when nobody reads for a minute."""
+    def _start(self, stream: _Stream, file: int, place: int, size: int) -> None:
         import asyncio
 
         loop = asyncio.get_running_loop()
-        self._used_s = loop.time()
+        address, item = self._found[file]
+        part = KeptPart(item, place - self._bases[file], size)
+        task = asyncio.ensure_future(self._fetched(address, part))
+        piece = _Piece(stream=stream, begin=place, part=part, task=task, left=size)
+        at = bisect_left(self._begins, place)
+        self._begins.insert(at, place)
+        self._pieces.insert(at, piece)
+        stream.pieces.append(piece)
+        self._held += size
+        began_s = loop.time()
+
+        def look(done: asyncio.Future[Any]) -> None:
+            stream.took_s = loop.time() - began_s
+            if stream.took_s > self._long_s:
+                stream.window //= 2
+            # Who waits for it asks for it again. Nobody is told of it: a read that comes to these bytes asks for them itself.
+            if done.cancelled() or done.exception() is not None:
+                self._remove(piece)
+
+        task.add_done_callback(look)
+        self._watch(loop)
+
+    async def _fetched(self, address: Address, part: KeptPart) -> None:
+        """Fetch a part; ranges ahead take half of the requests that may be in flight, as others must not wait behind them."""
+        import asyncio
+
+        self._gate = self._gate or asyncio.Semaphore(max(1, self._client.options.max_requests // 2))
+        async with self._gate:
+            await self._client.limited(lambda client, turn: client.fetch(turn, address, part), part.found.shown)
+
+    def _make_room(self, stream: _Stream, size: int) -> bool:
+        """Give up pieces of other streams, of those first that were used longest ago, until `size` bytes more may be held."""
+        most = 2 * self._client.options.max_requests
+        for other in self._streams:
+            for piece in list(other.pieces if other is not stream else ()):
+                if self._held + size <= self._most and len(self._pieces) < most:
+                    return True
+                self._give_up(piece)
+        return self._held + size <= self._most and len(self._pieces) < most
+
+    def _forget_behind(self, stream: _Stream, place: int) -> None:
+        """Forget what was read, and what lies so far behind that nobody will."""
+        for piece in [one for one in stream.pieces if one.left <= 0 or one.end <= place]:
+            self._give_up(piece)
+
+    def _forget_a_stream(self) -> None:
+        if len(self._streams) >= _NUM_STREAMS:
+            idle = next((one for one in self._streams if not any(piece.num_waiting for piece in one.pieces)), None)
+            if idle is not None:
+                self._forget_behind(idle, self._bases[-1])
+                self._streams.remove(idle)
+
+    def _give_up(self, piece: _Piece) -> None:
+        """Forget a piece that nobody waits for, and break it off if it is on its way."""
+        if piece.num_waiting:
+            return
+        self._num_vain += max(0, piece.left)
+        self._remove(piece)
+        piece.task.cancel()
+
+    def _remove(self, piece: _Piece) -> None:
+        if piece in piece.stream.pieces:
+            piece.stream.pieces.remove(piece)
+            at = bisect_left(self._begins, piece.begin)
+            del self._begins[at], self._pieces[at]
+            self._held -= piece.size
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Forget everything when nobody reads for a minute."""
         if not self._is_watched:
             self._is_watched = True
             loop.call_later(_IDLE_S, self._look, loop)
@@ -228,5 +351,7 @@ class ReadAhead:
         self._is_watched = left_s > 0
         if self._is_watched:
             loop.call_later(left_s, self._look, loop)
-        else:
-            self._streams.clear()
+            return
+        for piece in list(self._pieces):
+            self._give_up(piece)
+        self._streams = [stream for stream in self._streams if stream.pieces]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,20 +77,22 @@ class Part:
 class KeptPart(Part):
     """A part whose bytes are kept as they come, in pieces, and copied when somebody wants them."""
 
-    __slots__ = ("_held", "_pieces")
+    __slots__ = ("_pieces", "_starts")
 
     def __init__(self, found: RemoteObject, start: int, size: int) -> None:
         super().__init__(found, start, memoryview(b""))
         self.size = size
         self._pieces: list[memoryview] = []
-        self._held = 0
+        self._starts: list[int] = []  # of the pieces, counted from the beginning of the part
 
     def add(self, data: Any) -> None:
         """Take the next bytes."""
-        while self._held > self.num_got:  # a try was given up, and what it brought does not count
-            self._held -= len(self._pieces.pop())
+        while self._starts and self._starts[-1] >= self.num_got:  # a try was given up, and what it brought does not count
+            self._starts.pop()
+            self._pieces.pop()
+        self._starts.append(self.num_got)
         self._pieces.append(memoryview(data).cast("B"))
-        self._held = self.num_got = self._held + len(self._pieces[-1])
+        self.num_got += len(self._pieces[-1])
 
     def body(self, begin: int) -> memoryview:
         """Return what came from offset `begin` of the object on."""
@@ -97,9 +100,9 @@ class KeptPart(Part):
 
     def copy(self, begin: int, target: NDArray[np.uint8]) -> None:
         """Fill `target`, uint8 [n], with what came from offset `begin` of the object on; from any thread when all is there."""
-        place = self.start
-        for piece in self._pieces:
-            low, high = max(begin, place), min(begin + len(target), place + len(piece))
-            if low < high:
-                np.copyto(target[low - begin : high - begin], np.frombuffer(piece, np.uint8)[low - place : high - place])
-            place += len(piece)
+        place, end, got = begin - self.start, begin - self.start + len(target), 0
+        number = bisect_right(self._starts, place) - 1
+        while place < end:
+            piece = np.frombuffer(self._pieces[number], np.uint8)[place - self._starts[number] : end - self._starts[number]]
+            np.copyto(target[got : got + len(piece)], piece)
+            place, got, number = place + len(piece), got + len(piece), number + 1

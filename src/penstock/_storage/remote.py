@@ -45,8 +45,7 @@ class RemoteStorage:
         self._options = options
         self._caller = caller
         self._is_closed = False
-        self._clients: dict[int, Client] = {}
-        self._aheads: dict[int, ReadAhead] = {}
+        self._here: dict[int, tuple[Client, ReadAhead]] = {}  # by process
         self._cache = BlockCache(options) if options.cache_dir is not None else None
         if self._cache is not None:
             for _, item in found:
@@ -114,8 +113,8 @@ class RemoteStorage:
             ends = np.cumsum(plan.lengths)
             targets = zip(plan.files.tolist(), plan.begins.tolist(), np.split(out, ends[:-1]), strict=True)
             ranges = [Range(file, begin, target) for file, begin, target in targets]
-            client, shown = self.client(), self.name(ranges[0].file)
-            ahead = self._aheads[client.pid]
+            client, ahead = self._in_this_process()
+            shown = self.name(ranges[0].file)
             for copy in client.run(lambda _, turn: ahead.fetch(turn, ranges), shown):
                 copy.part.copy(copy.begin, copy.target)
         return out, plan.starts
@@ -150,26 +149,28 @@ class RemoteStorage:
         Raises:
             StorageError: a process that was forked from one that used obstore.
         """
-        pid = os.getpid()
-        client = self._clients.get(pid)
-        if client is None:
-            client = self._clients.setdefault(pid, Client(self._options))
-            self._adopt(client)
-            if self._is_closed:
-                client.stop()
-        return client
+        return self._in_this_process()[0]
 
     def close(self) -> None:
         """Break off what is being read, close the connections, and end the thread; a read behind it fails. A second call does nothing."""
         self._is_closed = True
-        client = self._clients.get(os.getpid())
-        if client is not None:
-            client.close()
+        here = self._here.get(os.getpid())
+        if here is not None:
+            here[0].close()
 
-    def _adopt(self, client: Client) -> None:
-        self._aheads[client.pid] = ReadAhead(self._found, client)
-        self._clients[client.pid] = client
-        weakref.finalize(self, client.stop)
+    def _in_this_process(self) -> tuple[Client, ReadAhead]:
+        here = self._here.get(os.getpid()) or self._adopt(Client(self._options))
+        if self._is_closed:
+            here[0].stop()
+        return here
+
+    def _adopt(self, client: Client) -> tuple[Client, ReadAhead]:
+        """Keep a client of this process, unless another thread was quicker: then there is that one, and ours has not begun."""
+        ours = client, ReadAhead(self._found, client)
+        here = self._here.setdefault(client.pid, ours)
+        if here is ours:
+            weakref.finalize(self, client.stop)
+        return here
 
 
 def open_remote(urls: Sequence[str], options: StorageOptions, caller: str) -> RemoteStorage:

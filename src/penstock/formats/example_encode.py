@@ -150,7 +150,7 @@ def _as_bytes(value: Any, where: str) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    if value < 1 << 7:
+    if 0 <= value < 1 << 7:
         return _SMALL[value]
     if value < 1 << 14:
         return bytes((value & 127 | 128, value >> 7))

@@ -59,7 +59,9 @@ class Early:
         ledger = Ledger(list(jobs), Raise(), None, lambda book, count: None)
         if not ledger.todo:
             return []
-        run_in_processes(ledger, packed_function(fn), min(self._num_workers, len(ledger.todo)), self._next)
+        count = min(self._num_workers, len(ledger.todo))
+        stop_all([self._waiting.pop() for _ in range(len(self._waiting) - count)], 0.0)
+        run_in_processes(ledger, packed_function(fn), count, self._next)
         return ledger.results
 
     def close(self) -> None:

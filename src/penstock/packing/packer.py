@@ -76,8 +76,9 @@ def pack(
     the same for any number of workers, and after a kill: the same call finds the shards that are finished and makes the rest. A file has
     its final name when all of it is on the disk; the manifest, with fields, counts, sizes, hashes and what was left out, is written last.
 
-    Blocks until all is done. May be called from any thread. With processes a program calls it under `if __name__ == "__main__":`, and the
-    functions of the dataset stand at the top of a module, as for `ps.parallel_jobs`.
+    Blocks until all is done. May be called from any thread. Functions see some elements more than once: up to 64 are made for a sample, in
+    this process, and meanwhile the first of them in each worker, which so has everything imported. With processes a program calls it under
+    `if __name__ == "__main__":`, and the functions of the dataset stand at the top of a module, as for `ps.parallel_jobs`.
 
     Args:
         dataset: has positions (no generator) and an end; filter, flat_map and unbatch may stand above, with maps. Elements are dicts,
@@ -166,9 +167,10 @@ class Packing:
         """Return what does a list of jobs. Processes for a first run start at once, and are there when the sample has been looked at."""
         if executor == "threads":
             return partial(parallel_jobs, num_workers=count, executor="threads")
-        ahead = _sendable(WarmUp(self.split))
-        if os.path.lexists(os.path.join(dest, self.options.manifest_name())):
-            return partial(parallel_jobs, num_workers=count)
+        warm_up = WarmUp(self.split)
+        if not self.split.num_positions or os.path.lexists(os.path.join(dest, self.options.manifest_name())):
+            return partial(_late, warm_up, count)
+        ahead = _sendable(warm_up)
         most = min(count, self.options.num_shards or count, max(1, self.split.num_positions))
         return stack.enter_context(Early(most, ahead)).jobs
 
@@ -300,6 +302,12 @@ def _notes(task: Task, count: int, jobs: _Jobs, progress: Any) -> list[dict[str,
             path = os.path.join(task.folder.work, f"{task.run_id}.ticks")
             task = replace(task, ticks=stack.enter_context(Ticker(path, advance)).path)
         return jobs(task, range(num_shards))
+
+
+def _late(warm_up: WarmUp, count: int, task: Task, shards: range) -> list[dict[str, Any]]:
+    """Do what is left of an earlier run: perhaps nothing, so that no process starts before it is known."""
+    _sendable(warm_up)
+    return parallel_jobs(task, shards, count)
 
 
 def _bar(progress: Any, total: int, stack: ExitStack) -> Callable[[int], object] | None:
