@@ -9,11 +9,13 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jobs import acting
 
 from penstock.errors import WorkerDied
+from penstock.jobs import early as module
 from penstock.jobs.early import Early
 
 pytestmark = [
@@ -55,6 +57,21 @@ def test_those_that_get_nothing_to_do_are_ended(count: int) -> None:
         waiting = list(early._waiting)
         assert early.jobs(acting.square, range(count)) == list(range(count))
     assert all(child.exit_code is not None for child in waiting)
+
+
+def test_those_that_are_too_many_end_before_the_jobs_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: list[int] = []
+    run = module.run_in_processes
+
+    def looking(*arguments: Any) -> None:
+        alive.append(sum(child.exit_code is None for child in waiting))
+        run(*arguments)
+
+    monkeypatch.setattr(module, "run_in_processes", looking)
+    with Early(4, pickle.dumps(os.getpid)) as early:
+        waiting = list(early._waiting)
+        assert early.jobs(acting.square, [2, 3]) == [4, 9]
+    assert alive == [2]
 
 
 def test_an_error_meanwhile_leaves_no_process() -> None:

@@ -29,6 +29,16 @@ def test_packing_again_finds_everything_and_writes_nothing(tmp_path: Path) -> No
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == before
 
 
+def test_a_finished_folder_is_found_also_by_who_could_not_have_written_it(tmp_path: Path) -> None:
+    ds = ps.from_source(range(20)).map(lambda number: {"number": number})
+    packed(tmp_path, ds)
+    assert packed(tmp_path, ds, executor="processes").was_there
+    with pytest.raises(PlanError, match="cannot be sent"):
+        packed(tmp_path / "other", ds, executor="processes")
+    with pytest.raises(SourceError, match="no elements"):
+        packed(tmp_path / "none", ds.take(0), executor="processes")
+
+
 def test_something_else_in_the_folder_is_refused(tmp_path: Path) -> None:
     packed(tmp_path)
     before = hashes(tmp_path)
