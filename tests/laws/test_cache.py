@@ -227,7 +227,8 @@ def test_a_run_that_is_killed_in_the_middle_leaves_what_it_computed_to_the_next(
         computed = process.communicate()[0].split()
         assert process.returncode == 0
     assert computed[-1] == "computed"
-    assert 150 <= len(computed) - 1 < 300
+    assert "150" in computed  # the other worker may have gone on from there
+    assert len(computed) - 1 < 300
     with started(tmp_path, "plain") as process:
         assert process.communicate()[0].split() == ["computed"]
 
