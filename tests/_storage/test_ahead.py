@@ -173,7 +173,7 @@ def test_no_more_is_held_or_on_its_way_than_allowed_and_what_is_given_up_is_brok
     for start in (0, 500_000, 1_000_000, 1_600_000, 2_300_000):
         for block in range(4):  # no read waits for what the fourth has begun
             read(storage, start + block * 10_000, 10_000)
-        assert sum(piece.size for piece in streams._pieces) == streams._held <= 200_000
+        assert 0 < sum(piece.size for piece in streams._pieces) <= 200_000
     assert len(slow) >= 2
     free.set()
     read_all(storage, range(0, len(WHOLE), BLOCK))
@@ -236,12 +236,12 @@ def test_ranges_grow_only_while_they_come_soon(server: FaultServer, small_window
     for long_s in (30.0, 1e-9):
         monkeypatch.setattr(ahead, "_LONG_S", long_s)
         storage = storage_of(server)
+        server.fault = lambda request: time.sleep(0.01)  # so that reads have to wait
         read_all(storage, range(0, 20 * BLOCK, BLOCK))
         ((_, streams),) = storage._here.values()
         windows.append(streams._streams[-1].window)
         storage.close()
-    assert windows[1] <= 2 * BLOCK
-    assert windows[0] >= windows[1]
+    assert windows[1] <= 2 * BLOCK < windows[0]
 
 
 def test_small_objects_are_not_asked_for_by_the_thousand(small_windows: None) -> None:

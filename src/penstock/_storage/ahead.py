@@ -8,7 +8,7 @@ stream that lasts, and what was fetched in vain is counted: more than an eighth 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -118,6 +118,10 @@ class _Piece:
         return self.begin + self.part.size
 
 
+def _begin_of(piece: _Piece) -> int:
+    return piece.begin
+
+
 class ReadAhead:
     """The streams of a storage in one process. All of it runs in the loop of the client, so nothing is locked.
 
@@ -132,8 +136,7 @@ class ReadAhead:
         self._bases: list[int] = []
         self._streams: list[_Stream] = []  # the one that was used last stands last
         self._pieces: list[_Piece] = []  # by their beginnings; none overlap
-        self._begins: list[int] = []
-        self._held = self._num_read = self._num_used = self._num_vain = 0
+        self._num_read = self._num_used = self._num_vain = 0
         self._window = 0  # of the order that was read last: in the next epoch it is one again
         self._gate: asyncio.Semaphore | None = None
         self._used_s = 0.0
@@ -198,10 +201,10 @@ class ReadAhead:
 
     def _pieces_in(self, begin: int, end: int) -> list[_Piece]:
         """Return what lies between two places, by their beginnings."""
-        first = bisect_right(self._begins, begin)
+        first = bisect_right(self._pieces, begin, key=_begin_of)
         if first and self._pieces[first - 1].end > begin:
             first -= 1
-        return self._pieces[first : bisect_left(self._begins, end, lo=first)] if first < len(self._pieces) else []
+        return self._pieces[first : bisect_left(self._pieces, end, lo=first, key=_begin_of)]
 
     def _go_on(self, ranges: Sequence[Range], is_late: bool) -> None:
         """Find the stream of a read, and see to what comes behind it."""
@@ -277,11 +280,8 @@ class ReadAhead:
         part = KeptPart(item, place - self._bases[file], size)
         task = asyncio.ensure_future(self._fetched(address, part))
         piece = _Piece(stream=stream, begin=place, part=part, task=task, left=size)
-        at = bisect_left(self._begins, place)
-        self._begins.insert(at, place)
-        self._pieces.insert(at, piece)
+        insort(self._pieces, piece, key=_begin_of)
         stream.pieces.append(piece)
-        self._held += size
         began_s = loop.time()
 
         def look(done: asyncio.Future[Any]) -> None:
@@ -305,13 +305,16 @@ class ReadAhead:
 
     def _make_room(self, stream: _Stream, size: int) -> bool:
         """Give up pieces of other streams, of those first that were used longest ago, until `size` bytes more may be held."""
-        most = 2 * self._client.options.max_requests
         for other in self._streams:
             for piece in list(other.pieces if other is not stream else ()):
-                if self._held + size <= self._most and len(self._pieces) < most:
+                if self._has_room(size):
                     return True
                 self._give_up(piece)
-        return self._held + size <= self._most and len(self._pieces) < most
+        return self._has_room(size)
+
+    def _has_room(self, size: int) -> bool:
+        held = sum(piece.size for piece in self._pieces)
+        return held + size <= self._most and len(self._pieces) < 2 * self._client.options.max_requests
 
     def _forget_behind(self, stream: _Stream, place: int) -> None:
         """Forget what was read, and what lies so far behind that nobody will."""
@@ -336,9 +339,7 @@ class ReadAhead:
     def _remove(self, piece: _Piece) -> None:
         if piece in piece.stream.pieces:
             piece.stream.pieces.remove(piece)
-            at = bisect_left(self._begins, piece.begin)
-            del self._begins[at], self._pieces[at]
-            self._held -= piece.size
+            self._pieces.remove(piece)
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Forget everything when nobody reads for a minute."""

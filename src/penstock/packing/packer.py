@@ -81,7 +81,8 @@ def pack(
     `if __name__ == "__main__":`, and the functions of the dataset stand at the top of a module, as for `ps.parallel_jobs`.
 
     Args:
-        dataset: has positions (no generator) and an end; filter, flat_map and unbatch may stand above, with maps. Elements are dicts,
+        dataset: has positions and an end; filter, flat_map and unbatch may stand above, with maps. Compressed TFRecord files, which are
+            counted first, and `from_generator(fn, fast_forward=True, length=n)` will do as well. Elements are dicts,
             tuples or single values of numbers, arrays, bytes and str, the same fields in each.
         dest: a folder; it is made when it is not there.
         num_workers: how many at once; "auto" is one per available CPU. With fewer shards than workers, each has several threads.
@@ -113,6 +114,8 @@ def pack(
 
 def estimate(dataset: Any, *, num_workers: int | Literal["auto"] = "auto", on_error: Policy | None = None, **options: Any) -> Estimate:
     """Say what `pack` with these arguments would write, and how long it would take. Makes at most 64 elements, writes nothing.
+
+    Compressed TFRecord files are decompressed whole, as their records must be counted.
 
     Raises:
         PlanError, SpecError, SourceError, MissingExtra, BaseException: as `pack`.

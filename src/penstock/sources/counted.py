@@ -67,10 +67,9 @@ def counts_of(parts: Parts) -> list[int]:
     with ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="penstock-count") as pool:
         try:
             return list(pool.map(count, range(parts.num_parts)))
-        except BaseException:
+        finally:  # behind an error, the others need not go on
             ended.set()
             pool.shutdown(cancel_futures=True)
-            raise
 
 
 class Counted:
