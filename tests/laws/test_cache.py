@@ -223,7 +223,7 @@ def test_a_run_that_is_killed_in_the_middle_leaves_what_it_computed_to_the_next(
         told = process.stdout.readline()
         assert "here" in told
         process.send_signal(signal.SIGKILL)
-        before = set((told + process.communicate()[0]).replace("here", " ").split())  # the other worker goes on while one waits
+        before = set((told + process.stdout.read()).replace("here", " ").split())  # the other worker goes on while one waits
     with started(tmp_path, "plain") as process:
         computed = process.communicate()[0].split()
         assert process.returncode == 0
