@@ -20,8 +20,8 @@ import penstock as ps
 from penstock.errors import PlanError, SpecError, StopRaised, TooManySkipped, WorkerDied, WorkerFailed
 from penstock.jobs import crew
 from penstock.jobs.crew import run_in_processes
-from penstock.jobs.early import starter
 from penstock.jobs.ledger import Ledger, Skipped
+from penstock.jobs.starting import starter
 
 pytestmark = [
     pytest.mark.usefixtures("fork_server"),

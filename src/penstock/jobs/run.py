@@ -16,9 +16,9 @@ from penstock._plan.describe import function_name
 from penstock.errors import PlanError
 from penstock.jobs.crew import run_in_processes
 from penstock.jobs.donelist import DoneList
-from penstock.jobs.early import check_may_start, packed_function, starter
 from penstock.jobs.ledger import Ledger
 from penstock.jobs.local import run_in_threads, run_inline
+from penstock.jobs.starting import check_may_start, packed_function, starter
 from penstock.observe.progress import Progress
 from penstock.observe.stats import available_cpus
 

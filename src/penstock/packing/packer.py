@@ -16,7 +16,7 @@ from penstock._plan.identity import identity
 from penstock.errors import PackError, PlanError, SourceError, TooManySkipped
 from penstock.formats.sizes import size_words
 from penstock.jobs import parallel_jobs
-from penstock.jobs.early import Early
+from penstock.jobs.starting import Early
 from penstock.observe.progress import Progress
 from penstock.observe.stats import available_cpus
 from penstock.packing.disk import Disk

@@ -15,8 +15,8 @@ import pytest
 from jobs import acting
 
 from penstock.errors import WorkerDied
-from penstock.jobs import early as module
-from penstock.jobs.early import Early
+from penstock.jobs import starting as module
+from penstock.jobs.starting import Early
 
 pytestmark = [
     pytest.mark.usefixtures("fork_server"),
