@@ -146,7 +146,7 @@ def test_scattered_spans_ask_for_nothing_ahead(server: FaultServer, small_window
 
 
 def test_what_was_fetched_in_vain_ends_it(server: FaultServer, small_windows: None) -> None:
-    """Runs of six blocks at random places: each looks like an order, and ends. Without an end to it, half as much again is asked for."""
+    """Runs of six blocks at random places: each looks like an order, and ends. Without an end to it, a third more is asked for."""
     storage, first = storage_of(server), len(server.log)
     generator = np.random.default_rng(5)
     for place in generator.integers(0, len(WHOLE) - 60_000, 240).tolist():

@@ -89,7 +89,7 @@ def test_any_error_at_every_step_is_an_error_and_a_rerun_gives_the_same_files(
 def test_a_full_disk_says_how_much_is_needed(tmp_path: Path) -> None:
     with pytest.raises(OSError) as caught:
         small.packed_with(small.FailingDisk(9), tmp_path / "dest")
-    assert any("packing needs about" in note for note in caught.value.__notes__)
+    assert any("by the sample all of them would take about" in note for note in caught.value.__notes__)
 
 
 def test_an_error_that_only_close_tells_is_an_error(tmp_path: Path, reference: dict[str, str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import importlib
 import os
 import subprocess
 import sys
@@ -159,6 +160,109 @@ def test_it_is_the_same_in_every_process() -> None:
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
         found.add(subprocess.run([sys.executable, "-c", PROGRAM], env=environment, check=True, capture_output=True).stdout)
     assert len(found) == 1
+
+
+OWN = {
+    "proj/__init__.py": "",
+    "proj/ops.py": "RATE = 2\ndef scale(x):\n    return x * RATE\n",
+    "plain/deep.py": "def more(x):\n    return x + 1\n",
+    "helper.py": "def g(x):\n    return x * 3\n",
+    "other.py": "def h(x):\n    return x - 1\n",
+    "train.py": """
+import re, threading
+import other, plain.deep, proj.ops
+DROP = re.compile("[a-c]")
+CFG = {"lock": threading.Lock(), "k": 2}
+SINK = (number for number in range(3))
+class Held:
+    module = other
+def dotted(x):
+    return proj.ops.scale(x)
+def without_init(x):
+    return plain.deep.more(x)
+def inside(x):
+    def work():
+        from helper import g
+        return g(x)
+    return work()
+def inside_dotted(x):
+    import proj.ops
+    return proj.ops.scale(x)
+def inside_submodule(x):
+    from proj import ops
+    return ops.scale(x)
+def pattern(x):
+    return DROP.sub("", x)
+def beside_a_lock(x):
+    return x * CFG["k"]
+def opaque(x):
+    return next(SINK)
+def of_a_class(x):
+    return Held.module.h(x)
+def missing(x):
+    import nowhere_to_be_found
+""",
+}
+
+
+class Sources:
+    """Modules in files, that are edited between two runs."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        for name, text in OWN.items():
+            (root / name).parent.mkdir(exist_ok=True)
+            (root / name).write_text(text)
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        text = (self._root / name).read_text()
+        assert old in text
+        (self._root / name).write_text(text.replace(old, new))
+
+    def digest(self, function: str) -> str:
+        """Return what a new run says."""
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("train", "helper", "other", "plain", "proj")]:
+            del sys.modules[name]
+        importlib.invalidate_caches()
+        return digest_of(getattr(importlib.import_module("train"), function))
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sources:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    return Sources(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("function", "file", "old", "new"),
+    [
+        ("dotted", "proj/ops.py", "x * RATE", "x + RATE"),
+        ("dotted", "proj/ops.py", "RATE = 2", "RATE = 3"),
+        ("without_init", "plain/deep.py", "x + 1", "x + 2"),
+        ("inside", "helper.py", "x * 3", "x * 4"),
+        ("inside_dotted", "proj/ops.py", "x * RATE", "x + RATE"),
+        ("inside_submodule", "proj/ops.py", "RATE = 2", "RATE = 3"),
+        ("pattern", "train.py", "[a-c]", "[a-d]"),
+        ("beside_a_lock", "train.py", '"k": 2', '"k": 3'),
+        ("opaque", "train.py", "range(3)", "range(4)"),
+        ("of_a_class", "other.py", "x - 1", "x - 2"),
+    ],
+)
+def test_what_is_used_of_other_modules_and_of_globals_is_seen_in_the_next_run(
+    own: Sources, function: str, file: str, old: str, new: str
+) -> None:
+    before = own.digest(function)
+    assert own.digest(function) == before
+    own.edit(file, old, new)
+    assert own.digest(function) != before
+
+
+def test_what_is_not_used_of_a_module_and_what_is_not_there_make_no_other_function(own: Sources) -> None:
+    before = [own.digest(name) for name in ("dotted", "inside", "beside_a_lock", "missing")]
+    own.edit("proj/ops.py", "def scale", "UNUSED = 1\ndef scale")
+    own.edit("train.py", "def missing", "# a comment\ndef missing")
+    assert [own.digest(name) for name in ("dotted", "inside", "beside_a_lock", "missing")] == before
 
 
 def test_what_has_no_content_is_told_to_have_none() -> None:

@@ -103,6 +103,16 @@ def test_files_that_nobody_knows_are_not_replaced(folder: Folder, tmp_path: Path
     assert (tmp_path / "a").read_bytes() == b"mine"
 
 
+def test_shards_of_something_else_are_told_before_anything_is_written(folder: Folder, tmp_path: Path) -> None:
+    names = ["data-00000-of-00002.tfrecord", "data-00001-of-00002.tfrecord"]
+    for name in ("data-00000-of-00010.tfrecord.psidx", "other-00000-of-00010.tfrecord", "data-00000-of-00010.tar", "data-manifest.json"):
+        (tmp_path / name).touch()
+    folder.prepare(RUN, names, ORIGIN)
+    (tmp_path / "data-00000-of-00010.tfrecord").touch()
+    with pytest.raises(PackError, match=r"'data-00000-of-00010\.tfrecord' is there, which looks like a shard and is none of this dataset"):
+        folder.prepare(RUN, names, ORIGIN)
+
+
 def test_a_shard_is_finished_when_note_size_and_hash_fit(folder: Folder, tmp_path: Path) -> None:
     folder.prepare(RUN, ["a"], ORIGIN)
     assert folder.finished("a") is None

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.packing.inputs import changed, look
+from penstock.errors import PlanError
+from penstock.packing.inputs import changed, check_apart, look
 
 
 @pytest.fixture
@@ -85,3 +86,15 @@ def test_files_of_records_are_looked_at_too(tmp_path: Path) -> None:
         error = changed(dataset._root, before)
         assert error is not None
         assert path.name in error.what
+
+
+@pytest.mark.parametrize("inside", ["packed", "class/packed", "packed/deeper"])
+def test_a_destination_that_would_be_a_class_of_the_input_is_refused(folder: Path, inside: str) -> None:
+    with pytest.raises(PlanError, match="it would be one more class"):
+        check_apart(ps.read_images(folder).map(len)._root, str(folder / inside))
+
+
+def test_a_destination_beside_the_input_or_hidden_in_it_is_none_of_its_classes(folder: Path) -> None:
+    for dest in (folder, folder / ".packed", folder.parent / "packed"):
+        check_apart(ps.read_images(folder)._root, str(dest))
+    check_apart(ps.read_files(str(folder / "class" / "*"))._root, str(folder / "packed"))

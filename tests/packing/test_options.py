@@ -51,6 +51,24 @@ def test_names_are_those_that_readers_of_each_format_expect() -> None:
     assert PackOptions().as_json()["variants"] == 1
 
 
+def test_a_file_and_a_link_to_nothing_are_no_destination(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nothing")
+    for name in ("file", "link"):
+        with pytest.raises(PlanError, match="is there and is no folder"):
+            destination(tmp_path / name)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "other").symlink_to("folder")
+    assert destination(tmp_path / "other") == str(tmp_path / "other")
+
+
+@pytest.mark.parametrize("dest", ["s3://user:secret@bucket/out", "https://host/out", "", "~/out"])
+def test_what_is_no_folder_of_this_machine_is_no_destination(dest: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        destination(dest)
+    assert "secret" not in str(caught.value)
+
+
 def test_a_destination_is_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert destination("out") == os.path.join(os.getcwd(), "out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from packing.small import bad_at_7, dataset, odd
 
 import penstock as ps
-from penstock.errors import PackError, SourceError
+from penstock.errors import PackError, SourceError, SpecError
 from penstock.packing.options import PackOptions
 from penstock.packing.sampling import WarmUp, check_room, take_sample
 from penstock.packing.splitting import split
@@ -43,6 +44,41 @@ def test_bad_elements_are_left_out_or_raised_as_the_policy_says() -> None:
     assert sampled(dataset(20).map(bad_at_7), policy=ps.Skip()).total_count == 19
     with pytest.raises(ValueError, match="number 7 is bad"):
         sampled(dataset(20).map(bad_at_7))
+
+
+def none_at_multiples(number: int, of: int) -> dict[str, object]:
+    return {"number": number, "text": None if number % of == 0 else str(number)}
+
+
+def test_a_sampled_element_that_cannot_be_written_is_left_out_as_any_other(tmp_path: Path) -> None:
+    for of in (63 * 7, 5):  # of 442 elements the first and the last, which are sampled, and of many
+        ds = ps.from_source(range(442)).map(partial(none_at_multiples, of=of))
+        found = sampled(ds, policy=ps.Skip())
+        assert [field.kind for field in found.schema.fields] == ["array", "str"]
+        manifest = ps.pack(ds, tmp_path / str(of), executor="threads", on_error=ps.Skip())
+        lost = len(range(0, 442, of))
+        assert (len(manifest), len(manifest.skipped)) == (442 - lost, lost)
+        with pytest.raises(SpecError, match="field 'text' is a NoneType"):
+            sampled(ds, policy=ps.Skip(errors=OSError))
+
+
+def test_the_element_of_the_sample_that_differs_is_named() -> None:
+    ds = ps.from_source(range(2000)).map(partial(none_at_multiples, of=1999)).map(lambda element: element, name="mine")
+    with pytest.raises(SpecError) as caught:
+        sampled(ds.skip(1))
+    assert any("index 1999 (element 1999 of range)" in note for note in caught.value.__notes__)
+
+
+def test_a_filter_that_leaves_few_is_followed_until_there_is_one(tmp_path: Path) -> None:
+    ds = ps.from_source(range(10_000)).filter(rare)
+    found = sampled(ds)
+    assert found.num_sampled == 1024
+    assert found.total_count == pytest.approx(10, abs=1)
+    assert len(ps.pack(ds, tmp_path / "out", executor="threads")) == 10
+
+
+def rare(number: int) -> bool:
+    return number % 1000 == 700
 
 
 def test_no_elements_are_an_error() -> None:

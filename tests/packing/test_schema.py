@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import SpecError
-from penstock.packing.schema import NoSchema, Schema, fields_of, schema_of
+from penstock.packing.schema import NoSchema, Schema, alike, fields_of, schema_of
 
 
 def test_fields_of_nested_elements_have_names() -> None:
@@ -59,6 +59,43 @@ def test_what_no_format_holds_is_an_error(value: object) -> None:
     assert "field 'odd' is a" in str(caught.value)
 
 
+@pytest.mark.parametrize("value", [np.ma.masked_array([1.0, 2.0], [0, 1]), np.ma.masked, np.ma.masked_array([1.0])])
+def test_masks_are_not_dropped_without_a_word(value: object) -> None:
+    with pytest.raises(SpecError, match="field 'm' is a masked array") as caught:
+        schema_of([{"m": value}])
+    assert "value.filled(0)" in caught.value.fix
+    with pytest.raises(SpecError, match="masked array"):
+        schema_of([{"m": np.zeros(2)}]).values({"m": value})
+
+
+@pytest.mark.parametrize("empty", [[], (), {}])
+def test_empty_fields_are_not_dropped_without_a_word(empty: object) -> None:
+    for element in ({"k": 1, "f": empty}, {"k": 1, "f": {"g": empty}}, [1, empty]):
+        with pytest.raises(SpecError, match=f"is an empty {type(empty).__name__}, of which nothing would be written"):
+            schema_of([element])
+
+
+def test_fields_may_come_in_any_order_and_are_written_in_that_of_the_first() -> None:
+    schema = schema_of([{"a": 1, "b": {"c": b"x", "d": 2.0}}, {"b": {"d": 3.0, "c": b"y"}, "a": 2}])
+    assert [field.name for field in schema.fields] == ["a", "b/c", "b/d"]
+    a, c, d = schema.values({"b": {"d": 4.0, "c": b"z"}, "a": 5})
+    assert (int(a), c, float(d)) == (5, b"z", 4.0)
+
+
+def test_lists_of_different_lengths_are_an_error_that_says_how_to_make_arrays_of_them() -> None:
+    with pytest.raises(SpecError, match="has the fields id, tags/0, another has the fields id, tags/0, tags/1") as caught:
+        schema_of([{"id": 1, "tags": [1]}, {"id": 2, "tags": [1, 2]}])
+    assert "np.asarray(values, dtype)" in caught.value.fix
+
+
+def test_alike_are_those_of_the_kind_that_is_there_most_often() -> None:
+    elements = [{"t": None}, {"t": "a"}, {"t": 1}, {"t": 2}, {"t": "b"}, {"t": "c", "u": 1}]
+    assert alike(elements) == [{"t": "a"}, {"t": "b"}]
+    assert alike([{"t": None}, {"t": {1}}]) == [{"t": None}, {"t": {1}}]
+    sizes = [{"x": np.zeros((2, 3))}, {"x": np.zeros((4, 3))}]
+    assert len(alike(sizes)) == 2
+
+
 @pytest.mark.parametrize(
     ("one", "other", "words"),
     [
@@ -88,7 +125,7 @@ def test_values_come_checked_in_the_order_of_the_fields() -> None:
 @pytest.mark.parametrize(
     ("element", "words"),
     [
-        ({"y": 1}, "the element has the fields y; the first one has the fields x"),
+        ({"y": 1}, "the element has the fields y; the sample has the fields x"),
         ({"x": np.zeros((2, 4))}, "field 'x' is float64[2, 4]; the sample had float64[2, 3]"),
         ({"x": np.zeros((2, 3), np.float32)}, "field 'x' is float32[2, 3]"),
         ({"x": "text"}, "field 'x' is str"),
@@ -107,7 +144,7 @@ def test_a_single_value_is_no_dict_with_a_field_of_its_name() -> None:
     assert single != dictionary
     with pytest.raises(SpecError) as caught:
         single.values({"value": 1})
-    assert "the element has the fields value; the first one is a single value" in str(caught.value)
+    assert "the element has the fields value; the sample is a single value" in str(caught.value)
     with pytest.raises(SpecError):
         schema_of([1, {"value": 1}])
 

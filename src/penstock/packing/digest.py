@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import copyreg
 import dis
 import hashlib
+import logging
 import marshal
 import sys
-import sysconfig
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
+from penstock.packing.modules import codes_in, is_installed, is_own, modules_imported, source_of
+
 __all__ = ["Untold", "digest_of"]
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 # Marshalled by form 0, which has no references, so that equal values give equal bytes.
 _PLAIN_SET = frozenset(_PLAIN)
-_SYSTEM = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-_OWN = __name__.partition(".")[0]
 _OF_CLASS = (FunctionType, staticmethod, classmethod, property)
+_NO_CONTENT = (type(threading.Lock()), type(threading.RLock()), threading.local, threading.Condition, threading.Event, logging.Logger)
+"""What has nothing in it that a function could return."""
 
 
 class Untold(ValueError):
@@ -32,12 +36,17 @@ def digest_of(*values: Any) -> str:
     """Return the hash of some values: of their types and contents, and of functions their code and all that it uses.
 
     Of a function that is: code, defaults, the values that it carries, and the functions, classes and values of its module that it names,
-    and so on, also in other modules. What is installed (the standard library, other packages) counts by its name.
+    and so on, also in other modules and in those that it imports when it runs (they are imported). What is installed (the standard library,
+    other packages) counts by its name. What has no content, such as an open file, and stands in a module counts by the module's source.
 
     Raises:
         Untold: one holds something that has no content to speak of, such as an open file.
     """
-    digest = _Digest()
+    return _digest(values, None)
+
+
+def _digest(values: Any, home: str | None) -> str:
+    digest = _Digest(home)
     try:
         for value in values:
             digest.add(value)
@@ -47,9 +56,15 @@ def digest_of(*values: Any) -> str:
 
 
 class _Digest:
-    """Goes through values and hashes what it finds."""
+    """Goes through values and hashes what it finds.
 
-    def __init__(self) -> None:
+    Args:
+        home: the file of the module in which the values stand, "" for a module without one; None for values that a function carries.
+    """
+
+    def __init__(self, home: str | None = None) -> None:
+        self._home = home
+        self._looked_into: set[tuple[int, str]] = set()
         self._state = hashlib.blake2b(digest_size=16)
         self._seen: dict[int, int] = {}
         self._kept: list[Any] = []  # an object that was freed would leave its id to another
@@ -72,17 +87,22 @@ class _Digest:
         elif kind is tuple:
             self._add_all("tuple", value)
         elif kind in (set, frozenset):
-            self._add_all(kind.__name__, sorted(digest_of(part) for part in value))
+            self._add_all(kind.__name__, sorted(_digest([part], self._home) for part in value))
         elif kind is CodeType:
             self._add_code(value)
         elif isinstance(value, ModuleType):
-            self._put("module", value.__name__.encode())
+            self._add_module(value)
         elif id(value) in self._seen:
             self._put("seen", str(self._seen[id(value)]).encode())
         else:
             self._seen[id(value)] = len(self._kept)
             self._kept.append(value)
             self._add_object(value)
+
+    def _add_module(self, module: ModuleType) -> None:
+        self._put("module", module.__name__.encode())
+        if is_own(module):
+            self._put("source", source_of(getattr(module, "__file__", None)))
 
     def _put(self, tag: str, data: Any = b"") -> None:
         self._state.update(f"{tag} {len(data)}\n".encode())
@@ -115,6 +135,8 @@ class _Digest:
             self._add_all("method", (value.__self__, value.__func__))
         elif kind is BuiltinFunctionType:
             self._add_all("builtin", (value.__module__, value.__qualname__, value.__self__))
+            if value.__module__ in sys.modules:  # may be compiled of the user's code
+                self._add_module(sys.modules[value.__module__])
         elif isinstance(value, partial):
             self._add_all("partial", (value.func, value.args, value.keywords))
         elif isinstance(value, (staticmethod, classmethod)) or hasattr(value, "cache_parameters"):
@@ -130,28 +152,31 @@ class _Digest:
         self.add(function.__defaults__)
         self.add(function.__kwdefaults__)
         self.add(tuple(_content(cell) for cell in function.__closure__ or ()))
-        if _is_installed(module, code.co_filename):
+        if is_installed(module, code.co_filename):
             self._put("of", str(module).encode())
             return
         self.add(code)
-        names = set(_names(code))
-        for name in sorted(names - set(_stored(code))):
-            if name in function.__globals__:
-                self._put("global", name.encode())
-                self._add_used(function.__globals__[name], sorted(names))
+        names = {name for one in codes_in(code) for name in one.co_names}
+        found = function.__globals__
+        for name in sorted(names.intersection(found).difference(_stored(code))):
+            self._put("global", name.encode())
+            self._add_used(found[name], found, names)
+        for imported in modules_imported(code, found):
+            self._put("imports", imported.__name__.encode())
+            self._add_used(imported, found, names)
 
-    def _add_used(self, value: Any, names: list[str]) -> None:
-        """Hash what a function finds by a name of its module; of a module, what it may find in it."""
-        if isinstance(value, ModuleType) and not _is_installed(value.__name__, getattr(value, "__file__", None) or ""):
-            for name in names:
-                if name in vars(value) and id(vars(value)[name]) not in self._seen:
+    def _add_used(self, value: Any, namespace: Mapping[str, Any], names: set[str]) -> None:
+        """Hash what a function finds by a name in `namespace`; of a module of the user's, what it may find in it by one of `names`."""
+        if isinstance(value, ModuleType) and names and is_own(value):
+            for name in sorted(names.intersection(vars(value))):
+                if (id(value), name) not in self._looked_into:
+                    self._looked_into.add((id(value), name))
                     self._put("attribute", name.encode())
-                    self._add_used(vars(value)[name], [])
+                    self._add_used(vars(value)[name], vars(value), names)
             return
-        try:
-            self.add(value)
-        except Untold:  # a lock or a logger of the module: it is no part of what a function returns
-            self._put("opaque", type(value).__qualname__.encode())
+        before, self._home = self._home, str(namespace.get("__file__") or "")
+        self.add(value)
+        self._home = before
 
     def _add_code(self, code: CodeType) -> None:
         shape = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_exceptiontable)
@@ -163,17 +188,23 @@ class _Digest:
         if _is_named(kind):
             return
         self.add(kind.__bases__)
+        module = vars(sys.modules.get(kind.__module__, object))
         for name, value in vars(kind).items():
             if isinstance(value, _OF_CLASS) or not name.startswith("__"):
                 self._put("attribute", name.encode())
-                self._add_used(value, [])
+                self._add_used(value, module, set())
 
     def _add_reduced(self, value: Any) -> None:
         """Hash what a pickle of an object would be made of."""
         try:
-            reduced = value.__reduce_ex__(4)
+            told = copyreg.dispatch_table.get(type(value))
+            reduced = value.__reduce_ex__(4) if told is None else told(value)
         except Exception as error:
-            raise Untold(f"{type(value).__name__}: {error}") from error
+            if self._home is None:
+                raise Untold(f"{type(value).__name__}: {error}") from error
+            self._put("opaque", type(value).__qualname__.encode())
+            self._put("of", b"" if isinstance(value, _NO_CONTENT) else source_of(self._home))
+            return
         self.add(type(value))
         if isinstance(reduced, str):
             self._put("named", reduced.encode())
@@ -195,30 +226,14 @@ def _content(cell: Any) -> Any:
         return None
 
 
-def _is_installed(module: str | None, file: str) -> bool:
-    return not file or file.startswith(("<frozen", *_SYSTEM)) or (module or "").partition(".")[0] == _OWN
-
-
 def _is_named(kind: type) -> bool:
     module = sys.modules.get(kind.__module__)
     if module is None or kind.__module__ == "__main__":
         return False
-    return _is_installed(kind.__module__, getattr(module, "__file__", None) or "")
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    for one in _codes(code):
-        yield from one.co_names
+    return is_installed(kind.__module__, getattr(module, "__file__", None) or "")
 
 
 def _stored(code: CodeType) -> Iterator[str]:
     """Give the names that a function assigns to in its module: they are its memory, not what it is."""
-    for one in _codes(code):
+    for one in codes_in(code):
         yield from (str(step.argval) for step in dis.get_instructions(one) if step.opname == "STORE_GLOBAL")

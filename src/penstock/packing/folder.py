@@ -5,19 +5,22 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.errors import PackError
 from penstock.packing.disk import Disk, OutFile, publish
 from penstock.packing.origin import KEYS, Origin
 
-__all__ = ["WORK", "Folder", "difference", "lock_folder", "sha256_of"]
+__all__ = ["WORK", "Folder", "difference", "lock_folder", "sha256_of", "strangers"]
 
 WORK = ".packing"
 """The folder inside the destination for what is not finished; it is removed at the end."""
 
 _RUN = "run.json"
 _NOTE = ".json"
+_SHARD = re.compile(r"(?P<name>.+?)-(\d{5}-of-\d{5}|\d{6})\.[a-z.]+")
 _READ_BYTES = 1 << 20
 
 
@@ -68,6 +71,13 @@ class Folder:
                     where=f"pack() to {self.path!r}",
                     fix="give another folder, or remove the file",
                 )
+        other_shards = strangers(self.path, names)
+        if other_shards:
+            raise PackError(
+                f"{other_shards[0]!r} is there, which looks like a shard and is none of this dataset",
+                where=f"pack() to {self.path!r}",
+                fix="remove it, give another folder, or another name=",
+            )
         self.disk.make_folder(self.work)
         for name in sorted(os.listdir(self.work)):
             if name.endswith((".part", ".ticks")):
@@ -253,6 +263,15 @@ def sha256_of(path: str) -> str:
         while data := file.read(_READ_BYTES):
             state.update(data)
     return state.hexdigest()
+
+
+def strangers(folder: str, shards: Sequence[str]) -> list[str]:
+    """Return what stands in a folder under such a name as the shards of a packed dataset have, and is none of them."""
+    named = _SHARD.fullmatch(shards[0]) if shards else None
+    if named is None:
+        return []
+    pattern = re.compile(re.escape(named["name"]) + r"-\d{5,6}(-of-\d{5})?(\.[a-z]+)*" + re.escape(os.path.splitext(shards[0])[1]))
+    return [found for found in sorted(os.listdir(folder)) if pattern.fullmatch(found) and found not in shards]
 
 
 def _origin_name(manifest: str) -> str:

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from penstock._contracts.source import FileSource
 from penstock._plan.describe import sources
 from penstock._plan.node import Node
-from penstock.errors import SourceError
+from penstock.errors import PlanError, SourceError
+from penstock.sources.folder import ImageFolderSource
 
-__all__ = ["Inputs", "changed", "look"]
+__all__ = ["Inputs", "changed", "check_apart", "look"]
 
 
 class Inputs(NamedTuple):
@@ -51,6 +52,23 @@ def changed(root: Node, before: Inputs) -> SourceError | None:
         where="pack()",
         fix="remove the destination and pack again, when nobody writes to the input any more",
     )
+
+
+def check_apart(root: Node, dest: str) -> None:
+    """Refuse a destination inside a folder that a source lists whole: in the next run it would be input.
+
+    Raises:
+        PlanError: it is.
+    """
+    for node in sources(root):
+        folder = node.source.folder if isinstance(node.source, ImageFolderSource) else ""
+        inside = os.path.relpath(os.path.realpath(dest), os.path.realpath(folder or dest))
+        if not inside.startswith("."):
+            raise PlanError(
+                f"the destination lies inside {folder!r}, which is read: it would be one more class",
+                where=f"pack() to {dest!r}",
+                fix="give a folder outside of it",
+            )
 
 
 def _files(root: Node) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Any
 from penstock._storage.listing import refuse_url
 from penstock.errors import RecordError, SourceError
 from penstock.packing.columns import Column
-from penstock.packing.folder import sha256_of
+from penstock.packing.folder import sha256_of, strangers
 from penstock.packing.schema import NoSchema, Schema
 
 __all__ = ["FORM", "Manifest", "ShardEntry", "find_manifest", "manifests_in", "read_manifest", "sealed"]
@@ -88,7 +88,11 @@ class Manifest:
         """
         problem = next(self.problems(hashes=hashes), None)
         if problem is not None:
-            raise SourceError(problem, where=f"manifest {self.path!r}", fix="restore the file from a copy, or pack the dataset again")
+            raise SourceError(
+                problem,
+                where=f"manifest {self.path!r}",
+                fix="restore the file from a copy, move away what does not belong there, or pack again",
+            )
 
     def missing(self) -> list[str]:
         """Say of each file that is not there that it is missing, as `problems` does."""
@@ -96,6 +100,11 @@ class Manifest:
         return [
             f"{shard.name!r} is missing: it had {shard.count} of {len(self)} elements" for path, shard in pairs if not os.path.isfile(path)
         ]
+
+    def strangers(self) -> list[str]:
+        """Say of each file that looks like a shard and is none that it does not belong there, as `problems` does."""
+        found = strangers(self.folder, [shard.name for shard in self.shards])
+        return [f"{name!r} looks like a shard and is not of this dataset" for name in found]
 
     def notes(self) -> list[dict[str, Any]]:
         """Return what was noted of each shard while it was packed."""
@@ -114,15 +123,7 @@ class Manifest:
                 yield f"{shard.name!r} has {os.path.getsize(path)} bytes and had {shard.size} when it was packed"
             elif hashes and sha256_of(path) != shard.sha256:
                 yield f"{shard.name!r} has other bytes than when it was packed: its SHA-256 differs"
-        yield from self._strangers()
-
-    def _strangers(self) -> Any:
-        known = {shard.name for shard in self.shards}
-        name, suffix = self.record["options"]["name"], os.path.splitext(self.shards[0].name)[1]
-        pattern = re.compile(re.escape(name) + r"-\d{5,6}(-of-\d{5})?(\.[a-z]+)*" + re.escape(suffix))
-        for other in sorted(os.listdir(self.folder)):
-            if pattern.fullmatch(other) and other not in known:
-                yield f"{other!r} looks like a shard and is not of this dataset"
+        yield from self.strangers()
 
 
 def _without_shard(lost: dict[str, Any]) -> dict[str, Any]:
@@ -134,11 +135,13 @@ def find_manifest(path: str | os.PathLike[str]) -> str:
 
     Raises:
         PlanError: a URL in place of a path.
-        SourceError: the folder has none, or several.
+        SourceError: it is not there, or the folder has none, or several.
     """
     text = os.fspath(path)
     if not os.path.isdir(text):
         refuse_url(text, "read_packed")
+        if not os.path.lexists(text):
+            raise SourceError(f"{text!r} is not there", where="a packed dataset", fix="give the folder that was packed to, or its manifest")
         return text
     found = manifests_in(text)
     if len(found) != 1:

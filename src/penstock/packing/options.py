@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from penstock._plan import check
+from penstock._storage.redaction import redacted
 from penstock.errors import PlanError
 from penstock.packing.encoders import COMPRESSIONS, FORMATS, SUFFIXES
 
@@ -102,9 +103,20 @@ def destination(dest: str | os.PathLike[str]) -> str:
     """Return the absolute path of a destination.
 
     Raises:
-        PlanError: it is no path.
+        PlanError: it is no path, nothing, a URL, begins with `~`, or is a file.
     """
     try:
-        return os.path.abspath(os.fsdecode(dest))
+        path = os.fsdecode(dest)
     except TypeError:
         raise PlanError(f"dest={dest!r} is no path", where="pack()", fix="give the path of a folder") from None
+    if "://" in path:
+        raise PlanError(
+            f"{redacted(path)!r} is a URL, and packing writes to folders of this machine",
+            where="pack()",
+            fix="pack to a folder, and copy that to the store when it is complete",
+        )
+    if not path or path.startswith("~"):
+        raise PlanError(f"dest={path!r} names no folder", where="pack()", fix="give its path; os.path.expanduser makes one of '~/...'")
+    if os.path.lexists(path) and not os.path.isdir(path):
+        raise PlanError(f"dest={path!r} is there and is no folder", where="pack()", fix="give the path of a folder, new or not")
+    return os.path.abspath(path)

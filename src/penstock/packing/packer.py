@@ -21,7 +21,7 @@ from penstock.observe.progress import Progress
 from penstock.observe.stats import available_cpus
 from penstock.packing.disk import Disk
 from penstock.packing.folder import Folder, difference, lock_folder
-from penstock.packing.inputs import Inputs, changed, look
+from penstock.packing.inputs import Inputs, changed, check_apart, look
 from penstock.packing.manifest import FORM, Manifest, read_manifest, sealed
 from penstock.packing.options import PackOptions, destination, options_of
 from penstock.packing.origin import Origin, origin_of
@@ -163,6 +163,7 @@ class Packing:
         count = _count_of(num_workers)
         with ExitStack() as stack:
             jobs = self._jobs(dest, count, executor, stack)
+            check_apart(self.split.base, dest)
             inputs = look(self.split.base)
             return self._packed(inputs, dest, count, jobs, progress, disk)
 
@@ -201,7 +202,8 @@ class Packing:
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 error.add_note(
-                    f"penstock: packing needs about {size_words(sample.total_bytes)}; {size_words(_written(folder, names))} are there"
+                    f"penstock: {size_words(_written(folder, names))} are in finished files; by the sample all of them would take about "
+                    f"{size_words(sample.total_bytes)}"
                 )
             raise
         finally:
@@ -276,12 +278,13 @@ def _finished(folder: Folder, options: PackOptions, record: dict[str, Any], orig
     missing = manifest.missing()
     problem = other or next((problem for problem in manifest.problems(hashes=True) if problem not in missing), None)
     if problem is not None:
+        fix = "restore that file, or remove it and call this again: a missing shard is made again"
+        if other:
+            fix = "give another folder or name=, or remove what is there"
+        elif problem in manifest.strangers():
+            fix = "move that file away, or remove it"
         raise PackError(
-            f"the folder holds a packed dataset {options.name!r} already, and {problem}",
-            where=f"{_WHERE} to {folder.path!r}",
-            fix="give another folder or name=, or remove what is there"
-            if other
-            else "restore that file, or remove it and call this again: a missing shard is made again",
+            f"the folder holds a packed dataset {options.name!r} already, and {problem}", where=f"{_WHERE} to {folder.path!r}", fix=fix
         )
     if missing:
         folder.take_back(record, manifest.notes(), origin)

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from penstock._contracts.policy import Policy
+from penstock._contracts.policy import Policy, Skip, final
 from penstock._plan.node import Node
 from penstock._plan.specs import spec_of_plan
-from penstock.errors import PackError, SourceError
+from penstock.errors import PackError, SourceError, SpecError
 from penstock.formats.sizes import size_words
 from penstock.packing.columns import Column, columns_of
 from penstock.packing.disk import Disk, OutFile
 from penstock.packing.encoders import open_encoder
 from penstock.packing.options import PackOptions
-from penstock.packing.schema import Schema, schema_of
+from penstock.packing.schema import Schema, alike, schema_of
 from penstock.packing.splitting import Split, for_part
 
 __all__ = ["Sample", "WarmUp", "check_room", "take_sample"]
 
 _MOST = 64
+_AT_ONCE = 1024
 _SPARE = 1.05
 _INLINE: dict[str, Any] = {"executor": "inline", "ordered": True, "quarantine": None, "record": None, "replay": None}
 
@@ -52,43 +53,99 @@ class Sample:
 def take_sample(split: Split, options: PackOptions, policy: Policy) -> Sample:
     """Make up to 64 elements, at positions that are evenly spaced over all: the first, the last and between. Blocks for as long.
 
+    Where a filter or the policy leaves none of them, all positions are tried from the first on, until there is one.
     The elements are the same in every run, and so is everything that is derived of them but the time.
 
     Raises:
-        SourceError: there is no element, or none of the sample could be made.
+        SourceError: there is no element.
         SpecError: they differ in their fields, or have some that cannot be written.
         BaseException: what a function of the dataset raises, unless the policy leaves such elements out.
     """
     count = split.num_positions
     if count == 0:
         raise SourceError("the dataset has no elements", where="pack()", fix="give one with at least one element")
-    positions = sorted({number * (count - 1) // (_MOST - 1) for number in range(_MOST)} if count > _MOST else range(count))
-    with split.some(positions).feed(**_INLINE, on_error=for_part(policy)) as feed:
-        feed.warns_when_empty = False
-        elements = list(islice(feed, 1))  # beside its own time, the first one takes that of imports and caches
-        begun_s = time.perf_counter()
-        elements += feed
-    if not elements:
+    look = next((look for look in _looks(split, policy, count) if look.elements), None)
+    if look is None:
         raise SourceError(
-            f"none of {len(positions)} elements could be made, or all were filtered out",
+            f"none of {count} elements could be made, or all were filtered out",
             where="pack()",
-            fix="look at ds[0], and at what on_error leaves out",
+            fix="look at the filter, at ds[0], and at what on_error leaves out",
         )
-    schema = schema_of(elements, _declared(split.whole()))
+    begun_s = time.perf_counter()
+    last = final(policy)
+    elements = alike(look.elements) if isinstance(last, Skip) and issubclass(SpecError, last.errors) else look.elements
+    schema = _schema(split, elements, look.positions)
     rows = [schema.values(element) for element in elements]
     columns = columns_of(schema, options.format, rows[0])
     num_bytes = _encoded(columns, options, rows)
-    taken_s = time.perf_counter() - begun_s
+    taken_s = look.taken_s + time.perf_counter() - begun_s
     num_timed = max(1, len(elements) - 1)
-    times = count / len(positions)
+    times = count / look.num_tried
     return Sample(
         schema=schema,
         columns=columns,
-        total_bytes=round(num_bytes * times),
-        total_count=round(len(elements) * times),
+        total_bytes=round(num_bytes * times * look.num_found / len(look.elements)),
+        total_count=round(len(elements) * times * look.num_found / len(look.elements)),
         element_s=taken_s / num_timed,
-        num_sampled=len(positions),
+        num_sampled=len(look.positions),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """What some positions gave.
+
+    Attributes:
+        positions: that were tried now.
+        elements: up to 64 of what they gave.
+        num_found: how many they gave.
+        num_tried: positions that were tried so far.
+        taken_s: how long the elements took but for the first, which takes the time of imports and caches as well.
+    """
+
+    positions: list[int]
+    elements: list[Any]
+    num_found: int
+    num_tried: int
+    taken_s: float
+
+
+def _looks(split: Split, policy: Policy, count: int) -> Iterator[_Look]:
+    """Look at positions that are evenly spaced over all, then at all of them, in parts."""
+    yield _look(split, policy, sorted({place * (count - 1) // (_MOST - 1) for place in range(_MOST)} if count > _MOST else range(count)))
+    for first in range(0, count if count > _MOST else 0, _AT_ONCE):
+        look = _look(split, policy, list(range(first, min(first + _AT_ONCE, count))))
+        yield replace(look, num_tried=first + look.num_tried)
+
+
+def _look(split: Split, policy: Policy, positions: list[int]) -> _Look:
+    with split.some(positions).feed(**_INLINE, on_error=for_part(policy)) as feed:
+        feed.warns_when_empty = False
+        elements = list(islice(feed, 1))
+        begun_s = time.perf_counter()
+        elements += islice(feed, _MOST - 1)
+        taken_s = time.perf_counter() - begun_s
+        num_found = len(elements) + sum(1 for _ in feed)
+    return _Look(positions=positions, elements=elements, num_found=num_found, num_tried=len(positions), taken_s=taken_s)
+
+
+def _schema(split: Split, elements: list[Any], positions: list[int]) -> Schema:
+    """Find the fields.
+
+    Raises:
+        SpecError: of the element that differs from most, named as a feed names it; or one that no element would pass.
+    """
+    declared = _declared(split.whole())
+    try:
+        return schema_of(elements, declared)
+    except SpecError:
+        usual = alike(elements)
+        if len(usual) < len(elements):
+            check = schema_of(usual, declared).values
+            with split.some(positions).map(check, name="pack").feed(**_INLINE) as feed:
+                for _ in feed:
+                    pass
+        raise
 
 
 @dataclass(frozen=True, slots=True)

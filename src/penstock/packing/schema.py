@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from penstock._contracts.element import ArraySpec, spec_of
 from penstock.errors import SpecError
 
-__all__ = ["SINGLE", "Field", "NoSchema", "Schema", "fields_of", "is_single", "schema_of"]
+__all__ = ["SINGLE", "Field", "NoSchema", "Schema", "alike", "fields_of", "is_single", "schema_of"]
 
 SINGLE = "value"
 """The name of the only field of an element that is no dict and no tuple."""
@@ -96,15 +97,11 @@ class Schema:
         Raises:
             SpecError: it has other fields, or one of another kind, dtype or shape.
         """
-        found = fields_of(element)
-        if list(found) != [field.name for field in self.fields] or is_single(element) != self.fields[0].single:
-            raise SpecError(
-                f"the element {_names(found, is_single(element))}; "
-                f"the first one {_names([one.name for one in self.fields], self.fields[0].single)}",
-                where=_WHERE,
-                fix="map a function that gives all elements the same fields in the same order",
-            )
-        return [_checked(field, value) for field, value in zip(self.fields, found.values(), strict=True)]
+        found, names = fields_of(element), [field.name for field in self.fields]
+        if len(found) != len(names) or not found.keys() >= set(names) or is_single(element) != self.fields[0].single:
+            what = f"the element {_names(found, is_single(element))}; the sample {_names(names, self.fields[0].single)}"
+            raise _other_fields(what, found, names)
+        return [_checked(field, found[field.name]) for field in self.fields]
 
 
 def fields_of(element: Any) -> dict[str, Any]:
@@ -125,11 +122,25 @@ def is_single(element: Any) -> bool:
     return not isinstance(element, (dict, tuple, list))
 
 
+def _other_fields(what: str, names: Iterable[str], others: Iterable[str]) -> SpecError:
+    in_lists = any(name.rpartition("/")[2].isdigit() for name in set(names).symmetric_difference(others))
+    fix = "map a function that gives all elements the same fields"
+    if in_lists:
+        fix = "a list has a field for each of its places: map a function that makes an array of it, np.asarray(values, dtype)"
+    return SpecError(what, where=_WHERE, fix=fix)
+
+
 def _names(names: Iterable[str], single: bool) -> str:
     return "is a single value" if single else f"has the fields {', '.join(names)}"
 
 
 def _collect(value: Any, prefix: str, out: dict[str, Any]) -> None:
+    if isinstance(value, (dict, tuple, list)) and not value and prefix:
+        raise SpecError(
+            f"field {prefix!r} is an empty {type(value).__name__}, of which nothing would be written",
+            where=_WHERE,
+            fix="map a function that makes an array of a list, np.asarray(values, dtype), and leaves an empty dict out",
+        )
     if isinstance(value, dict):
         for key, child in value.items():
             if not isinstance(key, str) or not key:
@@ -197,6 +208,12 @@ def _field(name: str, value: Any) -> Field:
             where=_WHERE,
             fix="map a function that makes it a float, a str, or where it fits a np.uint64",
         )
+    if isinstance(value, np.ma.MaskedArray):
+        raise SpecError(
+            f"field {name!r} is a masked array, and no packed format holds masks",
+            where=_WHERE,
+            fix="map a function that fills it, value.filled(0), or that gives value.data and np.ma.getmaskarray(value) as two fields",
+        )
     spec = spec_of(value)
     if spec.dtype.kind not in _DTYPES:
         raise SpecError(
@@ -220,14 +237,29 @@ def _check_text(text: str, what: str) -> None:
         ) from error
 
 
+def alike(elements: Sequence[Any]) -> list[Any]:
+    """Return the elements of the kind that most of them are of, by their fields, dtypes and dimensions; all where none can be written."""
+    kinds = [_kind(element) for element in elements]
+    counts = Counter(kind for kind in kinds if kind is not None)
+    if not counts:
+        return list(elements)
+    usual = counts.most_common(1)[0][0]  # of several the one that came first
+    return [element for element, kind in zip(elements, kinds, strict=True) if kind == usual]
+
+
+def _kind(element: Any) -> Any:
+    """Return what must be the same in all elements; None for one that cannot be written."""
+    try:
+        fields = [_field(name, value) for name, value in fields_of(element).items()]
+    except SpecError:
+        return None
+    return is_single(element), frozenset((field.name, field.kind, field.dtype, len(field.shape)) for field in fields)
+
+
 def _joined(one: dict[str, Field], other: dict[str, Field]) -> dict[str, Field]:
     singles = [next(iter(fields.values())).single for fields in (one, other)]
-    if list(one) != list(other) or singles[0] != singles[1]:
-        raise SpecError(
-            f"an element {_names(one, singles[0])}, another {_names(other, singles[1])}",
-            where=_WHERE,
-            fix="map a function that gives all elements the same fields in the same order",
-        )
+    if one.keys() != other.keys() or singles[0] != singles[1]:
+        raise _other_fields(f"an element {_names(one, singles[0])}, another {_names(other, singles[1])}", one, other)
     out = {}
     for name, field in one.items():
         now = other[name]

@@ -61,6 +61,11 @@ class ImageFolderSource(WholeFiles):
         labels = (numbers[table.path(index).split(os.sep, 1)[0]] for index in range(len(table)))
         super().__init__(table, np.fromiter(labels, np.int64, len(table)))
 
+    @property
+    def folder(self) -> str:
+        """Return the folder above the class folders, as it was given."""
+        return self._folder
+
     def _images(self, base: str, relative: str) -> Iterator[str]:
         with os.scandir(base + relative) as entries:
             for entry in entries:
