@@ -61,6 +61,8 @@ def test_shapes_and_values_may_be_given_for_each_field() -> None:
     batch = padded(rows, {"tokens": (5,), "label": ()}, {"tokens": -1, "label": 0})
     assert batch["tokens"].tolist() == [[0, 1, -1, -1, -1], [0, 1, 2, -1, -1]]
     assert batch["label"].tolist() == [2, 3]
+    batch = padded(rows, None, {"label": 0, "tokens": -1})  # in another order
+    assert batch["tokens"].tolist() == [[0, 1, -1], [0, 1, 2]]
     assert padded([np.zeros((1, 2)), np.zeros((3, 2))], (None, 4)).shape == (2, 3, 4)
     assert padded([np.zeros((1, 2)), np.zeros((3, 2))], (-1, -1)).shape == (2, 3, 2)
 
@@ -116,6 +118,7 @@ def test_the_leaf_that_differs_is_named_and_not_one_that_may(kind: Collation) ->
 @pytest.mark.parametrize("kind", [Stack(), Pad(), Ragged()], ids=["stacked", "padded", "ragged"])
 def test_keys_in_another_order_are_the_same_keys(kind: Collation) -> None:
     assert kind.collate([{"a": 1, "b": 2}, {"b": 4, "a": 3}], name)["a"].tolist() == [1, 3]
+    assert kind.collate([{"a": 1, "b": [{"c": 2, "d": 5}]}, {"b": [{"d": 6, "c": 4}], "a": 3}], name)["b"][0]["c"].tolist() == [2, 4]
 
 
 @pytest.mark.parametrize("kind", [Stack(), Pad(), Ragged()], ids=["stacked", "padded", "ragged"])
@@ -123,7 +126,15 @@ def test_keys_in_another_order_are_the_same_keys(kind: Collation) -> None:
 def test_what_cannot_stand_in_a_batch_is_refused_wherever_it_stands(kind: Collation, rows: list[Any]) -> None:
     error = refused(kind, rows)
     assert error.what == "the element is a NoneType, which cannot stand in a batch"
-    assert f"number {rows.index(None)}" in error.where
+    assert error.where == f"stage 'batch', element number {rows.index(None)}"
+
+
+@pytest.mark.parametrize("kind", [Stack(), Pad(), Ragged()], ids=["stacked", "padded", "ragged"])
+@pytest.mark.parametrize("rows", [[1, 2**63], [2**63, 1]])
+def test_an_int_beyond_64_bits_is_refused_wherever_it_stands(kind: Collation, rows: list[Any]) -> None:
+    error = refused(kind, rows)
+    assert error.what == f"the element = {2**63} does not fit int64"
+    assert error.where == f"stage 'batch', element number {rows.index(2**63)}"
 
 
 # -- ragged ---------------------------------------------------------------------------------------------------------------------------

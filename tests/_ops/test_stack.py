@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import penstock as ps
+from penstock._contracts.element import map_leaves, structure_of
 from penstock._ops.stack import BatchSpec, refuse_row, stack_rows
 from penstock.errors import SpecError
 
@@ -203,9 +204,17 @@ def test_the_path_of_a_nested_leaf_is_named() -> None:
     assert "['a'][1]['b'] is" in refused([{"a": (0, {"b": 1})}, {"a": (0, {"b": 1.0})}]).what
 
 
-def test_an_int_beyond_64_bits_is_refused_with_its_value() -> None:
-    assert f"the element = {2**63} does not fit int64" in refused([1, 2**63]).what
-    assert f"['x'] = {-(2**63) - 1} does not fit int64" in refused([{"x": 1}, {"x": -(2**63) - 1}]).what
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**40])
+@pytest.mark.parametrize("rows", [[None], [None, 1], [1, None], [1, 2, None, 3]])
+def test_an_int_beyond_64_bits_is_refused_as_that_element_alone(number: int, rows: list[Any]) -> None:
+    place = rows.index(None)
+    for wrap, path in ((lambda x: x, "the element"), (lambda x: {"x": x}, "['x']"), (lambda x: {"x": [x, 5]}, "['x'][0]")):
+        error = refused([wrap(number if row is None else row) for row in rows])
+        assert error.what == f"{path} = {number} does not fit int64"
+        assert error.where == f"stage 'batch', element number {place}"
+        assert "np.uint64 or np.float64" in error.fix
+    assert refused([1 << 20_000]).what == "the element = an int of 20001 bits does not fit int64"
+    assert spec(1).difference(number) == f"the element = {number} does not fit int64"
 
 
 class Colour(enum.Enum):
@@ -247,6 +256,46 @@ def test_the_order_of_keys_does_not_matter_in_a_flat_dict() -> None:
     assert batch["a"].tolist() == [1, 3]
     assert batch["b"].tolist() == [2.0, 4.0]
     assert spec({"a": 1, "b": 2.0}).difference({"b": 4.0, "a": 3}) is None
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+NESTED = [
+    ({"id": 1, "t": [1, 2]}, {"t": [3, 4], "id": 2}),
+    ({"a": {"x": 1, "y": 2.0}, "b": 3}, {"b": 6, "a": {"y": 5.0, "x": 4}}),
+    ([{"x": 1, "y": 2}], [{"y": 4, "x": 3}]),
+    (({"x": 1, "y": 2}, 0), ({"y": 4, "x": 3}, 0)),
+    (Point({"x": 1, "y": 2}, 0), Point({"y": 4, "x": 3}, 0)),
+    ({"a": {}, "b": [{"x": "s", "y": (1, {"p": 2, "q": 3})}]}, {"b": [{"y": (4, {"q": 6, "p": 5}), "x": "t"}], "a": {}}),
+]
+
+
+@pytest.mark.parametrize("rows", NESTED)
+def test_the_order_of_keys_does_not_matter_at_any_depth(rows: tuple[Any, Any]) -> None:
+    one, other = rows
+    batch = stack_rows([one, other, one], name)
+    assert structure_of(batch) == structure_of(one)
+    for place, row in enumerate((one, other, one)):
+        assert map_leaves(lambda column, place=place: column[place].item() if column.dtype != object else column[place], batch) == row
+    assert spec(one).difference(other) is None
+    with ps.from_source([one, other] * 3).batch(3).feed(executor="inline") as feed:
+        assert [structure_of(item) for item in feed] == [structure_of(one), structure_of(other)]  # that of its first element
+
+
+def test_keys_are_put_in_order_as_far_down_as_elements_are_alike() -> None:
+    words = refused([{"a": {"x": 1, "y": 2}, "b": 1}, {"b": 1, "a": {"y": 1, "z": 2}}]).what
+    assert words.endswith("{'a': {'x': array, 'y': array}, 'b': array} in one and {'a': {'y': array, 'z': array}, 'b': array} in the other")
+    assert "[1] is int64[] in one and float64[] in the other" in refused([({"x": 1}, 2), ({"x": 1}, 2.0)]).what
+    for one, other in (
+        ([{"x": 1}], ({"x": 1},)),
+        (({"x": 1},), ({"x": 1}, 2)),
+        (Point({"x": 1}, 2), ({"x": 1}, 2)),
+        ({"x": {"y": 1}}, {"x": 1}),
+    ):
+        assert "the structure is " in refused([one, other]).what
 
 
 COLUMNS = st.sampled_from(

@@ -47,6 +47,23 @@ def test_a_count_below_the_least_is_refused() -> None:
     assert check.count_argument(1, "batch_size", "batch", least=1) == 1
 
 
+@pytest.mark.parametrize("value", [0, -3, 2**70, -(2**70), np.int64(-3), np.uint8(5), np.array(5)])
+def test_an_index_is_any_whole_number(value: Any) -> None:
+    number = check.index_argument(value)
+    assert type(number) is int
+    assert number == value
+
+
+@pytest.mark.parametrize(
+    "value", [slice(0, 2), "x", None, 1.5, [1, 2], (1, 2), True, np.True_, np.array([1]), np.float64(2), ..., "y" * 99]
+)
+def test_what_is_no_index_is_refused_with_what_to_do(value: Any) -> None:
+    error = refused(lambda: check.index_argument(value))
+    assert error.what == f"the index {repr(value)[:60]} is not a whole number"
+    assert error.where == "ds[i]"
+    assert "ds.skip(a).take(b - a) for ds[a:b]" in error.fix
+
+
 def test_a_seed_has_at_most_64_bits() -> None:
     assert check.seed_argument(2**64 - 1, "shuffle") == 2**64 - 1
     error = refused(lambda: check.seed_argument(2**64, "shuffle"))

@@ -73,6 +73,9 @@ def test_a_sample_that_does_not_fit_the_first_is_bad() -> None:
         list(ps.SampleBatches(samples, 3))
     assert caught.value.what.startswith("two samples differ: ")
     assert caught.value.where == "SampleBatches, sample 0 and sample 1"
+    with pytest.raises(SpecError, match=f"the element = {2**63} does not fit int64") as caught:
+        list(ps.SampleBatches([1, 2, 2**63], 3))
+    assert caught.value.where == "stage 'batch', element 2"
 
 
 def test_too_many_bad_samples_are_an_error() -> None:

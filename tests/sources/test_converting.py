@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import PlanError
-from penstock.sources.converting import declared_dtype, number_in, number_of, numbers_into
+from penstock.sources.converting import DoesNotFit, declared_dtype, number_in, number_of, numbers_into
 
 
 @given(st.floats(allow_nan=False), st.sampled_from([np.float32, np.float64]))
@@ -56,6 +56,40 @@ def test_an_integer_is_not_made_infinite(value: Any, kind: Any) -> None:
     with pytest.raises(ValueError, match="too large"):
         number_of(value, np.dtype(kind))
     assert number_of(65_504, np.dtype(np.float16)) == 65_504
+
+
+@pytest.mark.parametrize("value", [[1, 2**64 - 1], [[2**63], [0]], [2**64 - 1], (5, 2**63 + 1)])
+def test_integers_that_numpy_has_no_common_dtype_for_are_exact(value: Any) -> None:
+    found = number_of(value, np.dtype(np.uint64))
+    assert found.dtype == np.uint64
+    assert found.tolist() == (list(value) if isinstance(value, tuple) else value)
+    assert number_of(value, np.dtype(np.float64)).tolist() == np.array(value, np.float64).tolist()
+    with pytest.raises(DoesNotFit, match="only -9223372036854775808 to 9223372036854775807 fit"):
+        number_of(value, np.dtype(np.int64))
+
+
+@pytest.mark.parametrize("value", [10**29, [1, 10**29], [[-1, -(10**29)]], [2**63, -1]])
+@pytest.mark.parametrize("kind", [np.uint64, np.int64, np.int8])
+def test_an_integer_that_is_too_large_is_told_what_fits(value: Any, kind: Any) -> None:
+    with pytest.raises(DoesNotFit, match=f"only {np.iinfo(kind).min} to {np.iinfo(kind).max} fit"):
+        number_of(value, np.dtype(kind))
+
+
+def test_an_integer_of_any_size_is_a_float_as_far_as_these_reach() -> None:
+    assert number_of(10**29, np.dtype(np.float32)) == np.float32(1e29)
+    assert number_of([10**29, 0.5], np.dtype(np.float64)).tolist() == [1e29, 0.5]
+    assert number_of(16777217, np.dtype(np.float32)) == 16777216
+    for value, kind in ((10**29, np.float16), (10**400, np.float64), ([10**400, 1], np.float32)):
+        with pytest.raises(DoesNotFit, match="too large"):
+            number_of(value, np.dtype(kind))
+
+
+@pytest.mark.parametrize(
+    "value", [[[1], [2, 3]], [10**29, None], [10**29, 0.5], [10**29, "1"], {"a": 10**29}, [10**29, True], [[10**29], 1]]
+)
+def test_what_stands_beside_an_integer_beyond_64_bits_is_looked_at_too(value: Any) -> None:
+    with pytest.raises(DoesNotFit, match="ragged lists, null, text or numbers of another kind"):
+        number_of(value, np.dtype(np.int64))
 
 
 @pytest.mark.parametrize("value", [[True, 2], [1, False], [[1, 2], [3, True]], [0.5, True], [True, True], True])

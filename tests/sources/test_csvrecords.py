@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,18 @@ def test_declared_numbers_are_columns_of_a_batch(tmp_path: Path) -> None:
         source.gather_columns(np.array([50]), None)
 
 
+@pytest.mark.parametrize("kinds", [(np.float64, None), (None, float), (np.float64, np.float64), (np.float32, None), (None, None)])
+def test_columns_in_the_order_of_the_file_are_what_they_are_declared_as(tmp_path: Path, kinds: tuple[Any, Any]) -> None:
+    columns = dict(zip(("x", "y"), kinds, strict=True))
+    (row,) = gathered(records_of(tmp_path / "a.csv", "x,y\n1,2\n", columns=columns))
+    assert row == {name: value if kind is None else kind(value) for (name, kind), value in zip(columns.items(), "12", strict=True)}
+    assert [isinstance(value, str) for value in row.values()] == [kind is None for kind in kinds]
+
+
+def test_a_missing_text_has_its_default_in_the_order_of_the_file_too(tmp_path: Path) -> None:
+    assert gathered(records_of(tmp_path / "a.csv", "x,y\n1,\n", missing={"y": "?"})) == [{"x": "1", "y": "?"}]
+
+
 def test_files_without_a_header_get_names_and_other_delimiters_are_known(tmp_path: Path) -> None:
     source = records_of(
         tmp_path / "a.tsv", "1\t'a\tb'\n2\tc\n", names=["n", "t"], delimiter="\t", quote="'", columns={"t": str, "n": np.int64}
@@ -94,8 +107,9 @@ def test_an_empty_field_is_an_error_or_what_stands_for_it(tmp_path: Path) -> Non
     with pytest.raises(RecordError, match="column 'n' is empty, and is declared as int32") as caught:
         gathered(csv_source(tmp_path / "a.csv", columns=columns))
     assert caught.value.where == f"line 2 of {str(tmp_path / 'a.csv')!r}, offset 6"
-    with pytest.raises(PlanError, match=r"missing=\{'n': 1\.5\} is no int32"):
-        csv_source(tmp_path / "a.csv", columns=columns, missing={"n": 1.5})
+    for value, why in ((1.5, "ragged lists"), ([1, 2], "a field holds one"), (2**31, "only ")):
+        with pytest.raises(PlanError, match=rf"missing=\{{'n': {re.escape(str(value))}\}} is no int32: {why}"):
+            csv_source(tmp_path / "a.csv", columns=columns, missing={"n": value})
 
 
 @pytest.mark.parametrize(
@@ -104,7 +118,7 @@ def test_an_empty_field_is_an_error_or_what_stands_for_it(tmp_path: Path) -> Non
         ("1", "the record has 1 fields, not 2: '1'"),
         ("1,2,3", "the record has 3 fields, not 2"),
         ('1,"2"3', "the record cannot be split: ',' expected after"),
-        ("1,2\r3", "the record has 2|the record cannot be split"),
+        ("1,2\r3", "the record cannot be split: CR stands outside quotes, and CR alone ends no line"),
         ("x,2", "column 'x' is 'x', which is no float32"),
         ("1_0,2", "column 'x' is '1_0', which is no float32"),
         ("1e39,2", "column 'x' is '1e39', which is no float32: it is too large"),
@@ -133,11 +147,42 @@ def test_a_record_that_does_not_fit_names_file_line_column_and_text(tmp_path: Pa
         ("\n\r\n", "the file has no header"),
         ("x,y,x\n", "the header has 'x' twice"),
         ('x,"y\n1,2\n', "inside quotes"),
+        ("x,y\r1,2\r3,4\r", "the header cannot be read: CR stands outside quotes, and CR alone ends no line"),
+        ('x,"y"z\n1,2\n', "the header cannot be read: ',' expected after '\"'"),
+        ("x,\udcff\n1,2\n", "the header cannot be read: 'utf-8' codec"),
     ],
 )
 def test_a_file_without_a_good_header_is_refused(tmp_path: Path, text: str, match: str) -> None:
     with pytest.raises(RecordError, match=match):
         records_of(tmp_path / "a.csv", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [("x,y\r1,2\r", "end the lines with LF or CRLF"), ('x,"y"z\n', "double the quotes"), ("x,\udcff\n", "save the file as UTF-8")],
+)
+def test_the_error_says_how_to_mend_the_file(tmp_path: Path, text: str, fix: str) -> None:
+    for options in ({}, {"names": ["x", "y"]}):
+        with pytest.raises(RecordError) as caught:
+            gathered(records_of(tmp_path / "a.csv", text, **options))
+        assert fix in caught.value.fix
+
+
+@pytest.mark.parametrize("limit", [None, 3])
+def test_a_field_may_be_as_long_as_a_line_whatever_others_set_for_the_csv_module(tmp_path: Path, limit: int | None) -> None:
+    before = csv.field_size_limit(*([] if limit is None else [limit]))
+    try:
+        size = max(csv.field_size_limit() + 1, 30)
+        head, text = "h" * size, 'a, "b"\r\n' * (size // 8 + 1)
+        quoted = text.replace('"', '""')
+        (row,) = gathered(records_of(tmp_path / "a.csv", f'x,"{head}"\n1,"{quoted}"\n'))
+        assert row == {"x": "1", head: text}
+        (batch,) = ps.read_csv(tmp_path / "a.csv", columns={"x": np.int64}).batch(1)
+        assert batch["x"].tolist() == [1]
+        with pytest.raises(RecordError, match="the record cannot be split: ',' expected after"):
+            gathered(records_of(tmp_path / "b.csv", f'x,y\n1,"{quoted}"z\n'))
+    finally:
+        csv.field_size_limit(before)
 
 
 @pytest.mark.parametrize(

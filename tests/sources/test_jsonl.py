@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import PlanError, RecordError
-from penstock.sources.jsonl import jsonl_source
+from penstock.sources.jsonl import JsonLines, jsonl_source
 from penstock.testing import check_source
 
 
@@ -102,7 +102,8 @@ def test_what_is_no_json_is_an_error_with_file_and_line(tmp_path: Path, line: st
         ('{"a": 1e39}', np.float32, "field 'a' is 1e.39, which is no float32: the number is too large"),
         ('{"a": [[1], [2, 3]]}', np.float32, "which is no float32: "),
         ('{"a": {"b": 1}}', np.float32, "which is no float32"),
-        (f'{{"a": {"9" * 100}}}', np.int64, "which is no int64"),
+        (f'{{"a": {"9" * 100}}}', np.int64, "which is no int64: only -9223372036854775808 to 9223372036854775807 fit"),
+        (f'{{"a": [1, {2**64}]}}', np.uint64, f"which is no uint64: only 0 to {2**64 - 1} fit"),
     ],
 )
 def test_a_field_that_does_not_fit_is_never_bent(tmp_path: Path, line: str, dtype: Any, match: str) -> None:
@@ -115,6 +116,10 @@ def test_a_field_that_does_not_fit_is_never_bent(tmp_path: Path, line: str, dtyp
         source.gather([0, 1], rows)
     assert len(rows) == 1
     assert caught.value.where.startswith("line 2 of ")
+
+
+def test_formats_of_other_fields_are_never_taken_for_equal() -> None:
+    assert JsonLines((("a", None),)) != JsonLines((("a", np.dtype(np.float64)),))  # to NumPy None is float64
 
 
 def test_what_pythons_json_writes_of_nan_is_taken_when_asked_for(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def test_lines_come_without_their_ends_and_blank_ones_are_kept_or_left_out(tmp_p
         (b"a\n\nb", ["a", "", "b"]),
         (b"a\r\nb\r\n", ["a", "b"]),
         (b"a\rb\n", ["a\rb"]),
+        (b"a\r\r\nb\r", ["a\r", "b"]),
         (b"\xef\xbb\xbfa\nb", ["a", "b"]),
         (b"\xef\xbb\xbf", []),
         (b"\xef\xbb\xbf\n", [""]),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import LEAF, ArraySpec, Structure, flatten, leaf_paths, sizes_of, spec_of, structure_of, unflatten
-from penstock._ops.stack import BatchSpec, Names, refuse_row, stack_rows, words_of
+from penstock._ops.stack import BatchSpec, Names, can_stand, refuse_row, stack_rows, words_of
 from penstock.errors import SpecError
 
 __all__ = ["Collation", "Pad", "Ragged", "Stack"]
@@ -150,7 +150,7 @@ def _columns(rows: list[Any], spec: BatchSpec, names: Names, fits: Callable[[int
             refuse_row(spec, 0, row, element, names)
         for number, (column, value) in enumerate(zip(columns, flatten(element), strict=True)):
             found, leaf = spec_of(value), spec.leaves[number]
-            if found.dtype == _OBJECT and not isinstance(value, (str, bytes, np.ndarray, np.generic)):
+            if not can_stand(value, found):
                 BatchSpec(element, lambda row=row: names(row))  # type: ignore[misc]  # says which field it is
             if found.dtype != leaf.dtype or not fits(number, found, leaf):
                 path = leaf_paths(spec.structure)[number] or "the element"
@@ -237,7 +237,7 @@ def _per_leaf(value: Any, spec: BatchSpec, *, is_shape: bool) -> list[Any]:
             return [value]
         flat = _shape_leaves(value, spec.structure)
     else:
-        flat = [value] * count if not isinstance(value, (dict, tuple, list)) else flatten(value)
+        flat = [value] * count if not isinstance(value, (dict, tuple, list)) else flatten(spec.ordered(value))
     if len(flat) != count:
         raise SpecError(
             f"{'padded_shapes' if is_shape else 'padding_values'} has {len(flat)} entries for {count} leaves",

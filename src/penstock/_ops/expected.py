@@ -189,12 +189,16 @@ def _parts(tree: Any, value: Any) -> list[tuple[Any, Any, Any]] | None:
     return [(place, *pair) for place, pair in enumerate(zip(tree, value, strict=True))]
 
 
+_SHOWN_BITS = 256
+
+
 def _came(value: Any) -> str:
     if isinstance(value, (dict, list, tuple)):
         return _cut(repr(map_leaves(spec_of, value))) if len(flatten(value)) <= _MOST_LETTERS else f"a {type(value).__name__}"
     spec = spec_of(value)
     if not _in_range(value):
-        return f"{value}, which does not fit int64"
+        shown = str(value) if value.bit_length() <= _SHOWN_BITS else f"a number of {value.bit_length()} bits"  # Python shows no longer ones
+        return f"{shown}, which does not fit int64"
     return type(value).__name__ if spec.dtype == _OBJECT and not isinstance(value, (np.ndarray, np.generic)) else repr(spec)
 
 

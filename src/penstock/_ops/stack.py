@@ -21,7 +21,7 @@ from penstock._contracts.element import (
 )
 from penstock.errors import SpecError
 
-__all__ = ["BatchSpec", "Names", "only_texts", "refuse_row", "stack_rows", "words_of"]
+__all__ = ["BatchSpec", "Names", "can_stand", "only_texts", "refuse_row", "stack_rows", "words_of"]
 
 Names = Callable[[int], str]
 """Says which element stands in a row, for errors."""
@@ -29,29 +29,27 @@ Names = Callable[[int], str]
 _OBJECT = np.dtype(object)
 _TEXTS = {str, bytes}
 _INT64 = np.dtype(np.int64)
+_SHOWN_BITS = 256
 
 
 class BatchSpec:
     """Structure, shapes and dtypes of one element of a batch."""
 
-    __slots__ = ("_flat_keys", "_quick", "leaves", "row_bytes", "structure")
+    __slots__ = ("_flat_keys", "_has_dicts", "_quick", "leaves", "row_bytes", "structure")
 
     def __init__(self, element: Any, name: Callable[[], str]) -> None:
         """Read the spec off an element.
 
         Raises:
-            SpecError: when a leaf cannot stand in a batch, such as None.
+            SpecError: when a leaf cannot stand in a batch, such as None or an int beyond 64 bits.
         """
         self.structure: Structure = structure_of(element)
         values = flatten(element)
         self.leaves: list[ArraySpec] = [spec_of(value) for value in values]
         for number, (value, leaf) in enumerate(zip(values, self.leaves, strict=True)):
-            if leaf.dtype == _OBJECT and not isinstance(value, (str, bytes, np.ndarray, np.generic)):
-                raise SpecError(
-                    f"{leaf_paths(self.structure)[number] or 'the element'} is a {type(value).__name__}, which cannot stand in a batch",
-                    where=f"stage 'batch', element {name()}",
-                    fix="return arrays, numbers, str or bytes; drop or convert this field in a map before batch",
-                )
+            if not can_stand(value, leaf):
+                raise _misplaced(value, leaf_paths(self.structure)[number] or "the element", name())
+        self._has_dicts = _has_dicts(self.structure)
         self._flat_keys: tuple[Any, ...] | None = None
         if self.structure is not LEAF and self.structure[0] == "dict" and all(child is LEAF for child in self.structure[2]):
             self._flat_keys = self.structure[1]
@@ -125,28 +123,67 @@ class BatchSpec:
         return [list(column) for column in zip(*elements, strict=True)]
 
     def ordered(self, element: Any) -> Any:
-        """Return the element, a flat dict with its keys in the spec's order when it has the same ones."""
-        keys = self._flat_keys
-        if keys is None or not isinstance(element, dict) or set(element) != set(keys):
-            return element
-        return {key: element[key] for key in keys}
+        """Return the element, its dicts with their keys in the spec's order where they have the same ones."""
+        return _ordered(element, self.structure) if self._has_dicts else element
 
     def difference(self, element: Any) -> str | None:
         """Say how `element` differs, or return None."""
+        element = self.ordered(element)
         structure = structure_of(element)
-        values = flatten(element)
-        if self._flat_keys is not None and isinstance(element, dict) and set(element) == set(self._flat_keys):
-            values = [element[key] for key in self._flat_keys]
-            structure = (structure[0], self._flat_keys, structure[2])
         if structure != self.structure:
             return f"the structure is {words_of(self.structure)} in one and {words_of(structure)} in the other"
-        for path, value, leaf in zip(leaf_paths(self.structure), values, self.leaves, strict=True):
+        for path, value, leaf in zip(leaf_paths(self.structure), flatten(element), self.leaves, strict=True):
             other = spec_of(value)
             if other != leaf:
                 return f"{path or 'the element'} is {leaf} in one and {other} in the other"
-            if type(value) is int and not -(2**63) <= value < 2**63:
-                return f"{path or 'the element'} = {value} does not fit int64"
+            if not can_stand(value, leaf):
+                return f"{path or 'the element'} {_flaw_of(value)}"
         return None
+
+
+def _has_dicts(structure: Structure) -> bool:
+    return structure is not LEAF and (structure[0] == "dict" or any(map(_has_dicts, structure[-1])))
+
+
+def _ordered(tree: Any, structure: Structure) -> Any:
+    """Return `tree` with the keys of its dicts in the order of `structure`, as far down as both are alike."""
+    if structure is LEAF:
+        return tree
+    children = structure[-1]
+    if structure[0] == "dict":
+        keys = structure[1]
+        if not isinstance(tree, dict) or tree.keys() != set(keys):
+            return tree
+        return {key: tree[key] if child is LEAF else _ordered(tree[key], child) for key, child in zip(keys, children, strict=True)}
+    kind = list if structure[0] == "list" else structure[1]
+    if type(tree) is not kind or len(tree) != len(children):
+        return tree
+    items = list(map(_ordered, tree, children))
+    return items if kind is list else tuple(items) if kind is tuple else kind(*items)
+
+
+def can_stand(value: Any, leaf: ArraySpec) -> bool:
+    """Tell whether a value with the spec `leaf` can stand in a batch at all."""
+    if leaf.dtype == _OBJECT:
+        return isinstance(value, (str, bytes, np.ndarray, np.generic))
+    return type(value) is not int or -(2**63) <= value < 2**63
+
+
+def _flaw_of(value: Any) -> str:
+    """Say why a value cannot stand in a batch."""
+    if type(value) is not int:
+        return f"is a {type(value).__name__}, which cannot stand in a batch"
+    return f"= {value if value.bit_length() <= _SHOWN_BITS else f'an int of {value.bit_length()} bits'} does not fit int64"
+
+
+def _misplaced(value: Any, path: str, name: str) -> SpecError:
+    return SpecError(
+        f"{path} {_flaw_of(value)}",
+        where=f"stage 'batch', element {name}",
+        fix="declare the field as np.uint64 or np.float64 where it is read, or return such a number from a map before batch"
+        if type(value) is int
+        else "return arrays, numbers, str or bytes; drop or convert this field in a map before batch",
+    )
 
 
 def _store(array: NDArray[Any], row: int, value: Any, leaf: ArraySpec) -> bool:
@@ -164,7 +201,7 @@ def _store(array: NDArray[Any], row: int, value: Any, leaf: ArraySpec) -> bool:
     elif kind is int:
         if leaf.dtype != _INT64 or leaf.shape or not -(2**63) <= value < 2**63:
             return False
-    elif spec_of(value) != leaf or (leaf.dtype == _OBJECT and not isinstance(value, (str, bytes, np.ndarray, np.generic))):
+    elif spec_of(value) != leaf or not can_stand(value, leaf):
         return False
     array[row] = value
     return True
@@ -184,13 +221,13 @@ def stack_rows(rows: list[Any], names: Names) -> Any:
     spec = BatchSpec(rows[0], lambda: names(0))
     arrays = [np.empty((len(rows), *sizes_of(leaf)), leaf.dtype) for leaf in spec.leaves]
     for row, element in enumerate(rows):
-        if not spec.put(arrays, row, spec.ordered(element), None):
+        if not (spec.put(arrays, row, element, None) or spec.put(arrays, row, spec.ordered(element), None)):
             refuse_row(spec, 0, row, element, names)
     return unflatten(spec.structure, iter(arrays))
 
 
 def refuse_row(spec: BatchSpec, first: int, row: int, element: Any, names: Names) -> None:
-    """Raise the SpecError that names the batch's first element and the one that differs from it."""
+    """Raise the SpecError that names the batch's first element and the one that differs from it; that one alone if it can stand in none."""
     BatchSpec(element, lambda: names(row))
     raise SpecError(
         f"two elements of one batch differ: {spec.difference(element)}",

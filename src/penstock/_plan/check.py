@@ -18,6 +18,7 @@ __all__ = [
     "count_argument",
     "counts_argument",
     "finite",
+    "index_argument",
     "indexable",
     "no_async",
     "no_async_generator",
@@ -51,15 +52,32 @@ def weights_argument(value: Any, count: int, operator: str) -> tuple[float, ...]
 
 def count_argument(value: Any, name: str, operator: str, *, least: int = 0) -> int:
     """Return `value` as an int that is at least `least`."""
-    try:
-        number = -1 if isinstance(value, bool) else index(value)
-    except TypeError:  # no whole number, or an array of several
-        number = -1
-    if number < least:
+    number = _whole(value)
+    if number is None or number < least:
         raise PlanError(
             f"{name}={value!r} is not a whole number >= {least}", where=f"{operator}()", fix=f"give {name} a whole number >= {least}"
         )
     return number
+
+
+def index_argument(value: Any) -> int:
+    """Return the i of `ds[i]` as an int, which may be negative."""
+    number = _whole(value)
+    if number is None:
+        raise PlanError(
+            f"the index {value!r:.60} is not a whole number",
+            where="ds[i]",
+            fix="give one whole number; use ds.skip(a).take(b - a) for ds[a:b], and [ds[i] for i in several] for several",
+        )
+    return number
+
+
+def _whole(value: Any) -> int | None:
+    """Return a whole number of any kind as an int; None for what is none, a bool among them."""
+    try:
+        return None if isinstance(value, bool) else index(value)
+    except TypeError:
+        return None
 
 
 def counts_argument(values: Any, name: str, operator: str, *, least: int = 0) -> tuple[int, ...]:

@@ -90,14 +90,14 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods):
 
         Raises:
             IndexError: when it is out of range. Negative indices count from the end.
-            PlanError: behind a filter, flat_map, unbatch or generator.
+            PlanError: behind a filter, flat_map, unbatch or generator; or it is no whole number, such as a slice.
         """
         check.indexable(self._root, "ds[i]", "iterate, or index the dataset below the filter")
         length = length_of(self._root)
-        place = check.count_argument(index, "index", "ds[i]", least=-(2**63))
+        place = check.index_argument(index)
         if place < 0 and length not in (None, INFINITE):
             place += int(length or 0)
-        if place < 0 or (length is not None and place >= length):
+        if not 0 <= place < min(2**63, INFINITE if length is None else length):
             raise OutOfRange(f"index {index} of {length} elements", where="ds[i]", fix="use 0..len(ds)-1")
         from penstock._engine.peek import Peek
 

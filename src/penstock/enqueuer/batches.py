@@ -176,6 +176,7 @@ class _Rows:
         if not self._arrays:
             self._arrays = [np.empty((self._batch_size, *sizes_of(leaf)), leaf.dtype) for leaf in spec.leaves]
         if not spec.put(self._arrays, self.num_rows, spec.ordered(sample), None):
+            BatchSpec(sample, lambda: str(number))  # a sample that can stand in no batch differs from none
             raise SpecError(
                 f"two samples differ: {spec.difference(sample)}",
                 where=f"SampleBatches, sample {self._first} and sample {number}",

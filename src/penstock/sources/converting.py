@@ -1,4 +1,4 @@
-"""From values of JSON and fields of CSV to numbers of declared types: exactly, or not at all."""
+"""From values of JSON and fields of CSV to numbers of declared types: integers exactly or not at all, floats rounded to their dtype."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ __all__ = ["DoesNotFit", "declared_dtype", "number_in", "number_of", "numbers_in
 _ALWAYS_FITS = 65504.0
 """The largest float16: no float of at most this size is too large for any dtype."""
 _FITS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
+_UNBOUNDED: dict[str, set[type]] = {"b": set(), "i": {int}, "u": {int}, "f": {int, float}}
 _TRUE, _FALSE = frozenset(("true", "True", "TRUE", "1")), frozenset(("false", "False", "FALSE", "0"))
 
 
@@ -47,13 +48,27 @@ def number_of(value: Any, dtype: np.dtype[Any]) -> Any:
         DoesNotFit: it is something else, is ragged, or does not fit: integers are never cut, what is too large is not made infinite, and
             true is no 1, also not among numbers.
     """
-    try:
-        array = np.array(value)
-    except OverflowError as error:  # of integers beyond 64 bits NumPy makes objects, or this
-        raise DoesNotFit("the number is too large") from error
-    if array.size and (array.dtype.kind not in _FITS[dtype.kind] or (dtype.kind != "b" and array.ndim and _has_bool(value))):
+    array = _array_of(value, dtype.kind)
+    if array is None or (array.size and dtype.kind != "b" and array.ndim and _has_bool(value)):
         raise DoesNotFit("ragged lists, null, text or numbers of another kind")
     return _cast(array, dtype)[()]
+
+
+def _array_of(value: Any, kind: str) -> np.ndarray[Any, Any] | None:
+    """Return numbers that a dtype of this kind can stand for, whatever their size; None where something else is among them."""
+    try:
+        array = np.array(value)
+        if not array.size or array.dtype.kind in _FITS[kind]:
+            return array
+        # NumPy makes floats of int64 beside uint64, and objects of what is beyond 64 bits.
+        objects = np.array(value, object)
+        if not set(map(type, objects.ravel().tolist())) <= _UNBOUNDED[kind]:
+            return None
+        return objects.astype(np.float64) if kind == "f" else objects
+    except OverflowError as error:
+        raise DoesNotFit("the number is too large") from error
+    except ValueError:  # ragged
+        return None
 
 
 def _has_bool(value: list[Any]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,10 +13,11 @@ from penstock._contracts.element import Structure, structure_of
 from penstock._contracts.storage import Storage
 from penstock._storage.opening import Patterns, open_storage
 from penstock.errors import LengthMismatch, PlanError, RecordError
+from penstock.formats.csvsplit import Unsplittable, split_quoted
 from penstock.formats.indices import Indices
 from penstock.formats.linescan import MAX_LINE_BYTES, Rules, scan_lines
 from penstock.sources.catalogue import open_all
-from penstock.sources.converting import declared_dtype, number_in, number_of, numbers_into
+from penstock.sources.converting import DoesNotFit, declared_dtype, number_in, number_of, numbers_into
 from penstock.sources.paths import shown
 from penstock.sources.record_format import RecordTable
 from penstock.sources.text import LineSource, bad_line, decoded
@@ -28,7 +28,7 @@ _CALLER = "read_csv"
 _SHOWN = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # for np.dtype(np.float64) == None is True
 class Column:
     """One field of an element: its name, where it stands in a record, what it becomes, and what stands for an empty field."""
 
@@ -36,6 +36,11 @@ class Column:
     place: int = -1
     dtype: np.dtype[Any] | None = None
     default: Any = None
+
+    @property
+    def as_it_stands(self) -> bool:
+        """Tell whether it is the text of its field, also of an empty one."""
+        return self.dtype is None and self.default is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +67,8 @@ class CsvRecords:
 
     def __post_init__(self) -> None:
         columns = self.columns or ()
-        whole = columns == tuple(Column(name=column.name, place=place) for place, column in enumerate(columns))
-        texts = tuple(column.name for column in columns) if whole and len(columns) == self.num_fields else None
+        whole = [column.place for column in columns] == list(range(self.num_fields))
+        texts = tuple(column.name for column in columns) if whole and all(column.as_it_stands for column in columns) else None
         object.__setattr__(self, "_texts", texts)
 
     @property
@@ -93,10 +98,9 @@ class CsvRecords:
             where = f"the header of {name!r}"
             try:
                 names = self.fields_of(head.decode())
-            except (UnicodeDecodeError, csv.Error) as error:
-                raise RecordError(
-                    f"the header cannot be read: {error}", where=where, fix="save the file as UTF-8, with quotes closed"
-                ) from error
+            except (UnicodeDecodeError, Unsplittable) as error:
+                fix = error.fix if isinstance(error, Unsplittable) else "save the file as UTF-8 (iconv -f LATIN1 -t UTF-8)"
+                raise RecordError(f"the header cannot be read: {error}", where=where, fix=fix) from error
             twice = sorted({one for one in names if names.count(one) > 1}) if len(names) < 10_000 else []
             if twice:
                 raise RecordError(f"the header has {twice[0]!r} twice", where=where, fix="give each column a name of its own")
@@ -108,15 +112,12 @@ class CsvRecords:
         """Split a record.
 
         Raises:
-            csv.Error: its quotes are not in order.
+            Unsplittable: its quotes or line ends are out of order.
         """
         text = text.removesuffix("\r")
         if self.quote not in text and "\r" not in text and "\n" not in text:
             return text.split(self.delimiter)
-        rows = list(csv.reader([text], delimiter=self.delimiter, quotechar=self.quote, strict=True))
-        if len(rows) != 1:
-            raise csv.Error("a line end stands outside quotes")
-        return rows[0]
+        return split_quoted(text, self.delimiter, self.quote)
 
     def decode(self, data: memoryview, table: RecordTable, index: int) -> dict[str, Any]:
         """Return the record's columns.
@@ -139,10 +140,8 @@ class CsvRecords:
         text = decoded(data, table, index)
         try:
             fields = self.fields_of(text)
-        except csv.Error as error:
-            raise bad_line(
-                table, index, f"the record cannot be split: {error}", "double the quotes inside quotes, as RFC 4180 says"
-            ) from error
+        except Unsplittable as error:
+            raise bad_line(table, index, f"the record cannot be split: {error}", error.fix) from error
         if len(fields) != self.num_fields:
             what = f"the record has {len(fields)} fields, not {self.num_fields}: {shown(text)}"
             raise bad_line(table, index, what, "put quotes around fields with a delimiter in them; check delimiter=")
@@ -205,7 +204,7 @@ class CsvColumns(LineSource):
         view, fields_of = data.data, self._csv.fields_of
         try:
             rows = [fields_of(str(view[begin:end], "utf-8")) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
-        except (UnicodeDecodeError, csv.Error):
+        except (UnicodeDecodeError, Unsplittable):
             return False
         if any(len(row) != self._csv.num_fields for row in rows):
             return False
@@ -303,8 +302,11 @@ def _default(value: Any, dtype: np.dtype[Any] | None, name: str) -> Any:
     if value is None or dtype is None:
         return value
     try:
-        return number_of(value, dtype)
+        number = number_of(value, dtype)
+        if number.ndim:
+            raise DoesNotFit("a field holds one")
     except ValueError as error:
         raise PlanError(
             f"missing={{{name!r}: {value!r}}} is no {dtype}: {error}", where=_CALLER, fix="give a value of that dtype"
         ) from error
+    return number

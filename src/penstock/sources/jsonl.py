@@ -23,7 +23,7 @@ __all__ = ["JsonLines", "jsonl_source"]
 _SHOWN_CHARS = 80
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # for np.dtype(np.float64) == None is True
 class JsonLines:
     """JSON values, one a line; lines of nothing but white space are left out.
 

@@ -61,8 +61,8 @@ class LineSource(RecordSource):
 class TextLines:
     """Lines of UTF-8 text, as {"text": str}.
 
-    A line ends at LF or CRLF, or at the end of the file; the end is not part of it. A byte order mark at the beginning is not part of the
-    text.
+    A line ends at LF or CRLF, or at the end of the file; the end is not part of it, nor is a CR at the very end of the file. A byte order
+    mark at the beginning is not part of the text.
 
     Attributes:
         max_line_bytes: a longer line is an error when the file is indexed, before it is ever read whole.

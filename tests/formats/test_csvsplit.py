@@ -1,0 +1,83 @@
+"""Fields of CSV records: what Python's csv module reads, of any length."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from penstock.formats.csvsplit import Unsplittable, split_long, split_quoted
+
+WORDS = {"new-line": "CR stands outside quotes", "unexpected end": "a quote is not closed", "expected after": "expected after"}
+"""What the csv module's words begin or end with, and ours."""
+
+Split = Callable[[str, str, str], list[str]]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _a_limit_that_no_text_reaches() -> Iterator[None]:
+    before = csv.field_size_limit(1 << 30)
+    yield
+    csv.field_size_limit(before)
+
+
+def outcome(split: Split, text: str, delimiter: str, quote: str) -> list[str] | str:
+    """Return the fields, or the error."""
+    try:
+        return split(text, delimiter, quote)
+    except Unsplittable as error:
+        return str(error)
+    except csv.Error as error:
+        return next(ours for theirs, ours in WORDS.items() if theirs in str(error))
+
+
+def by_csv(text: str, delimiter: str, quote: str) -> list[str]:
+    (row,) = csv.reader([text], delimiter=delimiter, quotechar=quote, strict=True)
+    return row
+
+
+SIGNS = st.sampled_from([(",", '"'), (";", "'"), ("\t", '"'), ("^", "]"), ("-", "\\"), (" ", "."), ('"', ",")])
+
+
+@given(SIGNS, st.lists(st.sampled_from(["d", "q", "q", "a", "é\0", "\r", "\n", " ", "qq", "dq", "qd"]), max_size=12))
+@example((",", '"'), [])
+@example((",", '"'), ["\r"])
+@example((",", '"'), ["\n", "a"])
+@example((",", '"'), ["q", "q", "q", "q", "q", "q", "d"])
+def test_any_text_is_split_or_refused_as_the_csv_module_does(signs: tuple[str, str], parts: list[str]) -> None:
+    delimiter, quote = signs
+    text = "".join(part.replace("d", "D").replace("q", quote).replace("D", delimiter) for part in parts)
+    expected = outcome(by_csv, text, delimiter, quote)
+    for split in (split_long, split_quoted):
+        found = outcome(split, text, delimiter, quote)
+        assert found == expected or (isinstance(expected, str) and isinstance(found, str) and expected in found)
+
+
+@pytest.mark.parametrize("split", [split_long, split_quoted])
+@pytest.mark.parametrize("field", ["a" * 300_000, '"' * 300_000, 'b,"\r\n' * 50_000])
+def test_a_field_may_have_any_length(split: Split, field: str) -> None:
+    text = f"""1,"{field.replace('"', '""')}",,2"""
+    assert by_csv(text, ",", '"') == ["1", field, "", "2"]
+    before = csv.field_size_limit(100)
+    try:
+        assert split(text, ",", '"') == ["1", field, "", "2"]
+    finally:
+        csv.field_size_limit(before)
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "fix"),
+    [
+        ('1,"2"3', "',' expected after '\"'", "double the quotes inside quotes"),
+        ('"1', "a quote is not closed", "close the quote"),
+        ('"1"\r2', "CR stands outside quotes, and CR alone ends no line", "end the lines with LF or CRLF"),
+    ],
+)
+def test_an_error_says_what_to_do(text: str, what: str, fix: str) -> None:
+    with pytest.raises(Unsplittable) as caught:
+        split_quoted(text, ",", '"')
+    assert str(caught.value) == what
+    assert fix in caught.value.fix
