@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.packing.modules import codes_in, is_own, modules_imported, source_of
+from penstock.packing.modules import Untold, codes_in, is_own, modules_imported, source_of
 
 FILES = {
     "own_package/__init__.py": "",
@@ -58,7 +58,8 @@ def test_imports_inside_functions_are_found_and_imported(user: ModuleType) -> No
     assert imported(user.relative) == ["own_package", "own_package.near"]
     assert sys.modules["own_package"].near.f() == 1
     assert imported(user.plain) == ["own_spread", "own_package"]
-    assert imported(user.broken) == []
+    with pytest.raises(Untold, match="import own_broken: ZeroDivisionError"):
+        imported(user.broken)
     assert len(list(codes_in(user.plain.__code__))) == 2
 
 

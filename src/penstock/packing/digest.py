@@ -5,7 +5,6 @@ from __future__ import annotations
 import copyreg
 import dis
 import hashlib
-import logging
 import marshal
 import sys
 import threading
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.packing.modules import codes_in, is_installed, is_own, modules_imported, source_of
+from penstock.packing.modules import Untold, codes_in, is_installed, is_own, modules_imported, source_of
 
 __all__ = ["Untold", "digest_of"]
 
@@ -24,12 +23,8 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 # Marshalled by form 0, which has no references, so that equal values give equal bytes.
 _PLAIN_SET = frozenset(_PLAIN)
 _OF_CLASS = (FunctionType, staticmethod, classmethod, property)
-_NO_CONTENT = (type(threading.Lock()), type(threading.RLock()), threading.local, threading.Condition, threading.Event, logging.Logger)
+_NO_CONTENT = (type(threading.Lock()), type(threading.RLock()), threading.local, threading.Condition, threading.Event)
 """What has nothing in it that a function could return."""
-
-
-class Untold(ValueError):
-    """Nothing tells whether a value is the same in another run. Internal."""
 
 
 def digest_of(*values: Any) -> str:
@@ -197,11 +192,10 @@ class _Digest:
     def _add_reduced(self, value: Any) -> None:
         """Hash what a pickle of an object would be made of."""
         try:
-            told = copyreg.dispatch_table.get(type(value))
-            reduced = value.__reduce_ex__(4) if told is None else told(value)
-        except Exception as error:
+            reduced = _reduced(value)
+        except Untold:
             if self._home is None:
-                raise Untold(f"{type(value).__name__}: {error}") from error
+                raise
             self._put("opaque", type(value).__qualname__.encode())
             self._put("of", b"" if isinstance(value, _NO_CONTENT) else source_of(self._home))
             return
@@ -224,6 +218,14 @@ def _content(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:  # not assigned yet
         return None
+
+
+def _reduced(value: Any) -> Any:
+    told = copyreg.dispatch_table.get(type(value))
+    try:
+        return value.__reduce_ex__(4) if told is None else told(value)
+    except Exception as error:
+        raise Untold(f"{type(value).__name__}: {error}") from error
 
 
 def _is_named(kind: type) -> bool:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import dis
 import importlib
 import importlib.util
+import sys
 import sysconfig
 from collections.abc import Iterator
 from types import CodeType, ModuleType
 from typing import Any
 
-__all__ = ["codes_in", "is_installed", "is_own", "modules_imported", "source_of"]
+__all__ = ["Untold", "codes_in", "is_installed", "is_own", "modules_imported", "source_of"]
 
 _SYSTEM = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _PENSTOCK = __name__.partition(".")[0]
+
+
+class Untold(ValueError):
+    """Nothing tells whether a value is the same in another run. Internal."""
 
 
 def is_installed(module: str | None, file: str) -> bool:
@@ -51,6 +56,9 @@ def modules_imported(code: CodeType, namespace: dict[str, Any]) -> Iterator[Modu
     Args:
         code: of a function.
         namespace: its globals, for relative names.
+
+    Raises:
+        Untold: one fails while it is imported.
     """
     for one in codes_in(code):
         steps = [step for step in dis.get_instructions(one) if step.opname != "EXTENDED_ARG"]
@@ -62,14 +70,22 @@ def modules_imported(code: CodeType, namespace: dict[str, Any]) -> Iterator[Modu
 
 def _imported(name: str, namespace: dict[str, Any], names: Any, level: Any) -> Iterator[ModuleType]:
     try:
-        if not level:
-            found = importlib.util.find_spec(name.partition(".")[0])
-            if found is None or all(
-                is_installed(found.name, file) for file in (found.origin or "", *(found.submodule_search_locations or ()))
-            ):
-                return
+        if not level and not _is_there_and_own(name.partition(".")[0]):
+            return
         module = importlib.__import__(name, namespace, None, names or (), level)
-    except Exception:  # the function will say it, when it is called
+    except ImportError:  # the function will say it, when it is called, or does without
         return
+    except Exception as error:
+        raise Untold(f"import {name}: {type(error).__name__}: {error}") from error
     if isinstance(module, ModuleType) and is_own(module):
         yield module
+
+
+def _is_there_and_own(name: str) -> bool:
+    """Tell it of a module without a dot, which is not imported for it."""
+    if name in sys.modules:
+        return is_own(sys.modules[name])
+    found = importlib.util.find_spec(name)
+    return found is not None and not all(
+        is_installed(name, file) for file in (found.origin or "", *(found.submodule_search_locations or ()))
+    )
