@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import enum
+import subprocess
+import sys
 from collections import OrderedDict, namedtuple
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._contracts.element import LEAF, ArraySpec, flatten, leaf_paths, map_leaves, spec_of, structure_of, unflatten
+from penstock._contracts.element import LEAF, ArraySpec, flatten, is_masked, leaf_paths, map_leaves, spec_of, structure_of, unflatten
 
 Point = namedtuple("Point", ["x", "y"])
 
@@ -123,3 +125,11 @@ def test_a_spec_reads_like_a_shape() -> None:
     assert repr(ArraySpec((), np.dtype("i8"))) == "int64[]"
     assert repr(ArraySpec((2,), np.dtype(">i4"))) == ">i4[2]"
     assert "('x', '<i4')" in repr(ArraySpec((), np.dtype([("x", "<i4")])))
+
+
+def test_masked_arrays_are_told_from_others_without_importing_their_module() -> None:
+    code = "import sys, numpy as np\nfrom penstock._contracts.element import is_masked; print(is_masked(np.zeros(2)), 'numpy.ma' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "False False\n"
+    assert is_masked(np.ma.masked_array([1, 2]))
+    assert is_masked(np.ma.masked)
+    assert not is_masked([1])

@@ -349,3 +349,11 @@ def test_a_field_that_stands_in_its_row_already_is_not_written_again() -> None:
     assert spec(element).put(found, 1, element, "image")
     assert found[0].tolist() == [[0, 0, 0], [0, 0, 0]]
     assert found[1].tolist() == [0, 4]
+
+
+@pytest.mark.parametrize("place", [0, 5])
+def test_masks_are_not_lost_in_a_batch(place: int) -> None:
+    rows: list[Any] = [{"m": np.ones(3)} for _ in range(8)]
+    rows[place] = {"m": np.ma.masked_array([1.0, 2.0, 3.0], [0, 1, 0])}
+    with pytest.raises(SpecError, match=r"\['m'\] is a MaskedArray, which cannot stand in a batch"):
+        next(iter(ps.from_source(rows).batch(8)))

@@ -54,6 +54,57 @@ def test_a_missing_shard_is_an_error():
         storage.close()
 
 
+@pytest.mark.parametrize("kind", ["s3", "gs"])
+def test_a_key_that_the_pattern_itself_is_comes_first_and_hidden_ones_are_not_found(kind: str):
+    names = ("p/a[1].txt", "p/a1.txt", "p/q?.txt", "p/qq.txt", "p/[x]/*.txt", "p/x/y.txt", "p/.hidden.txt", "p/.d/z.txt")
+    with FaultServer({f"bucket/{name}": b"x" for name in names}) as server:
+        for pattern, found in [
+            ("p/a[1].txt", ["p/a[1].txt"]),
+            ("p/a[12].txt", ["p/a1.txt"]),
+            ("p/q?.txt", ["p/q?.txt"]),
+            ("p/[x]/*.txt", ["p/[x]/*.txt"]),
+            ("p/[q]*.txt", ["p/q?.txt", "p/qq.txt"]),
+            ("p/.h*", ["p/.hidden.txt"]),
+            ("p/**", ["p/[x]/*.txt", "p/a1.txt", "p/a[1].txt", "p/q?.txt", "p/qq.txt", "p/x/y.txt"]),
+        ]:
+            storage = opened(kind, server, pattern)
+            assert [storage.name(file) for file in range(len(storage))] == sorted(f"{kind}://bucket/{name}" for name in found)
+            storage.close()
+        assert len(server.log) == 7
+
+
+@pytest.mark.parametrize("kind", ["s3", "gs"])
+@pytest.mark.parametrize("key", ["p//double.txt", "p/./dot.txt"])
+def test_a_key_that_obstore_cannot_read_is_named_at_once_and_the_others_can_be_read(kind: str, key: str):
+    with FaultServer({"bucket/p/a.txt": b"x", f"bucket/{key}": b"y"}) as server:
+        for asked in ("p/*.txt", "p/**/*.txt", key):
+            with pytest.raises(StorageError) as caught:
+                opened(kind, server, asked)
+            assert caught.value.what.startswith(f"'{kind}://bucket/{asked}' names or lists a key that obstore cannot read: ")
+            assert key.removesuffix("double.txt").removesuffix("dot.txt") in caught.value.what
+            assert "give that object a key without empty parts" in caught.value.fix
+        assert len(server.log) == 2, "nothing is asked again"
+        storage = opened(kind, server, "p/a.txt")
+        assert storage.read(0, 0, 1) == b"x"
+        storage.close()
+
+
+@pytest.mark.parametrize(("kind", "num_tries"), [("NotSupportedError", 1), ("UnknownConfigurationKeyError", 1), ("GenericError", 5)])
+def test_what_obstore_never_does_is_not_asked_again(server: FaultServer, monkeypatch: pytest.MonkeyPatch, kind: str, num_tries: int):
+    import obstore
+
+    tries = []
+
+    def head_async(*given: Any) -> None:
+        tries.append(given)
+        raise getattr(obstore.exceptions, kind)("no")
+
+    monkeypatch.setattr(obstore, "head_async", head_async)
+    with pytest.raises(StorageError, match="no"):
+        opened("s3", server, "big")
+    assert len(tries) == num_tries
+
+
 def test_nothing_found_is_an_error(server: FaultServer):
     with pytest.raises(SourceError) as caught:
         opened("s3", server, "train/c-*")

@@ -81,7 +81,7 @@ def test_the_prefix_in_front_of_a_wildcard():
 
 PATTERNS = [
     "*", "*.txt", "a/*", "a/**", "**", "**/*.txt", "a/**/*.txt", "**/c/*", "a/?.txt", "a/[x-z].txt", "a/[!x].txt", "*/b/*", "a/[.txt",
-    "a/x.txt", "a/[]x].txt", "a.txt",
+    "a/x.txt", "a/[]x].txt", "a.txt", ".*", "a/.*", ".b/*", "**/.h*", "a/?b", "a/[.]b", "a/**/.*", ".b/**", "a/*.b", "*.b/x", "**/x", "*/x",
 ]  # fmt: skip
 
 
@@ -100,6 +100,14 @@ def test_a_pattern_finds_the_keys_that_glob_finds_as_files(pattern: str, tmp_pat
         "a/b/c/d/x",
         "q/c/x",
         "q+b.txt",
+        ".h",
+        "a/.b",
+        "a/a.b",
+        "a/b/.h.txt",
+        ".b/x",
+        ".b/c/x.txt",
+        ".b/.c/x.txt",
+        "a/.b.b/x",
     ]
     for name in names:
         path = tmp_path / name

@@ -162,3 +162,40 @@ def test_a_function_that_cannot_be_had_is_named(tmp_path: Path, reference: str, 
     assert what in error.what
     assert f"penstock bench --map {reference}" in error.where
     assert fix in error.fix
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "line"),
+    [
+        ("def f(x)\n    return x\n", "SyntaxError: expected ':'", 1),
+        ("import os\n\nundefined\n", "NameError: name 'undefined' is not defined", 3),
+        ("def f(x):\n    return 1 / x\n\n\nzero = f(0)\n", "ZeroDivisionError", 2),
+        ("\nimport no_such_module_anywhere\n", "ModuleNotFoundError: No module named 'no_such_module_anywhere'", 2),
+        ("import json\njson.loads('{')\n", "JSONDecodeError", 2),
+        ("open('/nowhere/at/all')\n", "FileNotFoundError", 1),
+    ],
+)
+@pytest.mark.parametrize("through", [False, True], ids=["itself", "imported"])
+def test_a_module_that_cannot_be_imported_is_told_with_the_line_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, what: str, line: int, through: bool
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    np.save(tmp_path / "a.npy", np.ones((3, 2)))
+    (tmp_path / "bad_for_bench.py").write_text(text)
+    (tmp_path / "good_for_bench.py").write_text("import bad_for_bench\n")
+    name = "good_for_bench" if through else "bad_for_bench"
+    error = refused(tmp_path / "a.npy", function=f"{name}:f")
+    assert isinstance(error, PlanError)
+    assert error.what.startswith(f"module {name!r} cannot be imported: ")
+    assert what in error.what
+    assert error.where == f"{tmp_path / 'bad_for_bench.py'}, line {line}; penstock bench --map {name}:f"
+    assert error.fix == "mend that line, or install what it imports"
+
+
+def test_what_a_module_gets_from_penstock_while_it_is_imported_is_raised_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    np.save(tmp_path / "a.npy", np.ones((3, 2)))
+    (tmp_path / "data_for_bench.py").write_text("import penstock as ps\nds = ps.read_list('/nowhere/list.txt')\n")
+    error = refused(tmp_path / "a.npy", function="data_for_bench:f")
+    assert "cannot be imported" not in str(error)
+    assert "/nowhere/list.txt" in str(error)

@@ -7,10 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from penstock.cli import main
+from penstock.errors import SourceError
+from penstock.packing import disk
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -76,17 +79,16 @@ def test_asking_for_the_version_loads_no_image_or_plot_library() -> None:
     assert done.stdout.splitlines()[1:] == ["[]"]
 
 
-def test_an_error_of_another_process_is_told_without_its_stack(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(settings: object) -> int:
-        error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        error.add_note(
-            "penstock: job 0 of 1 (0), worker 0, process 7; there it was\nTraceback (most recent call last):\n"
-            "  File \"a.py\", line 3, in f\n    write()\nOSError: [Errno 28] No space left on device\npenstock: writing 'x.tfrecord'\n"
-        )
-        error.add_note("penstock: packing needs about 3 GB")
-        raise error
-
-    monkeypatch.setattr("penstock.cli.inspect.run", full)
+def test_an_error_of_another_process_is_told_without_the_stack_of_penstock(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    error.add_note(
+        "penstock: job 0 of 1 (0), worker 0, process 7; there it was\nTraceback (most recent call last):\n"
+        f"  File \"{disk.__file__}\", line 3, in f\n    write()\nOSError: [Errno 28] No space left\npenstock: writing 'x.tfrecord'\n"
+    )
+    error.add_note("penstock: packing needs about 3 GB")
+    monkeypatch.setattr("penstock.cli.inspect.inspect", Mock(side_effect=error))
     assert main(["inspect", "x"]) == 1
     assert capsys.readouterr().err.splitlines() == [
         "penstock inspect: OSError: [Errno 28] No space left on device",
@@ -94,3 +96,15 @@ def test_an_error_of_another_process_is_told_without_its_stack(capsys: pytest.Ca
         "  note:  penstock: job 0 of 1 (0), worker 0, process 7",
         "  note:  penstock: packing needs about 3 GB",
     ]
+
+
+def test_an_error_of_penstocks_own_making_is_raised_with_all_of_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.cli.inspect.inspect", Mock(side_effect=TypeError("of ours")))
+    with pytest.raises(TypeError, match="of ours"):
+        main(["inspect", "x"])
+
+
+def test_a_variable_of_the_environment_has_every_error_raised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PENSTOCK_TRACEBACK", "1")
+    with pytest.raises(SourceError):
+        main(["inspect", str(tmp_path / "nothing")])

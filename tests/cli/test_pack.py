@@ -129,6 +129,26 @@ def test_a_function_of_the_users_is_run_in_processes(capsys: pytest.CaptureFixtu
     assert ps.read_packed("out")[0].keys() == {"n", "label"}
 
 
+def test_an_error_of_a_users_function_in_a_worker_is_told_by_its_own_frames(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    Path("lines.jsonl").write_text("".join(f'{{"n": {number}}}\n' for number in range(1000)))
+    Path("failing_for_pack.py").write_text(
+        "def deep(element):\n    raise KeyError('nope')\ndef made(element):\n    return deep(element) if element['n'] == 101 else element\n"
+    )
+    code, _, err = run(capsys, "lines.jsonl", "out", "--map=failing_for_pack:made", "--no-measure", "--num-workers=1")
+    assert code == 1
+    lines = err.splitlines()
+    assert [line for line in lines if line.startswith("  File ")] == [
+        f'  File "{photos / "failing_for_pack.py"}", line {number}, in {name}' for number, name in ((4, "made"), (2, "deep"))
+    ]
+    assert "KeyError: 'nope'" in lines
+    assert [line.split(",")[0] for line in lines if line.startswith("  note:")] == [
+        "  note:  penstock: stage 'made'",
+        "  note:  penstock: job 0 of 1 (0)",
+        "  note:  penstock: --on-error skip leaves such elements out",
+    ]
+    assert "(line 102 of 'lines.jsonl')" in err
+
+
 def test_a_dataset_of_the_users_is_packed_with_variants(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
     (photos / "data_for_pack.py").write_text(
         "import penstock as ps\n"

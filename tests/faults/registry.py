@@ -313,6 +313,7 @@ _ROWS = (
         _in(
             _DATA,
             "what_cannot_stand_in_a_batch_is_an_error_that_names_field_type_and_element",
+            "a_number_beyond_64_bits_is_an_error_of_its_element_alone",
             "without_a_batch_any_object_goes_through_as_itself",
         ),
     ),

@@ -32,6 +32,7 @@ NOT_FOR_BATCHES: dict[str, Callable[[], Any]] = {
     "Custom": Custom,
     "generator": lambda: (n for n in range(2)),
     "set": lambda: {1, 2},
+    "MaskedArray": lambda: np.ma.masked_array(3, True),
 }
 
 
@@ -56,6 +57,18 @@ def test_what_cannot_stand_in_a_batch_is_an_error_that_names_field_type_and_elem
     assert "stage 'batch', element epoch 0 index 10 (element 10 of range)" in error.where
     assert "return arrays, numbers, str or bytes" in error.fix
     assert "stage 'batch', worker " in notes(error)
+
+
+@every_way
+@pytest.mark.parametrize("place", [8, 10])
+def test_a_number_beyond_64_bits_is_an_error_of_its_element_alone(place: int, way: dict[str, Any]) -> None:
+    ds = ps.from_source(range(40)).map(lambda x: {"a": x, "b": 1 << 63 if x == place else x}).batch(4)
+    items, error = drained(ds.feed(**way))
+    assert items == [{"a": list(range(s, s + 4)), "b": list(range(s, s + 4))} for s in (0, 4)]
+    assert type(error) is ps.errors.SpecError
+    assert error.what == f"['b'] = {1 << 63} does not fit int64"
+    assert error.where == f"stage 'batch', element epoch 0 index {place} (element {place} of range)"
+    assert "np.uint64 or np.float64" in error.fix
 
 
 @every_way
@@ -192,7 +205,6 @@ DIFFERENT = {
     "a tuple for a dict": ({"x": 1}, (1,), "the structure is {'x': array} in one and (array)"),
     "a longer tuple": ((1, 2), (1, 2, 3), "the structure is (array, array) in one and (array, array, array)"),
     "a named field": (Pair(np.zeros(2), 1), Pair(np.zeros(3), 1), "[0] is float64[2] in one and float64[3]"),
-    "a number beyond 64 bits": (1, 1 << 64, f"the element = {1 << 64} does not fit int64"),
 }
 
 

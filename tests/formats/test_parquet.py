@@ -113,6 +113,20 @@ def test_each_kind_of_column_has_its_form() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (pa.string_view(), "str"),
+        (pa.binary_view(), "bytes"),
+        (pa.list_view(pa.int16()), "int16[None]"),
+        (pa.large_list_view(pa.bool_()), "bool[None]"),
+    ],
+)
+def test_views_are_what_they_show(kind: Any, words: str) -> None:
+    (column,) = columns_of(pa.schema([("a", kind)]), None, "a")
+    assert column.words == words
+
+
+@pytest.mark.parametrize(
     "kind",
     [
         pa.struct([("a", pa.int32())]),

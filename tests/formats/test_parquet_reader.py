@@ -26,7 +26,7 @@ def test_a_row_group_is_read_as_pyarrow_reads_it(tmp_path: Path) -> None:
     scratch = Scratch()
     for group in (1, 0, 2):
         reader.fetch(reader.layout(group).spans, scratch)
-        found = reader.file_reader.read_row_group(group, columns=["number", "grid"])
+        found = reader.table(group)
         assert found.equals(table.select(["number", "grid"]).slice(group * 10, 10))
         reader.forget()
 
@@ -50,7 +50,7 @@ def test_columns_of_strings_with_a_dictionary_are_read_as_numbers(tmp_path: Path
     assert reader_of(write(tmp_path / "a.parquet", table)).layout(0).coded == {"word"}
     assert reader_of(write(tmp_path / "b.parquet", table, use_dictionary=False)).layout(0).coded == frozenset()
     reader = reader_of(tmp_path / "a.parquet", None, frozenset({"word"}))
-    assert str(reader.file_reader.read_row_group(0).schema.field("word").type).startswith("dictionary")
+    assert str(reader.table(0).schema.field("word").type).startswith("dictionary")
 
 
 class Lying:
@@ -83,5 +83,5 @@ def test_nested_columns_beside_those_wanted_do_not_move_them(tmp_path: Path) -> 
     table = pa.table({"s": nested, "m": pairs, "deep": [[[1.0]]] * 30, "x": np.arange(30)})
     reader = reader_of(write(tmp_path / "a.parquet", table, group=30), ["x"])
     reader.fetch(reader.layout(0).spans, Scratch())
-    assert reader.file_reader.read_row_group(0, columns=["x"]).column("x").to_pylist() == list(range(30))
+    assert reader.table(0).column("x").to_pylist() == list(range(30))
     assert reader.layout(0).num_bytes == 30 * 8

@@ -117,6 +117,32 @@ def test_many_different_words_are_made_when_they_are_asked_for() -> None:
     assert values.take(np.array([9_999, 3, 3])) == ["word 9999", "word 3", "word 3"]
 
 
+@pytest.mark.parametrize("kind", [pa.list_view(pa.int16()), pa.large_list_view(pa.int16())])
+def test_lists_that_are_views_begin_and_end_anywhere(kind: Any) -> None:
+    lists = [[1, 2], [], None, [3], [4, None], [5, 6]]
+    nulls = [False, False, True, False, True, False]
+    whole = pa.array(lists, kind)
+    turned = whole.take(pa.array([5, 4, 3, 2, 1, 0]))
+    for array, start in [(whole, 0), (whole.slice(1), 1), (turned, None), (pa.chunked_array([whole.slice(2), whole.slice(0, 2)]), 2)]:
+        places = np.arange(6)[::-1] if start is None else np.arange(start, start + len(array)) % 6
+        (values,) = group_of(pa.table({"x": array})).values
+        assert values.nulls is not None
+        assert values.nulls.tolist() == [nulls[place] for place in places]
+        fine = np.flatnonzero(~values.nulls)
+        assert [plain(value) for value in values.take(fine)] == [lists[place] for place in places[fine]]
+
+
+@pytest.mark.parametrize(("kind", "words"), [(pa.string_view(), ["a", "é" * 20, None]), (pa.binary_view(), [b"a", b"\xff" * 20, None])])
+def test_strings_that_are_views_are_strings(kind: Any, words: list[Any]) -> None:
+    (values,) = group_of(pa.table({"x": pa.array(words, kind)})).values
+    assert values.nulls is not None
+    assert values.nulls.tolist() == [False, False, True]
+    assert values.take(np.array([1, 0])) == [words[1], words[0]]
+    (values,) = group_of(pa.table({"x": pa.array(words, kind)}), x=words[0]).values
+    assert values.nulls is None
+    assert values.take(np.array([2])) == [words[0]]
+
+
 def test_ragged_values_do_not_hold_the_group() -> None:
     (values,) = group_of(pa.table({"x": pa.array([[1, 2], [3]])})).values
     taken = values.take(np.array([0, 1]))

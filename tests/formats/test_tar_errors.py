@@ -6,6 +6,7 @@ import bz2
 import gzip
 import lzma
 
+import numpy as np
 import pytest
 from formats.archives import END, header, member, pieces, sample
 
@@ -25,10 +26,14 @@ def refusal(data: bytes) -> str:
     ("compress", "kind", "program"), [(gzip.compress, "gzip", "gunzip"), (bz2.compress, "bzip2", "bunzip2"), (lzma.compress, "xz", "unxz")]
 )
 def test_an_archive_that_is_compressed_as_a_whole_is_refused_with_how_to_convert_it(compress: object, kind: str, program: str) -> None:
-    data = compress(b"".join(sample(b"%d" % number, {b"x": bytes([number]) * 600}) for number in range(99)))  # type: ignore[operator]
-    text = refusal(data.ljust(512, b"\0"))
-    assert f"the file is compressed with {kind} as a whole" in text
-    assert f"`{program} FILE`" in text
+    for count in (1, 99):
+        noise = np.random.default_rng(7).bytes(100 * count)
+        archive = b"".join(sample(b"%d" % number, {b"x": noise[number * 100 :][:100]}) for number in range(count))
+        data = compress(archive)  # type: ignore[operator]
+        assert (len(data) < 512) is (count == 1)
+        text = refusal(data)
+        assert f"the file is compressed with {kind} as a whole" in text
+        assert f"`{program} FILE`" in text
 
 
 def test_a_file_of_another_kind_is_no_tar_file() -> None:

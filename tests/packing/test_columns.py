@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import SpecError
-from penstock.packing.columns import Column, columns_of, extension_of, from_raw, npy, raw
+from penstock.packing.columns import Column, columns_of, extension_of, from_raw, npy, raw, shaped
 from penstock.packing.schema import Field, schema_of
 
 VALUES: dict[str, Any] = {
@@ -72,6 +72,16 @@ def test_raw_bytes_come_back_as_the_array_or_are_an_error() -> None:
     assert "47 bytes are no float64[2, 3]" in str(caught.value)
 
 
+def test_an_array_of_raw_bytes_is_a_copy_that_may_be_written_to() -> None:
+    array = np.arange(6, dtype=np.float64).reshape(2, 3)
+    (column,) = columns_of(schema_of([array]), "tfrecord", [array])
+    data = raw(array)
+    back = from_raw(column, data, None)
+    back[...] = 0
+    assert data == raw(array)
+    assert from_raw(column, memoryview(data), None).flags.writeable
+
+
 def test_extensions_are_told_by_content_and_npy_files_have_no_time() -> None:
     heads = {b"\x89PNG\r\n\x1a\n": "png", b"RIFF1234WEBP": "webp", b"GIF89a": "gif", b"II*\x00": "tiff", b"": "bin", b"<html>": "bin"}
     assert [extension_of(head) for head in heads] == list(heads.values())
@@ -81,3 +91,32 @@ def test_extensions_are_told_by_content_and_npy_files_have_no_time() -> None:
 def test_a_raw_vector_is_as_long_as_its_bytes_whatever_a_manifest_says() -> None:
     column = Column(field=Field(name="v", kind="array", dtype="|u1", shape=(4,)), name="v", stored="raw")
     assert from_raw(column, b"abcdef", None).tolist() == list(b"abcdef")
+
+
+@pytest.mark.parametrize(
+    ("shape", "stored", "wanted"), [((None,), None, (6,)), ((4,), None, (6,)), ((2, 3), None, (2, 3)), ((None, 2), (3, 2), (3, 2))]
+)
+def test_numbers_get_the_shape_of_their_field_or_the_one_stored_beside_them(shape: Any, stored: Any, wanted: Any) -> None:
+    assert shaped(Field(name="v", kind="array", dtype="<f4", shape=shape), np.zeros(6, np.float32), stored).shape == wanted
+
+
+@pytest.mark.skipif(np.dtype(np.longdouble) == np.float64, reason="a long double is a float64 on this platform")
+@pytest.mark.parametrize("fmt", ["tfrecord", "tar", "parquet"])
+@pytest.mark.parametrize(("kind", "plain"), [(np.longdouble, "float64"), (np.clongdouble, "complex128")])
+@pytest.mark.parametrize("shape", [(), (2,), (2, 2)])
+def test_a_long_double_is_refused_by_every_format_and_its_field_named(fmt: str, kind: Any, plain: str, shape: tuple[int, ...]) -> None:
+    value = {"good": 1, "exact": np.ones(shape, kind)[()]}
+    schema = schema_of([value])
+    with pytest.raises(SpecError) as caught:
+        columns_of(schema, fmt, schema.values(value))
+    assert caught.value.what.startswith(f"field 'exact' is {np.dtype(kind).name}")
+    assert f"value.astype(np.{plain})" in caught.value.fix
+
+
+@pytest.mark.parametrize("fmt", ["tfrecord", "tar", "parquet"])
+def test_all_other_kinds_of_numbers_have_a_place_in_every_format(fmt: str) -> None:
+    elements = [
+        {f"{np.dtype(code).name}{len(shape)}": np.ones(shape, code)[()] for code in "?bBhHiIqQefdFD" for shape in ((), (2,), (2, 2))}
+    ]
+    schema = schema_of(elements)
+    assert len(columns_of(schema, fmt, schema.values(elements[0]))) == 14 * 3

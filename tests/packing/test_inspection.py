@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from packing.small import bad_at_7, dataset
 
@@ -33,6 +35,37 @@ def test_a_packed_dataset_is_shown_as_it_was_packed(packed: Path) -> None:
     assert first.samples[0]["pixels"].shape == (2, 3)
     assert first.fields[3] == "pixels: uint8[2, 3] as raw bytes"
     assert "verified: as many records as the manifest says" in first.remarks
+
+
+def shapes(number: int) -> dict[str, Any]:
+    return {
+        "mat": np.full((2, 3), number, np.float32),
+        "small": np.ones((1, 1), np.int64),
+        "one": np.ones(1, np.float32),
+        "none": np.zeros((0, 3), np.float32),
+        "ragged": np.ones((number + 1, 2), np.float32),
+        "pixels": np.ones((1, 2), np.uint8),
+        "data": b"x",
+        "number": number,
+    }
+
+
+@pytest.mark.parametrize(
+    ("fmt", "compression"), [("tfrecord", None), ("tfrecord", "GZIP"), ("tar", None), ("parquet", None), ("parquet", "zstd")]
+)
+def test_samples_are_what_read_packed_gives(tmp_path: Path, fmt: str, compression: str | None) -> None:
+    if fmt == "parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    ps.pack(ps.from_source(range(3)).map(shapes), tmp_path, num_shards=1, executor="threads", format=fmt, compression=compression)
+    _, report = inspect(tmp_path)
+    assert report.problems == []
+    for sample, element in zip(report.samples, ps.read_packed(tmp_path), strict=True):
+        kinds = [
+            {name: (type(value), getattr(value, "dtype", None), np.shape(value)) for name, value in one.items()}
+            for one in (sample, element)
+        ]
+        assert kinds[0] == kinds[1]
+        assert all(np.array_equal(sample[name], element[name]) for name in element)
 
 
 def test_a_shard_alone_knows_its_manifest(packed: Path) -> None:

@@ -130,3 +130,36 @@ def test_every_changed_bit_of_a_small_file_is_found(tmp_path: Path) -> None:
             index.unlink()
         with pytest.raises(RecordError):
             list(ps.read_packed(tmp_path))
+
+
+def changed(elements: list[Any]) -> int:
+    """Write to every array and return how many there were."""
+    arrays = [value for one in elements for value in one.values() if isinstance(value, np.ndarray)]
+    for array in arrays:
+        array[...] = 0
+    return len(arrays)
+
+
+@pytest.mark.parametrize(("fmt", "compression"), WAYS)
+def test_arrays_may_be_written_to_and_nobody_else_sees_it(tmp_path: Path, fmt: str, compression: str | None) -> None:
+    if fmt == "parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    kinds = [f"{size}{code}" for size in "123" for code in ("u1", "i4", "i8", "f2", "f4", "f8", "c8")]
+
+    def many(number: int) -> dict[str, Any]:
+        return {kind: np.full((2,) * int(kind[0]), number + 1, kind[1:]) for kind in kinds} | {"ragged": np.ones((number, 2), np.uint8)}
+
+    ps.pack(ps.from_source(range(6)).map(many), tmp_path, executor="threads", num_shards=1, format=fmt, compression=compression)
+    packed = ps.read_packed(tmp_path)
+    elements = list(packed)
+    assert changed(elements[2:3]) == len(kinds) + 1
+    for number in (0, 1, 3, 4, 5):
+        assert same(elements[number], many(number))
+    assert all(same(one, many(number)) for number, one in enumerate(packed))
+
+
+def test_images_of_two_kinds_in_a_tar_are_named_after_the_first_and_all_come_back(tmp_path: Path) -> None:
+    images = [b"\x89PNG\r\n\x1a\n...", b"\xff\xd8\xff..."]
+    manifest = ps.pack(ps.from_source([{"img": data} for data in images]), tmp_path, executor="threads", format="tar")
+    assert [column.name for column in manifest.columns] == ["img.png"]
+    assert [one["img"] for one in ps.read_packed(tmp_path)] == images

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -123,3 +124,40 @@ def test_an_error_of_a_part_is_raised_again_when_it_is_read_again() -> None:
         with pytest.raises(ValueError, match="bad from 2"):
             counted.gather([0, 1, 2, 3], rows)
         assert rows == [0, 1]
+
+
+def test_an_error_names_the_element_that_raised_and_not_the_one_that_was_asked_for() -> None:
+    class Ends(Lists):
+        def runs(self, part: int) -> Iterator[Run]:
+            yield from super().runs(part)
+            raise ValueError("bad from 5 on")
+
+    counted = Counted(Ends([], list(range(5))), [3, 9])
+    for index in (8, 10):
+        with pytest.raises(ValueError, match="bad from 5") as caught:
+            counted.gather([3, index], [])
+        assert caught.value.__notes__ == ["penstock: raised by reading 5 of 1"]
+
+
+def test_an_error_behind_the_last_element_names_none_that_was_given() -> None:
+    class Ends(Lists):
+        def runs(self, part: int) -> Iterator[Run]:
+            yield Run(0, [0, 1])
+            raise ValueError("bad at its end")
+
+    with pytest.raises(ValueError, match="bad at its end") as caught:
+        Counted(Ends([]), [2]).gather([0, 1], [])
+    assert caught.value.__notes__ == ["penstock: raised by reading 2 of 0"]
+
+
+def test_an_error_that_takes_no_notes_is_raised_as_it_is() -> None:
+    @dataclass(frozen=True)
+    class Frozen(Exception):
+        text: str
+
+    class Ends(Lists):
+        def runs(self, part: int) -> Iterator[Run]:
+            raise Frozen("bad")
+
+    with pytest.raises(Frozen):
+        Counted(Ends([]), [2]).gather([0], [])

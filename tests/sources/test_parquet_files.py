@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import datetime
+import decimal
+import math
 import os
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ from formats.tables import numbers, opened, spoil, write
 
 from penstock._storage.local import LocalStorage
 from penstock.errors import IndexStale, PlanError, RecordError
+from penstock.formats.row_group import Coded
 from penstock.sources.parquet_files import ParquetFiles
 
 MOST = 4 << 30
@@ -182,6 +187,91 @@ def test_values_for_null_that_are_none_are_an_error(tmp_path: Path, null_values:
     with pytest.raises(PlanError) as caught:
         files_of(write(tmp_path / "a.parquet", numbers(3)), null_values=null_values)
     assert fragment in caught.value.what
+
+
+DAY = datetime.datetime(2000, 1, 1)
+HOUR = datetime.timedelta(hours=1)
+EAST = datetime.timezone(HOUR)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int8(), 1.9),
+        (pa.int8(), -0.5),
+        (pa.int8(), np.float64(2.7)),
+        (pa.int8(), decimal.Decimal("1.5")),
+        (pa.int8(), np.True_),
+        (pa.int8(), None),
+        (pa.uint64(), -1),
+        (pa.float32(), 1e300),
+        (pa.float32(), -np.float64(1e300)),
+        (pa.float32(), 1e-300),
+        (pa.float32(), True),
+        (pa.float32(), 2**24 + 1),
+        (pa.float16(), np.float32(70_000)),
+        (pa.bool_(), 1),
+        (pa.string(), b"x"),
+        (pa.binary(), "x"),
+        (pa.dictionary(pa.int32(), pa.string()), b"x"),
+        (pa.timestamp("ms"), DAY + datetime.timedelta(microseconds=1)),
+        (pa.timestamp("ms"), DAY.replace(tzinfo=EAST)),
+        (pa.timestamp("ms"), 5),
+        (pa.date32(), DAY + HOUR),
+        (pa.duration("s"), HOUR / 7),
+    ],
+    ids=repr,
+)
+def test_a_value_for_null_that_the_type_would_change_is_an_error(tmp_path: Path, kind: Any, value: Any) -> None:
+    path = write(tmp_path / "a.parquet", pa.table({"x": pa.array([None], kind)}))
+    with pytest.raises(PlanError, match=re.escape(f"{value!r} is no value of the column, which is ")) as caught:
+        files_of(path, null_values={"x": value})
+    assert caught.value.fix == "give one that it holds as it is"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "element"),
+    [
+        (pa.int8(), 1.0, np.int8(1)),
+        (pa.int8(), np.int64(-7), np.int8(-7)),
+        (pa.uint64(), 2**64 - 1, np.uint64(2**64 - 1)),
+        (pa.float32(), 0.1, np.float32(0.1)),
+        (pa.float32(), math.nan, np.float32(math.nan)),
+        (pa.float32(), -math.inf, np.float32(-math.inf)),
+        (pa.float32(), 2**24, np.float32(2**24)),
+        (pa.float16(), np.float16(0.1), np.float16(0.1)),
+        (pa.bool_(), np.False_, np.False_),
+        (pa.string(), np.str_("x"), "x"),
+        (pa.binary(), b"x", b"x"),
+        (pa.string_view(), "x", "x"),
+        (pa.binary_view(), b"x", b"x"),
+        (pa.dictionary(pa.int32(), pa.string()), "x", "x"),
+        (pa.timestamp("ms"), DAY, np.datetime64(DAY, "ms")),
+        (pa.timestamp("ns"), np.datetime64(1, "ns"), np.datetime64(1, "ns")),
+        (pa.timestamp("us", "Europe/Berlin"), DAY, np.datetime64(DAY, "us")),
+        (pa.timestamp("us", "Europe/Berlin"), DAY.replace(tzinfo=EAST), np.datetime64(DAY - HOUR, "us")),
+        (pa.date32(), DAY, np.datetime64(DAY, "D")),
+        (pa.date32(), DAY.date(), np.datetime64(DAY, "D")),
+        (pa.duration("s"), HOUR, np.timedelta64(HOUR, "s")),
+    ],
+    ids=repr,
+)
+def test_a_value_for_null_comes_back_as_it_was_given(tmp_path: Path, kind: Any, value: Any, element: Any) -> None:
+    files = files_of(write(tmp_path / "a.parquet", pa.table({"x": pa.array([None], kind)})), null_values={"x": value})
+    (found,) = files.load(0).values[0].take(np.array([0]))
+    assert type(found) is type(element)
+    np.testing.assert_array_equal(found, element, strict=True)
+
+
+def test_a_column_whose_name_a_field_of_a_struct_seems_to_have_is_read_by_its_place(tmp_path: Path) -> None:
+    inner = pa.array([{"b": "of a struct", "c": 7}] * 3)
+    table = pa.table({"a": inner, "a.b": ["x", "y", "x"], "a.c": [1, 2, 3], "z": [4, 5, 6]})
+    files = files_of(write(tmp_path / "a.parquet", table), columns=["z", "a.c", "a.b"])
+    assert [values.take(np.arange(3)) for values in files.load(0).values] == [[4, 5, 6], [1, 2, 3], ["x", "y", "x"]]
+    table = table.select(["z", "a.c", "a.b", "a"])
+    files = files_of(write(tmp_path / "b.parquet", table), columns=["a.b", "a.c"])
+    assert isinstance(files.load(0).values[0], Coded)
+    assert [values.take(np.arange(3)) for values in files.load(0).values] == [["x", "y", "x"], [1, 2, 3]]
 
 
 def test_pickled_files_are_read_on_the_other_side(tmp_path: Path) -> None:

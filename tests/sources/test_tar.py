@@ -18,7 +18,9 @@ from formats.archives import END, header, member, sample
 
 import penstock as ps
 from penstock._storage import open_storage
+from penstock._storage.sampling import sampled_spans
 from penstock.errors import IndexStale, PlanError, RecordError, SourceError
+from penstock.formats.index import decode
 from penstock.formats.tar_writer import TarWriter
 from penstock.sources import TarSource
 from penstock.testing import check_source
@@ -251,6 +253,32 @@ def test_names_are_data_and_nothing_is_written_but_the_index(tmp_path: Path) -> 
     assert made == "[]"
     assert sorted(os.listdir(folder)) == ["a.tar", "a.tar.psidx"]
     assert os.listdir(outside) == []
+
+
+def test_a_sample_that_was_corrected_where_no_sampled_check_sum_looks_is_read_as_it_is_now(tmp_path: Path) -> None:
+    path, past = tmp_path / "a.tar", 1_000_000_000_000_000_000
+    parts = [sample(b"%06d" % number, {b"bin": bytes(2000), b"cls": b"3"}) for number in range(400)]
+    path.write_bytes(b"".join(parts) + END)
+    os.utime(path, ns=(past, past))
+    sampled, length = sampled_spans(path.stat().st_size)
+    ends = np.cumsum([len(part) for part in parts])
+    unseen = [number for number, end in enumerate(ends) if not ((sampled < end) & (end - len(parts[number]) < sampled + length)).any()]
+    one = unseen[len(unseen) // 2]
+    before, rows = source(path), list[Any]()
+    os.utime(path, ns=(past, past + 1))
+    before.gather([one], rows)
+    assert rows[0]["cls"] == b"3"
+    parts[one] = sample(b"%06d" % one, {b"bin": bytes(2000), b"cls": b"7"})
+    path.write_bytes(b"".join(parts) + END)
+    os.utime(path, ns=(past, past + 2))
+    with pytest.raises(RecordError, match="are not those that the index was built of") as caught:
+        before.gather([one], [])
+    assert "open the dataset again" in caught.value.fix
+    for _ in range(2):
+        rows.clear()
+        source(path).gather([one], rows)
+        assert rows[0]["cls"] == b"7"
+    assert decode((tmp_path / "a.tar.psidx").read_bytes(), "a").identity["mtime_ns"] == past + 2
 
 
 def test_the_index_is_used_again_and_built_again_for_another_file(shards: str, tmp_path: Path) -> None:

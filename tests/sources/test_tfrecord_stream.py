@@ -119,6 +119,49 @@ def test_a_bad_record_ends_the_pass_with_its_place(tmp_path: Path, compression: 
     assert len(list(opened(str(tmp_path / "x"), compression, check_crc=False).open(0))) == 5
 
 
+def bad_data(data: bytearray) -> None:
+    data[21 + 16 + 13] ^= 1
+
+
+def bad_length(data: bytearray) -> None:
+    data[21 + 8] ^= 1
+
+
+def cut(data: bytearray) -> None:
+    del data[21 + 3 :]
+
+
+@pytest.mark.parametrize("harm", [bad_data, bad_length, cut])
+def test_nobody_is_told_to_go_on_behind_a_bad_record(tmp_path: Path, compression: str, harm: Any) -> None:
+    from penstock.formats.compression import Compressor
+
+    data = bytearray(tfrecord(FIVE))
+    harm(data)
+    stream = Compressor(compression)
+    (tmp_path / "x").write_bytes(stream.add(bytes(data)) + stream.finish())
+    source = opened(str(tmp_path / "x"), compression)
+    dataset = ps.read_tfrecord(str(tmp_path / "x"), compression=compression)
+    for read in (
+        lambda: list(source.open(0)),
+        source.counted,
+        lambda: ps.pack(dataset, tmp_path / "out", executor="threads", on_error=ps.Skip()),
+        lambda: list(dataset.feed(on_read_error=ps.Skip())),
+    ):
+        with pytest.raises(RecordError) as error:
+            read()
+        assert error.value.fix == (
+            "get another copy of the file or write it again; "
+            "behind a bad record a compressed file is not read, whatever the policy: leave the file out to go on with the others"
+        )
+
+
+def test_a_record_that_is_only_too_long_says_how_it_is_read(tmp_path: Path, compression: str) -> None:
+    write_tfrecord(tmp_path / "x", [b"x" * 100], compression)
+    with pytest.raises(RecordError) as error:
+        list(opened(str(tmp_path / "x"), compression, max_record_bytes=99).open(0))
+    assert error.value.fix.startswith("give a larger max_record_bytes if such records are meant; ")
+
+
 def test_files_without_records_are_an_error_unless_they_are_meant(tmp_path: Path, compression: str) -> None:
     write_tfrecord(tmp_path / "x", [], compression)
     with pytest.raises(RecordError) as error:

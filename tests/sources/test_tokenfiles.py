@@ -76,6 +76,21 @@ def test_a_raw_file_needs_a_dtype_that_tokens_can_have(tmp_path: Path, dtype: An
         found(tmp_path, dtype)
 
 
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint8, None])
+def test_an_archive_is_not_read_as_raw_tokens(tmp_path: Path, dtype: Any) -> None:
+    np.savez(tmp_path / "a.npz", ids=np.arange(1000, dtype=np.uint16))
+    with pytest.raises(RecordError, match="the file looks like a zip archive, not like tokens") as caught:
+        found(tmp_path, dtype)
+    assert caught.value.where.endswith("a.npz', offset 0")
+    assert "which makes .npy files of an .npz" in caught.value.fix
+
+
+@pytest.mark.parametrize("head", [b"PK\x03\x04", b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"BZh9", b"\xff\xfe", b"PAR1"])
+def test_tokens_may_begin_with_the_few_bytes_that_mark_an_archive(tmp_path: Path, head: bytes) -> None:
+    (tmp_path / "a.bin").write_bytes((head + b"\xfe" * 16)[:16])
+    assert found(tmp_path, np.uint16).counts.tolist() == [8]
+
+
 def test_a_raw_file_that_is_no_whole_number_of_tokens_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(bytes(11))
     with pytest.raises(RecordError, match="the file has 11 bytes, 3 more than a whole number of uint32 tokens") as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -17,6 +18,7 @@ __all__ = [
     "Structure",
     "bytes_of",
     "flatten",
+    "is_masked",
     "leaf_paths",
     "map_leaves",
     "sizes_of",
@@ -132,6 +134,12 @@ def spec_of(leaf: Any) -> ArraySpec:
     if hasattr(leaf, "__array__"):
         return spec_of(np.asarray(leaf))
     return ArraySpec((), _OBJECT)
+
+
+def is_masked(value: Any) -> bool:
+    """Tell whether a value is a masked array, whose mask a plain copy would lose. Does not import `numpy.ma` (12 ms) for it."""
+    masked = sys.modules.get("numpy.ma")
+    return masked is not None and isinstance(value, masked.MaskedArray)
 
 
 _OBJECT = np.dtype(object)

@@ -13,6 +13,7 @@ from penstock._contracts.element import (
     ArraySpec,
     Structure,
     flatten,
+    is_masked,
     leaf_paths,
     sizes_of,
     spec_of,
@@ -166,6 +167,8 @@ def can_stand(value: Any, leaf: ArraySpec) -> bool:
     """Tell whether a value with the spec `leaf` can stand in a batch at all."""
     if leaf.dtype == _OBJECT:
         return isinstance(value, (str, bytes, np.ndarray, np.generic))
+    if is_masked(value):  # its mask would be lost
+        return False
     return type(value) is not int or -(2**63) <= value < 2**63
 
 

@@ -25,6 +25,7 @@ __all__ = ["BucketTransport"]
 
 _RETRIED = frozenset({408, 429, 500, 502, 503, 504, 509})
 _STATUS = re.compile(r"status(?: code)?:? (\d{3})")
+_BAD_KEY = "Could not parse path"
 _EXPIRED = re.compile(r"ExpiredToken|TokenRefreshRequired|RequestExpired|InvalidToken")
 _CHUNK_BYTES = 1 << 20
 _LIST_SIZE = 1000
@@ -68,6 +69,8 @@ class BucketTransport:
     async def find_all(self, pattern: str) -> list[RemoteObject]:
         """List the objects whose keys a pattern matches: one listing of the folder in front of the first wildcard.
 
+        A key that the pattern itself is comes first, and indices are not found, as with files.
+
         Raises:
             AskAgain, CredentialsRefused, StorageError: as `fetch`.
         """
@@ -79,7 +82,9 @@ class BucketTransport:
         else:  # folders below are not asked for
             found = await self._asked(lambda: self._obstore.list_with_delimiter_async(self._store, folder or None), shown, None)
             listed = list(found["objects"])
-        return [self._found(item) for item in listed if matcher.fullmatch(item["path"]) and not item["path"].endswith(_INDEX)]
+        named = [item for item in listed if item["path"] == pattern]
+        matching = (item for item in listed if matcher.fullmatch(item["path"]) and not item["path"].endswith(_INDEX))
+        return [self._found(item) for item in named or matching]
 
     async def fetch(self, part: Part) -> None:
         """See `Transport`."""
@@ -165,7 +170,14 @@ class BucketTransport:
         status = _STATUS.search(text)
         if status is not None and int(status[1]) == 416 and found is not None:
             raise changed(found, "shorter") from None
-        if (status is None and not isinstance(error, ValueError)) or (status is not None and int(status[1]) in _RETRIED):
+        if isinstance(error, known.InvalidPathError) or _BAD_KEY in text:
+            raise StorageError(
+                f"{shown!r} names or lists a key that obstore cannot read: {text}",
+                where=shown,
+                fix="give that object a key without empty parts, '.' and '..'; until then name the others without *, ? and [",
+            ) from None
+        lasting = (ValueError, known.NotSupportedError, known.UnknownConfigurationKeyError)
+        if (status is None and not isinstance(error, lasting)) or (status is not None and int(status[1]) in _RETRIED):
             raise AskAgain(text) from None
         raise StorageError(f"{shown!r} cannot be read: {text}", where=shown, fix="check bucket, key and options") from None
 

@@ -19,6 +19,8 @@ _SCHEMES = ("s3", "gs", "https", "http")
 _PARTS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^/?#]*/)(.*)", re.DOTALL)
 _PORTS = {"https": 443, "http": 80}
 _WILDCARD = re.compile(r"[*?\[]")
+_NOT_HIDDEN = r"(?!\.)"
+_FOLDERS = rf"(?:{_NOT_HIDDEN}[^/]+/)*"
 _METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "instance-data"})
 _METADATA_ADDRESSES = frozenset({"100.100.100.200", "fd00:ec2::254", "168.63.129.16"})
 """Besides link-local addresses: where clouds keep credentials of the machine."""
@@ -126,20 +128,27 @@ def literal_prefix(pattern: str) -> str | None:
 def key_matcher(pattern: str) -> re.Pattern[str]:
     """Compile a glob pattern for keys: `*`, `?` and `[...]` do not match a slash, `**/` matches any number of folders.
 
+    As in a shell, only a dot of the pattern matches one at the beginning of a name: other patterns find no hidden files and folders.
+
     Raises:
         PlanError: a range in brackets that has no letters.
     """
     parts, place = [], 0
     while place < len(pattern):
-        letter = pattern[place]
-        if pattern.startswith("**/", place) and (place == 0 or pattern[place - 1] == "/"):
-            parts.append("(?:[^/]+/)*")
+        letter, begins = pattern[place], place == 0 or pattern[place - 1] == "/"
+        if begins and pattern.startswith("**/", place):
+            parts.append(_FOLDERS)
             place += 3
             continue
+        if begins and letter in "*?[":
+            parts.append(_NOT_HIDDEN)
         end = pattern.find("]", place + 2) if letter == "[" else -1
-        if letter == "*":
-            parts.append(".*" if pattern[place:] == "**" and pattern[:place][-1:] in ("", "/") else "[^/]*")
-            place += len(pattern) - place if parts[-1] == ".*" else 1
+        if begins and pattern[place:] == "**":
+            parts.append(f"{_FOLDERS}{_NOT_HIDDEN}[^/]*")
+            place = len(pattern)
+        elif letter == "*":
+            parts.append("[^/]*")
+            place += 1
         elif letter == "?":
             parts.append("[^/]")
             place += 1

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from penstock.cli.failing import place_of
 from penstock.cli.record_source import is_url, records_kind
-from penstock.errors import PlanError, SourceError
+from penstock.errors import PenstockError, PlanError, SourceError
 
 __all__ = ["Opened", "Operator", "imported", "open_plain", "open_source"]
 
@@ -166,7 +167,8 @@ def imported(reference: str, where: str) -> Any:
     """Import "module:name", with the current folder on the path as `python -m` has it.
 
     Raises:
-        PlanError: there is no such module or name.
+        PlanError: there is no such module or name, or the module cannot be imported: file and line are in the text.
+        PenstockError: what the module itself got from Penstock.
     """
     module_name, _, name = reference.partition(":")
     if not module_name or not name:
@@ -180,9 +182,14 @@ def imported(reference: str, where: str) -> Any:
         sys.path.insert(0, here)
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
+    except PenstockError:
+        raise
+    except Exception as error:
+        place = place_of(error)
         raise PlanError(
-            f"module {module_name!r} cannot be imported: {error}", where=where, fix="run from the folder that holds it, or install it"
+            f"module {module_name!r} cannot be imported: {type(error).__name__}: {error}",
+            where=f"{place}; {where}" if place else where,
+            fix="mend that line, or install what it imports" if place else "run from the folder that holds it, or install it",
         ) from error
     if not hasattr(module, name):
         raise _no_function(reference, where)

@@ -9,16 +9,14 @@ from collections.abc import Sequence
 
 from penstock._contracts.version import VERSION
 from penstock.cli.pack_arguments import add_inspect, add_pack
-from penstock.errors import PenstockError
 
 __all__ = ["main"]
 
-_STACK = "Traceback (most recent call last):\n"
 _EXIT_ERROR, _EXIT_INTERRUPTED, _EXIT_PIPE_CLOSED = 1, 130, 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `penstock` with these arguments; return 0, 1 after an error of ours or of a file, 2 for wrong arguments, 130 after Ctrl-C."""
+    """Run `penstock` with these arguments; return 0, 1 after an error, 2 for wrong arguments, 130 after Ctrl-C."""
     parser = _parser()
     arguments = parser.parse_args(argv)
     try:
@@ -48,22 +46,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         # `penstock bench ... | head`: the reader has gone. Without this, Python's own flush at exit would complain once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _EXIT_PIPE_CLOSED
-    except (PenstockError, OSError) as error:
-        name = "" if isinstance(error, PenstockError) else f"{type(error).__name__}: "
-        print(f"penstock {arguments.command}: {name}{error}", file=sys.stderr)
-        for line in _without_stacks(getattr(error, "__notes__", ())):
-            print(f"  note:  {line}", file=sys.stderr)
-        return _EXIT_ERROR
+    except Exception as error:
+        from penstock.cli.failing import SWITCH, told
 
-
-def _without_stacks(notes: Sequence[str]) -> list[str]:
-    """Return notes without the stacks of other processes: those are of Penstock's own functions, and hide which element it was."""
-    out = []
-    for note in notes:
-        head, stack, rest = note.partition(_STACK)
-        inner = [line for line in rest.splitlines() if line.startswith("penstock: ")]
-        out += [*inner, head.rstrip().removesuffix("; there it was")] if stack else [note]
-    return out
+        text = None if os.environ.get(SWITCH) == "1" else told(error)
+        if text is not None:
+            print(f"penstock {arguments.command}: {text}", file=sys.stderr)
+            return _EXIT_ERROR
+        raise
 
 
 def _parser() -> argparse.ArgumentParser:

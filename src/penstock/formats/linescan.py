@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError
+from penstock.formats.heads import foreign
 from penstock.kernels import lines
 
 __all__ = ["BOM", "BY", "FROM", "MAX_LINE_BYTES", "Rules", "line_number", "scan_lines"]
@@ -30,17 +31,6 @@ _WHITE = b" \t\r\n\v\f"
 _LAST_WHITE = max(_WHITE)
 _Ints = NDArray[np.int64]
 _Lengths = NDArray[np.uint32] | _Ints
-_HEADS = {
-    b"\x1f\x8b": ("gzip", "unpack it first (gunzip): inside a compressed file no line can be found without all before it"),
-    b"\x28\xb5\x2f\xfd": ("zstd", "unpack it first (unzstd)"),
-    b"BZh": ("bzip2", "unpack it first (bunzip2)"),
-    b"\xfd7zXZ": ("xz", "unpack it first (unxz)"),
-    b"PK\x03\x04": ("a zip archive", "unpack it first (unzip)"),
-    b"\xff\xfe": ("UTF-16", "save it as UTF-8: iconv -f UTF-16 -t UTF-8"),
-    b"\xfe\xff": ("UTF-16", "save it as UTF-8: iconv -f UTF-16 -t UTF-8"),
-    b"PAR1": ("Parquet", "use read_parquet"),
-    b"\x93NUMPY": ("an .npy file", "use read_tokens, or from_arrays(np.load(path))"),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,9 +135,9 @@ class _Scan:
             self.blank = kept.tobytes().isspace()
 
     def _look(self, head: bytes) -> None:
-        for magic, (kind, fix) in _HEADS.items():
-            if head.startswith(magic):
-                raise RecordError(f"the file looks like {kind}, not like text", where=f"{self.name!r}, offset 0", fix=fix)
+        other = foreign(head)
+        if other is not None:
+            raise RecordError(f"the file looks like {other.kind}, not like text", where=f"{self.name!r}, offset 0", fix=other.fix)
         if head.startswith(BOM):
             self.begin = self.done = len(BOM)  # no part of a line, nor of a field
 

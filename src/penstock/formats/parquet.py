@@ -20,6 +20,7 @@ __all__ = [
     "columns_of",
     "is_bytes",
     "is_list",
+    "is_list_view",
     "is_text",
     "one_line",
     "pyarrow",
@@ -242,20 +243,26 @@ def storage_type(kind: Any) -> Any:
 def is_text(kind: Any) -> bool:
     """Tell whether values are str."""
     types = pyarrow()[0].types
-    return bool(types.is_string(kind) or types.is_large_string(kind))
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def is_bytes(kind: Any) -> bool:
     """Tell whether values are bytes."""
     types = pyarrow()[0].types
     fixed = types.is_fixed_size_binary(kind) and not types.is_decimal(kind)
-    return bool(types.is_binary(kind) or types.is_large_binary(kind) or fixed)
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind) or fixed)
 
 
 def is_list(kind: Any) -> bool:
     """Tell whether values are lists of any length."""
     types = pyarrow()[0].types
-    return bool(types.is_list(kind) or types.is_large_list(kind))
+    return bool(types.is_list(kind) or types.is_large_list(kind) or is_list_view(kind))
+
+
+def is_list_view(kind: Any) -> bool:
+    """Tell whether values are lists, each with a beginning and a size of its own."""
+    types = pyarrow()[0].types
+    return bool(types.is_list_view(kind) or types.is_large_list_view(kind))
 
 
 def _dtype(kind: Any) -> str | None:

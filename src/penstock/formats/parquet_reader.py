@@ -43,18 +43,20 @@ class Reader:
         self.file, self.footer, self.coded_columns = file, footer, coded_columns
         self.metadata_bytes = storage.size(file) - footer.offset
         self._storage, self._spans = storage, _Spans(storage, file)
-        self.file_reader = pq.ParquetFile(
+        # By number: names with dots may be those of a field in a struct as well.
+        leaves, place = {}, 0
+        for field in footer.metadata.schema.to_arrow_schema():
+            leaves[field.name] = place
+            place += _num_leaves(field.type)
+        self._file = pq.ParquetFile(
             pa.PythonFile(self._spans, mode="r"),
             metadata=footer.metadata,
-            read_dictionary=sorted(coded_columns),
+            read_dictionary=sorted(leaves[name] for name in coded_columns),
             page_checksum_verification=True,
             arrow_extensions_enabled=False,
             pre_buffer=False,
         )
-        leaves, widths, place = {}, {}, 0
-        for field in self.file_reader.schema_arrow:
-            leaves[field.name] = place
-            place += _num_leaves(field.type)
+        widths = {}
         for column in columns:
             leaf = footer.metadata.schema.column(leaves[column.name])
             width = leaf.length if leaf.physical_type == "FIXED_LEN_BYTE_ARRAY" else _WIDTHS.get(leaf.physical_type, 0)
@@ -96,6 +98,19 @@ class Reader:
             SourceError, OSError: they cannot be read.
         """
         self._spans.fill(spans, scratch)
+
+    def table(self, group: int, *, use_threads: bool = False) -> Any:
+        """Decode the columns of a row group, which pyarrow returns as a table in the order of the file.
+
+        Args:
+            group: number of the row group.
+            use_threads: Arrow's threads may help.
+
+        Raises:
+            pyarrow.ArrowException, OSError: they cannot be decoded.
+            SourceError: what was not fetched cannot be read.
+        """
+        return self._file.reader.read_row_group(group, column_indices=[leaf for _, leaf, _, _ in self._leaves], use_threads=use_threads)
 
     def forget(self) -> None:
         """Let go of the bytes."""

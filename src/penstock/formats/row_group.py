@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError
-from penstock.formats.parquet import Column, is_list, one_line, pyarrow, storage_type
+from penstock.formats.parquet import Column, is_list, is_list_view, one_line, pyarrow, storage_type
 from penstock.kernels.columns import Table
 
 __all__ = ["Fixed", "RowGroup", "row_group"]
@@ -53,17 +53,17 @@ class Fixed:
 class Ragged:
     """One-dimensional arrays of any lengths."""
 
-    def __init__(self, values: NDArray[Any], offsets: NDArray[Any], nulls: NDArray[np.bool_] | None) -> None:
-        self._values, self._offsets, self.nulls = values, offsets, nulls
+    def __init__(self, values: NDArray[Any], begins: NDArray[Any], ends: NDArray[Any], nulls: NDArray[np.bool_] | None) -> None:
+        self._values, self._begins, self._ends, self.nulls = values, begins, ends, nulls
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory."""
-        return self._values.nbytes + self._offsets.nbytes
+        return self._values.nbytes + self._begins.nbytes + self._ends.nbytes
 
     def take(self, rows: Ints) -> list[Any]:
         """Return new arrays."""
-        begins, ends = self._offsets[rows].tolist(), self._offsets[rows + 1].tolist()
+        begins, ends = self._begins[rows].tolist(), self._ends[rows].tolist()
         return [self._values[begin:end].copy() for begin, end in zip(begins, ends, strict=True)]
 
 
@@ -185,7 +185,7 @@ def _values(chunked: Any, column: Column, null_values: Mapping[str, Any]) -> Val
     array = chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], chunked.type)
-    array = _storage(array)
+    array = _plain_text(_storage(array))
     if column.name in null_values and array.null_count:
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
@@ -229,6 +229,14 @@ def _storage(array: Any) -> Any:
     while isinstance(array, pa.ExtensionArray):
         array = array.storage
     return array
+
+
+def _plain_text(array: Any) -> Any:
+    """Copy strings that are views into one piece, which most of Arrow's functions want."""
+    pa, _ = pyarrow()
+    if pa.types.is_string_view(array.type):
+        return array.cast(pa.large_string())
+    return array.cast(pa.large_binary()) if pa.types.is_binary_view(array.type) else array
 
 
 def _nulls(array: Any) -> NDArray[np.bool_] | None:
@@ -281,9 +289,11 @@ def _temporal(values: NDArray[Any], kind: Any) -> NDArray[Any]:
 def _ragged(array: Any, column: Column) -> Ragged:
     assert is_list(storage_type(array.type)), column
     offsets = array.offsets.to_numpy()
+    # Arrow's own cast of views to lists leaves out the last offset.
+    begins, ends = (offsets, offsets + array.sizes.to_numpy()) if is_list_view(array.type) else (offsets[:-1], offsets[1:])
     values, inner = _fixed(array.values)
     nulls = _nulls(array)
     if inner is not None:
         before = np.concatenate([[0], np.cumsum(inner)])
-        nulls = _either(nulls, before[offsets[1:]] > before[offsets[:-1]])
-    return Ragged(values, offsets, nulls)
+        nulls = _either(nulls, before[ends] > before[begins])
+    return Ragged(values, begins, ends, nulls)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError
-from penstock.formats.tar_errors import WRITE_AGAIN, scan_error, tar_error
+from penstock.formats.tar_errors import WRITE_AGAIN, compressed_error, scan_error, tar_error
 from penstock.kernels.tar import Table, scan_members
 from penstock.kernels.tar_codes import UNIT, Column, Outcome, Place
 
@@ -30,6 +30,7 @@ LEFT_OUT = {
 """Members that are no part of a sample, as they are counted in the meta of an index."""
 
 _END_BYTES = 2 * UNIT
+_HEAD_BYTES = 8
 
 
 def find_samples(pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
@@ -69,8 +70,7 @@ class _Scan:
 
     def take(self, piece: NDArray[np.uint8]) -> None:
         """Go on with the next bytes."""
-        if self._taken == 0:
-            self._head = piece[:8].tobytes()
+        self._head = (self._head + piece[:_HEAD_BYTES].tobytes())[:_HEAD_BYTES]
         base, data = self._taken - self._tail.size, piece
         self._taken += piece.size
         if self._ended:
@@ -98,7 +98,8 @@ class _Scan:
         state = self._table.state
         if not self._ended and (self._tail.size or self._size == 0):
             what = "unexpected end: the file is cut in a header" if self._size else "the file is empty, which a tar file never is"
-            raise tar_error(what, self._name, self._position, fix=WRITE_AGAIN)
+            cut = tar_error(what, self._name, self._position, fix=WRITE_AGAIN)
+            raise cut if self._position else compressed_error(self._name, self._head) or cut
         self._collect(int(state[Place.NUM_ROWS]))
         found = np.concatenate(self._found) if self._found else np.empty((0, 5), np.int64)
         offsets, ends, crcs = found[:, 0], found[:, 1], found[:, 2]

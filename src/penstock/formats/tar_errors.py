@@ -6,7 +6,7 @@ from penstock.errors import RecordError
 from penstock.kernels.tar import Table
 from penstock.kernels.tar_codes import MAX_BYTES, MAX_EXTENDED, MAX_NAME, MAX_PARTS, Column, Outcome, Place
 
-__all__ = ["WRITE_AGAIN", "name_of", "scan_error", "tar_error"]
+__all__ = ["WRITE_AGAIN", "compressed_error", "name_of", "scan_error", "tar_error"]
 
 WRITE_AGAIN = "get another copy of the file or write it again"
 _SHOWN_BYTES = 120
@@ -59,18 +59,24 @@ def scan_error(outcome: Outcome, table: Table, name: str, head: bytes | None) ->
     """
     offset = int(table.state[Place.ERROR_AT])
     if outcome == Outcome.BAD_CHECKSUM and offset == 0 and head is not None:
-        for magic, (kind, program) in _COMPRESSED.items():
-            if head.startswith(magic):
-                return tar_error(
-                    f"the file is compressed with {kind} as a whole, so nothing in it can be read without all before it",
-                    name,
-                    0,
-                    fix=f"decompress it once (`{program} FILE`), or convert it with `penstock pack`; compress members, if at all",
-                )
-        return tar_error("this is no tar file: its first 512 bytes are no header", name, 0, fix="check the pattern")
+        no_tar = tar_error("this is no tar file: its first 512 bytes are no header", name, 0, fix="check the pattern")
+        return compressed_error(name, head) or no_tar
     what, fix = _WORDS[outcome]
     member = table.names[int(table.state[Place.NUM_NAME_BYTES]) :][: int(table.state[Place.ERROR_NAME])].tobytes()
     return tar_error(what, name, offset, member=member, fix=fix)
+
+
+def compressed_error(name: str, head: bytes) -> RecordError | None:
+    """Return the error for an archive that is compressed as a whole, by its first bytes; None for any other file."""
+    for magic, (kind, program) in _COMPRESSED.items():
+        if head.startswith(magic):
+            return tar_error(
+                f"the file is compressed with {kind} as a whole, so nothing in it can be read without all before it",
+                name,
+                0,
+                fix=f"decompress it once (`{program} FILE`), or convert it with `penstock pack`; compress members, if at all",
+            )
+    return None
 
 
 def tar_error(what: str, name: str, offset: int, *, fix: str, member: bytes = b"") -> RecordError:

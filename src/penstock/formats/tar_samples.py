@@ -9,13 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError
-from penstock.formats.tar_errors import WRITE_AGAIN, scan_error, tar_error
+from penstock.formats.tar_errors import scan_error, tar_error
 from penstock.kernels.tar import Table, scan_samples
 from penstock.kernels.tar_codes import Column, Outcome, Place
 
 __all__ = ["Names", "Sample", "split_samples"]
 
 _KNOWN_FIELDS = 4096
+_OTHER_BYTES = (
+    "get another copy of the file; if it was changed on purpose, open the dataset again, "
+    "and if it kept its time, build its index again (`penstock index --rebuild FILE`)"
+)
 
 
 class Sample(NamedTuple):
@@ -77,7 +81,7 @@ def split_samples(
             error = tar_error(
                 "the bytes of the sample are not those that the index was built of: their check sum differs",
                 *place(num_good),
-                fix=WRITE_AGAIN,
+                fix=_OTHER_BYTES,
             )
     if error is None and num_good < begins.size:
         file, offset = place(num_good)

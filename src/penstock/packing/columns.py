@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from penstock.errors import SpecError
 from penstock.packing.schema import Field, Schema
 
-__all__ = ["SHAPE", "Column", "columns_of", "extension_of", "from_raw", "npy", "raw"]
+__all__ = ["SHAPE", "Column", "columns_of", "extension_of", "from_raw", "npy", "raw", "shaped"]
 
 SHAPE = "/shape"
 """What is put behind the name of a ragged field, for the column of its shapes."""
@@ -60,8 +60,10 @@ def columns_of(schema: Schema, fmt: str, first: Sequence[Any]) -> tuple[Column, 
         first: the values of one element, whose bytes tell the extension that they get in a tar.
 
     Raises:
-        SpecError: two fields would have one name in the file.
+        SpecError: two fields would have one name in the file, or one is a long double, whose bytes differ between machines.
     """
+    for field in schema.fields:
+        _check_portable(field)
     decide = {"tfrecord": _in_example, "parquet": _in_parquet, "tar": _in_tar}[fmt]
     columns = tuple(decide(field, value) for field, value in zip(schema.fields, first, strict=True))
     names = [name for column in columns for name in (column.name, column.shapes) if name]
@@ -69,6 +71,18 @@ def columns_of(schema: Schema, fmt: str, first: Sequence[Any]) -> tuple[Column, 
     if twice:
         raise SpecError(f"two fields would be named {twice[0]!r} in the file", where="pack()", fix="rename one of them")
     return columns
+
+
+def _check_portable(field: Field) -> None:
+    # NumPy's longdouble and clongdouble, where these are more than a float64
+    if field.kind != "array" or np.dtype(field.dtype).char not in "gG":
+        return
+    plain = "complex128" if np.dtype(field.dtype).kind == "c" else "float64"
+    raise SpecError(
+        f"field {field.name!r} is {field.words()}, a long double: its bytes differ between machines, so no packed format holds it",
+        where="pack()",
+        fix=f"map a function that makes it a {plain}: value.astype(np.{plain})",
+    )
 
 
 def _in_example(field: Field, _: Any) -> Column:
@@ -117,22 +131,29 @@ def raw(array: NDArray[Any]) -> bytes:
 
 
 def from_raw(column: Column, data: Any, shape: Sequence[int] | None) -> NDArray[Any]:
-    """Return the array of raw bytes: of the field's shape, or of the one that was stored beside it. A vector is as long as its bytes say.
+    """Return the array of raw bytes as `shaped` does, a copy of them that may be written to.
 
     Raises:
         SpecError: the bytes are too many or too few for it.
     """
-    own = (None,) if len(column.field.shape) == 1 else column.field.shape
-    wanted = tuple(-1 if size is None else size for size in own) if shape is None else tuple(map(int, shape))
-    dtype = np.dtype(column.field.dtype)
     try:
-        return np.frombuffer(data, dtype).reshape(wanted)
+        return shaped(column.field, np.frombuffer(data, np.dtype(column.field.dtype)).copy(), shape)
     except ValueError as error:
         raise SpecError(
-            f"{len(data)} bytes are no {dtype.name}{list(wanted)}: {error}",
+            f"{len(data)} bytes are no {column.field.words()}: {error}",
             where=f"column {column.name!r} of a packed dataset",
             fix="verify it with `penstock inspect --verify`; pack it again",
         ) from error
+
+
+def shaped(field: Field, numbers: NDArray[Any], shape: Sequence[int] | None) -> NDArray[Any]:
+    """Return numbers in the shape of a field, or in the one that was stored beside them. A vector is as long as they are many.
+
+    Raises:
+        ValueError: they are too many or too few for it.
+    """
+    own = (None,) if len(field.shape) == 1 else field.shape
+    return numbers.reshape(tuple(-1 if size is None else size for size in own) if shape is None else tuple(map(int, shape)))
 
 
 def npy(array: NDArray[Any]) -> bytes:

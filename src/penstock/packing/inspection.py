@@ -186,7 +186,8 @@ def _restore(report: Inspection, manifest: Manifest | None) -> None:
 
 
 def _single(value: Any) -> Any:
-    return value[0] if isinstance(value, list) and len(value) == 1 else value
+    """Return what a feature of bytes has one of; numbers get their shape when they are restored."""
+    return value[0] if isinstance(value, list) and len(value) == 1 and isinstance(value[0], bytes) else value
 
 
 def _check_counts(report: Inspection, manifest: Manifest | None, verify: bool) -> None:

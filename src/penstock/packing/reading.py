@@ -14,7 +14,7 @@ from penstock.dataset import Dataset
 from penstock.errors import RecordError, SpecError
 from penstock.formats.features import Feature, FixedLenFeature, VarLenFeature
 from penstock.formats.tar_fields import decode_field
-from penstock.packing.columns import Column, from_raw
+from penstock.packing.columns import Column, from_raw, shaped
 from penstock.packing.manifest import Manifest, read_manifest
 from penstock.packing.schema import SINGLE
 
@@ -24,8 +24,9 @@ __all__ = ["Restore", "features_of", "read_packed"]
 def read_packed(path: str | os.PathLike[str]) -> Dataset:
     """Read what `pack` wrote: the same fields with the same types, in the order in which they were packed.
 
-    Elements are dicts; fields of nested dicts have names such as "meta/size". Integers and floats are NumPy scalars. Sizes and names of the
-    files are compared with the manifest first. It has positions, so `shuffle` is over all elements; TFRecord with compression is a stream.
+    Elements are dicts; fields of nested dicts have names such as "meta/size". Integers and floats are NumPy scalars; arrays may be written
+    to. Sizes and names of the files are compared with the manifest first. It has positions, so `shuffle` is over all elements; TFRecord
+    with compression is a stream.
 
     Args:
         path: the folder, or the manifest.
@@ -108,9 +109,9 @@ def _restored(column: Column, found: Mapping[str, Any]) -> Any:
     if column.stored in ("npy", "text"):
         value = decode_field(column.name, memoryview(value))
     if column.stored == "raw":
-        array = from_raw(column, bytes(value), shape)
+        array = from_raw(column, value, shape)
     else:
         array = np.asarray(value).astype(field.dtype, copy=False)
-        if shape is not None:
-            array = array.reshape([int(size) for size in shape])
+        if column.stored == "list":
+            array = shaped(field, array, shape)
     return array if field.shape else array.reshape(())[()]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._contracts.element import ArraySpec, spec_of
+from penstock._contracts.element import ArraySpec, is_masked, spec_of
 from penstock.errors import SpecError
 
 __all__ = ["SINGLE", "Field", "NoSchema", "Schema", "alike", "fields_of", "is_single", "schema_of"]
@@ -208,7 +208,7 @@ def _field(name: str, value: Any) -> Field:
             where=_WHERE,
             fix="map a function that makes it a float, a str, or where it fits a np.uint64",
         )
-    if isinstance(value, np.ma.MaskedArray):
+    if is_masked(value):
         raise SpecError(
             f"field {name!r} is a masked array, and no packed format holds masks",
             where=_WHERE,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.element import LEAF, Structure, flatten, leaf_paths, structure_of
+from penstock._contracts.element import LEAF, Structure, flatten, is_masked, leaf_paths, structure_of
 from penstock.errors import LengthMismatch, PlanError
 from penstock.sources.digest import crc_of_array, spread
 
@@ -154,7 +154,7 @@ def _numbers_to_array(tree: Any) -> Any:
 
 def _as_rows(leaf: Any, name: str) -> NDArray[Any]:
     """Return a read-only plain view of an array, so that no map function can write into the data through a row."""
-    if isinstance(leaf, np.ma.MaskedArray):
+    if is_masked(leaf):
         raise PlanError(
             f"leaf {_shown(name)} is a masked array, whose mask would be lost",
             where="from_arrays",

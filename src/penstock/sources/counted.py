@@ -6,6 +6,7 @@ import os
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
@@ -99,7 +100,7 @@ class Counted:
 
         Raises:
             SourceError: a part has fewer elements than it had, or more.
-            BaseException: what reading it raises.
+            BaseException: what reading it raises, with a note that names the element, which may stand before that position.
         """
         rows.extend(self._element(*self._place(index)) for index in indices)
 
@@ -132,13 +133,21 @@ class Counted:
         cursor: _Cursor | None = self._own.__dict__.pop("cursor", None)
         if cursor is None or cursor.part != part or number < cursor.first:
             cursor = _Cursor(part, self._parts.runs(part))
-        if not cursor.reaches(number):
+        if not self._reaches(cursor, number):
             count = self._starts[part + 1] - self._starts[part]
             raise self._other(part, number, f"is not there, of {count} that were counted or promised")
-        if self._starts[part] + number + 1 == self._starts[part + 1] and cursor.reaches(number + 1):
+        if self._starts[part] + number + 1 == self._starts[part + 1] and self._reaches(cursor, number + 1):
             raise self._other(part, number + 1, f"is there, behind the {number + 1} that were counted or promised")
         self._own.cursor = cursor  # not behind an error: reading ended there
         return cursor.element(number)
+
+    def _reaches(self, cursor: _Cursor, number: int) -> bool:
+        try:
+            return cursor.reaches(number)
+        except Exception as error:
+            with suppress(AttributeError, TypeError):  # a frozen dataclass takes no notes
+                error.add_note(f"penstock: raised by reading {self._parts.describe_in_part(cursor.part, cursor.end)}")
+            raise
 
     def _other(self, part: int, number: int, what: str) -> SourceError:
         where = self._parts.describe_in_part(part, number)
@@ -163,9 +172,14 @@ class _Cursor:
         """Return the first element that can be had without beginning again."""
         return self._run.first
 
+    @property
+    def end(self) -> int:
+        """Return the first element that has not been read: where reading raised, that which raised."""
+        return self._run.first + len(self._run.elements)
+
     def reaches(self, number: int) -> bool:
         """Read on until an element is there; False if the part ends before."""
-        while number >= self._run.first + len(self._run.elements):
+        while number >= self.end:
             run = next(self._runs, None)
             if run is None:
                 return False

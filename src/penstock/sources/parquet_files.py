@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -146,7 +147,7 @@ class ParquetFiles:
         reader.fetch(layout.spans, scratch)
         try:
             # Where other threads decode other groups, Arrow's would only be in their way.
-            table = reader.file_reader.read_row_group(group, columns=[column.name for column in self.columns], use_threads=is_alone)
+            table = reader.table(group, use_threads=is_alone)
             if table.num_rows != count or table.num_columns != len(self.columns):
                 raise pa.ArrowInvalid(
                     f"{table.num_rows} rows of {table.num_columns} columns where {count} of {len(self.columns)} should be"
@@ -223,8 +224,32 @@ def _check_null_values(values: Mapping[str, Any], schema: Any, columns: Sequence
         kind = storage_type(schema.field(column).type)
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         try:
-            good = pa.scalar(value, kind).is_valid
+            scalar = pa.scalar(value, kind)
+            good = scalar.is_valid and _is_kept(value, scalar)
         except (pa.ArrowException, ValueError, TypeError, OverflowError):
             good = False
         if not good:
-            raise PlanError(f"{value!r} is no value of the column, which is {kind}", where=where, fix="give one of its type")
+            raise PlanError(f"{value!r} is no value of the column, which is {kind}", where=where, fix="give one that it holds as it is")
+
+
+def _is_kept(value: Any, scalar: Any) -> bool:
+    """Tell whether Arrow made a scalar that is the value given: it cuts off fractions, hours and zones without a word.
+
+    Only a float may be rounded, to the nearest that the type has, if that is neither an infinity nor a zero made of another number.
+    """
+    pa, _ = pyarrow()
+    if pa.types.is_temporal(scalar.type):
+        given = pa.scalar(value)
+        if not pa.types.is_temporal(given.type) or (_zone(given.type) and not _zone(scalar.type)):
+            return False
+        return bool(scalar.cast(given.type).equals(given))
+    given, kept = value.item() if isinstance(value, np.generic) else value, scalar.as_py()
+    if isinstance(given, float) and pa.types.is_floating(scalar.type):
+        return all(of(given) == of(float(kept)) for of in (math.isnan, math.isinf, bool))
+    return isinstance(given, bool) == isinstance(kept, bool) and bool(kept == given)
+
+
+def _zone(kind: Any) -> str | None:
+    """Return the time zone of a type, if it has one."""
+    zone: str | None = getattr(kind, "tz", None)
+    return zone

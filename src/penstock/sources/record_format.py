@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 from penstock.formats.indices import Indices
 from penstock.sources.paths import shown
 
-__all__ = ["RecordFormat", "RecordTable"]
+__all__ = ["RECORD_SUMS", "RecordFormat", "RecordTable"]
+
+RECORD_SUMS = "crc32c"
+"""Column of an index: the check sum of each record, where the file itself has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -64,7 +67,8 @@ class RecordFormat(Protocol):
     def checks_records(self) -> bool:
         """Tell whether `decode` finds out that bytes are not the record that was indexed, by a check sum of each record.
 
-        An index of a format that does not is trusted for a file of another time only after all of the file was read.
+        If it does not, or the check sums are those of the index (`RECORD_SUMS`), an index is trusted for a file of another time only after
+        all of the file was read.
         """
 
     def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from penstock.formats.tar_fields import decode_field, stays_bytes
 from penstock.formats.tar_samples import Names, Sample, split_samples
 from penstock.kernels.copying import LARGE_BYTES, copies
 from penstock.sources.paths import shown
-from penstock.sources.record_format import RecordTable
+from penstock.sources.record_format import RECORD_SUMS, RecordTable
 from penstock.sources.records import RecordSource
 
 __all__ = ["TarFormat", "TarSource"]
@@ -87,7 +87,7 @@ class TarFormat:
         rows: list[Any],
     ) -> RecordError | None:
         """Append the samples that lie in `data` to `rows`, up to the first bad one; return what is wrong with that, or None."""
-        crcs = table.columns["crc32c"][indices] if self.verify else None
+        crcs = table.columns[RECORD_SUMS][indices] if self.verify else None
         samples: list[Sample] = []
 
         def place(sample: int) -> tuple[str, int]:

@@ -20,6 +20,7 @@ from penstock.sources.tfrecord import refuse_empty
 __all__ = ["StoredFile", "TFRecordStream"]
 
 _CALLER = "read_tfrecord"
+_NO_FURTHER = "behind a bad record a compressed file is not read, whatever the policy: leave the file out to go on with the others"
 
 
 class StoredFile:
@@ -195,13 +196,20 @@ class TFRecordStream:
             return
         stream = Decompressed(StoredFile(self._storage, file), self._compression, name)
         empty = True
-        for block in read_blocks(stream, name=name, check_crc=self._check_crc, max_record_bytes=self._max_record_bytes):
+        for block in read_blocks(
+            stream, name=name, check_crc=self._check_crc, max_record_bytes=self._max_record_bytes, on_bad=_raise_for_good
+        ):
             empty = False
             yield block
         if empty and not self._allow_empty:
             raise RecordError(
                 f"{name!r} has no records", where=f"{_CALLER}, {name!r}", fix="give allow_empty=True if shards without records are meant"
             )
+
+
+def _raise_for_good(number: int, offset: int, error: RecordError) -> None:
+    """Raise the error of a bad record. What its advice says of going on behind it is for files whose records have positions."""
+    raise RecordError(error.what, where=error.where, fix=f"{error.fix.partition(';')[0]}; {_NO_FURTHER}")
 
 
 class _Records(Sequence[dict[str, bytes]]):

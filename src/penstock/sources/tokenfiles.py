@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from penstock._contracts.storage import Storage
 from penstock._storage.local import LocalStorage
 from penstock.errors import PlanError, RecordError
+from penstock.formats import heads
 from penstock.formats.npy import HEAD_BYTES, MAGIC, parse_npy
 from penstock.kernels.tokens import OUTSIDE, Failure, read_windows
 from penstock.sources.paths import shown
@@ -55,7 +56,7 @@ def find_tokens(storage: Storage, dtype: Any) -> TokenFiles:
 
     Raises:
         PlanError: no dtype for a raw file, or one that tokens cannot have.
-        RecordError: a file is no whole number of tokens, or an .npy file that is damaged or holds something else.
+        RecordError: a file is no whole number of tokens, an archive, or an .npy file that is damaged or holds something else.
         SourceError, OSError: a file that cannot be read.
     """
     given = None if dtype is None else _given(dtype)
@@ -64,8 +65,8 @@ def find_tokens(storage: Storage, dtype: Any) -> TokenFiles:
     first: np.dtype[Any] | None = None
     for file in range(num_files):
         name, size = storage.name(file), storage.size(file)
-        head = storage.read(file, 0, min(size, len(MAGIC))) if size else b""
-        if head == MAGIC or name.endswith(".npy"):
+        head = storage.read(file, 0, min(size, heads.HEAD_BYTES)) if size else b""
+        if head.startswith(MAGIC) or name.endswith(".npy"):
             head = storage.read(file, 0, min(size, HEAD_BYTES)) if size else b""
             found, offsets[file], counts[file] = _npy(head, size, name)
             if given is not None and found != given:
@@ -73,6 +74,7 @@ def find_tokens(storage: Storage, dtype: Any) -> TokenFiles:
                     f"dtype={given} was given, and the header says {found}", where=f"{_CALLER}, {shown(name)}", fix="leave dtype= out"
                 )
         else:
+            _refuse_foreign(head, name)
             found = _raw(given, name, size)
             counts[file] = size // found.itemsize
         if first is not None and found != first:
@@ -118,6 +120,12 @@ def _npy(head: bytes, size: int, name: str) -> tuple[np.dtype[Any], int, int]:
     if what:
         raise RecordError(what, where=f"{shown(name)}, offset 10", fix=fix)
     return dtype, header.offset, header.shape[0]
+
+
+def _refuse_foreign(head: bytes, name: str) -> None:
+    other = heads.foreign(head, surely=True)
+    if other is not None:
+        raise RecordError(f"the file looks like {other.kind}, not like tokens", where=f"{shown(name)}, offset 0", fix=other.fix)
 
 
 def _raw(given: np.dtype[Any] | None, name: str, size: int) -> np.dtype[Any]:
