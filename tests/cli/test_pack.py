@@ -76,13 +76,21 @@ def test_the_number_of_workers_changes_no_byte(capsys: pytest.CaptureFixture[str
 
 
 def test_a_dry_run_predicts_and_writes_nothing(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
-    code, out, _ = run(capsys, "photos", "out", "--resize=30", "--dry-run", "--shard-bytes=1kB")
+    code, out, _ = run(capsys, "photos", "out", "--resize=30", "--dry-run", "--shard-bytes=1kB", "--num-workers=2")
     assert code == 0
     assert "a look at 12 elements of a folder of images; nothing was written" in out
     assert "would write 12 elements, about" in out
     assert "would take about" in out
     assert ", once they have started" in out
+    assert "fewer shards than workers" not in out
     assert not Path("out").exists()
+
+
+def test_a_dry_run_says_when_processes_would_share_a_shard(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    code, out, _ = run(capsys, "photos", "out", "--resize=30", "--dry-run", "--num-workers=3", "--shards=2")
+    assert code == 0
+    assert "fewer shards than workers" in " ".join(out.split())
+    assert "give --shards 3 or more" in " ".join(out.split())
 
 
 def test_a_corrupt_photograph_is_an_error_or_left_out_and_listed(capsys: pytest.CaptureFixture[str], photos: Path) -> None:

@@ -178,6 +178,11 @@ def _predict(settings: Settings, dataset: Any, kind: str, screen: Screen) -> Non
     screen.fact("would take", f"about {seconds(found.seconds)} with {_workers_words(settings.num_workers)}, once they have started")
     for line in found.fields:
         screen.fact("field", line)
+    if found.num_shards < settings.num_workers:
+        screen.point(
+            "A shard is written by one process. There are fewer shards than workers, so each process would have several threads, of which "
+            f"one at a time runs Python code: if most of the work is such code, give --shards {settings.num_workers} or more."
+        )
 
 
 def _report(settings: Settings, manifest: Manifest, kind: str, screen: Screen) -> None:

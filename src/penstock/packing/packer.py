@@ -47,7 +47,8 @@ class Estimate:
         count: elements; exact where nothing is filtered or skipped.
         size: bytes of all files.
         num_shards: files.
-        seconds: how long it would take, by the time of the sample and as many CPUs as there are workers.
+        seconds: how long it would take, by the time of the sample and as many CPUs as there are workers. With fewer shards than workers
+            Python code takes longer: a process has several threads then, of which one at a time runs it.
         num_sampled: elements that were looked at.
         fields: how they would be written, a line each.
     """
@@ -85,7 +86,8 @@ def pack(
             counted first, and `from_generator(fn, fast_forward=True, length=n)` will do as well. Elements are dicts,
             tuples or single values of numbers, arrays, bytes and str, the same fields in each.
         dest: a folder; it is made when it is not there.
-        num_workers: how many at once; "auto" is one per available CPU. With fewer shards than workers, each has several threads.
+        num_workers: how many at once; "auto" is one per available CPU. With fewer shards than workers, there is a process for each shard,
+            with several threads.
         executor: "processes", or "threads": in this process, for functions that cannot be sent to others and for arrays in memory.
         on_error: what is done about an element that fails, or cannot be written: the dataset's own policy by default. `ps.Skip(...)` leaves
             it out and notes it in the manifest. A count as limit is for all shards together, and each stops at it; a rate
