@@ -61,7 +61,7 @@ def test_when_the_disk_is_full_for_one_worker_the_others_stop(tmp_path: Path, ex
     finally:
         os.close(told)
     assert caught.value.errno == errno.ENOSPC
-    assert any("packing needs about" in note for note in caught.value.__notes__)
+    assert any("by the sample all of them would take about" in note for note in caught.value.__notes__)
     there = small.shards(dest)
     assert len(there) < num_shards // 2, "the others have gone on"
     assert "data-manifest.json" not in there
