@@ -52,6 +52,19 @@ def test_what_a_function_left_half_used_does_not_reach_the_next_element() -> Non
     assert first == fresh(1, 2, 0, 1, 0).integers(0, 2**31, dtype=np.int32)
 
 
+def test_a_generator_that_a_function_keeps_stays_at_its_key() -> None:
+    keyed = KeyedGenerator(5, 2)
+    kept = keyed.at(0, 1, 0)
+    alone = KeyedGenerator(5, 2).at(0, 1, 0)
+    other = keyed.at(0, 2, 0).integers(1 << 40, size=3).tolist()
+    assert kept.integers(1 << 40, size=3).tolist() == alone.integers(1 << 40, size=3).tolist() != other
+    assert keyed.at(0, 2, 0).integers(1 << 40, size=3).tolist() == other
+    assert keyed.at(0, 3, 0) is not kept
+    before = id(keyed.generator)
+    keyed.at(0, 4, 0).random()
+    assert id(keyed.generator) == before, "one that nobody keeps is used again"
+
+
 def test_a_worker_keeps_one_generator_per_random_operator_and_one_scratch_per_step() -> None:
     worker = WorkerContext(3)
     assert worker.index == 3

@@ -79,8 +79,9 @@ def windowed(sizes: Sized, size: int, shift: int, stride: int, drop: bool) -> li
 
 
 def resampled(passes: list[Sized], target: list[float], initial: list[float] | None, seed: int, first: int = 0) -> list[list[Any]]:
-    counts, out = [1] * len(target), []
+    out: list[list[Any]] = []
     for number, items in enumerate(passes, first):
+        counts = [1] * len(target)
         out.append([])
         for place, (item, kind) in enumerate(items):
             counts[kind] += 1

@@ -198,3 +198,10 @@ def cut(length: int, size: int, drop: bool) -> list[list[int]]:
 def test_grouped_gives_each_child_that_occurs_with_its_offsets(children: list[int]) -> None:
     found = [(child, offsets.tolist()) for child, offsets in grouped(ints(children))]
     assert found == [(child, [place for place, other in enumerate(children) if other == child]) for child in sorted(set(children))]
+
+
+@pytest.mark.parametrize("chosen", [[1, 4, 2], [1, 7, 2], []])
+def test_what_lies_below_a_repeat_is_in_arrays_of_its_own(chosen: list[int]) -> None:
+    epochs, positions = np.zeros(len(chosen), np.int64), ints(chosen)
+    for array in repeated(epochs, positions, 5, 3):
+        assert not any(np.shares_memory(array, given) for given in (epochs, positions))

@@ -64,11 +64,11 @@ def test_ten_thousand_items_come_out_in_the_wanted_shares(initial: Any) -> None:
     assert abs(kept[0] - 2000) < 160
 
 
-def test_a_pass_that_is_cut_off_counts_as_one_and_the_classes_seen_are_kept() -> None:
+def test_a_pass_that_is_cut_off_counts_as_one_and_the_classes_are_counted_anew() -> None:
     fold = resampling((0.5, 0.5))
     state, _ = fold.push(fold.initial(), 1)
     assert state == {"pass": 0, "seen": 1, "counts": [1, 2]}
-    assert fold.restart(state) == {"pass": 1, "seen": 0, "counts": [1, 2]}
+    assert fold.restart(state) == fold.end(state)[0] == {"pass": 1, "seen": 0, "counts": [1, 1]}
     assert not fold.closed(state)
 
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+import penstock as ps
 from penstock._contracts.source import StreamSource
 from penstock.errors import PlanError, SourceError
 from penstock.sources import GeneratorSource
+from penstock.sources.generator import rest_of
 from penstock.testing import check_source
 
 
@@ -164,3 +166,42 @@ def test_a_counted_generator_that_raises_says_at_which_element() -> None:
         with pytest.raises(ValueError, match="no more") as caught:
             counted.gather([index], [])
         assert caught.value.__notes__ == ["penstock: raised by reading element 505 of generator raising"]
+
+
+class Anew:
+    """An iterator that begins anew whenever it is asked for one, as many programs have them."""
+
+    def __init__(self) -> None:
+        self.num_closed = 0
+
+    def __iter__(self) -> Anew:
+        self.number = -1
+        return self
+
+    def __next__(self) -> int:
+        self.number += 1
+        if self.number == 5:
+            raise StopIteration
+        return self.number
+
+    def close(self) -> None:
+        self.num_closed += 1
+
+
+@pytest.mark.parametrize("opened", [ps.from_generator, ps.from_stream])
+def test_an_iterator_that_begins_anew_gives_each_element_once(opened: Any) -> None:
+    assert list(opened(Anew())) == list(range(5))
+    assert list(opened(Anew()).take(3)) == [0, 1, 2]
+
+
+def test_the_rest_of_an_iterator_ends_and_closes_as_it_does() -> None:
+    iterator = iter(Anew())
+    assert list(rest_of(iterator)) == [0, 1, 2, 3, 4]
+    assert iterator.num_closed == 0
+    rest = rest_of(iter(iterator))
+    assert next(rest) == 0
+    rest.close()
+    assert iterator.num_closed == 1
+    rest = rest_of(iter([1]))
+    next(rest)
+    rest.close()

@@ -55,10 +55,10 @@ def repeat_length(length: Length, count: int | None) -> Length:
 
 
 def repeated(epochs: Ints, positions: Ints, length: int, count: int | None) -> tuple[Ints, Ints]:
-    """Return (epoch, position) below a repeat of `count` passes of `length` positions each."""
+    """Return (epoch, position) below a repeat of `count` passes of `length` positions each, in arrays of their own."""
     if int(positions[-1] if len(positions) else 0) < length and (len(positions) == 0 or int(positions.max()) < length):
         passes: Ints | int = 0
-        inner = positions
+        inner = positions.copy()  # a failing element is moved by writing to each level
     else:
         passes = positions // length
         inner = positions - passes * length

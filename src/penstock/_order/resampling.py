@@ -29,8 +29,9 @@ def acceptance(target: Sequence[float], initial: Sequence[float]) -> list[float]
 class Resampling:
     """Each item with the probability that its class needs; the draw depends on seed, pass and number of the item alone.
 
-    Without `initial` the shares below are those of the items so far, this one included, one of each class added at the start.
-    State: the numbers of the pass and of the items in it, and the counts of classes in all passes.
+    Without `initial` the shares below are those of the items of the pass so far, this one included, one of each class added at the start:
+    how many items of an earlier pass came this far, where a `take` above has cut it short, depends on how far it was read ahead.
+    State: the numbers of the pass and of the items in it, and the counts of classes in it.
     """
 
     target: tuple[float, ...]
@@ -40,10 +41,13 @@ class Resampling:
     bare: Callable[[Item], Item]
 
     def initial(self) -> State:
-        return {"pass": 0, "seen": 0, "counts": [1] * len(self.target) if self.initial_dist is None else []}
+        return self._begin(0)
 
     def restart(self, state: State) -> State:
-        return {**state, "pass": state["pass"] + 1, "seen": 0}
+        return self._begin(state["pass"] + 1)
+
+    def _begin(self, number: int) -> State:
+        return {"pass": number, "seen": 0, "counts": [1] * len(self.target) if self.initial_dist is None else []}
 
     def push(self, state: State, item: Item) -> tuple[State, Sequence[Item]]:
         number = self.weight(item)

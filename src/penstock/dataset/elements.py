@@ -112,7 +112,8 @@ class ElementMethods(Chaining):
         Args:
             class_fn: returns an element's class, 0..len(target_dist)-1.
             target_dist: the wanted share of each class; any positive scale, zero leaves a class out.
-            initial_dist: the shares below; None counts them on the way, so the first hundred elements are only roughly balanced.
+            initial_dist: the shares below; None counts them on the way, anew in each pass, so its first hundred elements are only roughly
+                balanced.
             seed: of the draws; each depends on the seed, the pass and the number of the element.
             name: of the stage in errors and figures; the function's name by default.
         """

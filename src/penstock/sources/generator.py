@@ -9,7 +9,7 @@ from typing import Any
 from penstock.errors import PlanError, SourceError
 from penstock.sources.counted import Counted, Run
 
-__all__ = ["GeneratorSource"]
+__all__ = ["GeneratorSource", "rest_of"]
 
 _END = object()
 
@@ -76,7 +76,7 @@ class GeneratorSource:
             return
         self._gave_elements = True
         yield first
-        yield from iterator
+        yield from rest_of(iterator)
 
     def _as_iterator(self, iterable: Any) -> Iterator[Any]:
         if not hasattr(iterable, "__iter__"):
@@ -136,6 +136,21 @@ class GeneratorSource:
     def label(self) -> str:
         """Return the call with the name and, where declared, the number of elements."""
         return f"{self._CALL}({self._name}{'' if self._length is None else f', {self._length} elements'})"
+
+
+def rest_of(iterator: Iterator[Any]) -> Generator[Any, None, None]:
+    """Give what an iterator still has; closing this closes it, if it can be closed.
+
+    As `yield from`, without its `iter`: an iterator may begin anew when it is asked for one.
+    """
+    try:
+        while (element := next(iterator, _END)) is not _END:
+            yield element
+    except GeneratorExit:
+        close = getattr(iterator, "close", None)
+        if callable(close):
+            close()
+        raise
 
 
 def _reference(iterator: Any) -> Callable[[], Any]:

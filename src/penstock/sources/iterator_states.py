@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from penstock.errors import SourceError
+from penstock.sources.generator import rest_of
 
 __all__ = ["IteratorStates", "has_iterator_states"]
 
@@ -54,7 +55,7 @@ class IteratorStates:
 def _closed_at_end(elements: Any) -> Iterator[Any]:
     """Give what an iterator gives, and close it then or when this is closed: it may hold threads."""
     try:
-        yield from elements
+        yield from rest_of(elements)
     finally:  # when this is closed it comes twice, as Python has it; an end or an error closes nothing by itself
         close = getattr(elements, "close", None)
         if callable(close):

@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Any
 
 from penstock.errors import PlanError, SourceError, StateUnavailable
-from penstock.sources.generator import GeneratorSource
+from penstock.sources.generator import GeneratorSource, rest_of
 from penstock.sources.iterator_states import IteratorStates, has_iterator_states
 
 __all__ = ["IterableSource", "StatefulSource", "stream_source"]
@@ -150,7 +150,7 @@ class StatefulSource(IterableSource):
 
     def _pass(self, elements: Iterator[Any], loaded: bool) -> Generator[Any, None, None]:
         """Yield a pass. After a load, one that begins where the loaded one did is not a pass but the rest of one."""
-        rest = _each(elements)
+        rest = rest_of(elements)
         with closing(rest):
             first = next(rest, _END)
             if first is _END:
@@ -180,8 +180,3 @@ class StatefulSource(IterableSource):
                 where=self.label(),
                 fix="close the other feed first, or give each feed a stream object of its own",
             )
-
-
-def _each(elements: Iterator[Any]) -> Generator[Any, None, None]:
-    """Give what an iterator gives; closing it closes the iterator, if that can be closed."""
-    yield from elements
