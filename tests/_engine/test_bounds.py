@@ -24,6 +24,10 @@ def test_what_will_be_read_again_is_counted_once() -> None:
     assert lost_before(Token((0, 0), (Record(0, 0, (), known=KNOWN),), tally=TALLY)) == (3 + 2, 1 + 1)
 
 
+def test_what_is_known_may_be_from_an_older_state_that_says_no_row() -> None:
+    assert [one.row for one in known_of([[0, 1, 0, "x", []], [0, 1, 2, "x", [], 3], [0, 2, 0, "x", [], -1]])] == [-1, 3, -1]
+
+
 @pytest.mark.parametrize("value", [None, -1, True, 1.0, "1", 2**63, [1]])
 def test_a_number_that_is_none_or_out_of_bounds_is_refused(value: Any) -> None:
     with pytest.raises(StateDamaged) as refused:
@@ -44,6 +48,8 @@ def test_a_number_that_is_none_or_out_of_bounds_is_refused(value: Any) -> None:
         (known_of, [[0, 1, 0, "x"]], "list of skipped elements is None"),
         (known_of, [[0, 1, 0, "x", [1]]], "list of skipped elements is None"),
         (known_of, [[0, -1, 0, "x", []]], "skipped element is -1"),
+        (known_of, [[0, 1, 0, "x", [], -2]], "skipped element is -2"),
+        (known_of, [[0, 1, 0, "x", [], 0, 0]], "list of skipped elements is None"),
         (border_of, [1], "place is None"),
         (border_of, [0, -2], "place is -2"),
     ],

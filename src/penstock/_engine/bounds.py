@@ -43,13 +43,13 @@ def known_of(record: Any) -> tuple[Known, ...]:
     if not isinstance(record, list) or not all(_is_known(one) for one in record):
         count(None, "list of skipped elements")
     for one in record:
-        for number in (*one[:3], *one[4]):
+        for number in (*one[:3], *one[4], *(number for number in one[5:] if number != -1)):
             count(number, "skipped element")
-    return tuple(Known(pass_number, number, how, site, tuple(inner)) for pass_number, number, how, site, inner in record)
+    return tuple(Known(pass_number, number, how, site, tuple(inner), *row) for pass_number, number, how, site, inner, *row in record)
 
 
 def _is_known(one: Any) -> bool:
-    return isinstance(one, list) and len(one) == 5 and isinstance(one[3], str) and isinstance(one[4], list) and len(one[4]) in (0, 3)
+    return isinstance(one, list) and len(one) in (5, 6) and isinstance(one[3], str) and isinstance(one[4], list) and len(one[4]) in (0, 3)
 
 
 def border_of(record: Any) -> tuple[int, int]:
@@ -70,4 +70,4 @@ def listed(record: Record) -> list[Any]:
     out = [record.skip, record.mode, list(record.states), record.recall, record.drop]
     if record.replay == (0, 0):
         return out
-    return [*out, [[*known[:4], list(known.inner)] for known in record.known], list(record.replay)]
+    return [*out, [[*known[:4], list(known.inner), known.row] for known in record.known], list(record.replay)]

@@ -14,7 +14,7 @@ from penstock._engine.program import SegmentPlan
 from penstock._engine.renewing import check_wanted, stalls_at
 from penstock._engine.rescue import GONE, MOST_REPLACEMENTS, RAISING, Case, Rescue, in_pieces, mended
 from penstock._engine.sifting import Without, sift
-from penstock._engine.unit import TOP, Failure, Levels, Result, Task, Unit
+from penstock._engine.unit import TOP, Failure, Known, Levels, Result, Task, Unit
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.leaves import BatchLeaf
 from penstock._ops.operator import ChainOp, WritesRows, climb
@@ -88,9 +88,16 @@ class _Job(NamedTuple):
         unit, stage = self.task.unit, self.task.stage
         assert unit is not None
         stalled = [row for at, row in unit.stalled if at == stage and self.task.begin <= row < self.task.end]
-        if not unit.known or (self.rows is not None and not unit.ahead):
-            return stalled
-        return stalled + [row for row, some in unit.known.items() if any((one.inner[0] if one.inner else 0) == stage for one in some)]
+        return stalled + [row for row, some in unit.known.items() if any(self._is_due(one) for one in some)]
+
+    def _is_due(self, known: Known) -> bool:
+        """Tell whether this stage is where something is done about what is known: for a whole input the first that is run here.
+
+        Async calls are begun elsewhere; their stage comes here when one of them fails.
+        """
+        stages = self.plan.stages
+        first = next((number for number, stage in enumerate(stages) if stage.awaited is None), len(stages))
+        return known.inner[0] == self.task.stage if known.inner else self.task.stage <= first
 
     def treat(self, row: int, failed: ElementFailed | None) -> Any:
         """Say what stands for a row that failed, or is known to have failed before the state was saved, or to stall."""
@@ -98,8 +105,7 @@ class _Job(NamedTuple):
         assert unit is not None
         if unit.dead and failed is not None:
             return Failure(row, failed.error, failed.stage, self.worker.index)  # nobody looks at it
-        known = [one for one in unit.known.get(row, ()) if (one.inner[0] if one.inner else 0) == stage]
-        known = known if self.rows is None or unit.ahead else []
+        known = [one for one in unit.known.get(row, ()) if self._is_due(one)]
         whole = next((one for one in known if not one.inner), None)
         ends = self.worker.index, unit.mishaps, stalls_at(unit, stage, row)
         if whole is not None and failed is None:
@@ -311,7 +317,7 @@ def _run_top(
     def treat(item: int, failed: ElementFailed | None) -> Any:
         if unit.dead and failed is not None:
             return Failure(item, failed.error, failed.stage, worker.index)
-        known = unit.known.get(item, []) if failed is None else []
+        known = unit.known_items.get(item, []) if failed is None else []
         if known and not known[0].inner:
             unit.mishaps.append(_top_case(unit, item, lambda: None).known_as(known[0]))
             return GONE
@@ -326,7 +332,7 @@ def _run_top(
             stalls_at(unit, TOP, item),
         )
 
-    known_items = [*unit.known, *(item for stage, item in unit.stalled if stage == TOP)]
+    known_items = [*unit.known_items, *(item for stage, item in unit.stalled if stage == TOP)]
     parts, end, failed = in_pieces(0, len(batches), known_items, run, treat, single=unit.single)
     worker.piece = None
     if failed is not None:

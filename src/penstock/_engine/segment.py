@@ -166,9 +166,11 @@ class Segment:
             border = min(unit.num_items, max(0, self._replay[1] - first))
         unit.num_replayed = border
         for item in range(border if self._known else 0):
-            known = self._known.get((unit.pass_number, first + item))
-            if known is not None:
-                unit.known[item] = known
+            for one in self._known.get((unit.pass_number, first + item), ()):
+                if one.row >= 0 or unit.sizes is None:
+                    unit.known.setdefault(unit.first_row(item) + max(one.row, 0), []).append(one)
+                else:
+                    unit.known_items.setdefault(item, []).append(one)
 
     def wanted_units(self, rounds: int = 4) -> int:
         """Return how many units may be open for the sake of stages with a concurrency of their own, by the mean size of those so far.

@@ -193,7 +193,8 @@ class Sequencer:
         if not self._holds:
             self._known.clear()
         for mishap in mishaps:
-            self._known.append(Known(*self._input, mishap.how, mishap.site, mishap.inner))
+            row = -1 if mishap.row < 0 else mishap.row - unit.first_row(mishap.item)
+            self._known.append(Known(*self._input, mishap.how, mishap.site, mishap.inner, row))
             error = self._books.book(mishap, source.tally, source.source[0], source.source[1])
             if error is not None:
                 return Failure(number, error, mishap.stage, mishap.worker)

@@ -45,6 +45,7 @@ class Known(NamedTuple):
         how: 0 for skipped, k for replaced by the k-th next one.
         site: whose policy it was.
         inner: for one of several elements that an input gave, where it failed: (stage, step, its number there); empty for the whole input.
+        row: of a batch, which of its rows; -1 for the batch itself. Older states have -1 for inputs of one row as well.
     """
 
     pass_number: int
@@ -52,6 +53,7 @@ class Known(NamedTuple):
     how: int
     site: str
     inner: tuple[int, ...] = ()
+    row: int = -1
 
 
 class Record(NamedTuple):
@@ -181,8 +183,8 @@ TOP = -1
 class Unit:
     """One batch, or several tiny ones, or a run of elements, on their way through a segment.
 
-    Attributes of what is read again after a resume: `known`, the items that were skipped or replaced before, and
-    `num_replayed`, the number of items that were read before: the others among them may not fail.
+    Attributes of what is read again after a resume: `known`, the rows that were skipped or replaced before, `known_items`, the batches that
+    were, and `num_replayed`, the number of items that were read before: the others among them may not fail.
 
     Attributes of one that stalled: `dead`, given up: what comes back for it is dropped. The one in its place has `single`, computes one row
     per task, and `stalled`, what is known not to end, by stage and row.
@@ -220,6 +222,7 @@ class Unit:
     beyond: Done = NOTHING_DONE
     mishaps: list[Mishap] = field(default_factory=list)
     known: dict[int, list[Known]] = field(default_factory=dict)
+    known_items: dict[int, list[Known]] = field(default_factory=dict)
     num_replayed: int = 0
     dead: bool = False
     single: bool = False
@@ -258,6 +261,10 @@ class Unit:
     def item_of(self, row: int) -> int:
         """Return the item that a row belongs to."""
         return row if self.sizes is None else int(np.searchsorted(np.cumsum(self.sizes), row, side="right"))
+
+    def first_row(self, item: int) -> int:
+        """Return the first row of an item."""
+        return item if self.sizes is None else sum(self.sizes[:item])
 
     def mishaps_by_item(self) -> dict[int, list[Mishap]]:
         """Return what was skipped or replaced, by item, in order."""
