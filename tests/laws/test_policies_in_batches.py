@@ -103,3 +103,20 @@ def test_a_state_saved_anywhere_resumes_with_the_same(build: Build, options: dic
         with build().feed(**options) as feed:
             feed.load_state_dict(state)
             assert before + [plain(item) for item in feed] == whole, f"resumed behind {cut}"
+
+
+def one_over(value: int) -> int:
+    return int(1 / (value != 3) and value)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["inline", "2 workers", "tiny units"])
+def test_what_stands_in_behind_a_repeat_is_the_same_in_any_blocks(options: dict[str, Any]) -> None:
+    def build() -> ps.Dataset:
+        return ps.from_source(list(range(5))).repeat(3).shuffle(5, seed=2).map(one_over, **REPLACE)
+
+    whole = [int(value) for value in build().feed(executor="inline")]
+    assert len(whole) == 15
+    assert 3 not in whole
+    for size in (1, 2, 3, 4, 15):
+        with build().batch(size).feed(**options) as feed:
+            assert np.concatenate(list(feed)).tolist() == whole
