@@ -3,7 +3,8 @@ from __future__ import annotations
 import enum
 import subprocess
 import sys
-from collections import OrderedDict, namedtuple
+import time
+from collections import OrderedDict, defaultdict, namedtuple
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._contracts.element import LEAF, ArraySpec, flatten, is_masked, leaf_paths, map_leaves, spec_of, structure_of, unflatten
+from penstock._contracts.element import (
+    LEAF,
+    ArraySpec,
+    flatten,
+    is_masked,
+    kind_of,
+    leaf_paths,
+    map_leaves,
+    spec_of,
+    structure_of,
+    unflatten,
+)
 
 Point = namedtuple("Point", ["x", "y"])
 
@@ -68,6 +80,27 @@ def test_a_function_on_the_leaves_keeps_keys_their_order_and_named_tuples() -> N
 def test_a_dict_of_another_class_has_the_structure_of_a_dict() -> None:
     assert structure_of(OrderedDict(a=1, b=2)) == structure_of({"a": 3, "b": 4})
     assert structure_of({"b": 4, "a": 3}) != structure_of({"a": 3, "b": 4})
+
+
+class Row(list[Any]):
+    """A list of another class."""
+
+
+class Pair(tuple[Any, ...]):
+    """A tuple of another class, whose constructor takes one argument."""
+
+    __slots__ = ()
+
+
+def test_classes_made_of_list_and_tuple_have_their_structure_and_all_their_leaves() -> None:
+    tree = Row([1, {"a": Row([2, 3]), "b": Pair((4, Pair((5,))))}])
+    plain = [1, {"a": [2, 3], "b": (4, (5,))}]
+    assert structure_of(tree) == structure_of(plain)
+    assert len(leaf_paths(structure_of(tree))) == len(flatten(tree)) == 5
+    assert same(map_leaves(lambda leaf: leaf * 10, tree), map_leaves(lambda leaf: leaf * 10, plain))
+    assert structure_of(time.gmtime(0)) == structure_of((0,) * 9)
+    kinds = [kind_of(one) for one in (tree, plain, Pair(), Point(1, 2), OrderedDict(), defaultdict(int), {}, 1, np.zeros(1))]
+    assert kinds == [list, list, tuple, Point, dict, dict, dict, None, None]
 
 
 @pytest.mark.parametrize("leaf", [np.zeros(3), 1, 1.5, "text", b"bytes", None, {1, 2}])

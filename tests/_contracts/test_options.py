@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from penstock._contracts.options import Options
@@ -53,6 +54,20 @@ def test_what_makes_sense_is_accepted(given: dict[str, Any]) -> None:
         ({"stall_timeout_s": 0}, "stall_timeout_s=0 is not a time", "give a number of seconds > 0, or None"),
         ({"stall_timeout_s": -1.0}, "stall_timeout_s=-1.0 is not a time", "give a number of seconds > 0, or None"),
         ({"stall_timeout_s": float("nan")}, "stall_timeout_s=nan is not a time", "give a number of seconds > 0, or None"),
+        ({"num_workers": None}, "num_workers=None is not a number of workers", '"auto", 0 (inline)'),
+        ({"grace_period_s": "1"}, "grace_period_s='1' is not a time", "number of seconds >= 0"),
+        ({"grace_period_s": None}, "grace_period_s=None is not a time", "number of seconds >= 0"),
+        ({"grace_period_s": True}, "grace_period_s=True is not a time", "number of seconds >= 0"),
+        ({"grace_period_s": float("inf")}, "grace_period_s=inf is not a time", "at most 2**31"),
+        ({"grace_period_s": 1e300}, "grace_period_s=1e+300 is not a time", "at most 2**31"),
+        ({"stall_timeout_s": "5"}, "stall_timeout_s='5' is not a time", "give a number of seconds > 0, or None"),
+        ({"stall_timeout_s": 1e300}, "stall_timeout_s=1e+300 is not a time", "at most 2**31"),
+        ({"ordered": "false"}, "ordered='false' is neither True nor False", "give True or False"),
+        ({"ordered": 0}, "ordered=0 is neither True nor False", "give True or False"),
+        ({"ordered": None}, "ordered=None is neither True nor False", "give True or False"),
+        ({"replay": 5}, "replay=5 is no path", "give the path of a file"),
+        ({"replay": ""}, "replay='' is no path", "give the path of a file"),
+        ({"record": True, "ordered": False}, "record=True is no path", "give the path of a file"),
         ({"on_error": "skip"}, "on_error='skip' is no policy", "ps.Raise(), ps.Retry(...), ps.Skip(...) or ps.Replace(...)"),
         ({"on_read_error": ValueError}, "on_read_error=<class 'ValueError'> is no policy", "ps.Skip(...)"),
         ({"quarantine": 7.5}, "quarantine=7.5 is no path", "give the path of a file"),
@@ -67,6 +82,23 @@ def test_what_makes_no_sense_is_refused_with_its_value(given: dict[str, Any], wh
     assert caught.value.what == what
     assert caught.value.where == "feed options"
     assert fix in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ({"num_workers": np.int64(2)}, int),
+        ({"memory_bytes": np.uint32(10**6)}, int),
+        ({"grace_period_s": np.float32(0.5)}, float),
+        ({"stall_timeout_s": np.int64(5)}, float),
+        ({"ordered": np.False_}, bool),
+    ],
+)
+def test_numbers_of_numpy_become_those_of_python(given: dict[str, Any], kind: type) -> None:
+    for name, value in given.items():
+        kept = getattr(Options(**given), name)
+        assert type(kept) is kind
+        assert kept == value
 
 
 def test_options_are_frozen() -> None:

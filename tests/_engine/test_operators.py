@@ -151,3 +151,9 @@ def test_transforms_are_done_in_one_up_to_where_a_result_is_declared(declared: t
     assert [len(step.parts) for step in operator.steps] == parts
     assert [step.expected is not None for step in operator.steps].count(True) == len(declared)
     assert [plain(row) for row in declaring] == [plain(row) for row in bare]
+
+
+def test_an_endless_dataset_may_stand_behind_others() -> None:
+    both = numbers(3).concatenate(numbers(2).repeat()).batch(4)
+    with both.feed(executor="inline") as feed:
+        assert [np.asarray(next(feed)).tolist() for _ in range(2)] == [[0, 1, 2, 0], [1, 0, 1, 0]]

@@ -88,12 +88,46 @@ def test_a_padded_shape_of_another_number_of_dimensions_is_refused() -> None:
     assert "one size per dimension" in caught.value.fix
 
 
-def test_padding_values_of_another_structure_are_refused() -> None:
-    with pytest.raises(SpecError) as caught:
-        padded([{"a": np.zeros(1), "b": np.zeros(1)}], None, {"a": 1})
-    assert caught.value.what == "padding_values has 1 entries for 2 leaves"
-    assert caught.value.where == "padded_batch()"
-    assert "{'a': array, 'b': array}" in caught.value.fix
+def test_padding_values_and_shapes_of_another_structure_are_refused() -> None:
+    rows = [{"a": np.zeros(1), "b": np.zeros(1)}]
+    for values, shapes, what in (
+        ({"a": 1}, None, "padding_values has nothing for ['b']"),
+        ({"a": 1, "c": 1}, None, "padding_values names ['c'], which the elements do not have"),
+        ((1, 1), None, "padding_values gives the element (1, 1), but it is {'a': array, 'b': array}"),
+        (None, {"typo": (4,)}, "padded_shapes names ['typo'], which the elements do not have"),
+        (None, (4,), "padded_shapes gives the element (4,), but it is {'a': array, 'b': array}"),
+    ):
+        error = refused(Pad(shapes, values), list(rows))
+        assert error.what == what
+        assert error.where == "padded_batch()"
+
+
+INT, BYTE, FLAG = np.ones(2, np.int64), np.ones(2, np.uint8), np.ones(2, bool)
+
+
+@pytest.mark.parametrize(("row", "value"), [(INT, 2.7), (INT, "7"), (INT, float("nan")), (BYTE, np.int64(-1)), (BYTE, 300), (FLAG, 7)])
+def test_a_padding_value_that_a_dtype_does_not_hold_is_refused_and_never_changed(row: Any, value: Any) -> None:
+    error = refused(Pad(None, {"x": {"y": value}}), [{"x": {"y": row}}])
+    assert error.what == f"padding_values gives ['x']['y'] {value!r}, which {row.dtype} does not hold as it is"
+    assert error.where == "padded_batch()"
+    assert "cast the field in a map before" in error.fix
+
+
+def test_a_leaf_that_is_never_padded_needs_no_value_of_its_own() -> None:
+    batch = padded([{"x": np.arange(n), "flag": True, "small": np.uint8(n)} for n in (1, 2)], None, -1)
+    assert batch["x"].tolist() == [[0, -1], [0, 1]]
+    assert (batch["flag"].dtype, batch["small"].tolist()) == (bool, [1, 2])
+
+
+class Row(list[Any]):
+    """A list of another class."""
+
+
+@pytest.mark.parametrize("kind", [Stack(), Pad(), Ragged()], ids=["stacked", "padded", "ragged"])
+def test_classes_made_of_list_and_tuple_are_collated_as_these(kind: Collation) -> None:
+    assert [column.tolist() for column in kind.collate([Row([1, 2]), [3, 4]], name)] == [[1, 3], [2, 4]]
+    nested = kind.collate([[{"a": 1, "b": 2}], Row([{"b": 4, "a": 3}])], name)  # the keys below it in another order
+    assert nested[0]["b"].tolist() == [2, 4]
 
 
 OTHERS = [np.zeros(2, "f8"), np.zeros((2, 2), "f4"), {"x": np.zeros(2, "f4")}]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import penstock as ps
 from penstock._contracts.element import ArraySpec, map_leaves, spec_of
 from penstock._ops.expected import Expected
 from penstock.errors import SpecError
@@ -163,3 +164,11 @@ def leaves(tree: Any) -> list[Any]:
     if isinstance(tree, dict):
         tree = list(tree.values())
     return [leaf for child in tree for leaf in leaves(child)] if isinstance(tree, (list, tuple)) else [tree]
+
+
+def test_classes_made_of_list_are_lists() -> None:
+    class Numbers(list[int]):
+        pass
+
+    ds = ps.from_source(range(3)).map(lambda x: Numbers([x, x + 1]), output_spec=[ps.ArraySpec((), "int64")] * 2)
+    assert [[int(number) for number in element] for element in ds] == [[0, 1], [1, 2], [2, 3]]

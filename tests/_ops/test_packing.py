@@ -74,6 +74,8 @@ def test_an_array_or_a_dict_of_equally_long_ones_is_a_sequence(element: Any, len
         ({"a": np.zeros(2, np.int8), "b": [1, 2]}, "a dict of a: an array int8[2], b: a list cannot be packed"),
         ({"positions": np.zeros(2, np.int8)}, "a dict of positions: an array int8[2] cannot be packed"),
         ({"a": np.zeros(2), "segment_ids": np.zeros(2)}, "segment_ids: an array float64[2] cannot be packed"),
+        (np.ma.masked_array([1.0, 2.0], [True, False]), "a masked array float64[2] cannot be packed"),
+        ({"a": np.ma.masked_array(np.zeros(2, np.int8))}, "a dict of a: a masked array int8[2] cannot be packed"),
     ],
 )
 def test_what_is_no_sequence_is_refused(element: Any, words: str) -> None:
@@ -82,7 +84,7 @@ def test_what_is_no_sequence_is_refused(element: Any, words: str) -> None:
     assert words in caught.value.what
     assert caught.value.where == "pack_sequences()"
     assert caught.value.fix == (
-        "give one array of one dimension, or a dict of such arrays of equal lengths (not named segment_ids or positions)"
+        "give one array of one dimension, or a dict of such arrays of equal lengths (not named segment_ids or positions; none masked)"
     )
 
 
@@ -115,8 +117,19 @@ def test_sequences_of_one_row_have_the_same_fields_and_dtypes(other: Any, words:
 def test_a_padding_that_a_field_cannot_hold_is_refused() -> None:
     with pytest.raises(SpecError) as caught:
         pack_rows(8, -1)((np.zeros(2, np.uint16),), None)
-    assert caught.value.what.startswith("padding_value=-1 does not fit tokens uint16 (")
+    assert caught.value.what == "padding_value=-1 does not fit tokens uint16"
     assert caught.value.where == "pack_sequences()"
-    assert caught.value.fix == "give a padding_value that all fields can hold, or cast the fields in a map before"
+    assert caught.value.fix == "give a padding_value that all fields can hold as it is, or cast the fields in a map before"
+
+
+def test_each_field_is_padded_with_what_its_dtype_holds() -> None:
+    values = {"ids": np.ones(1, np.int8), "words": np.array(["a"]), "mask": np.ones(1, bool), "more": np.ones(1, np.int8)}
+    row = pack_rows(2, 0)((values,), None)
+    assert {name: row[name].tolist() for name in values} == {"ids": [1, 0], "words": ["a", ""], "mask": [True, False], "more": [1, 0]}
+    for value, field in ((0.5, "ids int8"), (np.int64(300), "ids int8"), ("7", "ids int8"), (7, "words <U1")):
+        given = {name: values[name] for name in (["words"] if "words" in field else ["ids"])}
+        with pytest.raises(SpecError) as caught:
+            pack_rows(2, value)((given,), None)
+        assert caught.value.what == f"padding_value={value!r} does not fit {field}"
     full = pack_rows(2, -1)((np.ones(2, np.uint16),), None)
     assert full["tokens"].tolist() == [1, 1]

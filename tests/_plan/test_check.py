@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -7,13 +8,35 @@ import numpy as np
 import pytest
 
 from penstock._plan import check
-from penstock._plan.node import Batch, Concatenate, Filter, FlatMap, Map, Node, RaggedBatch, Read, ReadStream, Repeat, Take, Unbatch
+from penstock._plan.node import (
+    Batch,
+    Concatenate,
+    Enumerate,
+    Filter,
+    FlatMap,
+    Interleave,
+    Map,
+    Node,
+    PaddedBatch,
+    RaggedBatch,
+    Read,
+    ReadStream,
+    Repeat,
+    Shard,
+    Skip,
+    Take,
+    Unbatch,
+    Window,
+)
 from penstock.errors import PlanError
 from penstock.sources import ArraySource, GeneratorSource
 
 
 def read(num_elements: int = 3) -> Node:
     return Read(source=ArraySource(np.arange(num_elements)))
+
+
+ENDLESS = Repeat(child=read(), count=None)
 
 
 def keep(value: Any) -> Any:
@@ -126,13 +149,81 @@ def test_an_endless_dataset_is_refused_where_its_end_is_needed() -> None:
 
 
 def test_a_length_beyond_63_bits_is_refused() -> None:
-    check.bounded(Repeat(child=read(), count=None), "repeat")
-    check.bounded(Repeat(child=read(1), count=2**63 - 1), "repeat")
-    check.bounded(Concatenate(children=(read(), read())), "concatenate")
-    error = refused(lambda: check.bounded(Repeat(child=read(2), count=2**62), "repeat"))
+    check.bounded(Repeat(child=read(), count=None))
+    check.bounded(Repeat(child=read(1), count=2**63 - 1))
+    check.bounded(Concatenate(children=(read(), read())))
+    error = refused(lambda: check.bounded(Repeat(child=read(2), count=2**62)))
     assert error.what == f"{2**63} elements are more than 2**63"
     assert error.where == "repeat()"
     assert "repeat() without a count" in error.fix
+
+
+@pytest.mark.parametrize(
+    ("make", "where", "highest"),
+    [
+        (lambda: Enumerate(child=read(2), start=2**63 - 1), "enumerate()", 2**63),
+        (lambda: Enumerate(child=Filter(child=read(), fn=keep, name="keep"), start=2**63 - 1), "enumerate()", 2**63 - 1 + 2**32),
+        (lambda: Skip(child=ENDLESS, count=2**63 - 2**32), "skip()", 2**63),
+        (lambda: Shard(child=read(), num_shards=2**63, index=0), "shard()", 2**63),
+        (lambda: Window(child=ENDLESS, size=2, shift=2**31, stride=1, drop_remainder=False), "window()", 2**63 + 1),
+        (lambda: PaddedBatch(child=ENDLESS, batch_size=2**31, drop_remainder=True), "padded_batch()", 2**63 + 2**31 - 1),
+        (lambda: Interleave(children=(read(),), name="", cycle_length=1, block_length=2**63), "interleave()", 2**63),
+    ],
+)
+def test_numbers_beyond_63_bits_are_refused(make: Callable[[], Node], where: str, highest: int) -> None:
+    error = refused(lambda: check.bounded(make()))
+    assert error.what == f"positions and numbers would get as large as {highest}, which is beyond 2**63 - 1"
+    assert error.where == where
+    assert error.fix == "give smaller numbers; where no end is known, the first 2**32 elements must fit"
+
+
+def test_the_largest_numbers_that_fit_are_taken() -> None:
+    check.bounded(Enumerate(child=read(1), start=2**63 - 1))
+    check.bounded(Skip(child=ENDLESS, count=2**63 - 1 - 2**32))
+    check.bounded(Shard(child=ENDLESS, num_shards=2**31 - 1, index=5))
+    check.bounded(Batch(child=read(), batch_size=2**70, drop_remainder=False))  # no more than there are
+    check.bounded(Skip(child=read(), count=2**70))
+
+
+@pytest.mark.parametrize("value", [True, False, np.True_, np.False_])
+def test_a_flag_is_a_bool(value: Any) -> None:
+    assert check.flag_argument(value, "drop_remainder", "batch") is bool(value)
+
+
+@pytest.mark.parametrize("value", ["no", 0, 1, None, np.array([1, 2])])
+def test_what_only_counts_as_a_flag_is_refused(value: Any) -> None:
+    error = refused(lambda: check.flag_argument(value, "drop_remainder", "batch"))
+    assert error.what == f"drop_remainder={value!r} is neither True nor False"
+    assert (error.where, error.fix) == ("batch()", "give drop_remainder True or False")
+
+
+def test_what_is_no_path_is_refused() -> None:
+    assert check.path_argument("a", "path", "cache") == os.path.abspath("a")
+    error = refused(lambda: check.path_argument(5, "path", "cache"))
+    assert (error.what, error.where) == ("path=5 is no path", "cache()")
+    assert "pathlib.Path" in error.fix
+
+
+@pytest.mark.parametrize("values", [5, None, "abc", [5], keep, {keep}])
+def test_what_are_no_listeners_is_refused(values: Any) -> None:
+    assert check.listeners_argument([keep, print]) == (keep, print)
+    error = refused(lambda: check.listeners_argument(values))
+    assert error.what == f"listeners={values!r} is no list of functions"
+    assert error.where == "feed()"
+    assert "callables that take one event" in error.fix
+
+
+def test_weights_are_numbers_of_any_kind() -> None:
+    assert check.weights_argument(None, 2, "mix") == (1.0, 1.0)
+    assert check.weights_argument(np.array([1, 3], np.float32), 2, "mix") == (1.0, 3.0)
+    assert check.weights_argument((weight for weight in (1, 3)), 2, "mix") == (1.0, 3.0)
+
+
+@pytest.mark.parametrize("values", ["12", b"12", {1, 2}, {1: 2, 2: 3}, ["1", "2"], [True, True], [1, 2, "x"], [1, 10**400]])
+def test_weights_without_an_order_or_that_are_no_numbers_are_refused(values: Any) -> None:
+    error = refused(lambda: check.weights_argument(values, 2, "mix"))
+    assert error.what == f"weights={values!r} are not 2 positive finite numbers"
+    assert error.where == "mix()"
 
 
 @pytest.mark.parametrize("values", [[1, 5], (1, 5), np.array([1, 5]), range(1, 6, 4)])
@@ -158,7 +249,7 @@ def test_shares_of_any_scale_add_up_to_one() -> None:
     assert check.shares_argument(np.array([0.0, 5.0]), "target_dist", "rejection_resample", 2) == (0.0, 1.0)
 
 
-@pytest.mark.parametrize("values", [[], [0, 0], [1, -1], [1, float("nan")], [1, float("inf")], ["x"], None, 3])
+@pytest.mark.parametrize("values", [[], [0, 0], [1, -1], [1, float("nan")], [1, float("inf")], ["x"], None, 3, "12", ["1"], {1, 2}, {1: 2}])
 def test_what_is_no_list_of_shares_is_refused(values: Any) -> None:
     error = refused(lambda: check.shares_argument(values, "target_dist", "rejection_resample"))
     assert error.what == f"target_dist={values!r} is not a list of shares"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._plan.length import INFINITE, is_indexable, length_of, mixing_of, passes_of, walk
+from penstock._plan.length import INFINITE, ROOM, highest_number, is_indexable, length_of, mixing_of, passes_of, walk
 from penstock._plan.node import (
     Batch,
     Concatenate,
@@ -194,3 +194,38 @@ def test_the_passes_of_a_plan_multiply_and_endless_ones_count_as_one() -> None:
     assert passes_of(Repeat(child=Take(child=three, count=4), count=2)) == 6
     assert passes_of(Repeat(child=three, count=None)) == 3
     assert passes_of(Concatenate(children=(numbers, three))) == 3
+
+
+def doubled(value: Any) -> Any:
+    return value
+
+
+ENDLESS = Repeat(child=read(3), count=None)
+
+
+@pytest.mark.parametrize(
+    ("node", "highest"),
+    [
+        (read(7), 6),
+        (Take(child=read(7), count=0), 0),
+        (ENDLESS, ROOM),
+        (Enumerate(child=ENDLESS, start=5), ROOM + 5),
+        (Skip(child=Shard(child=ENDLESS, num_shards=8, index=3), count=2), 8 * (ROOM + 2) + 3),
+        (Take(child=Shard(child=ENDLESS, num_shards=8, index=3), count=2**40), 8 * (2**40 - 1) + 3),
+        (Batch(child=ENDLESS, batch_size=10, drop_remainder=True), 10 * ROOM + 9),
+        (Window(child=ENDLESS, size=3, shift=100, stride=7, drop_remainder=True), 100 * ROOM + 14),
+        (Window(child=read(10), size=3, shift=2**70, stride=2**70, drop_remainder=False), 0),
+        (Zip(children=(ENDLESS, Skip(child=ENDLESS, count=9))), ROOM + 9),
+        (Concatenate(children=(read(4), Skip(child=ENDLESS, count=9))), ROOM + 9),
+        (Repeat(child=Take(child=Repeat(child=read(1), count=1000), count=1), count=None), 1000 * (ROOM + 1) - 1),
+        (Repeat(child=read(1), count=2**62), 2**62 - 1),
+        (Filter(child=Shard(child=ENDLESS, num_shards=8, index=3), fn=doubled, name=""), ROOM),
+        (Enumerate(child=Filter(child=read(3), fn=doubled, name=""), start=8), ROOM + 8),
+    ],
+)
+def test_the_highest_number_is_that_of_the_last_element_that_matters(node: Node, highest: int) -> None:
+    assert highest_number(node) == highest
+
+
+def test_the_highest_number_up_to_a_position() -> None:
+    assert highest_number(Shard(child=ENDLESS, num_shards=8, index=3), 10) == 83

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 from penstock.cli import main
@@ -102,6 +103,24 @@ def test_an_error_of_penstocks_own_making_is_raised_with_all_of_its_traceback(mo
     monkeypatch.setattr("penstock.cli.inspect.inspect", Mock(side_effect=TypeError("of ours")))
     with pytest.raises(TypeError, match="of ours"):
         main(["inspect", "x"])
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_code_of_the_users_that_would_end_the_command_is_an_error_and_ctrl_c_ends_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: int
+) -> None:
+    (tmp_path / "leaving.py").write_text(f"import sys\n\n\ndef leave(x):\n    sys.exit({status})\n")
+    np.save(tmp_path / "list.npy", np.arange(20))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "leaving", raising=False)
+    assert main(["bench", str(tmp_path / "list.npy"), "--map", "leaving:leave", "--seconds", "0.1"]) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith("penstock bench: ")
+    assert f"SystemExit({status})" in told[0]
+    assert f"{tmp_path / 'leaving.py'}, line 5" in told[1]
+    monkeypatch.setattr("penstock.cli.bench.run", Mock(side_effect=KeyboardInterrupt))
+    assert main(["bench", str(tmp_path / "list.npy")]) == 130
+    assert "stopped by Ctrl-C" in capsys.readouterr().err
 
 
 def test_a_variable_of_the_environment_has_every_error_raised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -14,6 +14,12 @@ import penstock as ps
 WRONG: list[Row] = [
     ("prefetch -1", lambda: numbers(3).prefetch(-1), "buffer_size=-1 is not a whole number >= 0", "prefetch()", "buffer_size"),
     ("an unknown option", lambda: numbers(3).with_options(threads=3), "there is no option 'threads'", "feed options", "num_workers"),
+    ("a number of listeners", lambda: numbers(3).feed(listeners=5), "listeners=5 is no list of", "feed()", "callables"),  # type: ignore[arg-type]
+    ("no listeners", lambda: numbers(3).feed(listeners=None), "listeners=None is no list of", "feed()", "callables"),  # type: ignore[arg-type]
+    ("what cannot listen", lambda: numbers(3).feed(listeners=[5]), "listeners=[5] is no list of", "feed()", "callables"),  # type: ignore[list-item]
+    ("measure None", lambda: numbers(3).explain(measure=None), "measure=None is not a whole", "explain()", "whole number >= 0"),  # type: ignore[arg-type]
+    ("measure half", lambda: numbers(3).explain(measure=1.5), "measure=1.5 is not a whole", "explain()", "whole number >= 0"),  # type: ignore[arg-type]
+    ("an index that wraps", lambda: endless().shard(2**30, 0)[2**40], f"index {2**40} of inf", "ds[i]", "0.."),
     ("an index behind the end", lambda: numbers(3)[3], "index 3 of 3 elements", "ds[i]", "0..len(ds)-1"),
     ("an index before the start", lambda: numbers(3)[-4], "index -4 of 3 elements", "ds[i]", "0..len(ds)-1"),
     ("an index far before the start", lambda: numbers(3)[-(2**70)], f"index {-(2**70)} of 3 elements", "ds[i]", "0..len(ds)-1"),
@@ -207,3 +213,20 @@ def test_options_of_a_dataset_hold_for_what_is_built_on_it_and_feed_overrides_th
     names.clear()
     list(ds.with_options(executor="inline"))
     assert names == {"MainThread"}
+
+
+def test_positions_near_the_bound_are_exact_and_those_behind_it_are_refused() -> None:
+    place = 2**32
+    for beyond in (lambda: endless().shard(2**31, 7), lambda: endless().window(2, shift=2**31), lambda: endless().skip(2**63 - 2**32)):
+        with pytest.raises(ps.errors.PlanError):
+            beyond()
+    assert endless().shard(2**31 - 1, 7)[place] == (place * (2**31 - 1) + 7) % 3
+    far = (place * (2**31 - 1)) % 3
+    assert endless().window(2, shift=2**31 - 1)[place].tolist() == [far, (far + 1) % 3]
+    assert endless().skip(2**63 - 1 - 2**32)[place] == (2**63 - 1) % 3
+    assert numbers(2).enumerate(2**63 - 2)[1] == (2**63 - 1, 1)
+
+
+def test_feeds_take_numbers_of_numpy() -> None:
+    with numbers(3).feed(num_workers=np.int64(1), memory_bytes=np.int64(10**6), grace_period_s=np.float32(1.0)) as feed:
+        assert list(feed) == [0, 1, 2]

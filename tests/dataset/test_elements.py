@@ -37,6 +37,9 @@ WRONG: list[Row] = [
     ("map with a negative seed", lambda: numbers(3).map(double, seed=-1), "seed=-1 is not a whole number >= 0", "map()", "seed"),
     ("map with a seed of 65 bits", lambda: numbers(3).map(double, seed=2**64), "does not fit 64 bits", "map()", "below 2**64"),
     ("enumerate from a fraction", lambda: numbers(3).enumerate(1.5), "start=1.5 is not a whole number", "enumerate()", "start"),  # type: ignore[arg-type]
+    ("enumerate beyond 63 bits", lambda: numbers(3).enumerate(2**63 - 1), f"as large as {2**63 + 1}", "enumerate()", "smaller numbers"),
+    ("cache in a number", lambda: numbers(3).cache(5), "path=5 is no path", "cache()", "pathlib.Path"),  # type: ignore[arg-type]
+    ("cache in nothing", lambda: numbers(3).cache(""), "path='' is no path", "cache()", "that is not empty"),
     ("filter without a function", lambda: numbers(3).filter(None), "None is not callable", "filter()", "takes one element"),  # type: ignore[arg-type]
     ("filter with an rng", lambda: numbers(3).filter(noisy), "filter gives no rng", "filter(", "draw in a map"),
     ("resample without a function", lambda: balanced(3, [1]), "3 is not callable", "rejection_resample()", "takes one element"),

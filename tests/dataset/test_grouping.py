@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dataset.small import Row, assert_refused, noisy, numbers, refusals
+from dataset.small import Row, assert_refused, endless, noisy, numbers, refusals
 
 import penstock as ps
 from penstock.errors import SpecError
@@ -43,6 +43,22 @@ WRONG: list[Row] = [
         "ragged_batch()",
         "keys of the",
     ),  # type: ignore[list-item]
+    ("a batch with a word", lambda: numbers(3).batch(2, "no"), "drop_remainder='no' is neither True nor False", "batch()", "True or False"),  # type: ignore[arg-type]
+    ("a padded batch with a word", lambda: numbers(3).padded_batch(2, None, None, "no"), "drop_remainder='no'", "padded_batch()", "True"),  # type: ignore[arg-type]
+    ("a ragged batch with a word", lambda: numbers(3).ragged_batch(2, "no"), "drop_remainder='no'", "ragged_batch()", "True or False"),  # type: ignore[arg-type]
+    ("a window with None", lambda: numbers(3).window(2, 1, 1, None), "drop_remainder=None is neither", "window()", "True or False"),  # type: ignore[arg-type]
+    ("a split in words", lambda: numbers(3).pack_sequences(2, split="no"), "split='no' is neither", "pack_sequences()", "True or False"),  # type: ignore[arg-type]
+    (
+        "buckets with a word",
+        lambda: numbers(3).bucket_by_length(abs, [2], [2, 2], drop_remainder="no"),  # type: ignore[arg-type]
+        "drop_remainder='no'",
+        "bucket_by_length()",
+        "True or False",
+    ),
+    ("ragged_batch of a number", lambda: numbers(3).ragged_batch(2, ragged=5), "ragged=5 is no list", "ragged_batch()", "keys of the"),  # type: ignore[arg-type]
+    ("ragged_batch of a set", lambda: numbers(3).ragged_batch(2, ragged={1}), "ragged={1} is no list", "ragged_batch()", "keys of the"),  # type: ignore[arg-type]
+    ("windows far apart", lambda: endless().window(2, shift=2**62), "get as large as", "window()", "the first 2**32 elements must fit"),
+    ("batches of all", lambda: endless().batch(2**62), "get as large as", "batch()", "the first 2**32 elements must fit"),
     ("window of 0", lambda: numbers(3).window(0), "size=0 is not a whole number >= 1", "window()", "size"),
     ("window that stays", lambda: numbers(3).window(2, shift=0), "shift=0 is not a whole number >= 1", "window()", "shift"),
     ("window of stride 0", lambda: numbers(3).window(2, stride=0), "stride=0 is not a whole number >= 1", "window()", "stride"),
@@ -53,6 +69,12 @@ WRONG: list[Row] = [
 @refusals(WRONG)
 def test_what_cannot_run_is_refused_where_it_is_written(call: Callable[[], Any], what: str, where: str, fix: str) -> None:
     assert_refused(call, what, where, fix)
+
+
+def test_places_of_fields_and_flags_may_be_of_numpy() -> None:
+    rows = ps.from_source([(np.arange(2), 5), (np.arange(3), 6)]).ragged_batch(2, np.False_, [np.int64(0)])  # type: ignore[arg-type]
+    assert rows[0][0]["row_splits"].tolist() == [0, 2, 5]
+    assert rows[0][1].tolist() == [5, 6]
 
 
 def ragged(*lengths: int) -> ps.Dataset:

@@ -12,6 +12,9 @@ WRONG: list[Row] = [
     ("arrays of different lengths", lambda: ps.from_arrays({"a": np.zeros(2), "b": np.zeros(3)}), "3", "from_arrays", ""),
     ("a generator that is none", lambda: ps.from_generator(3), "neither callable nor iterable", "from_generator", "yields"),  # type: ignore[arg-type]
     ("a function as a stream", lambda: ps.from_stream(len), "cannot be iterated", "from_stream()", "use from_generator"),  # type: ignore[arg-type]
+    ("a generator with a word", lambda: ps.from_generator(list, fast_forward="no"), "fast_forward='no'", "from_generator()", "True or"),  # type: ignore[arg-type]
+    ("a stream with a word", lambda: ps.from_stream([1], fast_forward="no"), "fast_forward='no'", "from_stream()", "True or False"),  # type: ignore[arg-type]
+    ("a list with a word", lambda: ps.read_list("absent", label="no"), "label='no'", "read_list()", "True or False"),  # type: ignore[arg-type]
     ("a source without length", lambda: ps.from_source(iter([])), "", "from_source", ""),
 ]
 
@@ -51,3 +54,8 @@ def test_files_lists_and_folders_are_read(tmp_path: Any) -> None:
     assert [(item["data"], item["label"]) for item in ps.read_list(tmp_path / "train.txt")] == [(b"cat/one.jpg", 4), (b"dog/two.jpg", 5)]
     assert [(item["data"], item["label"]) for item in ps.read_images(tmp_path)] == [(b"cat/one.jpg", 0), (b"dog/two.jpg", 1)]
     assert [item["data"] for item in ps.read_files(str(tmp_path / "**" / "*.jpg"))] == [b"cat/one.jpg", b"dog/two.jpg"]
+
+
+def test_a_length_may_be_of_numpy() -> None:
+    assert len(ps.from_generator(lambda: iter([1, 2]), length=np.int64(2))) == 2  # type: ignore[arg-type]
+    assert len(ps.from_stream([1, 2], length=np.uint8(2))) == 2  # type: ignore[arg-type]

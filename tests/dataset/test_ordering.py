@@ -86,6 +86,15 @@ WRONG: list[Row] = [
         "mix()",
         "repeat() without a count",
     ),
+    ("a flag in words", lambda: numbers(3).shuffle(reshuffle_each_epoch="no"), "reshuffle_each_epoch='no' is neither", "shuffle()", "True"),  # type: ignore[arg-type]
+    ("skip too far of an endless one", lambda: endless().skip(2**63 - 1), "get as large as", "skip()", "first 2**32 elements"),
+    ("more shards than numbers", lambda: numbers(3).shard(2**63, 0), f"as large as {2**63}", "shard()", "give smaller numbers"),
+    ("shards of an endless one", lambda: endless().shard(2**63 - 1, 5), "get as large as", "shard()", "give smaller numbers"),
+    ("take beyond 63 bits", lambda: endless().take(2**70), f"{2**70} elements are more than 2**63", "take()", "repeat() without"),
+    ("passes beyond 63 bits", lambda: numbers(2).repeat(2**40).take(3).repeat(2**40), "get as large as", "repeat()", "smaller numbers"),
+    ("interleave endless blocks", lambda: numbers(3).interleave(numbers, 2, 2**63), f"as large as {2**63}", "interleave()", "smaller"),
+    ("mix by digits", lambda: numbers(3).mix(numbers(3), weights="12"), "weights='12' are not 2", "mix()", "per dataset"),  # type: ignore[arg-type]
+    ("mix by a set", lambda: numbers(3).mix(numbers(3), weights={1, 2}), "weights={1, 2} are not 2", "mix()", "per dataset"),  # type: ignore[arg-type]
     ("interleave without a function", lambda: numbers(3).interleave(3), "3 is not callable", "interleave()", "one element"),  # type: ignore[arg-type]
     ("interleave of numbers", lambda: numbers(3).interleave(double), "0 is not a Dataset", "interleave()", "ps.from_source"),
     ("interleave of a generator", lambda: generated().interleave(numbers), f"interleave {POSITIONS}", "interleave()", LATER),

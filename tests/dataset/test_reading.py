@@ -44,3 +44,9 @@ def test_a_limit_of_no_bytes_and_a_missing_file_are_refused(tmp_path: Path, func
         function(tmp_path / "absent", max_line_bytes=0)
     with pytest.raises(SourceError, match="no file matches"):
         function(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(("function", "argument"), [(ps.read_text, "skip_blank"), (ps.read_jsonl, "allow_nan")])
+def test_a_flag_in_words_is_refused(function: Any, argument: str) -> None:
+    with pytest.raises(PlanError, match=f"{argument}='no' is neither True nor False"):
+        function("absent", **{argument: "no"})

@@ -56,3 +56,12 @@ def test_columns_given_as_a_str_are_refused(tmp_path: Path) -> None:
     with pytest.raises(PlanError) as caught:
         ps.read_parquet(str(tmp_path / "x"), columns="x")
     assert caught.value.fix == "give a list: columns=['x']"
+
+
+@pytest.mark.parametrize(
+    ("read", "argument"),
+    [(ps.read_tar, "verify"), (ps.read_tfrecord, "check_crc"), (ps.read_tfrecord, "allow_empty"), (ps.read_tfrecord, "resync")],
+)
+def test_a_flag_in_words_is_refused(read, argument: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(PlanError, match=f"{argument}='no' is neither True nor False"):
+        read("absent", **{argument: "no"})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from enqueuer import feeding
 
 import penstock as ps
-from penstock.errors import PlanError, SpecError, StopRaised, TooManySkipped
+from penstock.errors import PlanError, SourceError, SpecError, StopRaised, TooManySkipped
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
@@ -82,7 +83,7 @@ def test_too_many_bad_samples_are_an_error() -> None:
     batches = ps.SampleBatches(range(20), 4, load=feeding.load, on_error=ps.Skip(limit=2))
     with pytest.raises(TooManySkipped) as caught:
         list(batches)
-    assert caught.value.what == "3 samples were bad, the limit is 2"
+    assert caught.value.what == "3 samples of all passes were bad, the limit is 2 of all passes"
     assert str(caught.value.__cause__) == "13 is bad"
     assert "sample 13 (13)" in caught.value.where
     rate = ps.SampleBatches(range(1000), 4, load=feeding.load, on_error=ps.Skip(limit=0.1))
@@ -90,6 +91,82 @@ def test_too_many_bad_samples_are_an_error() -> None:
         list(rate)
     assert caught.value.what == "11 of 54 samples of this pass were bad, the limit is 0.1 of them"
     assert len(list(ps.SampleBatches(range(1000), 4, load=feeding.load, on_error=ps.Skip(limit=0.25)))) == 200
+
+
+def test_a_limit_that_is_a_count_is_one_of_all_passes_as_in_a_feed_and_a_rate_is_one_of_each() -> None:
+    batches = ps.SampleBatches(range(10), 4, load=feeding.load, on_error=ps.Skip(limit=4))
+    feed = ps.from_source(list(range(10))).repeat().map(feeding.load).feed(on_error=ps.Skip(limit=4), num_workers=0)
+    assert labels(batches) == labels(batches) == [[0, 1, 2, 4], [5, 6, 7, 9]]
+    assert [next(feed)["label"] for _ in range(16)] == [0, 1, 2, 4, 5, 6, 7, 9] * 2
+    with pytest.raises(TooManySkipped) as caught:
+        list(batches)
+    assert caught.value.what == "5 samples of all passes were bad, the limit is 4 of all passes"
+    with pytest.raises(TooManySkipped), feed:
+        list(feed)
+    rate = ps.SampleBatches(range(10), 4, load=feeding.load, on_error=ps.Skip(limit=0.02))
+    assert [len(list(rate)) for _ in range(5)] == [2] * 5
+
+
+Makes = Callable[[], Any]
+
+
+class Again:
+    """An iterator that begins anew."""
+
+    def __iter__(self) -> Again:
+        self.left = 10
+        return self
+
+    def __next__(self) -> int:
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return self.left
+
+
+@pytest.mark.parametrize("once", [lambda: iter(range(10)), lambda: (number for number in range(10))])
+@pytest.mark.parametrize("break_off", [False, True])
+def test_a_second_pass_over_what_can_be_read_once_is_an_error_and_not_an_empty_pass(once: Makes, break_off: bool) -> None:
+    anew = ps.SampleBatches(Again(), 5)
+    assert len([*anew, *anew]) == 4
+    batches = ps.SampleBatches(once(), 5)
+    assert len(list(islice(batches, 2 if break_off else None))) == 2
+    with pytest.raises(SourceError) as caught:
+        list(batches)
+    assert caught.value.what.endswith("are at their end and can be read only once")
+    assert "give a list" in caught.value.fix
+
+
+@pytest.mark.parametrize("once", [lambda: iter(range(10)), lambda: (number for number in range(10))])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_second_start_over_what_can_be_read_once_is_an_error_and_not_an_empty_epoch(once: Makes, workers: int) -> None:
+    enqueuer = ps.GeneratorEnqueuer(ps.SampleBatches(once(), 5))
+    enqueuer.start(workers)
+    assert len(list(enqueuer.get())) == 2
+    enqueuer.stop()
+
+    def again() -> None:
+        enqueuer.start(workers)
+        list(enqueuer.get())
+
+    with pytest.raises(SourceError, match="are at their end"):
+        again()
+    enqueuer.stop()
+
+
+@pytest.mark.parametrize("kind", [SystemExit, GeneratorExit])
+def test_a_load_that_would_end_the_program_is_an_error_whatever_the_policy_but_for_ctrl_c(kind: type[BaseException]) -> None:
+    def ends(key: int) -> int:
+        raise kind
+
+    def interrupted(key: int) -> int:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(ps.SampleBatches(range(4), 2, load=interrupted, on_error=ps.Skip()))
+    with pytest.raises(StopRaised, match=kind.__name__) as caught:
+        list(ps.SampleBatches(range(4), np.int64(2), load=ends, on_error=ps.Skip()))
+    assert caught.value.where == "SampleBatches, sample 0 (0)"
 
 
 def test_errors_that_the_policy_is_not_for_are_raised() -> None:

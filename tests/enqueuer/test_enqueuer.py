@@ -104,10 +104,11 @@ def test_an_error_comes_as_itself_behind_the_items_before_it_once_and_never_as_a
     assert got == list(range(5))
     assert any("bad_at_five" in str(entry.path) + entry.name for entry in caught.traceback) or "bad_at_five" in caught.value.__notes__[0]
     assert not enqueuer.is_running()
-    if way != "inline":
+    for _ in range(2):
         with pytest.raises(FeedClosed) as closed:
             next(enqueuer.get())
-        assert closed.value.what == "its workers have failed; the error was raised before"
+        who = "generator has" if way == "inline" else "workers have"
+        assert closed.value.what == f"its {who} failed; the error was raised before"
     enqueuer.stop()
 
 
@@ -118,11 +119,22 @@ def run(way: str, generator: Any) -> None:
         list(enqueuer.get())
 
 
-@pytest.mark.parametrize("way", PARALLEL)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("generator", [feeding.leaves, feeding.stops_oddly])
 def test_an_exception_that_would_pass_for_an_end_is_an_error(way: str, generator: Any, make: Make) -> None:
-    with pytest.raises(StopRaised):
+    interrupted = way == "inline" and generator is feeding.stops_oddly  # in the loop's own thread that is Ctrl-C
+    with pytest.raises(KeyboardInterrupt if interrupted else StopRaised):
         list(make(way, generator).get())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_numbers_of_numpy_are_numbers_and_there_is_no_end_to_waiting(way: str) -> None:
+    workers, options = WAYS[way]
+    enqueuer = ps.GeneratorEnqueuer(feeding.twenty, random_seed=np.int64(3), **options)
+    for timeout in (float("inf"), 10**400, np.float32(60)):
+        enqueuer.start(np.int64(workers), np.int32(4))
+        assert list(enqueuer.get()) == list(range(20))
+        enqueuer.stop(timeout)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -306,9 +318,10 @@ def test_the_arguments_of_keras_by_position_and_wait_time_is_accepted() -> None:
         (lambda: ps.GeneratorEnqueuer(feeding.twenty).stop("soon"), "timeout='soon' is not a time"),
         (lambda: ps.GeneratorEnqueuer(feeding.twenty).stop(-1), "timeout=-1 is not a time"),
         (
-            lambda: ps.GeneratorEnqueuer(feeding.twenty, True, start_method="thread").start(),
-            "method='thread' is no way to start a process here",
+            lambda: ps.GeneratorEnqueuer(feeding.twenty, start_method="thread"),
+            "start_method='thread' is not known",
         ),
+        (lambda: ps.GeneratorEnqueuer(feeding.twenty).stop(float("nan")), "timeout=nan is not a time"),
     ],
 )
 def test_a_wrong_argument_is_an_error_with_its_value(call: Callable[[], Any], what: str) -> None:

@@ -62,7 +62,7 @@ def test_values_come_back_flat(value: Any, found: list[Any]) -> None:
         (np.array([2**63], np.uint64), "does not fit int64"),
         (1j, "complex128"),
         (np.datetime64("2026-01-01"), "datetime64"),
-        (["a", 1], "int has no place"),
+        (["a", 1], "texts and numbers are mixed: 'a' and 1"),
         ("\ud800", "UTF-8"),
         ({"a": 1}, "dict has no place"),
     ],
@@ -104,3 +104,33 @@ def test_an_element_that_is_not_what_was_declared_is_refused(element: Any, match
         ps.encode_example(element, FEATURES)
     with pytest.raises(SpecError, match="has no 's'"):
         ps.encode_example({}, {"s": ps.FixedLenSequenceFeature((), "int64")})
+
+
+@pytest.mark.parametrize(
+    ("feature", "value", "match"),
+    [
+        (ps.FixedLenFeature((2, 3), "float32"), np.zeros((3, 2)), r"shape \(3, 2\), and is declared with shape \(2, 3\)"),
+        (ps.FixedLenFeature((6,), "int64"), [[1, 2, 3], [4, 5, 6]], r"shape \(2, 3\)"),
+        (ps.FixedLenFeature((1, 2), bytes), [[b"a"], [b"b"]], r"shape \(2, 1\)"),
+        (ps.FixedLenSequenceFeature((3,), "int64"), np.arange(6).reshape(3, 2), "for a step"),
+    ],
+)
+def test_a_value_with_dimensions_has_those_that_were_declared(feature: Any, value: Any, match: str) -> None:
+    with pytest.raises(SpecError, match=match) as caught:
+        ps.encode_example({"a": value}, {"a": feature})
+    assert "'a'" in caught.value.where
+
+
+def test_the_items_of_a_declared_shape_may_come_flat() -> None:
+    features = {"a": ps.FixedLenFeature((2, 3), "float32"), "b": ps.FixedLenSequenceFeature((2,), "int64")}
+    decoded = ps.decode_example(ps.encode_example({"a": range(6), "b": [1, 2, 3, 4]}, features), features)
+    assert decoded["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert decoded["b"].tolist() == [[1, 2], [3, 4]]
+    assert ps.decode_example(ps.encode_example({"a": [[]]}, {"a": ps.VarLenFeature("int64")}))["a"].tolist() == []
+
+
+@pytest.mark.parametrize(("name", "match"), [("\ud800", "is no UTF-8"), (3, "is no str")])
+def test_a_name_that_cannot_be_written_is_refused(name: Any, match: str) -> None:
+    with pytest.raises(SpecError, match=match) as caught:
+        ps.encode_example({name: 1})
+    assert caught.value.where == "encode_example, argument 'element'"

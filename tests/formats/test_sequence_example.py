@@ -89,6 +89,33 @@ def test_what_was_not_declared_is_not_written(context: Any, lists: Any, match: s
         ps.encode_sequence_example(context, lists, CONTEXT, LISTS)
 
 
+def test_nested_texts_of_steps_keep_every_byte() -> None:
+    steps = [[b"a\0", b"b"], [[b"c\0"]], b"d\0"]
+    assert ps.decode_sequence_example(ps.encode_sequence_example({}, {"s": steps}))[1]["s"] == [[b"a\0", b"b"], [b"c\0"], [b"d\0"]]
+
+
+@pytest.mark.parametrize(
+    ("sequences", "match", "where"),
+    [
+        (None, "sequences is NoneType, not a dict", "argument 'sequences'"),
+        ([1], "sequences is list", "argument 'sequences'"),
+        ({3: [1]}, "the name 3 is no str", "argument 'sequences'"),
+        ({"\ud800": [1]}, "is no UTF-8", "argument 'sequences'"),
+        ({"s": np.array(3)}, "ndarray without a dimension", "sequence 's'"),
+        ({"s": bytearray(b"abc")}, "the sequence is bytearray", "sequence 's'"),
+        ({"s": memoryview(b"abc")}, "the sequence is memoryview", "sequence 's'"),
+        ({"s": {"a": 1}}, "the sequence is dict", "sequence 's'"),
+        ({"s": {1, 2}}, "the sequence is set", "sequence 's'"),
+        ({"s": [np.ma.masked_array([1, 2], [0, 1])]}, "masked array", "step 0"),
+        ({"s": [1, [1, "a"]]}, "texts and numbers are mixed", "step 1"),
+    ],
+)
+def test_what_is_no_sequence_of_steps_is_refused(sequences: Any, match: str, where: str) -> None:
+    with pytest.raises(SpecError, match=match) as caught:
+        ps.encode_sequence_example({}, sequences)
+    assert caught.value.where.endswith(where)
+
+
 def test_a_sequence_cannot_be_of_fixed_length() -> None:
     with pytest.raises(PlanError, match="FixedLenSequenceFeature"):
         ps.decode_sequence_example(DATA, None, {"words": ps.FixedLenFeature((), bytes)})

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import array
 import gzip
 import io
 import itertools
@@ -7,12 +8,13 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from formats.tfrecords import FIVE, borders, header, record_at, tfrecord
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import PlanError, RecordError
+from penstock.errors import PlanError, RecordError, SpecError
 from penstock.formats.tfrecord import RecordWriter, frame, read_blocks, read_records
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tfrecord"
@@ -245,3 +247,47 @@ def test_many_small_records_of_nothing_are_no_bomb() -> None:
 def test_a_frame_is_length_sum_data_sum() -> None:
     assert frame(b"") == bytes.fromhex("0000000000000000 29039807 d8ea82a2")
     assert len(frame(b"abc")) == 19
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize(
+    "record",
+    [
+        np.arange(3),
+        memoryview(np.arange(3)),
+        np.arange(6, dtype=">f8").reshape(2, 3),
+        np.zeros((0, 3)),
+        np.zeros(2, "i4,f8"),
+        np.float32(1.5),
+        array.array("d", [1, 2]),
+        bytearray(b"ab"),
+        memoryview(b"abcd")[1:3],
+        np.bytes_(b"a\0"),
+    ],
+)
+def test_a_record_is_the_bytes_that_lie_side_by_side_not_the_items(record: Any, compression: str | None) -> None:
+    assert read(tfrecord([record, b"next"], compression), compression=compression) == [memoryview(record).tobytes(), b"next"]
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        (np.arange(6)[::2], "side by side"),
+        (np.zeros((2, 3)).T, "side by side"),
+        (memoryview(b"abcd")[::2], "side by side"),
+        (np.array([None, 1]), "Python objects"),
+        (np.ma.masked_array([1, 2], [0, 1]), "mask would be lost"),
+        (np.array(["2026"], "M8[D]"), "a ndarray is no record"),
+        ("text", "a str is no record"),
+        (np.str_("text"), "text must be encoded"),
+        (None, "a NoneType is no record"),
+        ([1, 2], "a list is no record"),
+    ],
+)
+def test_what_has_no_bytes_side_by_side_is_refused_and_nothing_is_written(record: Any, words: str) -> None:
+    file = io.BytesIO()
+    writer = RecordWriter(file)
+    with pytest.raises(SpecError, match=words) as caught:
+        writer.write(record)
+    assert caught.value.where == "RecordWriter.write, argument 'record'"
+    assert (file.getvalue(), writer.num_records) == (b"", 0)

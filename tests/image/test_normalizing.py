@@ -93,3 +93,12 @@ def test_an_unknown_layout_is_a_plan_error() -> None:
             f"image.{name}",
             'give "CHW" or "HWC"',
         )
+
+
+@pytest.mark.parametrize("operator", [image.normalize("x", MEAN, STD), image.to_layout("x")])
+def test_the_mask_of_an_image_is_never_dropped(operator: Any, photo: Photo) -> None:
+    with pytest.raises(SpecError) as caught:
+        operator({"x": np.ma.masked_array(photo, photo > 9)})
+    assert caught.value.what == "field 'x' is a masked array, whose mask would be lost"
+    assert caught.value.where == f"image.{operator.name}('x')"
+    assert "the mask as a field of its own" in caught.value.fix

@@ -218,3 +218,10 @@ def test_a_size_that_cannot_be_is_a_plan_error(size: Any) -> None:
         assert caught.value.what == f"size={size!r} is not a size in pixels"
         assert caught.value.where == f"image.{name}"
         assert "(height, width)" in caught.value.fix
+
+
+@pytest.mark.parametrize("operate", [lambda pixels: image.resize(pixels, 4), lambda pixels: image.center_crop(pixels, 4), image.to_layout])
+def test_masks_of_pixels_are_not_lost(operate: Callable[[Any], Any]) -> None:
+    pixels = np.ma.masked_array(np.zeros((8, 8, 3), np.uint8), np.zeros((8, 8, 3), bool))
+    with pytest.raises(SpecError, match="a masked array, whose mask would be lost"):
+        operate(pixels)

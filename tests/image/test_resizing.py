@@ -128,6 +128,10 @@ def test_area_and_ratio_of_many_boxes_are_spread_as_asked() -> None:
         ("ratio", (0, 1), "above 0"),
         ("ratio", (1, math.inf), "above 0"),
         ("ratio", (1,), "least"),
+        ("scale", 5, "least, greatest"),
+        ("scale", None, "least, greatest"),
+        ("scale", "ab", "least, greatest"),
+        ("scale", (0.5, None), "least, greatest"),
     ],
 )
 def test_a_range_that_cannot_be_is_a_plan_error(argument: str, pair: Any, fix: str) -> None:

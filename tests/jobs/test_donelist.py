@@ -15,11 +15,12 @@ from penstock.errors import PenstockError, PlanError, StateDamaged, StateMismatc
 from penstock.jobs.donelist import NOT_KEPT, DoneList
 
 JOBS = ["a", "b", "c", ("d", 4)]
+CARRIED = "values (arguments of a partial, self, attributes, values or code of an inner function)"
 
 
 @contextmanager
-def opened(path: Path, function: str = "m.f", jobs: Any = JOBS) -> Iterator[DoneList]:
-    notes = DoneList(str(path), function, jobs)
+def opened(path: Path, function: str = "m.f", jobs: Any = JOBS, carries: str | None = None) -> Iterator[DoneList]:
+    notes = DoneList(str(path), function, jobs, carries)
     try:
         yield notes
     finally:
@@ -112,6 +113,7 @@ def test_a_damaged_line_in_the_middle_is_an_error_that_names_it(path: Path) -> N
         ({"jobs": [*JOBS, "e"]}, "the done-list is of another number of jobs: 4, and now it is 5"),
         ({"jobs": ["a", "c", "b", JOBS[3]]}, "the done-list is of another job list, also of 4 jobs"),
         ({"function": "m.g"}, "the done-list is of another function: 'm.f', and now it is 'm.g'"),
+        ({"carries": "12ab"}, f"the done-list is of 'm.f' and an earlier version wrote it, which did not note its {CARRIED}"),
     ],
 )
 def test_a_list_of_other_jobs_is_refused_and_left_alone(path: Path, changes: Any, words: str) -> None:
@@ -121,6 +123,20 @@ def test_a_list_of_other_jobs_is_refused_and_left_alone(path: Path, changes: Any
     assert caught.value.what == words
     assert "another file to begin anew" in caught.value.fix
     assert path.read_bytes() == data
+
+
+def test_a_list_of_a_function_with_other_values_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "done"
+    with opened(path, carries="12ab") as notes:
+        notes.add([(1, "of 12ab")])
+    with opened(path, carries="12ab") as notes:
+        assert notes.done == {1: "of 12ab"}
+    data = path.read_bytes()
+    for carries in ("34cd", None):
+        with pytest.raises(StateMismatch) as caught, opened(path, carries=carries):
+            pass
+        assert caught.value.what == f"the done-list is of 'm.f' with other {CARRIED}"
+        assert path.read_bytes() == data
 
 
 @pytest.mark.parametrize("data", [b"a.jpg 1\nb.jpg 2\n", b"{}\n", b"\n", b"\0" * 10, b'{"penstock_jobs": 2}\n', b"[]"])

@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +134,27 @@ def test_a_second_call_does_only_what_the_first_has_not(executor: Any, tmp_path:
     assert "another function: 'jobs.acting.turn', and now it is 'jobs.acting.none'" in caught.value.what
 
 
+def conv(job: int, size: int) -> int:
+    return job * size
+
+
+def test_a_done_list_gives_no_results_of_a_function_with_other_values(tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    for _ in range(2):
+        assert ps.parallel_jobs(partial(conv, size=2), [1, 2], executor="inline", done=done) == [2, 4]
+    with pytest.raises(StateMismatch, match="with other values"):
+        ps.parallel_jobs(partial(conv, size=3), [1, 2], executor="inline", done=done)
+
+
+def test_an_error_of_the_generator_of_jobs_is_raised_as_itself() -> None:
+    def jobs() -> Iterator[int]:
+        yield 1
+        raise TypeError("of the generator")
+
+    with pytest.raises(TypeError, match="of the generator"):
+        ps.parallel_jobs(abs, jobs(), executor="inline")
+
+
 def test_a_done_list_of_everything_starts_nothing(tmp_path: Path) -> None:
     first = ps.parallel_jobs(acting.arrays, range(5), 2, done=tmp_path / "done")
     lines: list[JobsProgress] = []
@@ -233,6 +256,14 @@ def test_a_function_of_a_program_without_a_file_is_told_what_to_do(tmp_path: Pat
     assert "a notebook or `python -c` has no file that a worker could read" in done.stderr
     done = program(tmp_path, "print(ps.parallel_jobs(abs, [-1, 2], 2))", as_text=True)
     assert (done.stdout, done.returncode) == ("[1, 2]\n", 0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_program_on_stdin_is_told_that_there_is_no_file(tmp_path: Path, method: str) -> None:
+    text = PROGRAM.format(source=SOURCE, body=f"if __name__ == '__main__':\n    ps.parallel_jobs(abs, [1, -2], 2, method='{method}')")
+    done = subprocess.run([sys.executable, "-"], input=text, capture_output=True, text=True, timeout=100, check=False, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "fix:   the program was read from <stdin>, so there is no file that a process could import: save it to a file" in done.stderr
 
 
 def test_a_worker_may_not_start_others() -> None:

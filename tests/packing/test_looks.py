@@ -74,6 +74,18 @@ def test_records_that_are_no_examples_are_shown_as_bytes(tmp_path: Path) -> None
     assert look(look_tfrecord, tmp_path / "a").samples == [{"record": b"\xffno"}, {"record": b""}]
 
 
+def test_a_damaged_record_among_the_samples_is_a_problem_and_no_sample_also_unverified(tmp_path: Path) -> None:
+    frames = [frame(b"%d" % number) for number in range(4)]
+    for damaged, shown, num_problems in ((0, [b"1"], 1), (1, [b"0"], 1), (2, [b"0", b"1"], 0)):
+        bad = frames[damaged][:12] + b"x" + frames[damaged][13:]
+        (tmp_path / "a").write_bytes(b"".join([*frames[:damaged], bad, *frames[damaged + 1 :]]))
+        report = look(look_tfrecord, tmp_path / "a", verify=False)
+        assert [sample["record"] for sample in report.samples] == shown
+        assert len(report.problems) == num_problems
+        assert all(f"record {damaged} of" in problem and "masked CRC32C" in problem for problem in report.problems)
+        assert report.count == 4
+
+
 # Their low bytes are those that gzip and zlib begin with.
 @pytest.mark.parametrize("length", [0x0178, 0x5E78, 0x9C78, 0xDA78, 0x8B1F])
 def test_a_record_as_long_as_compressed_files_begin_is_no_compressed_file(tmp_path: Path, length: int) -> None:

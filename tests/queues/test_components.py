@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import UserDict
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,7 @@ def test_an_array_that_fits_is_kept_as_it_is() -> None:
         (bool, 1, "the element is 1, the queue takes bool"),
         (np.uint8, 256, "cannot become an array"),
         (np.uint8, -1, "cannot become an array"),
+        (np.uint8, [5, np.int64(-1)], "does not fit uint8"),
         (np.int32, "7", "the element is '7'"),
         (np.int32, None, "the element is None"),
         (np.int32, [[1], [1, 2]], "cannot become an array"),
@@ -200,3 +202,59 @@ def test_declared_components_stand_behind_the_priority() -> None:
     assert components.entry({"value": 2, "rank": 1}, "q") == {"rank": 1, "value": 2}
     with pytest.raises(PlanError, match="besides the first 1"):
         declare([np.float32], None, ["value"], (Priority(),))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "got"),
+    [
+        (np.uint64, [1, 2**63 + 1], np.array([1, 2**63 + 1], np.uint64)),
+        (np.int64, [], np.array([], np.int64)),
+        (np.int64, [[], []], np.zeros((2, 0), np.int64)),
+        (np.float32, [1, 2**63], np.array([1, 2**63], np.float32)),
+        (None, [b"a\0", b"b"], np.array([b"a\0", b"b"], object)),
+        (None, [1, 2**63 + 1], np.array([1, 2**63 + 1], np.uint64)),
+    ],
+)
+def test_a_list_keeps_what_it_holds(dtype: Any, value: Any, got: Any) -> None:
+    entry = declared(dtype, [(None,) * got.ndim]).entry(value, "the queue")
+    assert_array_equal(entry, got)
+    assert entry.dtype == got.dtype
+
+
+@pytest.mark.parametrize("dtype", [None, np.int64, np.float64, object, str])
+def test_masked_arrays_are_refused(dtype: Any) -> None:
+    masked: Any = np.ma.masked_array([1, 2], [0, 1])
+    for many in (False, True):
+        refused(declared(dtype, [(2,)]), masked, "the element is a masked array", many=many)
+    if dtype in (None, np.int64):
+        refused(declared(dtype, [(2, 2)]), [masked, masked], "the element is a masked array")
+
+
+def test_dtypes_that_differ_only_in_byte_order_do_not_read_the_same() -> None:
+    with pytest.raises(SpecError) as caught:
+        declared(">i4").entry(np.zeros(2, "<i4"), "q")
+    assert caught.value.what == "the element is int32[2], the queue takes >i4"
+    assert caught.value.fix == "convert it before: .astype('>i4')"
+    refused(declared("i4,f4"), np.zeros(2, "i4,f8"), "the queue takes [('f0', '<i4'), ('f1', '<f4')]")
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "names", "words"),
+    [
+        ({}, None, "dtypes is {}"),
+        ({"x": np.int64}, None, "dtypes is {'x'"),
+        ({np.int64}, None, "dtypes is {"),
+        (None, {"x"}, "names is {'x'}"),
+        (None, {"x": 1}, "names is {'x': 1}"),
+        (None, 5, "names is 5"),
+    ],
+)
+def test_declarations_without_an_order_are_refused(dtypes: Any, names: Any, words: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        declare(dtypes, None, names)
+    assert words in caught.value.what
+
+
+def test_slices_of_what_has_no_order_or_no_position_are_refused() -> None:
+    for values in ({1, 2}, UserDict({5: 1}), bytearray(b"ab")):
+        refused(declared(np.int64), values, "has no dimension 0", many=True)

@@ -168,3 +168,34 @@ def test_priorities_hold_among_those_who_wait_to_get_in_too() -> None:
         crowd.start(lambda: queue.enqueue((1, "one")))
         lined_up(queue, writers=1)
         assert [queue.dequeue()[1], queue.dequeue()[1]] == ["five", "one"]  # who is not in yet cannot come first
+
+
+@pytest.mark.parametrize("make", [FIFOQueue, PaddingFIFOQueue])
+@pytest.mark.parametrize(
+    "elements",
+    [
+        [[1, "a"], [2, "b"]],
+        [[1, 2**64], [1, 2]],
+        [[-1, 2**63], [1, 2]],
+        [1, 2**63],
+        [np.ma.masked_array([1, 2], [0, 1]), np.ma.masked_array([1, 2], [1, 0])],
+    ],
+)
+def test_a_batch_that_would_change_its_elements_is_refused_and_leaves_them_in(make: Any, elements: list[Any]) -> None:
+    queue = make(2)
+    for element in elements:
+        queue.enqueue(element)
+    with pytest.raises(SpecError):
+        queue.dequeue_many(2)
+    assert [queue.dequeue() is element for element in elements] == [True, True]
+
+
+def test_a_read_that_fails_beyond_the_capacity_says_what_the_queue_holds() -> None:
+    queue = FIFOQueue(2)
+    queue.enqueue_many([1, 2])
+    with Crowd() as crowd:
+        crowd.start(lambda: (lined_up(queue, readers=1), queue.enqueue(3), queue.close()))
+        with pytest.raises(QueueClosed) as caught:
+            queue.dequeue_many(5)
+    assert caught.value.where == "FIFOQueue 'FIFOQueue', 3 elements in it: a read that failed put back what it had beyond the capacity of 2"
+    assert queue.dequeue_many(3).tolist() == [1, 2, 3]

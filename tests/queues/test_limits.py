@@ -26,6 +26,13 @@ def test_what_is_no_time_limit_is_refused(given: Any) -> None:
     assert "0 does not block, None waits without limit" in caught.value.fix
 
 
+def test_a_time_limit_beyond_all_floats_is_refused() -> None:
+    with pytest.raises(PlanError) as caught:
+        limit_of(10**400)
+    assert caught.value.what == "timeout_s is an int of 1329 bits"
+    assert limit_of(np.longdouble("inf")) is None
+
+
 def test_a_count_is_a_whole_number() -> None:
     assert (positive(3, "n"), positive(np.int32(3), "n"), positive(0, "seed", 0)) == (3, 3, 0)
     assert type(positive(np.int32(3), "n")) is int

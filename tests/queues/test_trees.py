@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import UserDict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from queues.labelled import Labelled
 
 from penstock.errors import SpecError
 from penstock.queues.trees import batch_of, pad, slices_of, stack
@@ -140,3 +142,43 @@ def test_a_leaf_that_does_not_fit_is_named_by_its_component() -> None:
     with pytest.raises(SpecError) as caught:
         batch_of([{"a": (1, 2)}, {"a": (1, 2.5)}], stack, "the queue")
     assert caught.value.where == "the queue, component 'a', component 1"
+
+
+def test_array_likes_are_sliced_by_position_not_by_label() -> None:
+    assert slices_of(Labelled(), "here") == [10, 20, 30]
+    assert slices_of({"x": (Labelled(),), "y": ["a", "b", "c"]}, "here")[0] == {"x": (10,), "y": "a"}
+    for mapping in (UserDict({0: 1}), bytearray(b"ab")):
+        with pytest.raises(SpecError, match="has no dimension 0"):
+            slices_of(mapping, "here")
+
+
+@pytest.mark.parametrize(
+    ("values", "batch"),
+    [
+        ([[b"a\0"], [b"bcd"]], [[b"a\0"], [b"bcd"]]),
+        ([["a\0", "b"], ["c", "d"]], [["a\0", "b"], ["c", "d"]]),
+        ([[5, 2**63 + 1], [7, 2**63 + 3]], [[5, 2**63 + 1], [7, 2**63 + 3]]),
+    ],
+)
+def test_lists_keep_every_byte_and_every_digit(values: list[Any], batch: list[Any]) -> None:
+    for stacker in (stack, pad):
+        assert stacker(values, "here").tolist() == batch
+    assert pad([[b"a\0"], [b"b", b"c\0"]], "here").tolist() == [[b"a\0", b""], [b"b", b"c\0"]]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ([1, "a"], "items of different kinds"),
+        ([1, 2**64], "no 64-bit integer holds"),
+        (2**63, "an element is 9223372036854775808, which does not fit int64"),
+        (np.ma.masked_array([1, 2], [0, 1]), "masked array"),
+        (np.ma.masked, "masked array"),
+    ],
+)
+def test_a_leaf_that_a_batch_would_change_is_refused(value: Any, words: str) -> None:
+    for stacker in (stack, pad):
+        with pytest.raises(SpecError) as caught:
+            stacker([value, value], "here")
+        assert words in caught.value.what
+        assert caught.value.where == "here"

@@ -130,6 +130,54 @@ def test_a_list_of_numbers_is_one_array_and_whatever_has_array_is_taken() -> Non
 
 
 @pytest.mark.parametrize(
+    ("numbers", "dtype"),
+    [
+        ([2**63, 1], np.uint64),
+        ([[2**64 - 1], [True]], np.uint64),
+        ([np.uint64(2**63 + 1), np.int64(3)], np.uint64),
+        ([np.True_, 2**63], np.uint64),
+        ([-1, 2**63 - 1], np.int64),
+        ([2**53, 0.5], np.float64),
+        ([2**64, 0.5], np.float64),
+        ([2**64, 1j], np.complex128),
+        ([np.float32(0.1), np.float32(3)], np.float32),
+        ([np.timedelta64(3, "s")], "m8[s]"),
+    ],
+)
+def test_the_numbers_of_a_list_stay_what_they_are(numbers: list[Any], dtype: Any) -> None:
+    rows = gathered(ArraySource(numbers), [0, len(numbers) - 1])
+    assert [row.dtype for row in rows] == [dtype, dtype]
+    assert [row.tolist() for row in rows] == [np.array(numbers[place], dtype).tolist() for place in (0, -1)]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "what"),
+    [
+        ([2**64, 1], f"the list holds {2**64}, which uint64 does not hold as it is"),
+        ([2**63, -1], "the list holds -1, which uint64 does not hold as it is"),
+        ([2**53 + 1, 0.5], f"the list holds {2**53 + 1}, which float64 does not hold as it is"),
+        ([2**64 + 1, 1j], f"the list holds {2**64 + 1}, which complex128 does not hold as it is"),
+        ([2**20000, 0.5], "the list holds an int of 20001 bits, which float64 does not hold as it is"),
+    ],
+)
+def test_a_list_whose_numbers_no_dtype_holds_is_refused(numbers: list[Any], what: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        ArraySource(numbers)
+    assert caught.value.what.startswith(what)
+    assert caught.value.where == "from_arrays"
+    assert "np.array(list, dtype)" in caught.value.fix
+
+
+def test_a_list_of_another_class_is_a_list() -> None:
+    class Row(list[Any]):
+        pass
+
+    assert gathered(ArraySource({"a": Row([np.arange(3), np.arange(3.0)])}), [2]) == [{"a": [2, 2.0]}]
+    assert gathered(ArraySource(Row([5, 6])), [1]) == [6]
+    assert gathered(ArraySource([{"a": 2**64}, {"a": 1}]), [0]) == [{"a": 2**64}]
+
+
+@pytest.mark.parametrize(
     ("tree", "what", "fix"),
     [
         ({"x": np.zeros(3), "y": np.zeros(4)}, "['x'] has 3 rows, ['y'] has 4", "same first dimension"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 import threading
 from pathlib import Path
@@ -52,6 +53,38 @@ def test_a_block_that_raises_keeps_its_own_error() -> None:
     with pytest.raises(KeyError, match="its own"):
         fail()
     os.close(opened[0])
+
+
+def ended(process: subprocess.Popen[bytes]) -> None:
+    """Wait until a process has ended, and leave it a zombie."""
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+
+def test_a_child_that_was_there_before_may_end_or_become_another_program_and_another_is_named() -> None:
+    ending = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    changing = subprocess.Popen(["sh", "-c", "read line; exec cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert ending.stdin is not None
+    assert changing.stdin is not None
+    assert changing.stdout is not None
+    before = Held.now()
+    changing.stdin.write(b"go\nI am cat\n")
+    changing.stdin.flush()
+    assert changing.stdout.readline() == b"I am cat\n"
+    ending.stdin.close()
+    ended(ending)
+    assert left_behind(before, 0.0) == []
+    changing.stdin.close()
+    ending.wait()
+    changing.wait()
+    changing.stdout.close()
+    before = Held.now()
+    child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    assert child.stdin is not None
+    assert any(words.startswith(f"process {child.pid} ") for words in left_behind(before, 0.0))
+    child.stdin.close()
+    ended(child)
+    assert left_behind(before, 0.0) == [f"zombie {child.pid}"]
+    child.wait()
 
 
 def test_in_the_systems_folder_only_names_of_ours_count() -> None:

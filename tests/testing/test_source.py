@@ -10,8 +10,9 @@ import pytest
 from testing.breaking import assert_broken
 
 from penstock._contracts.transform import Scratch
+from penstock.errors import PlanError
 from penstock.kernels import native
-from penstock.sources import ArraySource, FilesSource
+from penstock.sources import ArraySource, FilesSource, GeneratorSource
 from penstock.testing import FailingSource, check_source
 
 
@@ -159,6 +160,38 @@ def test_elements_that_fail_are_told_by_the_rows_before_them() -> None:
         "gather([0, 4, 0])",
         "append every element",
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"failing": [50]}, "failing= has 50, which is no index of 10 elements"),
+        ({"failing": 10}, "failing= has 10, which is no index of 10 elements"),
+        ({"failing": [-1]}, "failing=-1 is not a whole number >= 0"),
+        ({"failing": [2.5]}, "failing=2.5 is not a whole number >= 0"),
+        ({"most_elements": 0}, "most_elements=0 is not a whole number >= 1"),
+        ({"most_elements": 1.5}, "most_elements=1.5 is not a whole number >= 1"),
+    ],
+)
+def test_what_would_try_nothing_is_refused(options: dict[str, Any], what: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        check_source(Squares(), **options)
+    assert caught.value.what == what
+    with pytest.raises(PlanError, match="a stream has no indices"):
+        check_source(GeneratorSource(lambda: iter(range(3))), failing=[1])
+
+
+class SharesItsRow(Squares):
+    row = np.zeros(2)
+
+    def read(self, index: int) -> Any:
+        self.row[:] = super().read(index)
+        return self.row
+
+
+def test_a_buffer_that_calls_share_is_told_by_what_was_read_first() -> None:
+    what = "element 9 is array([0., 0.]) here and array([81., 81.]) in the first reading"
+    assert_broken(lambda: check_source(SharesItsRow()), what, "gather() backwards", "no buffer that calls share")
 
 
 # -- columns ----------------------------------------------------------------------------------------------------------------------

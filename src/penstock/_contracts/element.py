@@ -19,6 +19,7 @@ __all__ = [
     "bytes_of",
     "flatten",
     "is_masked",
+    "kind_of",
     "leaf_paths",
     "map_leaves",
     "sizes_of",
@@ -60,17 +61,27 @@ def sizes_of(spec: ArraySpec) -> tuple[int, ...]:
 
 
 def structure_of(tree: Any) -> Structure:
-    """Return the nesting of `tree` without its leaves; two elements fit one batch when these are equal."""
-    kind = type(tree)
+    """Return the nesting of `tree` without its leaves; two elements fit one batch when these are equal.
+
+    Classes made of dict, list and tuple count as these; only a named tuple stays what it is.
+    """
+    if not isinstance(tree, _NESTS):
+        return LEAF
+    kind = kind_of(tree)
     if kind is dict:
         return ("dict", tuple(tree), tuple(structure_of(value) for value in tree.values()))
-    if kind is list:
-        return ("list", tuple(structure_of(value) for value in tree))
+    children = tuple(structure_of(value) for value in tree)
+    return ("list", children) if kind is list else ("tuple", kind, children)
+
+
+def kind_of(tree: Any) -> Any:
+    """Return what `unflatten` makes of a tree's top: dict, list, tuple or the class of a named tuple; None for a leaf."""
+    kind = type(tree)
+    if kind in _NESTS:
+        return kind
     if isinstance(tree, tuple):
-        return ("tuple", kind, tuple(structure_of(value) for value in tree))
-    if isinstance(tree, dict):
-        return ("dict", tuple(tree), tuple(structure_of(value) for value in tree.values()))
-    return LEAF
+        return kind if hasattr(kind, "_fields") else tuple
+    return dict if isinstance(tree, dict) else list if isinstance(tree, list) else None
 
 
 def flatten(tree: Any) -> list[Any]:
@@ -142,6 +153,7 @@ def is_masked(value: Any) -> bool:
     return masked is not None and isinstance(value, masked.MaskedArray)
 
 
+_NESTS: Any = (dict, list, tuple)
 _OBJECT = np.dtype(object)
 _SCALARS: dict[type, np.dtype[Any]] = {
     bool: np.dtype(np.bool_),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from penstock._contracts.arguments import flag, path_name, real_number, whole_number
 from penstock._contracts.policy import Policy, Raise, checked_policy
 from penstock.errors import PlanError
 
@@ -13,6 +15,8 @@ __all__ = ["Options"]
 
 _ON_STALL = ("raise", "warn", "skip")
 _EXECUTORS = ("auto", "inline", "threads")
+_LONGEST_S = 2.0**31
+"""68 years: clocks and locks of the system count little further."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +38,7 @@ class Options:
         replay: a file that `record` wrote: the elements come again in the order of that run.
         grace_period_s: how long `close()` waits for running user functions before it raises StillRunning.
         stall_timeout_s: how long one element may run, or nothing may happen, while the consumer waits, before FeedStalled is raised;
-            None never looks. Time in which the process is suspended does not count. The inline executor cannot look.
+            None never looks, nor does infinity. Time in which the process is suspended does not count. The inline executor cannot look.
         on_stall: "raise"; or "warn": a RuntimeWarning with the same text, again after twice the time, and the wait goes on; or "skip": an
             element that stalls counts as one that failed with FeedStalled, and the failure policy skips or replaces it. Who is stuck
             in it is left to itself, and replaced.
@@ -54,57 +58,56 @@ class Options:
     on_stall: Literal["raise", "warn", "skip"] = "raise"
 
     def __post_init__(self) -> None:
-        if self.num_workers != "auto" and (not _is_int(self.num_workers) or self.num_workers < 0):
-            raise PlanError(
-                f"num_workers={self.num_workers!r} is not a number of workers",
-                where="feed options",
-                fix='give "auto", 0 (inline) or a positive number',
-            )
-        if self.executor not in _EXECUTORS:
-            raise PlanError(f"executor={self.executor!r} is not known", where="feed options", fix=f"give one of {', '.join(_EXECUTORS)}")
-        if self.memory_bytes != "auto" and (not _is_int(self.memory_bytes) or self.memory_bytes <= 0):
-            raise PlanError(
-                f"memory_bytes={self.memory_bytes!r} is not a size", where="feed options", fix='give "auto" or a number of bytes'
-            )
-        if not self.grace_period_s >= 0:
-            raise PlanError(
-                f"grace_period_s={self.grace_period_s!r} is not a time", where="feed options", fix="give a number of seconds >= 0"
-            )
+        workers = _count(self.num_workers, 0, "num_workers", "is not a number of workers", 'give "auto", 0 (inline) or a positive number')
+        size = _count(self.memory_bytes, 1, "memory_bytes", "is not a size", 'give "auto" or a number of bytes')
+        grace_s = real_number(self.grace_period_s)
+        if grace_s is None or not 0 <= grace_s <= _LONGEST_S:
+            raise _refused("grace_period_s", self.grace_period_s, "is not a time", "give a number of seconds >= 0, at most 2**31")
+        stall_s = None if self.stall_timeout_s is None else real_number(self.stall_timeout_s)
+        if self.stall_timeout_s is not None and (stall_s is None or not (0 < stall_s <= _LONGEST_S or stall_s == math.inf)):
+            raise _refused("stall_timeout_s", self.stall_timeout_s, "is not a time", "give a number of seconds > 0, or None; at most 2**31")
+        ordered = flag(self.ordered)
+        if ordered is None:
+            raise _refused("ordered", self.ordered, "is neither True nor False", "give True or False")
+        for name, known in (("executor", _EXECUTORS), ("on_stall", _ON_STALL)):
+            if getattr(self, name) not in known:
+                raise _refused(name, getattr(self, name), "is not known", f"give one of {', '.join(known)}")
         checked_policy(self.on_error, "on_error", "feed options")
         if self.on_read_error is not None:
             checked_policy(self.on_read_error, "on_read_error", "feed options")
-        if self.quarantine is not None:
-            object.__setattr__(self, "quarantine", _checked_file(self.quarantine))
-        if self.record is not None and (self.ordered or self.replay is not None):
+        numbers = {"num_workers": workers, "memory_bytes": size, "grace_period_s": grace_s, "stall_timeout_s": stall_s, "ordered": ordered}
+        for name, value in {**numbers, **self._paths(ordered)}.items():
+            object.__setattr__(self, name, value)
+
+    def _paths(self, ordered: bool) -> dict[str, str | None]:
+        """Return the options that are files, as absolute paths: a user's function may change the working folder before one is opened."""
+        paths: dict[str, str | None] = {}
+        for option in ("quarantine", "record", "replay"):
+            given = getattr(self, option)
+            paths[option] = None if given is None else path_name(given)
+            if given is not None and paths[option] is None:
+                raise _refused(option, given, "is no path", "give the path of a file")
+        folder = None if paths["quarantine"] is None else os.path.dirname(paths["quarantine"])
+        if folder is not None and (os.path.isdir(str(paths["quarantine"])) or not os.path.isdir(folder)):
+            words = "is not a file in an existing folder"
+            raise _refused("quarantine", self.quarantine, words, "give the path of a file, and make its folder")
+        if self.record is not None and (ordered or self.replay is not None):
             raise PlanError(
                 "record= has nothing to write: the order is that of the plan" if self.replay is None else "record= of a replay",
                 where="feed options",
                 fix="record with ordered=False, and replay without record=",
             )
-        if self.stall_timeout_s is not None and not self.stall_timeout_s > 0:
-            raise PlanError(
-                f"stall_timeout_s={self.stall_timeout_s!r} is not a time", where="feed options", fix="give a number of seconds > 0, or None"
-            )
-        if self.on_stall not in _ON_STALL:
-            raise PlanError(f"on_stall={self.on_stall!r} is not known", where="feed options", fix=f"give one of {', '.join(_ON_STALL)}")
-        for name in ("record", "replay"):  # now: a user's function may change the working folder before the file is opened
-            path = getattr(self, name)
-            object.__setattr__(self, name, None if path is None else os.path.abspath(path))
+        return paths
 
 
-def _checked_file(path: object) -> str:
-    try:
-        name = os.path.abspath(os.fsdecode(path))  # type: ignore[arg-type]
-    except TypeError:
-        raise PlanError(f"quarantine={path!r} is no path", where="feed options", fix="give the path of a file") from None
-    if os.path.isdir(name) or not os.path.isdir(os.path.dirname(name)):
-        raise PlanError(
-            f"quarantine={path!r} is not a file in an existing folder",
-            where="feed options",
-            fix="give the path of a file, and make its folder",
-        )
-    return name
+def _count(value: Any, least: int, name: str, words: str, fix: str) -> int | Literal["auto"]:
+    number = whole_number(value)
+    if isinstance(value, str) and value == "auto":
+        return "auto"
+    if number is None or number < least:
+        raise _refused(name, value, words, fix)
+    return number
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _refused(name: str, value: object, words: str, fix: str) -> PlanError:
+    return PlanError(f"{name}={value!r} {words}", where="feed options", fix=fix)

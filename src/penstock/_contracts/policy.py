@@ -6,6 +6,7 @@ import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+from penstock._contracts.arguments import real_number, whole_number
 from penstock._contracts.breaking import ReadBrokenOff
 from penstock.errors import PlanError
 
@@ -27,15 +28,17 @@ def _checked_errors(errors: Any, policy: str) -> tuple[type[Exception], ...]:
     return kinds
 
 
-def _check_limit(limit: Any, policy: str) -> None:
-    count = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0
-    rate = isinstance(limit, float) and 0.0 <= limit <= 1.0
-    if limit is not None and not count and not rate:
-        raise PlanError(
-            f"limit={limit!r} is neither a count nor a rate",
-            where=f"{policy}()",
-            fix="give a whole number >= 0, or a share of what is read as a float in 0.0..1.0, such as 0.01",
-        )
+def _checked_limit(limit: Any, policy: str) -> int | float | None:
+    count, rate = whole_number(limit), real_number(limit)
+    if limit is None or (count is not None and count >= 0):
+        return count
+    if count is None and rate is not None and 0.0 <= rate <= 1.0:
+        return rate
+    raise PlanError(
+        f"limit={limit!r} is neither a count nor a rate",
+        where=f"{policy}()",
+        fix="give a whole number >= 0, or a share of what is read as a float in 0.0..1.0, such as 0.01",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class Skip:
     errors: Errors = Exception
 
     def __post_init__(self) -> None:
-        _check_limit(self.limit, "Skip")
+        object.__setattr__(self, "limit", _checked_limit(self.limit, "Skip"))
         object.__setattr__(self, "errors", _checked_errors(self.errors, "Skip"))
 
 
@@ -79,7 +82,7 @@ class Replace:
     errors: Errors = Exception
 
     def __post_init__(self) -> None:
-        _check_limit(self.limit, "Replace")
+        object.__setattr__(self, "limit", _checked_limit(self.limit, "Replace"))
         object.__setattr__(self, "errors", _checked_errors(self.errors, "Replace"))
 
 
@@ -101,15 +104,17 @@ class Retry:
     errors: Errors = Exception
 
     def __post_init__(self) -> None:
-        if not isinstance(self.times, int) or isinstance(self.times, bool) or self.times < 1:
+        times, backoff_s = whole_number(self.times), real_number(self.backoff_s)
+        if times is None or times < 1:
             raise PlanError(f"times={self.times!r} is not a whole number >= 1", where="Retry()", fix="give how often to try again at most")
-        number = isinstance(self.backoff_s, (int, float)) and not isinstance(self.backoff_s, bool)
-        if not number or not 0 <= self.backoff_s < math.inf:
+        if backoff_s is None or not 0 <= backoff_s < math.inf:
             raise PlanError(f"backoff_s={self.backoff_s!r} is not a time", where="Retry()", fix="give a number of seconds >= 0")
         if not isinstance(self.then, (Raise, Skip, Replace)):
             raise PlanError(
                 f"then={self.then!r} is not what can follow a retry", where="Retry()", fix="give Raise(), Skip(...) or Replace(...)"
             )
+        object.__setattr__(self, "times", times)
+        object.__setattr__(self, "backoff_s", backoff_s)
         object.__setattr__(self, "errors", _checked_errors(self.errors, "Retry"))
 
     def wait_s(self, retry: int) -> float:

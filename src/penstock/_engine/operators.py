@@ -110,7 +110,9 @@ def _leaf(node: plan.Node, counter: Counter) -> Leaf:
             table = interleaving(sizes, node.cycle_length, node.block_length)
             return InterleaveLeaf(tuple(_branch(child, counter) for child in node.children), table)
     assert isinstance(node, plan.Concatenate), node
-    lengths = tuple(2**63 - 1 if length == INFINITE else int(length or 0) for length in map(length_of, node.children))
+    found = [length_of(child) for child in node.children]
+    rest = 2**63 - 1 - sum(int(length) for length in found if length and length != INFINITE)  # their ends are added up in 64 bits
+    lengths = tuple(0 if not length else rest if length == INFINITE else int(length) for length in found)
     return ConcatenateLeaf(_branches(node, counter), lengths, node.parts_of_one)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import LEAF, ArraySpec, Structure, flatten, leaf_paths, sizes_of, spec_of, structure_of, unflatten
+from penstock._ops.padding import fill_for, shapes_of, values_of
 from penstock._ops.stack import BatchSpec, Names, can_stand, refuse_row, stack_rows, words_of
 from penstock.errors import SpecError
 
@@ -53,8 +54,8 @@ class Stack:
 class Pad:
     """Leaves that differ in length, each dimension padded to the longest of the batch or to what `shapes` says.
 
-    `shapes` and `values` are None, one for all leaves, or a tree of the elements' structure. A shape may hold None or -1 for "the longest
-    of this batch".
+    `shapes` and `values` are None or a tree of the elements' structure, `values` also one for all leaves. A shape may hold None or -1 for
+    "the longest of this batch", and one that is left out is None.
     """
 
     shapes: Any = None
@@ -70,8 +71,7 @@ class Pad:
 
     def collate(self, rows: list[Any], names: Names) -> Any:
         spec = BatchSpec(rows[0], lambda: names(0))
-        shapes = _per_leaf(self.shapes, spec, is_shape=True)
-        values = _per_leaf(self.values, spec, is_shape=False)
+        shapes, values = shapes_of(self.shapes, spec.structure), values_of(self.values, spec.structure)
         columns = _columns(rows, spec, names, lambda number, found, leaf: len(found.shape) == len(leaf.shape))
         out = [_pad_leaf(number, column, spec, shapes[number], values[number], names) for number, column in enumerate(columns)]
         return unflatten(spec.structure, iter(out))
@@ -195,11 +195,27 @@ def _pad_leaf(
     if wanted is not None:
         longest = _fit(number, wanted, found, longest, spec, names)
     array = np.empty((len(column), *longest), leaf.dtype)
-    array[...] = 0 if value is None and leaf.dtype != _OBJECT else value
+    if leaf.shape:
+        array[...] = _fill(number, value, spec)
     for row, item in enumerate(column):
         corner: tuple[int | slice, ...] = (row, *(slice(0, size) for size in found[row]))
         array[corner] = item
     return array
+
+
+def _fill(number: int, value: Any, spec: BatchSpec) -> Any:
+    dtype = spec.leaves[number].dtype
+    if value is None:
+        return None if dtype == _OBJECT else 0
+    fill = fill_for(value, dtype)
+    if fill is None:
+        path = leaf_paths(spec.structure)[number] or "the element"
+        raise SpecError(
+            f"padding_values gives {path} {value!r:.60}, which {dtype} does not hold as it is",
+            where="padded_batch()",
+            fix="give a value of the field's dtype, with a tree like the element where fields differ; or cast the field in a map before",
+        )
+    return fill
 
 
 def _fit(
@@ -217,7 +233,7 @@ def _fit(
             where=f"stage 'padded_batch', element {names(0)}",
             fix="give one size per dimension, None for the longest of the batch",
         )
-    sizes = tuple(size if want in (None, -1) else int(want or 0) for want, size in zip(wanted, longest, strict=True))
+    sizes = tuple(size if want in (None, -1) else int(want) for want, size in zip(wanted, longest, strict=True))
     for row, shape in enumerate(found):
         if any(have > size for have, size in zip(shape, sizes, strict=True)):
             raise SpecError(
@@ -226,31 +242,3 @@ def _fit(
                 fix="cut it in a map before padded_batch, or give a larger padded_shapes",
             )
     return sizes
-
-
-def _per_leaf(value: Any, spec: BatchSpec, *, is_shape: bool) -> list[Any]:
-    count = len(spec.leaves)
-    if value is None:
-        return [None] * count
-    if is_shape:
-        if spec.structure is LEAF:
-            return [value]
-        flat = _shape_leaves(value, spec.structure)
-    else:
-        flat = [value] * count if not isinstance(value, (dict, tuple, list)) else flatten(spec.ordered(value))
-    if len(flat) != count:
-        raise SpecError(
-            f"{'padded_shapes' if is_shape else 'padding_values'} has {len(flat)} entries for {count} leaves",
-            where="padded_batch()",
-            fix=f"give the structure of one element: {words_of(spec.structure)}",
-        )
-    return flat
-
-
-def _shape_leaves(value: Any, structure: Structure) -> list[Any]:
-    if structure is LEAF:
-        return [value]
-    if structure[0] == "dict":
-        return [leaf for key, child in zip(structure[1], structure[2], strict=True) for leaf in _shape_leaves(value.get(key), child)]
-    children = structure[1] if structure[0] == "list" else structure[2]
-    return [leaf for item, child in zip(value, children, strict=False) for leaf in _shape_leaves(item, child)]

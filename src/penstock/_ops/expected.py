@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._contracts.element import ArraySpec, flatten, map_leaves, spec_of
+from penstock._contracts.element import ArraySpec, flatten, kind_of, map_leaves, spec_of
 from penstock.errors import SpecError
 
 __all__ = ["Expected"]
@@ -84,10 +84,10 @@ def _fits(tree: Any) -> Fits:
     if type(tree) is dict:
         return _dict({key: _fits(child) for key, child in tree.items()}, tree)
     children = [_fits(child) for child in tree]
-    kind, count = type(tree), len(children)
+    kind, count = kind_of(tree), len(children)
 
     def fits(value: Any) -> bool:
-        same = type(value) is kind and len(value) == count
+        same = (type(value) is kind or kind_of(value) is kind) and len(value) == count
         return same and all(child(item) for child, item in zip(children, value, strict=True))
 
     return fits
@@ -184,7 +184,7 @@ def _parts(tree: Any, value: Any) -> list[tuple[Any, Any, Any]] | None:
     if isinstance(tree, dict):
         same = isinstance(value, dict) and value.keys() == tree.keys()
         return [(key, child, value[key]) for key, child in tree.items()] if same else None
-    if isinstance(tree, ArraySpec) or type(value) is not type(tree) or len(value) != len(tree):
+    if isinstance(tree, ArraySpec) or kind_of(value) is not kind_of(tree) or len(value) != len(tree):
         return None
     return [(place, *pair) for place, pair in enumerate(zip(tree, value, strict=True))]
 

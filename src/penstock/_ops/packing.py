@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.element import is_masked
+from penstock._ops.padding import fill_for
 from penstock.errors import SpecError
 
 __all__ = ["pack_rows", "places_in_use", "sequence_length", "whole_sequence_length"]
@@ -18,22 +20,26 @@ _RESERVED = ("segment_ids", "positions")
 
 
 def sequence_length(element: Any) -> int:
-    """Return the length of a sequence: an array of one dimension, or a dict of such arrays of equal lengths.
+    """Return the length of a sequence: an array of one dimension, not masked, or a dict of such arrays of equal lengths.
 
     Raises:
         SpecError: it is neither.
     """
-    if isinstance(element, np.ndarray) and element.ndim == 1:
+    if _is_sequence(element):
         return len(element)
     if isinstance(element, dict) and element and not any(name in element for name in _RESERVED):
-        lengths = {len(value) if isinstance(value, np.ndarray) and value.ndim == 1 else -1 for value in element.values()}
+        lengths = {len(value) if _is_sequence(value) else -1 for value in element.values()}
         if len(lengths) == 1 and -1 not in lengths:
             return lengths.pop()
     raise SpecError(
         f"{_shown(element)} cannot be packed",
         where="pack_sequences()",
-        fix="give one array of one dimension, or a dict of such arrays of equal lengths (not named segment_ids or positions)",
+        fix="give one array of one dimension, or a dict of such arrays of equal lengths (not named segment_ids or positions; none masked)",
     )
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim == 1 and not is_masked(value)
 
 
 def whole_sequence_length(length: int) -> Callable[[Any], int]:
@@ -59,6 +65,7 @@ def pack_rows(length: int, padding_value: Any) -> Callable[[tuple[Any, ...], Any
     `segment_ids` int32 [length] (1, 2, ... per sequence, 0 for padding) and `positions` int32 [length] (0, 1, ... in each sequence's part).
     """
     counted = np.arange(length, dtype=np.int32)
+    fills: dict[np.dtype[Any], NDArray[Any]] = {}
 
     def pack(values: tuple[Any, ...], layout: list[tuple[int, int]] | None) -> Row:
         first = _fields(values[0])
@@ -78,7 +85,10 @@ def pack_rows(length: int, padding_value: Any) -> Callable[[tuple[Any, ...], Any
             start = stop
         if start < length:
             segments[start:], positions[start:] = 0, 0
-            _pad(row, start, padding_value)
+            for name, dtype in spec.items():
+                if dtype not in fills:
+                    fills[dtype] = _fill(name, dtype, padding_value)
+                row[name][start:] = fills[dtype]
         return {**row, "segment_ids": segments, "positions": positions}
 
     return pack
@@ -94,16 +104,15 @@ def _fields(value: Any) -> dict[str, NDArray[Any]]:
     return value if isinstance(value, dict) else {"tokens": value}
 
 
-def _pad(row: dict[str, NDArray[Any]], start: int, padding_value: Any) -> None:
-    for name, array in row.items():
-        try:
-            array[start:] = padding_value
-        except (TypeError, ValueError, OverflowError) as error:
-            raise SpecError(
-                f"padding_value={padding_value!r} does not fit {name} {array.dtype} ({error})",
-                where="pack_sequences()",
-                fix="give a padding_value that all fields can hold, or cast the fields in a map before",
-            ) from error
+def _fill(name: str, dtype: np.dtype[Any], padding_value: Any) -> NDArray[Any]:
+    fill = fill_for(padding_value, dtype)
+    if fill is None:
+        raise SpecError(
+            f"padding_value={padding_value!r:.60} does not fit {name} {dtype}",
+            where="pack_sequences()",
+            fix="give a padding_value that all fields can hold as it is, or cast the fields in a map before",
+        )
+    return fill
 
 
 def _check_fields(spec: dict[str, np.dtype[Any]], fields: dict[str, NDArray[Any]]) -> None:
@@ -124,5 +133,5 @@ def _shown(element: Any) -> str:
     if isinstance(element, dict):
         return "a dict of " + (", ".join(f"{name}: {_shown(value)}" for name, value in element.items()) or "nothing")
     if isinstance(element, np.ndarray):
-        return f"an array {element.dtype}{list(element.shape)}"
+        return f"a{' masked' if is_masked(element) else 'n'} array {element.dtype}{list(element.shape)}"
     return f"a {type(element).__name__}"

@@ -14,6 +14,7 @@ from penstock._contracts.element import (
     Structure,
     flatten,
     is_masked,
+    kind_of,
     leaf_paths,
     sizes_of,
     spec_of,
@@ -157,7 +158,7 @@ def _ordered(tree: Any, structure: Structure) -> Any:
             return tree
         return {key: tree[key] if child is LEAF else _ordered(tree[key], child) for key, child in zip(keys, children, strict=True)}
     kind = list if structure[0] == "list" else structure[1]
-    if type(tree) is not kind or len(tree) != len(children):
+    if kind_of(tree) is not kind or len(tree) != len(children):
         return tree
     items = list(map(_ordered, tree, children))
     return items if kind is list else tuple(items) if kind is tuple else kind(*items)

@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 import math
-from operator import index
+import re
 from typing import Any
 
+from penstock._contracts.arguments import flag, listed, path_name, real_number, whole_number
 from penstock._plan.describe import function_name
-from penstock._plan.length import INFINITE, is_indexable, length_of, walk
-from penstock._plan.node import Map, Node, Prefetch, RaggedBatch, Repeat, Shard, Shuffle, Skip, Take
+from penstock._plan.length import INFINITE, ROOM, highest_number, is_indexable, length_of, walk
+from penstock._plan.node import (
+    Batch,
+    Concatenate,
+    Enumerate,
+    Interleave,
+    Map,
+    Mix,
+    Node,
+    PaddedBatch,
+    Prefetch,
+    RaggedBatch,
+    Repeat,
+    Shard,
+    Shuffle,
+    Skip,
+    Take,
+    Window,
+    Zip,
+)
 from penstock._plan.random import is_async, is_async_generator, wants_rng
 from penstock.errors import PlanError
 
@@ -18,11 +37,14 @@ __all__ = [
     "count_argument",
     "counts_argument",
     "finite",
+    "flag_argument",
     "index_argument",
     "indexable",
+    "listeners_argument",
     "no_async",
     "no_async_generator",
     "no_rng",
+    "path_argument",
     "seed_argument",
     "shared_workers",
     "shares_argument",
@@ -30,18 +52,18 @@ __all__ = [
     "weights_argument",
 ]
 
-_LARGEST = 2**63
+_LARGEST = 2**63 - 1
+_COUNTING = (Shard, Skip, Take, Repeat, Enumerate, Concatenate, Zip, Mix, Interleave, Window, Batch, PaddedBatch, RaggedBatch)
+"""Nodes with other positions or numbers than their child's, or more of them."""
 
 
 def weights_argument(value: Any, count: int, operator: str) -> tuple[float, ...]:
     """Return `count` positive finite weights; equal ones for None."""
     if value is None:
         return (1.0,) * count
-    try:
-        weights = tuple(float(weight) for weight in value)
-    except (TypeError, ValueError, OverflowError):  # no numbers, or larger than any float
-        weights = ()
-    if len(weights) != count or not all(0 < weight < INFINITE for weight in weights):
+    items = listed(value) or []
+    weights = tuple(weight for weight in map(real_number, items) if weight is not None and 0 < weight < INFINITE)
+    if len(weights) != count or len(items) != count:
         raise PlanError(
             f"weights={value!r} are not {count} positive finite numbers",
             where=f"{operator}()",
@@ -52,7 +74,7 @@ def weights_argument(value: Any, count: int, operator: str) -> tuple[float, ...]
 
 def count_argument(value: Any, name: str, operator: str, *, least: int = 0) -> int:
     """Return `value` as an int that is at least `least`."""
-    number = _whole(value)
+    number = whole_number(value)
     if number is None or number < least:
         raise PlanError(
             f"{name}={value!r} is not a whole number >= {least}", where=f"{operator}()", fix=f"give {name} a whole number >= {least}"
@@ -62,7 +84,7 @@ def count_argument(value: Any, name: str, operator: str, *, least: int = 0) -> i
 
 def index_argument(value: Any) -> int:
     """Return the i of `ds[i]` as an int, which may be negative."""
-    number = _whole(value)
+    number = whole_number(value)
     if number is None:
         raise PlanError(
             f"the index {value!r:.60} is not a whole number",
@@ -72,22 +94,37 @@ def index_argument(value: Any) -> int:
     return number
 
 
-def _whole(value: Any) -> int | None:
-    """Return a whole number of any kind as an int; None for what is none, a bool among them."""
-    try:
-        return None if isinstance(value, bool) else index(value)
-    except TypeError:
-        return None
+def flag_argument(value: Any, name: str, operator: str) -> bool:
+    """Return a flag as a bool; what only counts as true or false is none."""
+    given = flag(value)
+    if given is None:
+        raise PlanError(f"{name}={value!r} is neither True nor False", where=f"{operator}()", fix=f"give {name} True or False")
+    return given
+
+
+def path_argument(value: Any, name: str, operator: str) -> str:
+    """Return an absolute path."""
+    path = path_name(value)
+    if path is None:
+        raise PlanError(f"{name}={value!r} is no path", where=f"{operator}()", fix=f"give {name} a str or pathlib.Path that is not empty")
+    return path
+
+
+def listeners_argument(values: Any) -> tuple[Any, ...]:
+    """Return the listeners of a feed."""
+    listeners = listed(values)
+    if listeners is None or not all(map(callable, listeners)):
+        raise PlanError(f"listeners={values!r} is no list of functions", where="feed()", fix="give a list of callables that take one event")
+    return tuple(listeners)
 
 
 def counts_argument(values: Any, name: str, operator: str, *, least: int = 0) -> tuple[int, ...]:
     """Return a list of whole numbers, each at least `least`."""
-    try:
-        items = list(values)
-    except TypeError:
+    items = listed(values)
+    if items is None:
         raise PlanError(
             f"{name}={values!r} is not a list of whole numbers", where=f"{operator}()", fix=f"give {name} a list, such as [{least + 1}]"
-        ) from None
+        )
     return tuple(count_argument(value, name, operator, least=least) for value in items)
 
 
@@ -101,12 +138,9 @@ def seed_argument(value: Any, operator: str) -> int:
 
 def shares_argument(values: Any, name: str, operator: str, count: int | None = None) -> tuple[float, ...]:
     """Return shares that add up to 1, for numbers of any positive scale."""
-    try:
-        shares = [float(value) for value in values]
-    except (TypeError, ValueError):
-        shares = []
-    good = bool(shares) and all(math.isfinite(share) and share >= 0 for share in shares) and sum(shares) > 0
-    if not good or (count is not None and len(shares) != count):
+    items = listed(values) or []
+    shares = [share for share in map(real_number, items) if share is not None and math.isfinite(share) and share >= 0]
+    if sum(shares) <= 0 or len(shares) != len(items) or (count is not None and len(shares) != count):
         how_many = "" if count is None else f"{count} "
         raise PlanError(
             f"{name}={values!r} is not a list of {how_many}shares",
@@ -197,10 +231,17 @@ def finite(node: Node, operator: str, fix: str) -> None:
         raise PlanError(f"{operator} of an endless dataset", where=f"{operator}()", fix=fix)
 
 
-def bounded(node: Node, operator: str) -> None:
-    """Refuse a finite length that no longer fits 63 bits."""
-    length = length_of(node)
-    if length is not None and length != INFINITE and length >= _LARGEST:
+def bounded(node: Node) -> None:
+    """Refuse a length, and arguments with which a position, a pass or a number, would no longer fit 63 bits."""
+    if not isinstance(node, _COUNTING):
+        return
+    length, where = length_of(node), re.sub(r"\B(?=[A-Z])", "_", type(node).__name__).lower() + "()"
+    if length is not None and length != INFINITE and length > _LARGEST:
+        raise PlanError(f"{length} elements are more than 2**63", where=where, fix="use repeat() without a count for endless passes")
+    highest = highest_number(node)
+    if highest > _LARGEST:
         raise PlanError(
-            f"{length} elements are more than 2**63", where=f"{operator}()", fix="use repeat() without a count for endless passes"
+            f"positions and numbers would get as large as {highest}, which is beyond 2**63 - 1",
+            where=where,
+            fix=f"give smaller numbers; where no end is known, the first 2**{ROOM.bit_length() - 1} elements must fit",
         )

@@ -1,4 +1,4 @@
-"""How long a plan is, and whether any position of it can be computed at once."""
+"""How long a plan is, whether any position of it can be computed at once, and how large the numbers get on the way."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from penstock._plan.node import (
     AnyBatch,
     BucketByLength,
     Concatenate,
+    Enumerate,
     Filter,
     FlatMap,
     Interleave,
@@ -28,10 +29,13 @@ from penstock._plan.node import (
     children_of,
 )
 
-__all__ = ["INFINITE", "STREAMS", "is_indexable", "length_of", "mixing_of", "passes_of", "walk"]
+__all__ = ["INFINITE", "ROOM", "STREAMS", "highest_number", "is_indexable", "length_of", "mixing_of", "passes_of", "walk"]
 
 STREAMS = (Filter, FlatMap, Unbatch, ReadStream, BucketByLength, PackSequences, RejectionResample)
 """Nodes behind which only reading tells which element stands where."""
+
+ROOM = 2**32
+"""So many elements of an endless dataset must be within reach of 64 bits."""
 
 
 def walk(node: Node) -> list[Node]:
@@ -95,3 +99,68 @@ def passes_of(node: Node) -> int:
 def mixing_of(node: Mix) -> Mixing:
     """Return the order of a mix."""
     return mixing(node.history, [length_of(child) for child in node.children], restart=node.restart)
+
+
+def highest_number(root: Node, position: int | None = None) -> int:
+    """Return the largest position, pass or number that comes up for the elements of a plan up to `position`.
+
+    By default up to its last one, or up to number ROOM when there is no end or none is known. Behind STREAMS nothing is computed of
+    positions but what `enumerate` gives.
+    """
+    length = length_of(root)
+    if length == 0:
+        return 0
+    if position is None:
+        position = ROOM if length is None or length == INFINITE else int(length) - 1
+    if is_indexable(root):
+        return _highest(root, 0, position)
+    return position + root.start if isinstance(root, Enumerate) else position
+
+
+def _highest(node: Node, epoch: int, position: int) -> int:
+    """Return what `highest_number` does, in passes up to `epoch`: only what stands below an endless node can be further than its length."""
+    highest, below = _reached(node, position)
+    children = children_of(node)
+    for child in children:
+        length = length_of(child)
+        if length == INFINITE:
+            found = _highest(child, epoch, below)
+        else:
+            own = epoch * (node.count or 1) + below // int(length or 1) if isinstance(node, Repeat) else epoch
+            found = (own + 1) * passes_of(child) - 1
+        highest = max(highest, found)
+    return max(highest, epoch)
+
+
+def _reached(node: Node, position: int) -> tuple[int, int]:
+    """Return the largest number that a node makes of positions up to `position`, and the largest position that it asks its children for."""
+    match node:
+        case Shard():
+            below = position * node.num_shards + node.index
+            return max(below, node.num_shards), below
+        case Skip():
+            return position + node.count, position + node.count
+        case Enumerate():
+            return position + node.start, position
+        case Interleave():
+            return max(position, node.cycle_length, node.block_length), position
+        case Concatenate():
+            ends = sum(int(length) for length in map(length_of, node.children) if length is not None and length != INFINITE)
+            return max(position, ends), position
+        case Window():
+            below = _last_row(length_of(node.child), position, node.size, node.shift, node.stride)
+            return below, below
+        case _ if isinstance(node, AnyBatch):
+            below = _last_row(length_of(node.child), position, node.batch_size, node.batch_size, 1)
+            return below, below
+        case _:
+            return position, position
+
+
+def _last_row(length: Length, position: int, size: int, shift: int, stride: int) -> int:
+    """Return the last position that `batch_rows` computes for window number `position`, before it drops those behind the end."""
+    if length is not None and length != INFINITE:
+        end = int(length)
+        stride = min(stride, end)
+        size, shift = min(size, -(-end // stride)), min(shift, end)
+    return position * shift + (size - 1) * stride

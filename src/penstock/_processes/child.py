@@ -17,6 +17,7 @@ import pickle
 import select
 import signal
 import socket
+import sys
 import threading
 import time
 from collections import deque
@@ -157,7 +158,7 @@ class Child:
         if not self._gone:  # it closed its end of the pipe and goes on: of no use any more
             self.stop(0.0)
         code = self._exit_code
-        return WorkerDied(f"{self.name} (process {self.pid}) {_how(code)}", where=self.name, fix=_advice(code, self.began))
+        return WorkerDied(f"{self.name} (process {self.pid}) {_how(code)}", where=self.name, fix=_advice(code, self.began, _program_file()))
 
     @property
     def exit_code(self) -> int | None:
@@ -348,11 +349,19 @@ def _how(code: int | None) -> str:
         return f"was killed by signal {-code}"
 
 
-def _advice(code: int | None, began: bool) -> str:
+def _program_file() -> str | None:
+    """Return the file that a process which is not forked imports as the program; None without one (`python -c`, a notebook)."""
+    main = sys.modules.get("__main__")
+    return None if main is None or getattr(main, "__spec__", None) is not None else getattr(main, "__file__", None)
+
+
+def _advice(code: int | None, began: bool, program: str | None) -> str:
     if code == -signal.SIGKILL:
         return "look for the kernel's out-of-memory killer in the system's log; fewer workers or smaller batches need less memory"
     if code is not None and code < 0:
         return "native code crashed or somebody sent the signal; run with PYTHONFAULTHANDLER=1 to see the Python line it was at"
+    if not began and program is not None and not os.path.exists(program):
+        return f"the program was read from {program}, so there is no file that a process could import: save it to a file and run that"
     if not began:
         return "its own message is on stderr; a program that starts processes does it under `if __name__ == '__main__':`"
     return "look on stderr for what the process said; os._exit() and native code end a process without an error"

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from penstock._contracts.version import VERSION
 from penstock.cli.pack_arguments import add_inspect, add_pack
+from penstock.errors import StopRaised
 
 __all__ = ["main"]
 
@@ -19,6 +20,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `penstock` with these arguments; return 0, 1 after an error, 2 for wrong arguments, 130 after Ctrl-C."""
     parser = _parser()
     arguments = parser.parse_args(argv)
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        print(f"\npenstock {arguments.command}: stopped by Ctrl-C", file=sys.stderr)
+        return _EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # `penstock bench ... | head`: the reader has gone. Without this, Python's own flush at exit would complain once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _EXIT_PIPE_CLOSED
+    except Exception as error:
+        from penstock.cli.failing import SWITCH, told
+
+        text = None if os.environ.get(SWITCH) == "1" else told(error)
+        if text is not None:
+            print(f"penstock {arguments.command}: {text}", file=sys.stderr)
+            return _EXIT_ERROR
+        raise
+
+
+def _run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.command == "demo":
             from penstock.cli import demo
@@ -39,21 +60,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         from penstock.cli import bench
 
         return bench.run(bench.settings_from(arguments))
-    except KeyboardInterrupt:
-        print(f"\npenstock {arguments.command}: stopped by Ctrl-C", file=sys.stderr)
-        return _EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # `penstock bench ... | head`: the reader has gone. Without this, Python's own flush at exit would complain once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _EXIT_PIPE_CLOSED
-    except Exception as error:
-        from penstock.cli.failing import SWITCH, told
+    except SystemExit as error:
+        from penstock.cli.failing import place_of
 
-        text = None if os.environ.get(SWITCH) == "1" else told(error)
-        if text is not None:
-            print(f"penstock {arguments.command}: {text}", file=sys.stderr)
-            return _EXIT_ERROR
-        raise
+        stopped = StopRaised(
+            f"your own code raised SystemExit({error.code!r}), which would end this command without a word",
+            where=place_of(Exception().with_traceback(error.__traceback__)) or f"penstock {arguments.command}",
+            fix="raise another exception for an error, and put what a program does under `if __name__ == '__main__':`",
+        )
+        raise stopped from error
 
 
 def _parser() -> argparse.ArgumentParser:

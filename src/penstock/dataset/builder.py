@@ -16,7 +16,7 @@ from penstock._order.arithmetic import INFINITE
 from penstock._plan import check
 from penstock._plan import node as plan
 from penstock._plan.describe import lines
-from penstock._plan.length import is_indexable, length_of
+from penstock._plan.length import ROOM, highest_number, is_indexable, length_of
 from penstock._plan.specs import spec_of_plan
 from penstock.dataset.elements import ElementMethods
 from penstock.dataset.grouping import GroupMethods
@@ -61,7 +61,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods):
 
         if self._learned is None:
             self._learned = Learned()
-        return Feed(self._root, _options(self._options, options), listeners, learned=self._learned)
+        return Feed(self._root, _options(self._options, options), check.listeners_argument(listeners), learned=self._learned)
 
     def __iter__(self) -> Iterator[Any]:
         """Return a new feed with default options."""
@@ -97,7 +97,8 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods):
         place = check.index_argument(index)
         if place < 0 and length not in (None, INFINITE):
             place += int(length or 0)
-        if not 0 <= place < min(2**63, INFINITE if length is None else length):
+        far = place > ROOM and highest_number(self._root, place) >= 2**63
+        if far or not 0 <= place < min(2**63, INFINITE if length is None else length):
             raise OutOfRange(f"index {index} of {length} elements", where="ds[i]", fix="use 0..len(ds)-1")
         from penstock._engine.peek import Peek
 
@@ -128,14 +129,16 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods):
             measure: run up to so many elements in this thread first, and say what one costs in each stage. 0 runs nothing.
 
         Raises:
+            PlanError: `measure` is no whole number >= 0.
             Exception: what a function of the plan raises while it is measured.
         """
         from penstock._engine.explain import explain
 
-        if measure <= 0:
+        count = check.count_argument(measure, "measure", "explain")
+        if count == 0:
             return explain(self._root)
         with self.feed(executor="inline") as feed:
-            for _ in zip(range(measure), feed, strict=False):
+            for _ in zip(range(count), feed, strict=False):
                 pass
             stages = feed.stats().stages
         costs = [f"  stage {one.name!r}: {one.us_per_element:.1f} us, {100 * one.cpu_share:.0f} % of it on a CPU" for one in stages]

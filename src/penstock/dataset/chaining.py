@@ -8,6 +8,7 @@ from typing import Any, Self
 from penstock._contracts.options import Options
 from penstock._plan import check
 from penstock._plan import node as plan
+from penstock._plan.length import walk
 from penstock.errors import PlanError
 
 __all__ = ["LATER", "Chaining", "branches"]
@@ -27,7 +28,26 @@ class Chaining:
         self._peek: Any = None
         self._learned: Any = None  # what its feeds found out about sizes
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the plan and the options.
+
+        Raises:
+            PlanError: it has a cache.
+        """
+        if any(isinstance(node, plan.Cache) for node in walk(self._root)):
+            raise PlanError(
+                "what a cache keeps is counted and locked in this process, so it cannot be pickled or copied",
+                where="pickle of a Dataset with cache()",
+                fix="pickle the dataset below cache(), and call cache() on it in the other process; with the same folder both share it",
+            )
+        return type(self), (self._root, self._options)
+
+    def __copy__(self) -> Self:
+        """Return itself: a dataset does not change."""
+        return self
+
     def _with(self, root: plan.Node) -> Self:
+        check.bounded(root)
         return type(self)(root, self._options)
 
 

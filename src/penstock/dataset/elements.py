@@ -166,7 +166,7 @@ class ElementMethods(Chaining):
         check.indexable(self._root, "cache", _CACHE_BELOW)
         check.shared_workers(self._root, "cache")
         size = None if max_bytes is None else check.count_argument(max_bytes, "max_bytes", "cache", least=1)
-        folder = None if path is None else os.path.abspath(os.fsdecode(path))
+        folder = None if path is None else check.path_argument(path, "path", "cache")
         _check_cache(self._root, folder, str(version))
         store = _store(self._root, folder, size, str(version))
         return self._with(plan.Cache(child=self._root, store=store, path=folder, max_bytes=size, version=str(version)))

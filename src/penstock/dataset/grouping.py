@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
+from penstock._contracts.arguments import listed, whole_number
 from penstock._plan import check
 from penstock._plan import node as plan
 from penstock._plan.describe import function_name
 from penstock.dataset.chaining import Chaining
+from penstock.dataset.padding import check_padding, check_padding_value
 from penstock.errors import PlanError
 
 __all__ = ["GroupMethods"]
@@ -30,22 +32,28 @@ class GroupMethods(Chaining):
             drop_remainder: whether to leave out the last batch of a pass when it is not full.
         """
         size = check.count_argument(batch_size, "batch_size", "batch", least=1)
-        return self._with(plan.Batch(child=self._root, batch_size=size, drop_remainder=bool(drop_remainder)))
+        return self._with(plan.Batch(child=self._root, batch_size=size, drop_remainder=_drops(drop_remainder, "batch")))
 
     def padded_batch(self, batch_size: int, padded_shapes: Any = None, padding_values: Any = None, drop_remainder: bool = False) -> Self:
         """Like `batch`, for elements whose arrays differ in length: each dimension is padded to the longest of the batch.
 
         Args:
             batch_size: elements per batch.
-            padded_shapes: a shape, or a tree of shapes like the element, to pad to; None or -1 in a shape stands for the longest.
-            padding_values: a number, or a tree like the element; 0 by default.
+            padded_shapes: a shape, or a tree of shapes like the element, to pad to; None or -1 in a shape stands for the longest, and so
+                does a field that is left out.
+            padding_values: a number, or a tree like the element with a value for each field; 0 by default. A value that a field's dtype
+                does not hold as it is is an error at the first batch; only a float may be rounded.
             drop_remainder: as in `batch`.
+
+        Raises:
+            PlanError: when a shape is no tuple of whole numbers, or a padding value no single value.
         """
         size = check.count_argument(batch_size, "batch_size", "padded_batch", least=1)
+        check_padding("padded_batch", padded_shapes, padding_values)
         node = plan.PaddedBatch(
             child=self._root,
             batch_size=size,
-            drop_remainder=bool(drop_remainder),
+            drop_remainder=_drops(drop_remainder, "padded_batch"),
             padded_shapes=padded_shapes,
             padding_values=padding_values,
         )
@@ -80,6 +88,7 @@ class GroupMethods(Chaining):
         check.no_rng(length_fn, "bucket_by_length")
         boundaries = check.counts_argument(bucket_boundaries, "bucket_boundaries", "bucket_by_length", least=1)
         sizes = check.counts_argument(bucket_batch_sizes, "bucket_batch_sizes", "bucket_by_length", least=1)
+        check_padding("bucket_by_length", padded_shapes, padding_values)
         if list(boundaries) != sorted(set(boundaries)) or len(sizes) != len(boundaries) + 1:
             raise PlanError(
                 f"bucket_boundaries={list(boundaries)} with bucket_batch_sizes={list(sizes)}",
@@ -92,7 +101,7 @@ class GroupMethods(Chaining):
             name=name or function_name(length_fn),
             boundaries=boundaries,
             batch_sizes=sizes,
-            drop_remainder=bool(drop_remainder),
+            drop_remainder=_drops(drop_remainder, "bucket_by_length"),
             padded_shapes=padded_shapes,
             padding_values=padding_values,
         )
@@ -111,13 +120,14 @@ class GroupMethods(Chaining):
                 fit). A longer sequence than `length` is an error, one of no tokens is left out.
             split: put the sequences one after the other instead, and cut them where a row is full: no padding but in the last row of
                 a pass. The parts of a cut sequence are segments of their own.
-            padding_value: of the fields behind the last token.
+            padding_value: of the fields behind the last token; each field's dtype must hold it as it is, and 0 is the empty value of texts.
         """
+        check_padding_value("pack_sequences", padding_value)
         bins = check.count_argument(num_bins, "num_bins", "pack_sequences", least=1)
         node = plan.PackSequences(
             child=self._root,
             length=check.count_argument(length, "length", "pack_sequences", least=1),
-            num_bins=None if split else bins,
+            num_bins=None if check.flag_argument(split, "split", "pack_sequences") else bins,
             padding_value=padding_value,
         )
         return self._with(node)
@@ -139,14 +149,9 @@ class GroupMethods(Chaining):
             PlanError: when `ragged` is no list of names and places.
         """
         size = check.count_argument(batch_size, "batch_size", "ragged_batch", least=1)
-        if ragged is not None and (isinstance(ragged, (str, bytes)) or not all(type(field) in (str, int) for field in ragged)):
-            raise PlanError(
-                f"ragged={ragged!r} is no list of fields",
-                where="ragged_batch()",
-                fix='give the keys of the fields to join, such as ragged=("tokens",), or leave it out to join every array',
-            )
-        fields = None if ragged is None else tuple(ragged)
-        return self._with(plan.RaggedBatch(child=self._root, batch_size=size, drop_remainder=bool(drop_remainder), ragged=fields))
+        fields = None if ragged is None else _fields(ragged)
+        drops = _drops(drop_remainder, "ragged_batch")
+        return self._with(plan.RaggedBatch(child=self._root, batch_size=size, drop_remainder=drops, ragged=fields))
 
     def window(self, size: int, shift: int | None = None, stride: int = 1, drop_remainder: bool = False) -> Self:
         """Make each element a window over neighbours: elements i * shift + stride * j for j below `size`, stacked as `batch` stacks them.
@@ -169,6 +174,23 @@ class GroupMethods(Chaining):
             size=size,
             shift=size if shift is None else check.count_argument(shift, "shift", "window", least=1),
             stride=check.count_argument(stride, "stride", "window", least=1),
-            drop_remainder=bool(drop_remainder),
+            drop_remainder=_drops(drop_remainder, "window"),
         )
         return self._with(node)
+
+
+def _drops(drop_remainder: Any, operator: str) -> bool:
+    return check.flag_argument(drop_remainder, "drop_remainder", operator)
+
+
+def _fields(ragged: Any) -> tuple[str | int, ...]:
+    """Return the keys and places of fields."""
+    items = listed(ragged)
+    fields = [field if isinstance(field, str) else whole_number(field) for field in items or ()]
+    if items is None or None in fields:
+        raise PlanError(
+            f"ragged={ragged!r} is no list of fields",
+            where="ragged_batch()",
+            fix='give the keys of the fields to join, such as ragged=("tokens",), or leave it out to join every array',
+        )
+    return tuple(field for field in fields if field is not None)

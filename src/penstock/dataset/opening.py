@@ -6,7 +6,9 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from penstock._contracts.arguments import whole_number
 from penstock._contracts.source import IndexedSource, StreamSource
+from penstock._plan import check
 from penstock._plan import node as plan
 from penstock.dataset.builder import Dataset
 
@@ -59,7 +61,8 @@ def from_generator(fn: Callable[[], Any], *, fast_forward: bool = False, length:
     """
     from penstock.sources import GeneratorSource
 
-    source: StreamSource = GeneratorSource(fn, fast_forward=fast_forward, length=length)
+    forward = check.flag_argument(fast_forward, "fast_forward", "from_generator")
+    source: StreamSource = GeneratorSource(fn, fast_forward=forward, length=_plain(length))
     return Dataset(plan.ReadStream(source=source))
 
 
@@ -81,7 +84,8 @@ def from_stream(iterable: Iterable[Any], *, length: int | None = None, fast_forw
     """
     from penstock.sources import stream_source
 
-    return Dataset(plan.ReadStream(source=stream_source(iterable, fast_forward=fast_forward, length=length)))
+    forward = check.flag_argument(fast_forward, "fast_forward", "from_stream")
+    return Dataset(plan.ReadStream(source=stream_source(iterable, fast_forward=forward, length=_plain(length))))
 
 
 def read_list(
@@ -106,7 +110,8 @@ def read_list(
     """
     from penstock.sources import ListSource
 
-    return _read(ListSource(list_file, root, label=label, num_classes=num_classes, duplicates=duplicates))
+    labelled = check.flag_argument(label, "label", "read_list")
+    return _read(ListSource(list_file, root, label=labelled, num_classes=_plain(num_classes), duplicates=duplicates))
 
 
 def read_images(folder: str | os.PathLike[str]) -> Dataset:
@@ -121,3 +126,9 @@ def read_files(pattern: Any) -> Dataset:
     from penstock.sources import FilesSource
 
     return _read(FilesSource(pattern))
+
+
+def _plain(number: Any) -> Any:
+    """Return a whole number as an int, and anything else as it is: the source knows what to say of it."""
+    whole = whole_number(number)
+    return number if whole is None else whole

@@ -53,8 +53,9 @@ class OrderMethods(Chaining):
             PlanError: without `buffer_size` behind a filter, flat_map or generator, and on endless datasets; `window_groups` without
                 groups, or with `buffer_size`.
         """
+        reshuffle = check.flag_argument(reshuffle_each_epoch, "reshuffle_each_epoch", "shuffle")
         if window_groups is not None:
-            return self._shuffle_groups(window_groups, buffer_size, seed, bool(reshuffle_each_epoch))
+            return self._shuffle_groups(window_groups, buffer_size, seed, reshuffle)
         size = None if buffer_size is None else check.count_argument(buffer_size, "buffer_size", "shuffle", least=1)
         seed = check.seed_argument(seed, "shuffle")
         num_bytes = 0
@@ -63,9 +64,7 @@ class OrderMethods(Chaining):
         else:
             check.indexable(self._root, "shuffle", f"give it a buffer_size=, or {LATER}")
             check.finite(self._root, "shuffle", "shuffle() first, then repeat(): each epoch gets an order of its own")
-        node = plan.Shuffle(
-            child=self._root, buffer_size=size, seed=seed, reshuffle_each_epoch=bool(reshuffle_each_epoch), buffer_bytes=num_bytes
-        )
+        node = plan.Shuffle(child=self._root, buffer_size=size, seed=seed, reshuffle_each_epoch=reshuffle, buffer_bytes=num_bytes)
         return self._with(node)
 
     def _shuffle_groups(self, window_groups: int, buffer_size: int | None, seed: int, reshuffle: bool) -> Self:
@@ -104,9 +103,7 @@ class OrderMethods(Chaining):
     def repeat(self, count: int | None = None) -> Self:
         """Go through everything below `count` times, or endlessly: epochs. What is shuffled or random below differs in each."""
         number = None if count is None else check.count_argument(count, "count", "repeat", least=1)
-        node = plan.Repeat(child=self._root, count=number)
-        check.bounded(node, "repeat")
-        return self._with(node)
+        return self._with(plan.Repeat(child=self._root, count=number))
 
     def concatenate(self, other: Chaining, *more: Chaining) -> Self:
         """Deliver all elements of this dataset, then all of the others."""
@@ -152,7 +149,6 @@ class OrderMethods(Chaining):
             if length_of(root) == 0:
                 raise PlanError(f"dataset {number} is empty and cannot start over", where="mix(stop='all_exhausted')", fix="leave it out")
         node = plan.Mix(children=roots, history=((0, shares),), restart=stop == "all_exhausted")
-        check.bounded(node, "mix")
         return self._with(node)
 
     def interleave(self, fn: Callable[[Any], Chaining], cycle_length: int | None = None, block_length: int = 1) -> Self:
@@ -181,5 +177,4 @@ class OrderMethods(Chaining):
         for root in roots:
             check.finite(root, "interleave", "take(n) of each dataset")
         node = plan.Interleave(children=roots, name=function_name(fn), cycle_length=cycle or max(1, len(roots)), block_length=block)
-        check.bounded(node, "interleave")
         return self._with(node)

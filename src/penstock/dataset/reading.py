@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from penstock._contracts.arguments import whole_number
+from penstock._plan import check
 from penstock._plan import node as plan
 from penstock.dataset.builder import Dataset
 from penstock.errors import PlanError
@@ -32,7 +32,8 @@ def read_text(pattern: Any, *, skip_blank: bool = False, max_line_bytes: int = 6
     """
     from penstock.sources.text import text_source
 
-    return Dataset(plan.Read(source=text_source(pattern, skip_blank=skip_blank, max_line_bytes=_limit("read_text", max_line_bytes))))
+    blank, limit = check.flag_argument(skip_blank, "skip_blank", "read_text"), _limit("read_text", max_line_bytes)
+    return Dataset(plan.Read(source=text_source(pattern, skip_blank=blank, max_line_bytes=limit)))
 
 
 def read_jsonl(pattern: Any, *, fields: Any = None, allow_nan: bool = False, max_line_bytes: int = 64 << 20) -> Dataset:
@@ -56,8 +57,8 @@ def read_jsonl(pattern: Any, *, fields: Any = None, allow_nan: bool = False, max
     """
     from penstock.sources.jsonl import jsonl_source
 
-    limit = _limit("read_jsonl", max_line_bytes)
-    return Dataset(plan.Read(source=jsonl_source(pattern, fields=fields, allow_nan=allow_nan, max_line_bytes=limit)))
+    nan, limit = check.flag_argument(allow_nan, "allow_nan", "read_jsonl"), _limit("read_jsonl", max_line_bytes)
+    return Dataset(plan.Read(source=jsonl_source(pattern, fields=fields, allow_nan=nan, max_line_bytes=limit)))
 
 
 def read_csv(
@@ -136,6 +137,7 @@ def _limit(caller: str, max_line_bytes: Any) -> int:
 
 
 def _count(caller: str, name: str, value: Any) -> int:
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 1 <= value < 1 << 31:
-        return int(value)
+    number = whole_number(value)
+    if number is not None and 1 <= number < 1 << 31:
+        return number
     raise PlanError(f"{name}={value!r}", where=caller, fix=f"give {name} as an int from 1 to {(1 << 31) - 1}")

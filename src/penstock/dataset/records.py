@@ -54,6 +54,7 @@ def read_tar(
     from penstock._storage import open_storage
     from penstock.sources import TarSource
 
+    verify = check.flag_argument(verify, "verify", "read_tar")
     storage = open_storage(pattern, "read_tar")
     return _read(TarSource(storage, fields=fields, decode=decode, verify=verify, missing_end=missing_end, links=links))
 
@@ -102,11 +103,11 @@ def read_tfrecord(
     source = open_tfrecord(
         pattern,
         compression=compression,
-        check_crc=check_crc,
+        check_crc=check.flag_argument(check_crc, "check_crc", "read_tfrecord"),
         max_record_bytes=max_record_bytes,
-        allow_empty=allow_empty,
+        allow_empty=check.flag_argument(allow_empty, "allow_empty", "read_tfrecord"),
         index=index,
-        resync=resync,
+        resync=check.flag_argument(resync, "resync", "read_tfrecord"),
     )
     if features is None:
         return _read(source) if isinstance(source, IndexedSource) else Dataset(plan.ReadStream(source=source))

@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 
 from penstock._contracts.element import sizes_of, unflatten
 from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, checked_policy, decide, final
+from penstock._engine.failing import is_interrupt
 from penstock._ops.stack import BatchSpec
+from penstock._plan.check import count_argument
 from penstock._processes.failure import fit_to_raise
-from penstock.errors import PlanError, SpecError, TooManySkipped
+from penstock.enqueuer.given import is_spent
+from penstock.errors import PlanError, SourceError, SpecError, TooManySkipped
 
 __all__ = ["SampleBatches", "Skipped"]
 
@@ -40,13 +43,15 @@ class SampleBatches:
 
     Batches stay full: the next good sample takes the place of a bad one. Bad is a sample whose `load` fails, or that does not fit the first
     one of the pass (another shape, dtype or structure). An error of the iterable itself is raised, for nothing can come behind it.
-    It can be iterated again when `samples` can, from several threads not at once, and given to `GeneratorEnqueuer` as it is.
+    It can be iterated again when `samples` can (a generator cannot: `SourceError`), from several threads not at once, and given to
+    `GeneratorEnqueuer` as it is.
 
     Args:
         samples: arrays, numbers, or trees of them (dict, tuple); or keys, such as paths, for `load`.
         batch_size: samples of a batch.
         load: makes the sample of a key; None takes the samples as they are.
-        on_error: `Raise()`, `Skip(...)`, or `Retry(...)`, which calls `load` again and ends in one of the others.
+        on_error: `Raise()`, `Skip(...)`, or `Retry(...)`, which calls `load` again and ends in one of the others. As in a feed, a count
+            as `limit` is one of all passes together, and a rate is one of each pass.
         drop_remainder: whether a last batch that is not full is left out.
 
     Attributes:
@@ -67,10 +72,7 @@ class SampleBatches:
         on_error: Policy = Raise(),  # noqa: B008 - a value
         drop_remainder: bool = False,
     ) -> None:
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise PlanError(
-                f"batch_size={batch_size!r} is not a whole number >= 1", where="SampleBatches()", fix="give a whole number >= 1"
-            )
+        batch_size = count_argument(batch_size, "batch_size", "SampleBatches", least=1)
         if load is not None and not callable(load):
             raise PlanError(f"load={load!r} is not a function", where="SampleBatches()", fix="give a function of one key, or None")
         if not hasattr(samples, "__iter__"):
@@ -83,6 +85,7 @@ class SampleBatches:
                 fix="give ps.Skip(...)",
             )
         self._samples, self._batch_size, self._load, self._drop_remainder = samples, batch_size, load, bool(drop_remainder)
+        self._was_read = False
         self.num_samples = 0
         self.num_skipped = 0
         self.skipped: deque[Skipped] = deque(maxlen=_KEPT)
@@ -91,17 +94,27 @@ class SampleBatches:
         """Give batches: trees of arrays with `batch_size` rows, in fresh memory; the last one may have fewer.
 
         Raises:
+            SourceError: `samples` is a generator or another iterator that is at its end; of one that is no generator at the first batch.
             TooManySkipped: more samples were bad than `limit` allows; the last one's error is the cause.
             Exception: what `load` raised, or SpecError for a sample that does not fit, when the policy says so; with its number and key.
         """
+        samples = iter(self._samples)
+        if is_spent(samples):
+            raise self._ended()
+        return self._batches(samples)
+
+    def _batches(self, samples: Iterator[Any]) -> Iterator[Any]:
         batch = _Rows(self._batch_size)
         num_read = num_skipped = 0
-        for number, key in enumerate(self._samples):
+        for number, key in enumerate(samples):
             num_read += 1
+            self._was_read = True
             try:
                 batch.add(key if self._load is None else self._loaded(key), number)
-            except Exception as error:
-                if isinstance(decide(self._policy, error, _ALL_RETRIES), Raise):
+            except BaseException as error:
+                if is_interrupt(error):
+                    raise
+                if not isinstance(error, Exception) or isinstance(decide(self._policy, error, _ALL_RETRIES), Raise):
                     raise fit_to_raise(error, self._words(number, key))  # noqa: B904
                 num_skipped += 1
                 self._skip(Skipped(number, None if self._load is None else key, error), num_skipped, num_read)
@@ -109,8 +122,17 @@ class SampleBatches:
             self.num_samples += 1
             if batch.num_rows == self._batch_size:
                 yield batch.take()
+        if not num_read and self._was_read and samples is self._samples:
+            raise self._ended()
         if batch.num_rows and not self._drop_remainder:
             yield batch.take()
+
+    def _ended(self) -> SourceError:
+        return SourceError(
+            f"the samples, a {type(self._samples).__name__}, are at their end and can be read only once",
+            where="SampleBatches",
+            fix="give a list, or an iterable whose __iter__ makes a new generator; or make another SampleBatches for each pass",
+        )
 
     def _loaded(self, key: Any) -> Any:
         assert self._load is not None
@@ -142,11 +164,13 @@ class SampleBatches:
         if isinstance(last.limit, float) and in_pass > last.limit * max(num_read, _FEWEST):
             found = f"{in_pass} of {num_read} samples of this pass were bad, the limit is {last.limit:.3g} of them"
         elif isinstance(last.limit, int) and self.num_skipped > last.limit:
-            found = f"{self.num_skipped} samples were bad, the limit is {last.limit}"
+            found = f"{self.num_skipped} samples of all passes were bad, the limit is {last.limit} of all passes"
         else:
             return
         raise TooManySkipped(
-            found, where=self._words(skipped.number, skipped.key), fix="look at `skipped`, or raise the limit"
+            found,
+            where=self._words(skipped.number, skipped.key),
+            fix="look at `skipped`, or raise the limit; a rate, such as 0.01, is one of each pass",
         ) from skipped.error
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from numbers import Real
 from types import TracebackType
 from typing import Any, Self
 
+from penstock._plan.check import count_argument
 from penstock.enqueuer.given import Given
 from penstock.enqueuer.handing import END, Run
 from penstock.errors import FeedClosed, PlanError
@@ -15,6 +17,8 @@ __all__ = ["GeneratorEnqueuer"]
 
 
 _MOST_SENT = 64  # items on their way from all processes: each may hold a descriptor
+_METHODS = ("forkserver", "spawn", "fork")
+_LONGEST_S = 1e6  # what waits takes no more; 11 days
 
 
 class GeneratorEnqueuer:
@@ -61,9 +65,15 @@ class GeneratorEnqueuer:
     ) -> None:
         self._given = Given(generator)
         self._use_multiprocessing = bool(use_multiprocessing)
-        self._random_seed = None if random_seed is None else _count(random_seed, 0, "random_seed", "GeneratorEnqueuer")
+        self._random_seed = None if random_seed is None else count_argument(random_seed, "random_seed", "GeneratorEnqueuer")
         self._share = bool(share)
         self._thread_safe = bool(thread_safe)
+        if start_method is not None and start_method not in _METHODS:
+            raise PlanError(
+                f"start_method={start_method!r} is not known",
+                where="GeneratorEnqueuer()",
+                fix=f"give one of {', '.join(_METHODS)}, or None",
+            )
         self._start_method = start_method
         self._name = f"GeneratorEnqueuer({self._given.name})"
         self._run: Run | None = None
@@ -80,14 +90,14 @@ class GeneratorEnqueuer:
             PlanError: it is running, a number is not what it should be, or what was given cannot be sent to a process.
             SourceError: the generator was read to its end before.
         """
-        workers = _count(workers, 0, "workers", "start()")
-        max_queue_size = _count(max_queue_size, 1, "max_queue_size", "start()")
+        workers = count_argument(workers, "workers", "start")
+        max_queue_size = count_argument(max_queue_size, "max_queue_size", "start", least=1)
         if self._run is not None:
             if not self._run.over:
                 raise PlanError(f"{self._name} is running", where="start()", fix="stop() it first, or make another one")
             self.stop()
         if workers == 0:
-            self._run = _inline(self._given)
+            self._run = _inline(self._given, self._name)
         elif self._use_multiprocessing:
             self._run = self._processes(workers, max_queue_size)
         else:
@@ -130,7 +140,7 @@ class GeneratorEnqueuer:
             PlanError: `timeout` is no time.
             StillRunning: a thread did not stop; it is named, and ends when the generator returns.
         """
-        number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+        number = isinstance(timeout, Real) and not isinstance(timeout, bool)
         if timeout is not None and not (number and timeout >= 0):
             raise PlanError(f"timeout={timeout!r} is not a time", where="stop()", fix="give seconds, 0 or more, or None")
         run, self._run = self._run, None
@@ -138,7 +148,7 @@ class GeneratorEnqueuer:
             return
         if self._finaliser is not None:
             self._finaliser.detach()
-        run.stop(timeout)
+        run.stop(None if timeout is None else float(min(timeout, _LONGEST_S)))
 
     def __enter__(self) -> Self:
         return self
@@ -167,19 +177,13 @@ class GeneratorEnqueuer:
         return Processes(duties, method, max_queue_size, self._name)
 
 
-def _inline(given: Given) -> Run:
+def _inline(given: Given, name: str) -> Run:
     from penstock.enqueuer.in_threads import Inline
 
-    return Inline(given)
+    return Inline(given, name)
 
 
 def _threads(given: Given, workers: int, max_queue_size: int, name: str, thread_safe: bool) -> Run:
     from penstock.enqueuer.in_threads import Threads
 
     return Threads(given, workers, max_queue_size, name, thread_safe)
-
-
-def _count(value: Any, least: int, name: str, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise PlanError(f"{name}={value!r} is not a whole number >= {least}", where=where, fix=f"give {name} a whole number >= {least}")
-    return value

@@ -7,7 +7,12 @@ from typing import Any
 
 from penstock.errors import PlanError, SourceError
 
-__all__ = ["Given"]
+__all__ = ["Given", "is_spent"]
+
+
+def is_spent(iterator: Any) -> bool:
+    """Tell whether it is a generator at its end."""
+    return isinstance(iterator, Generator) and getattr(iterator, "gi_frame", iterator) is None
 
 
 class Given:
@@ -83,7 +88,7 @@ class Given:
             iterator.close()
 
     def _check(self, iterator: Any) -> None:
-        if iterator is self._ended or (isinstance(iterator, Generator) and getattr(iterator, "gi_frame", self) is None):
+        if iterator is self._ended or is_spent(iterator):
             raise SourceError(
                 f"the generator of {self.name} is at its end and can be read only once",
                 where="GeneratorEnqueuer.start()",

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from penstock.errors import FeedClosed, QueueClosed
 from penstock.queues import FIFOQueue
 
-__all__ = ["END", "Handing", "Run"]
+__all__ = ["END", "Handing", "Run", "failed_before"]
 
 END = object()
 """What `take` returns behind the last item."""
@@ -80,9 +80,11 @@ class Handing:
             error = self._errors.popleft()
         except IndexError:
             if self._failed and not self.stopped:
-                raise self._has_failed() from None
+                raise failed_before("its workers have failed", self._where) from None
             return END
         raise error
 
-    def _has_failed(self) -> FeedClosed:
-        return FeedClosed("its workers have failed; the error was raised before", where=self._where, fix="stop() it and start() again")
+
+def failed_before(what: str, where: str) -> FeedClosed:
+    """Return the error of who asks for more behind the error that ended a run."""
+    return FeedClosed(f"{what}; the error was raised before", where=where, fix="stop() it and start() again")

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from penstock._engine.failing import is_interrupt
 from penstock._processes.failure import fit_to_raise
 from penstock.enqueuer.given import Given
-from penstock.enqueuer.handing import END, Handing
+from penstock.enqueuer.handing import END, Handing, failed_before
 from penstock.errors import EnqueueCancelled, StillRunning
 
 __all__ = ["Inline", "Threads"]
@@ -126,10 +127,18 @@ class Threads:
 
 
 class Inline:
-    """No worker: the items are made in the thread that takes them, by one caller at a time."""
+    """No worker: the items are made in the thread that takes them, by one caller at a time.
 
-    def __init__(self, given: Given) -> None:
+    Args:
+        given: what to feed from.
+        name: for errors.
+    """
+
+    def __init__(self, given: Given, name: str) -> None:
+        self.name = name
         self.over = False
+        self._stopped = False
+        self._failed = False
         self._given = given
         self._iterator: Iterator[Any] = given.open()
         self._guard = threading.Lock()
@@ -140,19 +149,23 @@ class Inline:
             while not self.over:
                 try:
                     item = next(self._iterator, END)
-                except BaseException:
-                    self.over = True
-                    raise
+                except BaseException as error:
+                    self.over = self._failed = True
+                    if is_interrupt(error):
+                        raise
+                    raise fit_to_raise(error, f"{self.name}, in the caller's thread")  # noqa: B904
                 if item is END:
                     self.over = True
                     self._given.note_end(self._iterator)
                 elif item is not None:
                     return item
+            if self._failed and not self._stopped:
+                raise failed_before("its generator has failed", self.name)
         return END
 
     def abandon(self) -> None:
         """Take no more."""
-        self.over = True
+        self.over = self._stopped = True
 
     def stop(self, timeout_s: float | None) -> None:
         """Take no more; close an iterator that was made here.
@@ -160,12 +173,12 @@ class Inline:
         Raises:
             StillRunning: another thread was still at an item after `timeout_s` (None: 30 s).
         """
-        self.over = True
+        self.abandon()
         grace_s = _GRACE_S if timeout_s is None else timeout_s
         if not self._guard.acquire(timeout=grace_s):
             raise StillRunning(
                 f"another thread did not end its item inside {grace_s:g} s",
-                where="GeneratorEnqueuer.stop()",
+                where=f"{self.name}.stop()",
                 fix="the generator is still at an item; give it timeouts, or a longer timeout= to stop()",
             )
         try:

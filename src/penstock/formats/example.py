@@ -29,11 +29,11 @@ def encode_example(element: Mapping[str, Any], features: Mapping[str, Feature] |
     Args:
         element: names to values. Floats and arrays of them become a float list (rounded to float32), integers and bools an int64 list,
             bytes, str (as UTF-8) and lists or arrays of them a bytes list. Arrays are written flat, in C order.
-        features: what the record is to hold; kinds and numbers of values are then checked, a feature that may be missing may be left
-            out, and no other name may be there. None: kinds follow from the values.
+        features: what the record is to hold; kinds, numbers and, unless they come flat, shapes of values are then checked, a feature
+            that may be missing may be left out, and no other name may be there. None: kinds follow from the values.
 
     Raises:
-        SpecError: a value that none of the three kinds can hold, or that is not what `features` says; with its name.
+        SpecError: a value that none of the three kinds can hold as it is, or that is not what `features` says; with its name.
         PlanError: `features` is no mapping of features.
     """
     checked = None if features is None else check_features(features, "encode_example", may_be_empty=True)

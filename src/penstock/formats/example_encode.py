@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from math import prod
 from typing import Any, Final
 
@@ -10,15 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.formats.features import Feature, FixedLenFeature, FixedLenSequenceFeature
+from penstock.formats.example_values import values_of
+from penstock.formats.features import Feature, FixedLenFeature, FixedLenSequenceFeature, VarLenFeature
 from penstock.kernels.messages import BYTES, FLOAT, INT64
 
-__all__ = ["delimited", "encode_feature", "encode_features", "encode_map"]
+__all__ = ["check_names", "delimited", "encode_feature", "encode_features", "encode_map"]
 
 _MOST_LOOPED: Final = 32
 """Up to so many integers are encoded one by one (0.15 us each); more with NumPy (25 us, and 0.03 us each)."""
 _SMALL: Final = [bytes((value,)) for value in range(128)]
-_TEXTS: Final = (bytes, bytearray, memoryview, str)
+_EMPTY: Final = np.empty(0, np.int64)
 
 
 def encode_features(element: Mapping[str, Any], features: Mapping[str, Feature] | None, caller: str) -> bytes:
@@ -27,16 +28,7 @@ def encode_features(element: Mapping[str, Any], features: Mapping[str, Feature] 
     Raises:
         SpecError: a value that a record cannot hold, or that is not what `features` says.
     """
-    where = f"{caller}, argument 'element'"
-    if not isinstance(element, Mapping):
-        raise SpecError(f"the element is {type(element).__name__}, not a dict", where=where, fix="give a dict of names to values")
-    for name in element:
-        if not isinstance(name, str) or (features is not None and name not in features):
-            raise SpecError(
-                f"the element has {name!r}, which {'is no str' if not isinstance(name, str) else 'features does not name'}",
-                where=where,
-                fix="leave it out, or name it in features",
-            )
+    check_names(element, features, caller, "element")
     written: dict[str, bytes] = {}
     for name in element if features is None else features:
         feature = None if features is None else features[name]
@@ -48,6 +40,26 @@ def encode_features(element: Mapping[str, Any], features: Mapping[str, Feature] 
         elif isinstance(feature, FixedLenSequenceFeature) and not feature.allow_missing:
             raise SpecError(f"the element has no {name!r}", where=where, fix="give it a value, or the feature allow_missing=True")
     return delimited(1, encode_map(written))
+
+
+def check_names(values: Any, features: Mapping[str, Feature] | None, caller: str, argument: str) -> None:
+    """Check the names of what is to become a map: text, and known to `features`.
+
+    Raises:
+        SpecError: it is no mapping, or has another name.
+    """
+    where = f"{caller}, argument {argument!r}"
+    if not isinstance(values, Mapping):
+        raise SpecError(f"{argument} is {type(values).__name__}, not a dict", where=where, fix="give a dict of names to values")
+    for name in values:
+        if not isinstance(name, str):
+            raise SpecError(f"the name {name!r} is no str", where=where, fix="give names as str")
+        if features is not None and name not in features:
+            raise SpecError(
+                f"features does not name {name!r}, which {argument} has", where=where, fix="leave it out, or name it in features"
+            )
+        if not name.isascii() and any("\ud800" <= char <= "\udfff" for char in name):
+            raise SpecError(f"the name {name!r} is no UTF-8: it has a surrogate", where=where, fix="give names that are text")
 
 
 def encode_map(values: Mapping[str, bytes]) -> bytes:
@@ -66,28 +78,38 @@ def encode_feature(value: Any, feature: Feature | None, where: str) -> bytes:
     Raises:
         SpecError: a value that a record cannot hold, or that is not what `feature` says.
     """
-    kind, body, count = _encoded(value, where)
+    kind, shape, items = values_of(value, where)
     if feature is None:
         if not kind:
             raise SpecError(
                 "an empty list has no kind", where=where, fix="give an empty array with a dtype, or declare the feature with features="
             )
-        return delimited(kind, body)
+        return _feature(kind, items)
     declared = BYTES if feature.dtype is bytes else FLOAT if feature.dtype == np.float32 else INT64
-    if kind == INT64 and declared == FLOAT:
-        kind, body, count = _floats(np.asarray(value), where)
-    if kind not in (0, declared):
+    if kind not in (0, declared) and (kind, declared) != (INT64, FLOAT):
+        name = "bytes" if feature.dtype is bytes else str(feature.dtype)
         raise SpecError(
-            f"the value is {'bytes' if kind == BYTES else np.asarray(value).dtype}, and is declared {_name(feature)}",
-            where=where,
-            fix=f"convert it to {_name(feature)}",
+            f"the value is {getattr(items, 'dtype', 'bytes')}, and is declared {name}", where=where, fix=f"convert it to {name}"
         )
-    shape = getattr(feature, "shape", ())
-    size = prod(shape)
-    good = count == size if isinstance(feature, FixedLenFeature) else count % size == 0
-    if not good:
-        raise SpecError(f"the value has {count} items, and is declared with shape {shape}", where=where, fix="give so many, or declare it")
-    return delimited(declared, body)
+    if not isinstance(feature, VarLenFeature):
+        _check_shape(shape, feature, where)
+    return _feature(declared, items if kind else _EMPTY)
+
+
+def _check_shape(shape: tuple[int, ...], feature: FixedLenFeature | FixedLenSequenceFeature, where: str) -> None:
+    """Refuse another number of items, and another shape unless they come flat."""
+    fixed = isinstance(feature, FixedLenFeature)
+    count, size = prod(shape), prod(feature.shape)
+    if count != size if fixed else count % size:
+        raise SpecError(
+            f"the value has {count} items, and is declared with shape {feature.shape}", where=where, fix="give so many, or declare it"
+        )
+    if len(shape) > 1 and (shape if fixed else shape[1:]) != feature.shape:
+        raise SpecError(
+            f"the value has shape {shape}, and is declared with shape {feature.shape}{'' if fixed else ' for a step'}",
+            where=where,
+            fix="transpose or reshape it, or declare its shape; a flat list of the items is taken too",
+        )
 
 
 def delimited(number: int, data: bytes) -> bytes:
@@ -95,58 +117,22 @@ def delimited(number: int, data: bytes) -> bytes:
     return bytes((number << 3 | 2,)) + _varint(len(data)) + data
 
 
-def _encoded(value: Any, where: str) -> tuple[int, bytes, int]:
-    """Return (kind, body of the list, number of values); the kind of an empty list is 0."""
-    if isinstance(value, _TEXTS):
-        return BYTES, delimited(1, _as_bytes(value, where)), 1
-    if isinstance(value, (list, tuple)):
-        if not value:
-            return 0, b"", 0
-        if isinstance(value[0], _TEXTS):
-            return _texts(value, where)
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise SpecError(f"the value is ragged: {error}", where=where, fix="flatten it, and store its lengths as a feature") from error
-    if array.dtype.kind == "f":
-        return _floats(array, where)
-    if array.dtype.kind in "iub":
-        return _integers(array, where)
-    if array.dtype.kind in "SUO":
-        return _texts(array.reshape(-1).tolist(), where)
-    raise SpecError(f"dtype {array.dtype} has no place in a record", where=where, fix="convert it to float32, int64 or bytes")
-
-
-def _floats(array: NDArray[Any], where: str) -> tuple[int, bytes, int]:
-    with np.errstate(over="ignore"):
-        body = array.astype("<f4", copy=False).tobytes()
-    return FLOAT, delimited(1, body) if body else b"", array.size
-
-
-def _integers(array: NDArray[Any], where: str) -> tuple[int, bytes, int]:
-    if array.dtype.kind == "u" and array.dtype.itemsize == 8 and array.size and int(array.max()) >= 1 << 63:
-        raise SpecError(f"{int(array.max())} does not fit int64", where=where, fix="store it as bytes, or as two integers")
-    if array.size <= _MOST_LOOPED:
-        body = b"".join([_varint(number & 0xFFFFFFFFFFFFFFFF) for number in array.astype(np.int64).reshape(-1).tolist()])
+def _feature(kind: int, items: Any) -> bytes:
+    """Return the Feature of an array of numbers, or of texts."""
+    if kind == BYTES:
+        return delimited(BYTES, b"".join([delimited(1, item) for item in items]))
+    if kind == FLOAT:
+        with np.errstate(over="ignore"):
+            body = items.astype("<f4", copy=False).tobytes()
     else:
-        body = _varints(array.reshape(-1).astype(np.int64).view(np.uint64))
-    return INT64, delimited(1, body) if array.size else b"", array.size
+        body = _integers(items)
+    return delimited(kind, delimited(1, body) if body else b"")
 
 
-def _texts(values: Iterable[Any], where: str) -> tuple[int, bytes, int]:
-    parts = [delimited(1, _as_bytes(value, where)) for value in values]
-    return BYTES, b"".join(parts), len(parts)
-
-
-def _as_bytes(value: Any, where: str) -> bytes:
-    if isinstance(value, str):
-        try:
-            return value.encode()
-        except UnicodeEncodeError as error:
-            raise SpecError(f"{value!r} is no UTF-8", where=where, fix='encode it yourself, for example with "surrogateescape"') from error
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
-    raise SpecError(f"{type(value).__name__} has no place in a record", where=where, fix="give numbers, bytes, str, or arrays of them")
+def _integers(array: NDArray[Any]) -> bytes:
+    if array.size <= _MOST_LOOPED:
+        return b"".join([_varint(number & 0xFFFFFFFFFFFFFFFF) for number in array.astype(np.int64).reshape(-1).tolist()])
+    return _varints(array.reshape(-1).astype(np.int64).view(np.uint64))
 
 
 def _varint(value: int) -> bytes:
@@ -175,7 +161,3 @@ def _varints(values: NDArray[np.uint64]) -> bytes:
     out = (groups & np.uint64(127)).astype(np.uint8) | (more.astype(np.uint8) << 7)
     kept: NDArray[np.uint8] = out[places < sizes[:, None]]
     return kept.tobytes()
-
-
-def _name(feature: Feature) -> str:
-    return "bytes" if feature.dtype is bytes else str(feature.dtype)

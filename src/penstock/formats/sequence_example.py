@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ from penstock._contracts.source import RowFailed
 from penstock.errors import PlanError, RecordError, SpecError
 from penstock.formats.example import Record, bytes_of_record, decode_features, found_values, name_of
 from penstock.formats.example_block import ExampleReader
-from penstock.formats.example_encode import delimited, encode_feature, encode_features, encode_map
+from penstock.formats.example_encode import check_names, delimited, encode_feature, encode_features, encode_map
 from penstock.formats.example_errors import record_error, wire_error
+from penstock.formats.example_values import TEXTS
 from penstock.formats.features import Feature, FixedLenFeature, FixedLenSequenceFeature, check_features
 from penstock.kernels.messages import BYTES, FLOAT, INT64, as_array, entries, lists_of, messages, values_of
 from penstock.kernels.wire import Fault, WireFault
@@ -47,6 +48,7 @@ def encode_sequence_example(
     checked = None if context_features is None else check_features(context_features, caller, may_be_empty=True)
     declared = None if sequence_features is None else _check_sequences(sequence_features, caller)
     head = encode_features(context, checked, caller)
+    check_names(sequences, declared, caller, "sequences")
     lists: dict[str, bytes] = {}
     for name in sequences if declared is None else declared:
         feature = None if declared is None else declared[name]
@@ -54,9 +56,6 @@ def encode_sequence_example(
             lists[name] = _encode_steps(sequences[name], feature, f"{caller}, sequence {name!r}")
         elif isinstance(feature, FixedLenSequenceFeature) and not feature.allow_missing:
             raise SpecError(f"there is no sequence {name!r}", where=caller, fix="give it, or the feature allow_missing=True")
-    unknown = [name for name in sequences if name not in lists]
-    if unknown:
-        raise SpecError(f"sequence_features does not name {unknown[0]!r}", where=caller, fix="leave it out, or name it")
     return head + delimited(2, encode_map(lists))
 
 
@@ -119,8 +118,13 @@ def _decode_context(record: bytes, features: dict[str, Feature]) -> dict[str, An
 
 def _encode_steps(steps: Any, feature: Feature | None, where: str) -> bytes:
     one: Feature | None = FixedLenFeature(feature.shape, feature.dtype) if isinstance(feature, FixedLenSequenceFeature) else feature
-    if isinstance(steps, (bytes, str)) or not hasattr(steps, "__iter__"):
-        raise SpecError(f"the sequence is {type(steps).__name__}", where=where, fix="give a list or array of steps")
+    ordered = hasattr(steps, "__iter__") and not isinstance(steps, (*TEXTS, Mapping, Set))
+    if not ordered or (isinstance(steps, np.ndarray) and steps.ndim == 0):
+        raise SpecError(
+            f"the sequence is {type(steps).__name__}{' without a dimension' if ordered else ''}",
+            where=where,
+            fix="give a list or array of steps",
+        )
     return b"".join(delimited(1, encode_feature(step, one, f"{where}, step {number}")) for number, step in enumerate(steps))
 
 

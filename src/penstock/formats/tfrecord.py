@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import RecordError
+from penstock._contracts.element import is_masked
+from penstock.errors import RecordError, SpecError
 from penstock.formats.compression import READ_BYTES, Compressor, Decompressed, Readable, check_compression
 from penstock.formats.sizes import size_words
 from penstock.formats.tfrecord_errors import frame_error
 from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, UNKNOWN, FrameStatus, crc32c, find_frame, masked, scan_frames
 
 __all__ = ["MAX_RECORD_BYTES", "Block", "RecordWriter", "frame", "read_blocks", "read_records"]
+
+Record: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
 
 MAX_RECORD_BYTES: Final = 1 << 30
 """The most bytes of a record unless the user says otherwise."""
@@ -26,10 +29,43 @@ _PIECE_BYTES, _BLOCK_RECORDS = 1 << 20, 4096
 _SUSPECT_BYTES, _SUSPECT_RATIO = 8 << 20, 200
 
 
-def frame(record: bytes) -> bytes:
-    """Return a record as it stands in an uncompressed file: length, check sum, data, check sum."""
+def frame(record: Record) -> bytes:
+    """Return a record as it stands in an uncompressed file: length, check sum, data, check sum.
+
+    Args:
+        record: bytes, or anything whose bytes lie side by side in memory, such as a C-contiguous array: its `nbytes` bytes.
+
+    Raises:
+        SpecError: it has no such bytes.
+    """
+    if type(record) is not bytes:
+        record = _bytes_of(record)
     length = _LENGTH.pack(len(record))
     return b"".join((length, _CRC.pack(masked(crc32c(length))), record, _CRC.pack(masked(crc32c(record)))))
+
+
+def _bytes_of(record: Any) -> bytes:
+    try:
+        view = memoryview(record)
+    except (TypeError, ValueError) as error:
+        raise _no_record(record, str(error)) from error
+    if isinstance(record, str):
+        raise _no_record(record, "text must be encoded")
+    if is_masked(view.obj):
+        raise _no_record(record, "its mask would be lost")
+    if not view.c_contiguous:
+        raise _no_record(record, "its items do not lie side by side")
+    if view.format == "O" or getattr(getattr(view.obj, "dtype", None), "hasobject", False):
+        raise _no_record(record, "its items are Python objects, not bytes")
+    return view.tobytes()
+
+
+def _no_record(record: Any, reason: str) -> SpecError:
+    return SpecError(
+        f"a {type(record).__name__} is no record: {reason}",
+        where="RecordWriter.write, argument 'record'",
+        fix="give bytes, or an object whose bytes lie side by side, such as np.ascontiguousarray(array)",
+    )
 
 
 class Writable(Protocol):
@@ -61,8 +97,15 @@ class RecordWriter:
         self.num_bytes = 0
         """Bytes written, without what a compressor still holds."""
 
-    def write(self, record: bytes) -> None:
-        """Append one record, which may be empty."""
+    def write(self, record: Record) -> None:
+        """Append one record, which may be empty.
+
+        Args:
+            record: as for `frame`.
+
+        Raises:
+            SpecError: it has no bytes to write; nothing was written.
+        """
         data = frame(record)
         self._put(data if self._compressor is None else self._compressor.add(data))
         self.num_records += 1

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import kernels
+from penstock._contracts.element import is_masked
 from penstock._contracts.transform import Scratch
 from penstock.errors import MissingExtra, PlanError, SpecError
 
@@ -146,11 +147,17 @@ def is_whole(number: object, least: int) -> bool:
 
 
 def check_image(operator: Operator, value: Any, dtypes: tuple[np.dtype[Any], ...] | None = None) -> None:
-    """Let `value` pass when it is an array (height, width, channels), not empty, of one of `dtypes` (None: of any).
+    """Let `value` pass when it is an array (height, width, channels), not empty nor masked, of one of `dtypes` (None: of any).
 
     Raises:
         SpecError: it is not; the text names field, got and expected.
     """
+    if is_masked(value):
+        raise SpecError(
+            f"field {operator.field!r} is a masked array, whose mask would be lost",
+            where=operator.place_name(),
+            fix="give array.filled(value), and the mask as a field of its own",
+        )
     if isinstance(value, np.ndarray) and value.ndim == 3 and value.size and (dtypes is None or value.dtype in dtypes):
         return
     wanted = "an array" if dtypes is None else " or ".join(kind.name for kind in dtypes)

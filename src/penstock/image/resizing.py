@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, overload
@@ -10,6 +11,7 @@ from typing import Any, ClassVar, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.arguments import listed, real_number
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
 from penstock.image.operator import Operator, as_size, check_image, hand_over, load_cv2, names, place, run_now
@@ -26,6 +28,7 @@ Box = tuple[int, int, int, int, tuple[int, int]]
 
 _DTYPES = (np.dtype(np.uint8), np.dtype(np.float32))
 _TRIES = 10  # torchvision's number
+_HUGE = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,9 +239,10 @@ def _check_interpolation(interpolation: str, operator: str) -> None:
         )
 
 
-def _range(pair: Sequence[float], argument: str, highest: float) -> tuple[float, float]:
-    if len(pair) == 2 and 0 < pair[0] <= pair[1] <= highest and pair[1] < math.inf:
-        return float(pair[0]), float(pair[1])
+def _range(pair: Any, argument: str, highest: float) -> tuple[float, float]:
+    numbers = [real_number(value) for value in listed(pair) or ()]
+    if len(numbers) == 2 and numbers[0] is not None and numbers[1] is not None and 0 < numbers[0] <= numbers[1] <= min(highest, _HUGE):
+        return numbers[0], numbers[1]
     raise PlanError(
         f"{argument}={pair!r} is not a range",
         where="image.random_resized_crop",

@@ -17,6 +17,7 @@ __all__ = ["NOT_KEPT", "DoneList", "NotKept"]
 
 _FORM = 1
 _LARGEST = 1 << 14
+_CARRIED = "values (arguments of a partial, self, attributes, values or code of an inner function)"
 
 
 class NotKept:
@@ -37,12 +38,19 @@ NOT_KEPT = NotKept()
 class DoneList:
     """Notes jobs as they are done. A line is written whole by one call, so a kill cuts the last line at most. Used from one thread.
 
-    The first line says which function and jobs the others are of: {"penstock_jobs": 1, "function": ..., "count": ..., "jobs": hash}. Each
-    other line is {"index": ..., "job": hash, "result": ..., "crc32": ...}, without "result" when that was not kept.
+    The first line says which function and jobs the others are of: {"penstock_jobs": 1, "function": ..., "count": ..., "jobs": hash}, and
+    with "carries": hash when there is more to the function than its name. Each other line is
+    {"index": ..., "job": hash, "result": ..., "crc32": ...}, without "result" when that was not kept.
     """
 
-    def __init__(self, path: str, function: str, jobs: Sequence[Any]) -> None:
+    def __init__(self, path: str, function: str, jobs: Sequence[Any], carries: str | None = None) -> None:
         """Open or make the file, and read what is done.
+
+        Args:
+            path: of the file.
+            function: its name.
+            jobs: all of them.
+            carries: what `digest_of_function` says of the function.
 
         Raises:
             StateMismatch: it is of other jobs or another function, or no done-list at all.
@@ -52,7 +60,9 @@ class DoneList:
         """
         self.path = path
         self._digests = [digest_of(job, number) for number, job in enumerate(jobs)]
-        head = {"penstock_jobs": _FORM, "function": function, "count": len(jobs), "jobs": digest_of_all(self._digests)}
+        head: dict[str, Any] = {"penstock_jobs": _FORM, "function": function, "count": len(jobs), "jobs": digest_of_all(self._digests)}
+        if carries is not None:
+            head["carries"] = carries
         self._broken = False
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         try:
@@ -136,6 +146,10 @@ class DoneList:
         for name, words in (("penstock_jobs", "form"), ("function", "function"), ("count", "number of jobs")):
             if found.get(name) != head[name]:
                 raise self._mismatch(f"the done-list is of another {words}: {found.get(name)!r}, and now it is {head[name]!r}")
+        carried, carries = found.get("carries"), head.get("carries")
+        if carried != carries:
+            of = "with other" if carried is not None else "and an earlier version wrote it, which did not note its"
+            raise self._mismatch(f"the done-list is of {head['function']!r} {of} {_CARRIED}")
         if found.get("jobs") != head["jobs"]:
             raise self._mismatch(f"the done-list is of another job list, also of {head['count']} jobs")
 

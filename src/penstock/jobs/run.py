@@ -16,6 +16,7 @@ from penstock._plan.describe import function_name
 from penstock.errors import PlanError
 from penstock.jobs.crew import run_in_processes
 from penstock.jobs.donelist import DoneList
+from penstock.jobs.identity import digest_of_function
 from penstock.jobs.ledger import Ledger
 from penstock.jobs.local import run_in_threads, run_inline
 from penstock.jobs.starting import check_may_start, packed_function, starter
@@ -87,7 +88,7 @@ def parallel_jobs(
         done: a file that gets a line of JSON for each job that is done. A call with the same jobs and function that finds it leaves out
             what it names: after a kill only the jobs in work are done again, and what was done in the last 5 ms. Results made of numbers,
             texts, bytes and arrays are kept up to 16 kB and come back; for others `penstock.jobs.NOT_KEPT` stands in the list. Skipped
-            jobs are not noted.
+            jobs are not noted. The function is told by its name, and by what it carries: arguments of a `partial`, `self`, attributes.
         progress: True draws rate and time left on stderr if that is a terminal; "always" writes elsewhere too, a line every 10 s; a
             callable is given a `JobsProgress`, in the caller's thread, whenever jobs are settled.
 
@@ -95,7 +96,7 @@ def parallel_jobs(
         One result per job.
 
     Raises:
-        PlanError: fn, jobs or an option cannot be used; another run is writing the done-list.
+        PlanError: fn, jobs or an option cannot be used; another run is writing the done-list, or it could not tell fn or a job from others.
         SpecError: a job or a result cannot be pickled; it is named.
         StateMismatch: the done-list is of other jobs or another function, or the file is none.
         StateDamaged: a line of it, other than the last, cannot be read.
@@ -111,7 +112,7 @@ def parallel_jobs(
         function = packed_function(fn)
     count = available_cpus() if num_workers == "auto" else count_argument(num_workers, "num_workers", _WHERE)
     with ExitStack() as stack:
-        notes = None if done is None else DoneList(os.path.abspath(os.fsdecode(done)), _name_of(fn), listed)
+        notes = None if done is None else DoneList(os.path.abspath(os.fsdecode(done)), _name_of(fn), listed, digest_of_function(fn))
         if notes is not None:
             stack.callback(notes.close)
         ledger = Ledger(listed, policy, notes, _teller(progress, function_name(fn), stack))
@@ -144,12 +145,9 @@ def _checked(fn: Any, executor: Any, method: Any, on_error: Any, progress: Any) 
 
 
 def _listed(jobs: Any) -> list[Any]:
-    try:
-        return list(jobs)
-    except TypeError as error:
-        raise PlanError(
-            f"jobs={jobs!r} is not a list of jobs: {error}", where=f"{_WHERE}()", fix="give a list or another iterable"
-        ) from error
+    if not hasattr(type(jobs), "__iter__") and not hasattr(type(jobs), "__getitem__"):
+        raise PlanError(f"jobs={jobs!r} is not a list of jobs", where=f"{_WHERE}()", fix="give a list or another iterable")
+    return list(jobs)
 
 
 def _name_of(fn: Any) -> str:

@@ -339,7 +339,10 @@ class Queue:
             self._exchange.wake(1)
 
     def _state(self) -> str:
-        return f"{len(self._store)} of {self._exchange.capacity} elements in it"
+        num, capacity = len(self._store), self._exchange.capacity
+        if num > capacity:
+            return f"{num} elements in it: a read that failed put back what it had beyond the capacity of {capacity}"
+        return f"{num} of {capacity} elements in it"
 
     # -- events -------------------------------------------------------------------------------------------------------------------
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from penstock._contracts.element import spec_of
+from penstock._contracts.element import is_masked, spec_of
 from penstock.errors import PlanError, SpecError
+from penstock.queues.leaves import MASKED, PLAIN, array_of, is_sliceable, kinds_of, masked_error
 
 __all__ = ["Component", "Components", "Priority", "declare"]
 
@@ -38,16 +40,20 @@ class Component:
     def fit(self, value: Any, where: str) -> Any:
         """Return the array or scalar that a value is, or raise SpecError. Arrays are not copied."""
         dtype = self.dtype
+        if isinstance(value, np.ndarray) and type(value) is not np.ndarray and is_masked(value):
+            raise masked_error(self._subject(), where)
         if dtype is not None and not (isinstance(value, (np.ndarray, np.generic)) and value.dtype == dtype):
             value = self._convert(value, dtype, where)
         elif dtype is None:
-            value = self._asarray(value, None, where)
+            value = self._natural(value, where)
         self._check_shape(np.shape(value) if isinstance(value, np.ndarray) else (), where)
         return value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
 
     def rows(self, values: Any, where: str) -> list[Any]:
         """Return the slices along dimension 0, each as `fit` does, or raise SpecError."""
-        if isinstance(values, (np.ndarray, np.generic)) or hasattr(values, "__array__"):
+        if is_masked(values):
+            raise masked_error(self._subject(), where)
+        if hasattr(values, "__array__"):
             array = np.asarray(values)
             if array.ndim == 0:
                 raise self._error("is a single value, which has no dimension 0", where, "give one slice for each element")
@@ -55,7 +61,7 @@ class Component:
                 array = self._convert(array, self.dtype, where)
             self._check_shape(array.shape[1:], where)
             return [array[number] for number in range(len(array))]
-        if not hasattr(values, "__len__") or isinstance(values, (str, bytes, dict)):
+        if not is_sliceable(values):
             raise self._error(f"is a {type(values).__name__}, which has no dimension 0", where, "give one slice for each element")
         return [self.fit(value, where) for value in values]
 
@@ -67,17 +73,28 @@ class Component:
         if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__"):
             array = np.asarray(value)
             if array.dtype != dtype:
-                raise self._error(
-                    f"is {spec_of(array)}, the queue takes {dtype.name}", where, f"convert it before: .astype({dtype.name!r})"
-                )
+                name = dtype.name if dtype.isnative and dtype.names is None else str(dtype)
+                told = name if dtype.names is not None else repr(name)
+                raise self._error(f"is {spec_of(array)}, the queue takes {name}", where, f"convert it before: .astype({told})")
             return array
-        natural = self._asarray(value, None, where)
-        kind = np.asarray(natural).dtype.kind
-        if dtype.kind not in _WIDENS.get(kind, kind):
-            raise self._error(
-                f"is {value!r:.60}, the queue takes {dtype.name}", where, "give numbers of this kind, or declare another dtype"
-            )
-        return self._asarray(value, dtype, where)
+        plain = PLAIN.get(type(value))
+        kinds = kinds_of(value if isinstance(value, (list, tuple)) else (value,)) if plain is None else (plain,)
+        if MASKED in kinds:
+            raise masked_error(self._subject(), where)
+        for kind in kinds:
+            if dtype.kind not in _WIDENS.get(kind, kind):
+                raise self._error(
+                    f"is {value!r:.60}, the queue takes {dtype.name}", where, "give numbers of this kind, or declare another dtype"
+                )
+        try:
+            array = np.asarray(value, dtype)
+            wrapped = plain is None and dtype.kind in "iu" and not _same_numbers(array, np.asarray(value))
+        except (ValueError, OverflowError, TypeError) as error:
+            fix = "declare another dtype" if isinstance(error, OverflowError) else "give an array, or lists of equal length"
+            raise self._error(f"cannot become an array of {dtype.name}: {error}", where, fix) from error
+        if wrapped:
+            raise self._error(f"is {value!r:.60}, which does not fit {dtype.name}", where, "declare another dtype")
+        return array
 
     def _texts(self, value: Any, kind: type, where: str) -> Any:
         if isinstance(value, kind):
@@ -88,13 +105,11 @@ class Component:
                 return array
         raise self._error(f"is {value!r:.60}, the queue takes {kind.__name__}", where, f"give {kind.__name__}, or declare another dtype")
 
-    def _asarray(self, value: Any, dtype: np.dtype[Any] | None, where: str) -> Any:
-        if dtype is None and not isinstance(value, (list, tuple)) and not hasattr(value, "__array__"):
-            return value
-        try:
-            return np.asarray(value, dtype)
-        except (ValueError, OverflowError, TypeError) as error:
-            raise self._error(f"cannot become an array: {error}", where, "give an array, or lists of equal length") from error
+    def _natural(self, value: Any, where: str) -> Any:
+        """Return the array of lists and array-likes, and anything else as it is."""
+        if isinstance(value, (list, tuple)) or (hasattr(value, "__array__") and not isinstance(value, (np.ndarray, np.generic))):
+            return array_of(value, self._subject(), where)
+        return value
 
     def _check_shape(self, shape: tuple[int, ...], where: str) -> None:
         wanted = self.shape
@@ -105,8 +120,16 @@ class Component:
                 f"has shape {list(shape)}, the queue takes {list(wanted)}", where, "reshape or crop it before, or declare another shape"
             )
 
+    def _subject(self) -> str:
+        return self.path or "the element"
+
     def _error(self, what: str, where: str, fix: str) -> SpecError:
-        return SpecError(f"{self.path or 'the element'} {what}", where=where, fix=fix)
+        return SpecError(f"{self._subject()} {what}", where=where, fix=fix)
+
+
+def _same_numbers(array: NDArray[Any], natural: NDArray[Any]) -> bool:
+    """Tell whether no integer of NumPy's own was wrapped around; Python's are an error of NumPy."""
+    return natural.dtype == array.dtype or bool((natural == array).all())
 
 
 class Priority(Component):
@@ -205,6 +228,8 @@ def declare(dtypes: Any, shapes: Any, names: Sequence[str] | None, first: tuple[
     """
     if dtypes is None and shapes is None and names is None:
         return None
+    if isinstance(dtypes, (Mapping, Set)):
+        raise PlanError(f"dtypes is {dtypes!r:.60}", where="dtypes", fix="give a list with one for each component; names= names them")
     kinds = None if dtypes is None else [_dtype(one) for one in (dtypes if isinstance(dtypes, (list, tuple)) else [dtypes])]
     forms = None if shapes is None else [_shape(one) for one in _shape_list(shapes)]
     labels = None if names is None else _names(names)
@@ -233,7 +258,7 @@ def _dtype(given: Any) -> np.dtype[Any] | None:
     try:
         dtype: np.dtype[Any] = np.dtype(given)
         return dtype
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise PlanError(f"{given!r} is no dtype", where="dtypes", fix="give a NumPy dtype, such as np.float32 or 'uint8'") from error
 
 
@@ -254,6 +279,11 @@ def _shape(given: Any) -> tuple[int | None, ...] | None:
 
 
 def _names(names: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
-        raise PlanError(f"names is {names!r}", where="names", fix="give a list of different names, one for each component")
+    if (
+        not isinstance(names, Sequence)
+        or isinstance(names, str)
+        or not all(isinstance(name, str) for name in names)
+        or len(set(names)) != len(names)
+    ):
+        raise PlanError(f"names is {names!r}", where="names", fix="give a list of different names, in the order of the components")
     return tuple(names)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import PlanError
+from penstock.queues.leaves import number_words
 
 __all__ = ["limit_of", "positive"]
 
@@ -16,15 +17,21 @@ def limit_of(timeout_s: Any) -> float | None:
     """Return a time limit; None and infinity are none.
 
     Raises:
-        PlanError: it is negative, not a number, or NaN.
+        PlanError: it is negative, not a number, NaN, or beyond all floats.
     """
     if timeout_s is None:
         return None
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float, np.integer, np.floating)) or not timeout_s >= 0:
-        raise PlanError(
-            f"timeout_s is {timeout_s!r}", where="timeout_s", fix="give seconds, 0 or more; 0 does not block, None waits without limit"
-        )
-    return None if timeout_s == math.inf else float(timeout_s)
+        raise _no_limit(f"{timeout_s!r}")
+    try:
+        limit_s = float(timeout_s)
+    except OverflowError as error:
+        raise _no_limit(number_words(int(timeout_s))) from error
+    return None if limit_s == math.inf else limit_s
+
+
+def _no_limit(told: str) -> PlanError:
+    return PlanError(f"timeout_s is {told}", where="timeout_s", fix="give seconds, 0 or more; 0 does not block, None waits without limit")
 
 
 def positive(number: Any, name: str, least: int = 1) -> int:

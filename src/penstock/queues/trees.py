@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from penstock._contracts.element import ArraySpec, sizes_of, spec_of
+from penstock._contracts.element import ArraySpec, is_masked, sizes_of, spec_of
 from penstock.errors import SpecError
+from penstock.queues.leaves import PLAIN, array_of, is_sliceable, masked_error, number_words
 
 __all__ = ["batch_of", "pad", "slices_of", "stack"]
 
@@ -19,11 +21,12 @@ _OBJECT = np.dtype(object)
 
 
 def slices_of(elements: Any, where: str) -> list[Any]:
-    """Return the slices of a tree along dimension 0 of its leaves: views of arrays, the items of lists.
+    """Return the slices of a tree along dimension 0 of its leaves: views of arrays and of what array-likes become, the items of lists.
 
     Raises:
         SpecError: a leaf has no dimension 0, or another length than the others.
     """
+    elements = _by_position(elements)
     leaves = list(_leaves(elements, ""))
     lengths = {path: _length(leaf, path, where) for path, leaf in leaves}
     if len(set(lengths.values())) > 1:
@@ -68,7 +71,7 @@ def stack(values: Sequence[Any], where: str) -> Any:
         )
     if specs[0].dtype == _OBJECT:
         return _fill(values, sizes_of(specs[0]))
-    return np.stack(values) if specs[0].shape else np.array(values, specs[0].dtype)
+    return np.stack(values) if specs[0].shape else _scalars(values, specs[0].dtype, where)
 
 
 def pad(values: Sequence[Any], where: str) -> Any:
@@ -89,7 +92,7 @@ def pad(values: Sequence[Any], where: str) -> Any:
     if specs[0].dtype == _OBJECT:
         return _fill(values, shape)
     if not shape:
-        return np.array(values, specs[0].dtype)
+        return _scalars(values, specs[0].dtype, where)
     padded = np.zeros((len(values), *shape), specs[0].dtype)
     for row, (value, spec) in enumerate(zip(values, specs, strict=True)):
         padded[row][tuple(slice(length) for length in spec.shape)] = value
@@ -120,14 +123,36 @@ def _read(values: Sequence[Any], where: str) -> tuple[list[Any], list[ArraySpec]
 
 
 def _array(value: Any, where: str) -> Any:
+    kind = type(value)
+    if kind is np.ndarray or kind in PLAIN:
+        return value
+    if isinstance(value, np.ndarray) and is_masked(value):
+        raise masked_error("an element", where)
     if isinstance(value, (np.ndarray, np.generic)) or not (isinstance(value, list) or hasattr(value, "__array__")):
         return value
+    return array_of(value, "a list" if kind is list else f"a {kind.__name__}", where)
+
+
+def _scalars(values: Sequence[Any], dtype: np.dtype[Any], where: str) -> NDArray[Any]:
     try:
-        return np.asarray(value)
-    except ValueError as error:
+        return np.array(values, dtype)
+    except OverflowError as error:
+        beyond = next(value for value in values if not -(1 << 63) <= value < 1 << 63)
         raise SpecError(
-            f"a list cannot become an array: {error}", where=where, fix="make its rows equally long, or an array of objects"
+            f"an element is {number_words(beyond)}, which does not fit {dtype.name}",
+            where=where,
+            fix="declare dtypes=np.uint64 or give floats; the elements are still in, to be taken one by one",
         ) from error
+
+
+def _by_position(tree: Any) -> Any:
+    """Return a tree whose array-likes are arrays: a Series takes a number for a label."""
+    if isinstance(tree, dict):
+        return {key: _by_position(value) for key, value in tree.items()}
+    if isinstance(tree, tuple):
+        parts = [_by_position(value) for value in tree]
+        return tuple(parts) if type(tree) is tuple else type(tree)(*parts)
+    return np.asarray(tree) if hasattr(tree, "__array__") and not isinstance(tree, (np.ndarray, np.generic)) else tree
 
 
 def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -142,8 +167,7 @@ def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _length(leaf: Any, path: str, where: str) -> int:
-    sliceable = leaf.ndim > 0 if isinstance(leaf, np.ndarray) else hasattr(leaf, "__len__") and hasattr(leaf, "__getitem__")
-    if sliceable and not isinstance(leaf, (str, bytes)):
+    if is_sliceable(leaf):
         return len(leaf)
     raise SpecError(
         f"{path or 'the element'} is a {type(leaf).__name__}, which has no dimension 0",

@@ -15,6 +15,8 @@ from penstock.sources.digest import crc_of_array, spread
 
 __all__ = ["ArraySource"]
 
+_NUMBERS = (bool, int, float, complex, np.number, np.bool_)
+_SHOWN_BITS = 256
 _SAMPLE_BYTES = 256 * 1024
 _MAX_SAMPLED_ROWS = 1024
 _STRIDED_PART_BYTES = 256 * 1024
@@ -26,10 +28,11 @@ class ArraySource:
 
     Args:
         tree: dict, tuple and list over arrays (or memory maps, or whatever has `__array__`) with an equal first dimension. A list
-            that holds nothing but numbers becomes one array.
+            that holds nothing but numbers becomes one array: int64, or uint64 where only that holds them, of whole numbers.
 
     Raises:
-        PlanError: a leaf is no array, has no first dimension, is masked, or the lengths differ; or there is no leaf.
+        PlanError: a leaf is no array, has no first dimension, is masked, or the lengths differ; or there is no leaf; or no dtype holds
+            the numbers of a list as they are.
     """
 
     def __init__(self, tree: Any) -> None:
@@ -137,19 +140,53 @@ class ArraySource:
 
 
 def _numbers_to_array(tree: Any) -> Any:
-    """Turn a list of numbers, however deeply nested, into one array; leave every other tree as it is."""
-    if type(tree) is not list or not tree:
+    """Turn a list of numbers, however deeply nested, into one array of the same numbers; leave every other tree as it is."""
+    if not isinstance(tree, list) or not tree:
         return tree
-    if not all(isinstance(leaf, (bool, int, float, complex, np.number, np.bool_)) for leaf in flatten(tree)):
+    leaves = flatten(tree)
+    if not all(isinstance(leaf, _NUMBERS) for leaf in leaves):
         return tree
     try:
-        return np.asarray(tree)
+        array = np.asarray(tree)
     except ValueError as error:
         raise PlanError(
             f"the list of {len(tree)} rows is ragged: {error}",
             where="from_arrays",
             fix="give rows of one shape, or use from_source(list) for elements of different shapes",
         ) from error
+    dicts = array.dtype.hasobject and not all(isinstance(item, _NUMBERS) for item in array.flat)
+    return _unrounded(tree, leaves, array) if array.dtype.kind in "fcO" and not dicts else array
+
+
+def _unrounded(tree: list[Any], leaves: list[Any], array: NDArray[Any]) -> NDArray[Any]:
+    """Return `array`, in which NumPy may have rounded the whole numbers among its leaves, with all of them as they are.
+
+    Raises:
+        PlanError: no dtype of numbers holds them all.
+    """
+    whole = [leaf for leaf in leaves if isinstance(leaf, (int, np.integer))]
+    if all(isinstance(leaf, (int, np.integer, np.bool_)) for leaf in leaves):
+        dtype = np.dtype(np.uint64)
+    elif array.dtype.hasobject:
+        dtype = np.result_type(*{np.float64, *(type(leaf) for leaf in leaves if isinstance(leaf, (complex, np.inexact)))})
+    else:
+        dtype = array.dtype
+    for number in map(int, whole):
+        if not _holds(dtype, number):
+            shown = str(number) if number.bit_length() <= _SHOWN_BITS else f"an int of {number.bit_length()} bits"
+            raise PlanError(
+                f"the list holds {shown}, which {dtype.name} does not hold as it is, and no other dtype holds it with the rest",
+                where="from_arrays",
+                fix="give np.array(list, dtype) with the dtype that you mean, or use from_source(list)",
+            )
+    return array if array.dtype == dtype else np.array(tree, dtype)
+
+
+def _holds(dtype: np.dtype[Any], number: int) -> bool:
+    try:
+        return int(dtype.type(number).real) == number
+    except OverflowError:
+        return False
 
 
 def _as_rows(leaf: Any, name: str) -> NDArray[Any]:

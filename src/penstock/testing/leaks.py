@@ -22,6 +22,7 @@ HARMLESS_FILES = ("/dev/urandom", "/dev/dri/", "/dev/nvidia", "/sys/", "/proc/")
 
 _SHARED_MAPPING = re.compile(rb" (/(?:memfd:|dev/shm/).*)")
 _LOOK_AGAIN_S = 0.01
+_STARTED = 19  # the place of the start time in /proc/PID/stat, behind the name
 
 
 @contextmanager
@@ -50,22 +51,23 @@ def check_no_leaks(*, grace_s: float = 2.0, folder: str | None = None) -> Iterat
 
 
 class Held(NamedTuple):
-    """What the process holds at one moment, each thing as the words that name it."""
+    """What the process holds at one moment: the words that name each thing, by what it stays the same thing by."""
 
-    threads: frozenset[str]
-    processes: frozenset[str]
-    descriptors: frozenset[str]
-    shared_memory: frozenset[str]
-    temporary_files: frozenset[str]
+    threads: dict[str, str]
+    processes: dict[str, str]
+    descriptors: dict[str, str]
+    shared_memory: dict[str, str]
+    temporary_files: dict[str, str]
 
     @classmethod
     def now(cls, folder: str | None = None) -> Held:
         """Look. Costs about 0.8 ms, most of it the kernel's list of mappings. `folder` as in `check_no_leaks`."""
-        return cls(_threads(), _processes(), _descriptors(), _shared_memory(), _temporary_files(folder))
+        threads, descriptors, files = (_by_words(found) for found in (_threads(), _descriptors(), _temporary_files(folder)))
+        return cls(threads, _processes(), descriptors, _by_words(_shared_memory()), files)
 
     def beyond(self, before: Held) -> list[str]:
         """List what is held now and was not before."""
-        return sorted(thing for now, then in zip(self, before, strict=True) for thing in now - then)
+        return sorted(now[thing] for now, then in zip(self, before, strict=True) for thing in now.keys() - then.keys())
 
 
 def left_behind(before: Held, grace_s: float, folder: str | None = None) -> list[str]:
@@ -87,15 +89,23 @@ def _threads() -> frozenset[str]:
     return frozenset(f"thread {known.get(ident, f'without a name (ident {ident})')}" for ident in sys._current_frames())
 
 
-def _processes() -> frozenset[str]:
+def _by_words(things: frozenset[str]) -> dict[str, str]:
+    return {thing: thing for thing in things}
+
+
+def _processes() -> dict[str, str]:
     # The children of every thread, zombies included. Missing on macOS and on kernels without CONFIG_PROC_CHILDREN.
-    found = set()
+    # By pid and start time: one that ends or executes another program is still the same.
+    found = {}
     for task in _list("/proc/self/task"):
-        for pid in _read(f"/proc/self/task/{task}/children").split():
-            state = "zombie" if b") Z " in _read(f"/proc/{pid.decode()}/stat") else "process"
-            command = _read(f"/proc/{pid.decode()}/cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
-            found.add(f"{state} {pid.decode()} {command[:80]}".rstrip())
-    return frozenset(found)
+        for pid in _read(f"/proc/self/task/{task}/children").decode().split():
+            stat = _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
+            if not stat:  # reaped meanwhile
+                continue
+            command = _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
+            words = f"{'zombie' if stat[0] == b'Z' else 'process'} {pid} {command[:80]}".rstrip()
+            found[f"{pid} started at {stat[_STARTED].decode()}"] = words
+    return found
 
 
 def _descriptors() -> frozenset[str]:

@@ -13,10 +13,12 @@ import numpy as np
 from penstock._contracts.element import flatten, structure_of, unflatten
 from penstock._contracts.source import ColumnSource, IndexedSource, StreamSource, TransientSource
 from penstock._contracts.transform import Scratch
-from penstock.errors import LawBroken
+from penstock._plan.check import count_argument
+from penstock.errors import LawBroken, PlanError
 from penstock.sources import IndexableSource
 from penstock.sources.digest import spread
 from penstock.testing.elements import alike, exact, first_difference, shown
+from penstock.testing.faults import check_places, places_argument
 from penstock.testing.feeding import check_feeds
 from penstock.testing.naming import check_fingerprint, check_names
 from penstock.testing.runs import attempt, quiet, require_same, words
@@ -54,7 +56,10 @@ def check_source(
 
     Raises:
         LawBroken: naming the law and the values.
+        PlanError: `failing` names an element that is not there, or is given for a stream; `most_elements` is no number >= 1.
     """
+    failing = places_argument(failing, "failing", "check_source")
+    most_elements = count_argument(most_elements, "most_elements", "check_source", least=1)
     for kind, mark in ((IndexedSource, "gather"), (StreamSource, "open")):
         if hasattr(source, mark) and not isinstance(source, kind):
             raise LawBroken(
@@ -64,6 +69,8 @@ def check_source(
             )
     with quiet():
         if isinstance(source, StreamSource):
+            if failing:
+                raise PlanError("a stream has no indices that could fail", where="check_source(failing=...)", fix="leave failing= out")
             check_stream(source, None if expected is None else list(expected), again, most_elements)
             return
         _check_indexed(source, None if expected is None else list(expected), failing, again, most_elements)
@@ -76,12 +83,13 @@ def _lacking(source: Any, kind: type) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """A source with some of its elements, as they came first."""
+    """A source with some of its elements, and what they were when they came first: they may share a buffer that others are read into."""
 
     source: IndexedSource
     places: list[int]
     elements: list[Any]
     frozen: list[Any]
+    shown: list[str]
 
     def where(self, more: str) -> str:
         return f"check_source({self.source.label()}), {more}"
@@ -94,6 +102,7 @@ def _check_indexed(
     where = f"check_source({type(given).__name__})"
     count = attempt(lambda: len(source))[0]
     check_names(source, where, range(0) if count is None else spread(count, 8))
+    check_places(failing, "failing", "check_source", len(source))
     places = [place for place in spread(len(source), max(2, most_elements)) if place not in failing]
     known = _known(source, places)
     _equals_expected(known, expected)
@@ -137,7 +146,8 @@ def _at(indices: Sequence[int], place: int) -> str:
 
 def _known(source: IndexedSource, places: list[int]) -> _Known:
     elements = _gather(source, places, f"check_source({source.label()}), gather() in order")
-    return _Known(source=source, places=places, elements=elements, frozen=[exact(element) for element in elements])
+    frozen, words_of = [exact(element) for element in elements], [shown(element) for element in elements]
+    return _Known(source=source, places=places, elements=elements, frozen=frozen, shown=words_of)
 
 
 def _equals_expected(known: _Known, expected: list[Any] | None) -> None:
@@ -171,7 +181,7 @@ def _require(known: _Known, order: Sequence[int], got: list[Any], where: str) ->
     for place, element in zip(order, got, strict=True):
         if exact(element) != known.frozen[place]:
             raise LawBroken(
-                f"element {known.places[place]} is {shown(element)} here and {shown(known.elements[place])} in the first reading",
+                f"element {known.places[place]} is {shown(element)} here and {known.shown[place]} in the first reading",
                 where=where,
                 fix=_PURE,
             )
