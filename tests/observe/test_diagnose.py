@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
+import pytest
+
+import penstock as ps
 from penstock.observe import ConsumerStats, Snapshot, StageStats, explain
 from penstock.observe.diagnose import judge
 from penstock.observe.stats import FailureStats
@@ -114,10 +118,84 @@ def test_stages_that_share_their_workers_are_judged_together() -> None:
 
 
 def test_reading_in_the_training_thread_is_called_taking_turns() -> None:
-    verdict = judge(snapshot(stage("in line", busy_s=6.1, cpu_s=6.0, workers=(0,)), wait=0.61))
+    figures = snapshot(stage("in line", busy_s=6.1, cpu_s=6.0, workers=(0,)), wait=0.61)
+    verdict = judge(dataclasses.replace(figures, in_line=True))
     assert verdict.kind == "inline"
     assert "reading and training took turns: nothing was read while the step ran, so the step waited 61 % of the time" in verdict.headline
     assert 'executor="threads"' in verdict.advice[0]
+
+
+def test_one_thread_that_reads_ahead_does_not_take_turns_with_the_loop() -> None:
+    verdict = judge(snapshot(stage("download", busy_s=9.6, cpu_s=0.1, workers=(0,)), wait=0.95))
+    assert verdict.kind == "waits"
+    assert "concurrency= on that map (now 1, try 4)" in verdict.advice[0]
+
+
+def nap(value: int) -> int:
+    time.sleep(0.004)
+    return value
+
+
+@pytest.mark.parametrize(("executor", "in_line"), [("threads", False), ("inline", True)])
+def test_a_feed_of_one_thread_takes_turns_only_where_it_is_that_of_the_loop(executor: str, in_line: bool) -> None:
+    feed = ps.from_source(range(60)).map(nap).batch(4).feed(num_workers=1, executor=executor)
+    for _ in feed:
+        time.sleep(0.0002)
+    assert (judge(feed.stats()).kind == "inline") is in_line
+
+
+def test_functions_that_sleep_on_a_busy_machine_do_not_wait_for_a_cpu() -> None:
+    asleep = dataclasses.replace(stage("download", busy_s=19.8, cpu_s=0.2), watched_s=19.0, queued_s=0.4)
+    verdict = judge(dataclasses.replace(snapshot(asleep, wait=0.9), machine_share=1.0))
+    assert verdict.kind == "waits"
+    assert "keep more requests in flight" in verdict.advice[0]
+    queued = dataclasses.replace(stage("decode", busy_s=19.8, cpu_s=9.9), watched_s=19.0, queued_s=8.6)
+    verdict = judge(dataclasses.replace(snapshot(queued, wait=0.9), machine_share=1.0))
+    assert verdict.kind == "crowded"
+    assert "busy 99 % of the time, 45 % of that waiting for a turn on one of the 2 CPUs" in verdict.headline
+
+
+def test_calls_that_are_awaited_on_a_busy_machine_do_not_wait_for_a_cpu() -> None:
+    lanes = tuple(range(16))
+    asleep = dataclasses.replace(stage("fetch", busy_s=155.0, cpu_s=1.0, workers=lanes), watched_s=9.5, queued_s=1.0)
+    assert judge(dataclasses.replace(snapshot(asleep, wait=0.9), machine_share=1.0)).kind == "waits"
+
+
+def test_threads_that_take_turns_at_the_gil_may_wait_for_a_cpu_too() -> None:
+    turns = dataclasses.replace(stage("tokenize", busy_s=39.0, cpu_s=5.0, workers=(0, 1, 2, 3)), watched_s=39.0, queued_s=4.0)
+    verdict = judge(dataclasses.replace(snapshot(turns, wait=0.9), machine_share=1.0))
+    assert verdict.kind == "gil"
+    assert "its 4 workers together used 0.5 CPUs and waited for 0.4 more, so most likely" in verdict.headline
+
+
+def queue(*, num_batches: int, num_calls: int, num_consumers: int = 1, wait_s: float = 2.6) -> Snapshot:
+    consumer = ConsumerStats(
+        num_batches=num_batches,
+        first_wait_s=0.1,
+        wait_s=wait_s,
+        span_s=10.0,
+        mean_ready=0.0,
+        num_calls=num_calls,
+        num_consumers=num_consumers,
+    )
+    return Snapshot(elapsed_s=10.0, num_cpus=2, stages=(), consumer=consumer, notices=())
+
+
+def test_a_queue_counts_elements_and_calls_and_says_of_how_many_threads_a_wait_is() -> None:
+    text = explain(queue(num_batches=160, num_calls=10))
+    assert "run:    160 elements by 10 calls in 10.0 s" in text
+    assert "0.0 ready on average, the training loop waited 26 % of the time" in text
+    text = explain(queue(num_batches=160, num_calls=160, num_consumers=4))
+    assert "160 elements by 160 calls" in text
+    assert "the 4 threads that took them each waited 26 % of the time, on average" in text
+    assert text.startswith("what fills the queue limited: the 4 threads that took them each waited 26 %")
+    assert "advice: more threads that fill the queue" in text
+
+
+def test_notices_are_pointed_at_where_there_are_some() -> None:
+    figures = snapshot(stage("decode", busy_s=4.0, cpu_s=4.0), wait=0.3)
+    assert "notices" not in explain(figures)
+    assert "look at the notices below; usual reasons: batches kept" in explain(dataclasses.replace(figures, notices=("it is full",)))
 
 
 def test_a_wait_that_no_stage_explains_is_called_unclear_and_the_notices_are_shown() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 
+import pytest
+
 from penstock.observe.progress import Progress
 
 
@@ -77,6 +79,19 @@ def test_seconds_have_no_rate() -> None:
         clock.now_s += 5
         progress.advance(5.0)
         assert "5/10 s, 5 s left" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("elapsed_s", "words"),
+    [(0.8, "2.5/s, "), (52.0, "2.3/min, "), (1400.0, "700 s each, ")],
+)
+def test_a_slow_task_has_a_pace_that_is_not_zero(elapsed_s: float, words: str) -> None:
+    stream, clock = Terminal(), Clock()
+    with Progress("packing", 10, unit="shards", stream=stream, clock=clock) as progress:
+        progress._start_s = 110.0 - elapsed_s
+        clock.now_s = 110.0
+        progress.advance(2)
+        assert f" shards, {words}" in stream.getvalue()
 
 
 def test_before_anything_is_done_the_time_left_is_unknown() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import threading
 import weakref
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +57,54 @@ def test_the_first_wait_is_kept_apart_from_the_waits_of_the_run() -> None:
     assert consumer.span_s == pytest.approx(0.1)
     assert consumer.wait_share == pytest.approx(0.1)
     assert consumer.mean_ready == pytest.approx(3.0)
+
+
+def in_thread(function: Callable[[], object]) -> None:
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()
+
+
+def test_the_waits_of_several_threads_are_shares_of_the_time_of_each() -> None:
+    stats = Stats(num_cpus=2)
+    all_here = threading.Barrier(4)
+
+    def take(number: int) -> None:
+        stats(BatchDelivered(100 * (number + 1) * MS, 90 * MS, 0, 4))
+        all_here.wait()
+        stats(BatchDelivered(1000 * MS + 100 * (number + 1) * MS, 900 * MS, 0, 4))
+
+    threads = [threading.Thread(target=take, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    consumer = stats.snapshot().consumer
+    assert (consumer.num_batches, consumer.num_calls, consumer.num_consumers) == (32, 8, 4)
+    assert consumer.span_s == pytest.approx(4.0)
+    assert consumer.wait_s == pytest.approx(3.6)
+    assert consumer.wait_share == pytest.approx(0.9)
+
+
+def test_a_thread_that_takes_what_it_made_is_in_line_and_another_is_not() -> None:
+    stats = Stats(num_cpus=2)
+    in_thread(lambda: stats(BlockDone("decode", 0, 0, 10 * MS, 9 * MS, 8)))
+    stats(BatchDelivered(11 * MS, 10 * MS, 0, 1))
+    assert not stats.snapshot().in_line
+    stats(BlockDone("decode", 0, 11 * MS, 20 * MS, 9 * MS, 8))
+    stats(BatchDelivered(21 * MS, 10 * MS, 0, 1))
+    assert stats.snapshot().in_line
+
+
+def test_how_long_a_thread_was_queued_is_asked_now_and_then(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("penstock.observe.queued._PATH", str(tmp_path / "schedstat"))
+    stats = Stats(num_cpus=2)
+    for end_ms, queued_ms in ((10, 500), (20, 999), (50, 530), (100, 560)):
+        (tmp_path / "schedstat").write_bytes(b"7 %d 3\n" % (queued_ms * MS))
+        stats(BlockDone("decode", 0, 0, end_ms * MS, 0, 8))
+    (stage,) = stats.snapshot().stages
+    assert (stage.watched_s, stage.queued_s) == pytest.approx((0.09, 0.06))
+    assert stage.queued_share == pytest.approx(2 / 3)
 
 
 def test_the_end_of_the_data_is_no_delivery() -> None:

@@ -51,7 +51,8 @@ def run(settings: Settings) -> int:
     if settings.sheet is not None:
         _write_sheet(reports, settings, screen)
     problems = sum(len(report.problems) for report in reports)
-    screen.heading(f"{problems} things are wrong" if problems > 1 else "1 thing is wrong" if problems else "Nothing wrong was found")
+    nothing = "Nothing wrong was found" + ("" if settings.verify else " in what was looked at; --verify looks at everything")
+    screen.heading(f"{problems} things are wrong" if problems > 1 else "1 thing is wrong" if problems else nothing)
     return 1 if problems else 0
 
 

@@ -17,11 +17,14 @@ from penstock.cli.bench_source import Opened
 from penstock.observe import Snapshot, Stats
 from penstock.observe.progress import Progress
 
-__all__ = ["Cost", "Figures", "Wait", "measure"]
+__all__ = ["Cost", "Device", "Figures", "Wait", "measure"]
 
 _MAX_SAMPLED = 300
 _MAX_STACKED = 64
 _STEPS_OF_CEILING = (0.5, 1.0, 1.25, 2.0)
+
+_AHEAD_S = 1e-3
+"""A sleep ends 0.1 ms late, or more: steps that are shorter than this are slept several at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +77,13 @@ def measure(opened: Opened, *, batch_size: int, num_workers: int, budget_s: floa
     with Progress("measuring", budget_s * (2 + num_steps), unit="s") as progress:
         costs, pixels = _costs(opened, budget_s, progress)
         batches = opened.pipeline().repeat().batch(batch_size, drop_remainder=True)
-        first_batch_s, ceiling = _flow(batches, num_workers, 0.0, budget_s, progress)
+        first_batch_s, ceiling = _flow(batches, num_workers, None, budget_s, progress)
         batch_s = ceiling.consumer.span_s / max(1, ceiling.consumer.num_batches - 1)
         waits = []
         for step_ms in steps_ms or [1000 * batch_s * factor for factor in _STEPS_OF_CEILING]:
-            _, snapshot = _flow(batches, num_workers, step_ms / 1000, budget_s, progress)
-            waits.append(Wait(step_ms=step_ms, wait_share=snapshot.consumer.wait_share))
+            device = Device(step_ms / 1000)
+            _flow(batches, num_workers, device, budget_s, progress)
+            waits.append(Wait(step_ms=step_ms, wait_share=device.wait_share))
     return Figures(
         costs=costs,
         first_batch_s=first_batch_s,
@@ -162,8 +166,53 @@ def _calling(function: Callable[..., Any]) -> Callable[[Any, np.random.Generator
     return lambda element, _: function(element)
 
 
-def _flow(batches: Any, num_workers: int, step_s: float, budget_s: float, progress: Progress) -> tuple[float, Snapshot]:
-    """Take batches for `budget_s` with a step that sleeps; return the time to the first one and the figures."""
+class Device:
+    """Stands for a device: it runs the steps that it was given, one behind the other, while the loop that gives them sleeps.
+
+    As on a real one steps are given ahead: up to 1 ms of them, or what lies in the time by which a sleep ended late. So the steps last
+    as long as they should on average, however long a sleep takes. Time that passed for want of a batch is never made up for.
+
+    Args:
+        step_s: how long a step lasts.
+        clock: returns seconds and never goes back.
+        sleep: lets at least so many seconds pass.
+    """
+
+    def __init__(
+        self, step_s: float, *, clock: Callable[[], float] = time.perf_counter, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        self._step_s, self._clock, self._sleep = step_s, clock, sleep
+        self._done_s: float | None = None
+        self._waited_s = self._worked_s = self._late_s = 0.0
+
+    def take(self, now_s: float) -> None:
+        """Note that a batch came: the device has waited since its last step ended, unless it was the sleep that kept it."""
+        if self._done_s is None:
+            self._done_s = now_s
+        waited_s = max(0.0, now_s - self._late_s - self._done_s)
+        self._waited_s += waited_s
+        self._done_s += waited_s
+
+    def step(self) -> None:
+        """Give it the step for the batch that came, and sleep when it has enough to do."""
+        assert self._done_s is not None
+        self._worked_s += self._step_s
+        self._done_s += self._step_s
+        left_s = self._done_s - self._clock()
+        if left_s >= _AHEAD_S:
+            self._sleep(left_s)
+            self._late_s = max(0.0, self._clock() - self._done_s)
+        else:
+            self._late_s = min(self._late_s, max(0.0, -left_s))
+
+    @property
+    def wait_share(self) -> float:
+        """Return the part of the time from the first batch to the last in which no step ran."""
+        return self._waited_s / max(1e-9, self._waited_s + self._worked_s)
+
+
+def _flow(batches: Any, num_workers: int, device: Device | None, budget_s: float, progress: Progress) -> tuple[float, Snapshot]:
+    """Take batches for `budget_s`, for a device or for nothing; return the time to the first one and the figures."""
     stats = Stats()
     start_s = time.perf_counter()
     with batches.feed(num_workers=num_workers, listeners=[stats]) as feed:
@@ -172,11 +221,13 @@ def _flow(batches: Any, num_workers: int, step_s: float, budget_s: float, progre
         for num_taken, _ in enumerate(feed, start=1):
             now_s = time.perf_counter()
             first_s = first_s or now_s - start_s
+            if device is not None:
+                device.take(now_s)
             progress.advance(now_s - last_s)
             last_s = now_s
             if num_taken >= 3 and now_s - start_s - first_s > budget_s:
                 break
-            if step_s > 0:
-                time.sleep(step_s)
+            if device is not None:
+                device.step()
         snapshot = stats.snapshot()
     return first_s, snapshot

@@ -18,6 +18,10 @@ _ON_CPU = 0.75
 """Below this share of CPU in its busy time a stage waits for something: storage, a lock, or the GIL."""
 
 
+_QUEUED = 0.5
+"""Where this share of the time off the CPU was spent ready to run, CPUs are what is missing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What limited a run.
@@ -42,9 +46,9 @@ def explain(snapshot: Snapshot) -> str:
     lines = [verdict.headline]
     if consumer.num_batches:
         lines.append(
-            f"  run:    {consumer.num_batches:,} batches in {_seconds(snapshot.elapsed_s)}, the first after"
+            f"  run:    {_delivered(snapshot)} in {_seconds(snapshot.elapsed_s)}, the first after"
             f" {_seconds(consumer.first_wait_s)}, {consumer.mean_ready:.1f} ready on average,"
-            f" the training loop waited {_percent(consumer.wait_share)} of the time"
+            f" {_waited(snapshot)}"
         )
     width = max((len(stage.name) for stage in snapshot.stages), default=0)
     lines += [f"  stage:  {stage.name:{width}}  {_stage_line(stage, snapshot)}" for stage in snapshot.stages]
@@ -56,6 +60,27 @@ def explain(snapshot: Snapshot) -> str:
     lines += [f"  advice: {sentence}" for sentence in verdict.advice]
     lines += [f"  notice: {text}" for text in snapshot.notices[-3:]]
     return "\n".join(lines)
+
+
+def _delivered(snapshot: Snapshot) -> str:
+    """Say what was delivered. A queue counts elements, of which a call may take many."""
+    consumer = snapshot.consumer
+    if _is_queue(snapshot):
+        return f"{consumer.num_batches:,} elements by {consumer.num_calls:,} calls"
+    return f"{consumer.num_batches:,} batches"
+
+
+def _is_queue(snapshot: Snapshot) -> bool:
+    """Tell whether the figures are those of a queue: one delivers, and has no stages."""
+    return not snapshot.stages and snapshot.consumer.num_calls > 0
+
+
+def _waited(snapshot: Snapshot) -> str:
+    consumer = snapshot.consumer
+    share = f"waited {_percent(consumer.wait_share)} of the time"
+    if consumer.num_consumers > 1:
+        return f"the {consumer.num_consumers} threads that took them each {share}, on average"
+    return f"the training loop {share}"
 
 
 def _failure_line(stage: FailureStats) -> str:
@@ -76,7 +101,7 @@ def judge(snapshot: Snapshot) -> Verdict:
     if consumer.num_batches < 2 or consumer.span_s <= 0:
         return Verdict(
             kind="nothing",
-            headline=f"too little to judge: {consumer.num_batches} batches were delivered",
+            headline=f"too little to judge: {_delivered(snapshot)} were delivered",
             advice=("run more steps before asking for a report",),
         )
     if consumer.wait_share < _NO_WAIT:
@@ -87,7 +112,7 @@ def judge(snapshot: Snapshot) -> Verdict:
             advice=("nothing to gain in the feed; only a faster step makes this run faster",),
         )
     stage = _busiest(snapshot)
-    if stage is not None and _took_turns(snapshot):
+    if stage is not None and snapshot.in_line:
         return Verdict(
             kind="inline",
             stage=stage.name,
@@ -139,11 +164,12 @@ def _limited_by(stage: StageStats, snapshot: Snapshot) -> Verdict:
                 ),
             ),
         )
-    if _crowded(snapshot, num_workers):
+    if _queued(stage, snapshot):
+        queued_share = 1 - stage.cpu_share if stage.queued_share is None else stage.queued_share
         return Verdict(
             kind="crowded",
             stage=stage.name,
-            headline=f"{head}, {_percent(1 - stage.cpu_share)} of that waiting for a turn on one of the {num_cpus} CPUs,"
+            headline=f"{head}, {_percent(queued_share)} of that waiting for a turn on one of the {num_cpus} CPUs,"
             f" which were all in use; the feed had {feed_cpus:.1f} of them, the training loop and other programs the rest",
             advice=(
                 (
@@ -158,12 +184,15 @@ def _limited_by(stage: StageStats, snapshot: Snapshot) -> Verdict:
 def _waiting(stage: StageStats, snapshot: Snapshot, head: str) -> Verdict:
     """Tell the GIL from storage: threads that take turns at the GIL add up to one CPU, threads that wait outside to less."""
     num_workers = len(stage.workers)
-    stage_cpus = stage.cpu_s / snapshot.elapsed_s if snapshot.elapsed_s > 0 else 0.0
-    if num_workers > 1 and stage_cpus >= 0.7:
+    # The thread that holds the GIL may itself wait for a CPU.
+    stage_cpus, queued = (time_s / snapshot.elapsed_s if snapshot.elapsed_s > 0 else 0.0 for time_s in (stage.cpu_s, stage.queued_s))
+    if num_workers > 1 and stage_cpus + queued >= 0.7:
         return Verdict(
             kind="gil",
             stage=stage.name,
-            headline=f"{head}; its {num_workers} workers together used {stage_cpus:.1f} CPUs, so most likely they took turns at the GIL",
+            headline=f"{head}; its {num_workers} workers together used {stage_cpus:.1f} CPUs"
+            + (f" and waited for {queued:.1f} more" if queued >= 0.05 else "")
+            + ", so most likely they took turns at the GIL",
             advice=(
                 (
                     f"let '{stage.name}' do more per call (vectorise it with NumPy over a batch, or use operators that release the GIL);"
@@ -187,6 +216,12 @@ def _waiting(stage: StageStats, snapshot: Snapshot, head: str) -> Verdict:
 
 def _unclear(snapshot: Snapshot, stage: StageStats | None) -> Verdict:
     consumer = snapshot.consumer
+    if _is_queue(snapshot):
+        return Verdict(
+            kind="unclear",
+            headline=f"what fills the queue limited: {_waited(snapshot)}",
+            advice=("more threads that fill the queue, or less work for each element before it",),
+        )
     if stage is None:
         busy, name = "no stage reported work", None
     else:
@@ -195,14 +230,14 @@ def _unclear(snapshot: Snapshot, stage: StageStats | None) -> Verdict:
     if consumer.mean_ready >= 1:
         advice = "the waits are short bursts: a larger memory_bytes lets more batches be ready when they come"
     else:
-        advice = (
-            "look at the notices below; usual reasons: batches kept by the training loop hold the buffers,"
-            " a memory_bytes too small to overlap, or another process on these CPUs"
+        advice = ("look at the notices below; " if snapshot.notices else "") + (
+            "usual reasons: batches kept by the training loop hold the buffers, a memory_bytes too small to overlap,"
+            " or another process on these CPUs"
         )
     return Verdict(
         kind="unclear",
         stage=name,
-        headline=f"the feed limited, but no single stage did: the training loop waited {_percent(consumer.wait_share)} of the time, {busy}",
+        headline=f"the feed limited, but no single stage did: {_waited(snapshot)}, {busy}",
         advice=(advice,),
     )
 
@@ -218,6 +253,13 @@ def _load(stage: StageStats, snapshot: Snapshot) -> float:
     return min(1.0, shared_s / (snapshot.elapsed_s * len(mine))) if snapshot.elapsed_s > 0 else 0.0
 
 
+def _queued(stage: StageStats, snapshot: Snapshot) -> bool:
+    """Tell whether a stage that was off the CPU waited for one, not for something outside: asked of its threads, else of the machine."""
+    if stage.queued_share is None:
+        return _crowded(snapshot, len(stage.workers))
+    return stage.queued_share >= _QUEUED * (1 - stage.cpu_share)
+
+
 def _crowded(snapshot: Snapshot, num_workers: int) -> bool:
     """Tell whether the CPUs were all in use: by what the machine says, else by what this program alone may have used."""
     could_be = num_workers > 1 and _cpus_used(snapshot) >= 0.85 * snapshot.num_cpus
@@ -225,14 +267,6 @@ def _crowded(snapshot: Snapshot, num_workers: int) -> bool:
         return could_be
     # Start and end of a short run leave CPUs idle, so 0.75 of the machine is enough where this program can have used the rest.
     return snapshot.machine_share >= (0.75 if could_be else 0.9)
-
-
-def _took_turns(snapshot: Snapshot) -> bool:
-    """Tell whether the one worker worked only while the training loop waited: the loop's own thread, or no room to read ahead."""
-    workers = {worker for stage in snapshot.stages for worker in stage.workers}
-    waited_s = snapshot.consumer.first_wait_s + snapshot.consumer.wait_s
-    busy_s = sum(stage.busy_s for stage in snapshot.stages)
-    return len(workers) == 1 and snapshot.consumer.mean_ready < 0.5 and 0.7 * waited_s <= busy_s <= 1.02 * waited_s
 
 
 def _feed_cpus(snapshot: Snapshot) -> float:

@@ -72,5 +72,12 @@ class Progress:
         filled = round(share * _BAR_COLUMNS)
         bar = "#" * filled + "." * (_BAR_COLUMNS - filled)
         # Seconds per second would tell nobody anything.
-        pace = "" if self._unit == "s" else f", {rate:,.0f}/s"
+        pace = "" if self._unit == "s" or rate == 0 else f", {_pace(rate)}"
         return f"{self._what} [{bar}] {self._done:,.0f}/{self._total:,.0f} {self._unit}{pace}, {left}"
+
+
+def _pace(rate: float) -> str:
+    """Return units per second in words that have a figure other than 0, also for slow tasks."""
+    if rate >= 1:
+        return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"
+    return f"{60 * rate:.2g}/min" if rate >= 1 / 60 else f"{1 / rate:,.0f} s each"

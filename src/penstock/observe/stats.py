@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, ElementRetried, Event, Notice, RowsPacked
+from penstock.observe.queued import QueueClock
 
 __all__ = ["ConsumerStats", "FailureStats", "Snapshot", "StageStats", "Stats"]
 
@@ -24,7 +26,8 @@ class StageStats:
     """What one stage did.
 
     Times are sums over its workers; `busy_s` is wall time inside its blocks, `cpu_s` their threads' CPU time. `busiest_s` is the wall
-    time of the busiest worker alone: the engine may let the others stand by.
+    time of the busiest worker alone: the engine may let the others stand by. In `queued_s` of `watched_s` its
+    threads were ready to run and got no CPU; both are 0 where the system does not tell.
     """
 
     name: str
@@ -34,6 +37,8 @@ class StageStats:
     cpu_s: float
     workers: tuple[int, ...]
     busiest_s: float = 0.0
+    watched_s: float = 0.0
+    queued_s: float = 0.0
 
     @property
     def us_per_element(self) -> float:
@@ -44,6 +49,11 @@ class StageStats:
     def cpu_share(self) -> float:
         """Return the part of the busy time that was CPU time; 1.0 before the first block."""
         return min(1.0, self.cpu_s / self.busy_s) if self.busy_s > 0 else 1.0
+
+    @property
+    def queued_share(self) -> float | None:
+        """Return the part of the time in which its threads were ready to run and got no CPU; None where that is not known."""
+        return min(1.0, self.queued_s / self.watched_s) if self.watched_s > 0 else None
 
     def busy_share(self, elapsed_s: float) -> float:
         """Return the part of `elapsed_s` in which a worker of this stage was busy, on average."""
@@ -62,17 +72,29 @@ class FailureStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerStats:
-    """What the training loop saw. `span_s` runs from the first delivery to the last; `wait_s` is the waiting inside it."""
+    """What the training loop saw.
+
+    Attributes:
+        num_batches: what was delivered: batches of a feed, elements of a queue.
+        first_wait_s: how long the first delivery was waited for.
+        wait_s: the waiting inside `span_s`.
+        span_s: from the first delivery to the last. Of several threads that take, each has its own, and both times are sums over them.
+        mean_ready: what stood ready at a delivery, on average.
+        num_calls: how many deliveries there were; one may bring several batches or elements.
+        num_consumers: how many threads took.
+    """
 
     num_batches: int
     first_wait_s: float
     wait_s: float
     span_s: float
     mean_ready: float
+    num_calls: int = 0
+    num_consumers: int = 1
 
     @property
     def wait_share(self) -> float:
-        """Return the part of the time after the first batch in which the training loop waited for the next one."""
+        """Return the part of the time after its first batch in which the training loop, or one that takes, waited for the next one."""
         return min(1.0, self.wait_s / self.span_s) if self.span_s > 0 else 0.0
 
 
@@ -83,7 +105,8 @@ class Snapshot:
     `elapsed_s` runs from the first event's start to the last event. `machine_share` is the part of the whole machine's CPU time since
     the first event that was in use, by this program or any other; None where the system does not tell. `packed_tokens` of
     `packed_places` in the rows of `pack_sequences` hold a token. `num_skipped` and `num_replaced`
-    include those before the state that the run began with; they may be ahead of what was delivered, as the reading is.
+    include those before the state that the run began with; they may be ahead of what was delivered, as the reading is. `in_line` says
+    that the thread that took the batches made them too.
     """
 
     elapsed_s: float
@@ -97,6 +120,7 @@ class Snapshot:
     num_replaced: int = 0
     packed_tokens: int = 0
     packed_places: int = 0
+    in_line: bool = False
 
     @property
     def padding_share(self) -> float | None:
@@ -111,6 +135,37 @@ class _StageSum:
     busy_ns: int = 0
     cpu_ns: int = 0
     worker_ns: dict[int, int] = field(default_factory=dict)
+    watched_ns: int = 0
+    queued_ns: int = 0
+
+
+@dataclass(slots=True)
+class _ConsumerSum:
+    first_ns: int
+    last_ns: int
+    wait_ns: int = 0
+
+
+class _Taken(NamedTuple):
+    """A delivery, and who took it."""
+
+    event: BatchDelivered
+    thread: int
+    in_line: bool
+
+
+class _Looked(NamedTuple):
+    """How long the thread of a stage was queued, in the time that was watched."""
+
+    stage: str
+    watched_ns: int
+    queued_ns: int
+
+
+class _Seat(QueueClock):
+    """What is known of each thread that announces."""
+
+    works = False
 
 
 class Stats:
@@ -125,21 +180,21 @@ class Stats:
 
     def __init__(self, num_cpus: int | None = None) -> None:
         self._num_cpus = num_cpus if num_cpus is not None else available_cpus()
-        self._fresh: deque[Event] = deque()
+        self._fresh: deque[Event | _Taken | _Looked] = deque()
         self._folding = threading.Lock()
-        self._append: Callable[[Event], None] = self._fresh.append
-        self._stages: dict[str, _StageSum] = {}
+        self._append: Callable[[Event | _Taken | _Looked], None] = self._fresh.append
+        self._seat = _Seat()
+        self._stages: defaultdict[str, _StageSum] = defaultdict(_StageSum)
         self._notices: deque[str] = deque(maxlen=_MAX_NOTICES)
         self._machine: tuple[int, int] | None = None
         self._first_ns: int | None = None
         self._last_ns = 0
-        self._first_delivery_ns: int | None = None
-        self._last_delivery_ns = 0
+        self._consumers: dict[int, _ConsumerSum] = {}
+        self._in_line = False
         self._first_wait_ns = 0
-        self._wait_ns = 0
         self._num_batches = 0
         self._ready_sum = 0
-        self._num_handovers = 0
+        self._num_calls = 0
         self._packed_tokens = 0
         self._packed_places = 0
         self._failures: dict[str, dict[str, int]] = {}
@@ -155,9 +210,14 @@ class Stats:
 
     def __call__(self, event: Event) -> None:
         """Take one event. Appending to a deque is atomic; now and then one caller adds up what has gathered."""
-        if isinstance(event, (ElementLost, ElementRetried)):
-            event = event._replace(error=_FORGOTTEN)  # it holds on to the frames, and so the elements, that it passed through
-        self._append(event)
+        if isinstance(event, BatchDelivered):
+            self._append(_Taken(event, threading.get_ident(), self._seat.works))
+        else:
+            if isinstance(event, BlockDone):
+                self._look(event)
+            elif isinstance(event, (ElementLost, ElementRetried)):
+                event = event._replace(error=_FORGOTTEN)  # it holds on to the frames, and so the elements, that it passed through
+            self._append(event)
         if self._machine is None:
             self._machine = _machine_ticks()
         if len(self._fresh) >= _FOLD_AT and self._folding.acquire(blocking=False):
@@ -166,22 +226,18 @@ class Stats:
             finally:
                 self._folding.release()
 
+    def _look(self, event: BlockDone) -> None:
+        """Note that this thread works, and now and then how long it was queued for a CPU."""
+        seat = self._seat
+        seat.works = True
+        if event.end_ns >= seat.due_ns:
+            self._append(_Looked(event.stage, *seat.look(event.end_ns)))
+
     def snapshot(self) -> Snapshot:
         """Return the figures up to now; from any thread, also while events arrive."""
         with self._folding:
             self._fold()
-            stages = tuple(
-                StageStats(
-                    name=name,
-                    num_elements=total.num_elements,
-                    num_blocks=total.num_blocks,
-                    busy_s=total.busy_ns / 1e9,
-                    cpu_s=total.cpu_ns / 1e9,
-                    workers=tuple(sorted(total.worker_ns)),
-                    busiest_s=max(total.worker_ns.values()) / 1e9,
-                )
-                for name, total in self._stages.items()
-            )
+            stages = tuple(_stage_stats(name, total) for name, total in self._stages.items() if total.worker_ns)
             return Snapshot(
                 elapsed_s=(self._last_ns - self._first_ns) / 1e9 if self._first_ns is not None else 0.0,
                 num_cpus=self._num_cpus,
@@ -191,6 +247,7 @@ class Stats:
                 machine_share=_machine_share(self._machine),
                 packed_tokens=self._packed_tokens,
                 packed_places=self._packed_places,
+                in_line=self._in_line,
                 failures=self._failure_stats(),
                 num_skipped=self._before[0] + sum(counts["skipped"] for counts in self._failures.values()),
                 num_replaced=self._before[1] + sum(counts["replaced"] for counts in self._failures.values()),
@@ -207,13 +264,15 @@ class Stats:
         counts[event.action if isinstance(event, ElementLost) else "retried"] += 1
 
     def _consumer(self) -> ConsumerStats:
-        span_ns = self._last_delivery_ns - self._first_delivery_ns if self._first_delivery_ns is not None else 0
+        consumers = self._consumers.values()
         return ConsumerStats(
             num_batches=self._num_batches,
             first_wait_s=self._first_wait_ns / 1e9,
-            wait_s=self._wait_ns / 1e9,
-            span_s=span_ns / 1e9,
-            mean_ready=self._ready_sum / self._num_handovers if self._num_handovers else 0.0,
+            wait_s=sum(one.wait_ns for one in consumers) / 1e9,
+            span_s=sum(one.last_ns - one.first_ns for one in consumers) / 1e9,
+            mean_ready=self._ready_sum / (self._num_calls - 1) if self._num_calls > 1 else 0.0,
+            num_calls=self._num_calls,
+            num_consumers=max(1, len(consumers)),
         )
 
     def _fold(self) -> None:
@@ -222,8 +281,12 @@ class Stats:
             event = self._fresh.popleft()
             if isinstance(event, BlockDone):
                 self._add_block(event)
-            elif isinstance(event, BatchDelivered):
-                self._add_delivery(event)
+            elif isinstance(event, _Taken):
+                self._add_delivery(*event)
+            elif isinstance(event, _Looked):
+                total = self._stages[event.stage]
+                total.watched_ns += event.watched_ns
+                total.queued_ns += event.queued_ns
             elif isinstance(event, RowsPacked):
                 self._packed_tokens += event.num_used
                 self._packed_places += event.num_places
@@ -233,9 +296,7 @@ class Stats:
                 self._add_failure(event)
 
     def _add_block(self, event: BlockDone) -> None:
-        total = self._stages.get(event.stage)
-        if total is None:
-            total = self._stages[event.stage] = _StageSum()
+        total = self._stages[event.stage]
         total.num_elements += event.num_elements
         total.num_blocks += 1
         lasted_ns = event.end_ns - event.start_ns
@@ -244,25 +305,43 @@ class Stats:
         total.worker_ns[event.worker] = total.worker_ns.get(event.worker, 0) + lasted_ns
         self._stretch(event.start_ns, event.end_ns)
 
-    def _add_delivery(self, event: BatchDelivered) -> None:
-        # The first wait is the start of the pipeline, not its pace: it is kept apart, or short runs would all look starved.
+    def _add_delivery(self, event: BatchDelivered, thread: int, in_line: bool) -> None:
         # The end of the data is announced as a hand-over of nothing.
         if event.num_delivered == 0:
             return
-        if self._first_delivery_ns is None:
-            self._first_delivery_ns = event.time_ns
+        # The first wait is the start of the pipeline, not its pace: it is kept apart, or short runs would all look starved.
+        if self._num_calls == 0:
             self._first_wait_ns = event.wait_ns
         else:
-            self._wait_ns += event.wait_ns
             self._ready_sum += event.num_ready
-            self._num_handovers += 1
-        self._last_delivery_ns = max(self._last_delivery_ns, event.time_ns)
+        consumer = self._consumers.get(thread)
+        if consumer is None:
+            self._consumers[thread] = _ConsumerSum(event.time_ns, event.time_ns)
+        else:
+            consumer.wait_ns += event.wait_ns
+            consumer.last_ns = max(consumer.last_ns, event.time_ns)
+        self._num_calls += 1
         self._num_batches += event.num_delivered
+        self._in_line |= in_line
         self._stretch(event.time_ns - event.wait_ns, event.time_ns)
 
     def _stretch(self, start_ns: int, end_ns: int) -> None:
         self._first_ns = start_ns if self._first_ns is None else min(self._first_ns, start_ns)
         self._last_ns = max(self._last_ns, end_ns)
+
+
+def _stage_stats(name: str, total: _StageSum) -> StageStats:
+    return StageStats(
+        name=name,
+        num_elements=total.num_elements,
+        num_blocks=total.num_blocks,
+        busy_s=total.busy_ns / 1e9,
+        cpu_s=total.cpu_ns / 1e9,
+        workers=tuple(sorted(total.worker_ns)),
+        busiest_s=max(total.worker_ns.values()) / 1e9,
+        watched_s=total.watched_ns / 1e9,
+        queued_s=total.queued_ns / 1e9,
+    )
 
 
 def _machine_ticks() -> tuple[int, int]:

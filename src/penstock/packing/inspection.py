@@ -31,7 +31,8 @@ def inspect(path: str | os.PathLike[str], *, verify: bool = False, num_samples: 
 
     Args:
         path: a file, or a folder: one with a manifest is a packed dataset.
-        verify: check every check sum and every count, hashes of the manifest too; else only what is read anyway.
+        verify: check every check sum and every count, hashes of the manifest too; else only what is read anyway: of a TFRecord file the
+            headers of all records, and the data of the first `num_samples`.
         num_samples: how many elements to decode, from the beginning of each file.
 
     Returns:

@@ -13,8 +13,9 @@ from penstock.formats.example import decode_example
 from penstock.formats.parquet import pyarrow
 from penstock.formats.tar import find_samples
 from penstock.formats.tar_samples import Names, split_samples
-from penstock.formats.tfrecord import read_blocks
-from penstock.kernels.framing import crc32c, masked
+from penstock.formats.tfrecord import Block, read_blocks
+from penstock.formats.tfrecord_errors import frame_error
+from penstock.kernels.framing import FOOTER_BYTES, FrameStatus, crc32c, masked
 from penstock.packing.report import Inspection, pieces_of
 
 __all__ = ["begins_as_tfrecord", "look_parquet", "look_tar", "look_tfrecord"]
@@ -46,10 +47,7 @@ def look_tfrecord(report: Inspection, verify: bool, num_samples: int) -> None:
             stream = Decompressed(file, compression, report.path)
         try:
             for block in read_blocks(stream, name=report.path, check_crc=verify):
-                for record in block.records():
-                    if len(report.samples) == num_samples:
-                        break
-                    report.samples.append(_example(record))
+                _take_samples(report, block, num_samples)
                 lengths.append(block.lengths - 16)
                 report.count += len(block.lengths)
         finally:
@@ -57,6 +55,19 @@ def look_tfrecord(report: Inspection, verify: bool, num_samples: int) -> None:
             report.describe_samples()
     if verify:
         report.remarks.append(f"verified: both CRCs of {report.count:,} records")
+
+
+def _take_samples(report: Inspection, block: Block, num_samples: int) -> None:
+    """Take those of a block that are among the first records of the file; one whose check sum is wrong is a problem and no sample."""
+    few = max(0, num_samples - block.first)
+    places = zip(block.starts[:few].tolist(), block.lengths[:few].tolist(), strict=True)
+    for number, ((start, length), record) in enumerate(zip(places, block.records(), strict=False), start=block.first):
+        whole = block.data[start : start + length]
+        if whole[-FOOTER_BYTES:] == masked(crc32c(record)).to_bytes(FOOTER_BYTES, "little"):
+            report.samples.append(_example(record))
+        else:
+            offset = block.offset + start
+            report.add_problem(frame_error(FrameStatus.DATA_CRC, whole, name=report.path, record=number, offset=offset))
 
 
 def _example(record: bytes) -> dict[str, Any]:
