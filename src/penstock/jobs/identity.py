@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock._contracts.element import is_masked
 from penstock._plan.describe import function_name
 from penstock.errors import PlanError
 
@@ -96,7 +97,7 @@ def _content(value: Any) -> bytes:
         return _tagged(kind.__name__, b"".join(sorted(map(_content, value))))
     if kind is dict:
         return _tagged("dict", b"".join(sorted(_content(key) + _content(child) for key, child in value.items())))
-    if isinstance(value, np.ma.MaskedArray):
+    if is_masked(value):
         parts = (value.data, np.ma.getmaskarray(value), value.fill_value)
         return _tagged("masked", b"".join(_of_array(np.asarray(part)) for part in parts))
     if isinstance(value, (np.ndarray, np.generic)):
