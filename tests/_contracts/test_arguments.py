@@ -34,12 +34,12 @@ def test_what_is_no_number_is_none(value: Any) -> None:
     assert real_number(value) is None
 
 
-@pytest.mark.parametrize("value", [True, False, np.True_, np.False_])
+@pytest.mark.parametrize("value", [True, False, np.True_, np.False_, 0, 1, np.int64(1)])
 def test_a_flag_is_a_bool(value: Any) -> None:
     assert flag(value) is bool(value)
 
 
-@pytest.mark.parametrize("value", [0, 1, "no", "false", "", None, [], np.int64(1), np.array([True])])
+@pytest.mark.parametrize("value", [2, -1, 1.0, "no", "false", "", None, [], np.array([True])])
 def test_what_only_counts_as_true_or_false_is_no_flag(value: Any) -> None:
     assert flag(value) is None
 

@@ -484,7 +484,7 @@ def test_a_worker_that_dies_anywhere_holds_no_lock_and_loses_nothing(ordered: bo
         again.load_state_dict(feed.state_dict(), strict=False)
         rest = [x for batch in again for x in batch[:, 0].tolist()]
         assert sorted(got + rest) == list(range(3000))
-    assert killed > 3
+    assert killed > 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes that share a lock file")

@@ -110,8 +110,7 @@ def test_an_element_that_is_not_what_was_declared_is_refused(element: Any, match
     ("feature", "value", "match"),
     [
         (ps.FixedLenFeature((2, 3), "float32"), np.zeros((3, 2)), r"shape \(3, 2\), and is declared with shape \(2, 3\)"),
-        (ps.FixedLenFeature((6,), "int64"), [[1, 2, 3], [4, 5, 6]], r"shape \(2, 3\)"),
-        (ps.FixedLenFeature((1, 2), bytes), [[b"a"], [b"b"]], r"shape \(2, 1\)"),
+        (ps.FixedLenFeature((2, 1, 3), "int64"), [[1, 2], [3, 4], [5, 6]], r"shape \(3, 2\)"),
         (ps.FixedLenSequenceFeature((3,), "int64"), np.arange(6).reshape(3, 2), "for a step"),
     ],
 )
@@ -119,6 +118,14 @@ def test_a_value_with_dimensions_has_those_that_were_declared(feature: Any, valu
     with pytest.raises(SpecError, match=match) as caught:
         ps.encode_example({"a": value}, {"a": feature})
     assert "'a'" in caught.value.where
+
+
+@pytest.mark.parametrize(
+    ("shape", "value"), [((6,), [[1, 2, 3], [4, 5, 6]]), ((2, 3), [[[1, 2, 3], [4, 5, 6]]]), ((1, 6), [[1], [2], [3], [4], [5], [6]])]
+)
+def test_a_flat_declaration_and_axes_of_one_take_the_items_in_their_order(shape: tuple[int, ...], value: Any) -> None:
+    features = {"a": ps.FixedLenFeature(shape, "int64")}
+    assert ps.decode_example(ps.encode_example({"a": value}, features), features)["a"].reshape(-1).tolist() == [1, 2, 3, 4, 5, 6]
 
 
 def test_the_items_of_a_declared_shape_may_come_flat() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.packing.modules import Untold, codes_in, is_own, modules_imported, source_of
+from penstock.packing.modules import codes_in, is_own, source_of, sources_imported
 
 FILES = {
     "own_package/__init__.py": "",
@@ -31,10 +31,15 @@ def plain():
     return far, deeper
 
 def broken():
-    import own_broken
+    import own_broken, own_wrong
+
+def far():
+    from own_spread.deep import anything
 """,
     "own_spread/far.py": "",
-    "own_broken.py": "1 / 0\n",
+    "own_spread/deep.py": "import own_package.near\n",
+    "own_broken.py": "import sys\nsys.exit(1 / 0)\n",
+    "own_wrong.py": "no python\n",
 }
 
 
@@ -51,16 +56,19 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def imported(function: FunctionType) -> list[str]:
-    return [module.__name__ for module in modules_imported(function.__code__, function.__globals__)]
+    return sorted(sources_imported(function.__code__, function.__globals__["__package__"]))
 
 
-def test_imports_inside_functions_are_found_and_imported(user: ModuleType) -> None:
+def test_imports_inside_functions_are_found_and_nothing_is_imported(user: ModuleType) -> None:
+    before = set(sys.modules)
     assert imported(user.relative) == ["own_package", "own_package.near"]
-    assert sys.modules["own_package"].near.f() == 1
-    assert imported(user.plain) == ["own_spread", "own_package"]
-    with pytest.raises(Untold, match="import own_broken: ZeroDivisionError"):
-        imported(user.broken)
+    assert imported(user.plain) == ["own_package", "own_package.near", "own_spread", "own_spread.far"]
+    assert imported(user.broken) == ["own_broken", "own_wrong"]
+    assert imported(user.far) == ["own_package", "own_package.near", "own_spread", "own_spread.deep"]
+    assert sources_imported(user.relative.__code__, "own_package")["own_package.near"] == FILES["own_package/near.py"].encode()
+    assert sources_imported(user.relative.__code__, "") == {}, "a function of a script has no package"
     assert len(list(codes_in(user.plain.__code__))) == 2
+    assert set(sys.modules) - before <= {"own_package"}
 
 
 def test_own_is_what_is_not_installed(user: ModuleType) -> None:

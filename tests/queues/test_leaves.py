@@ -57,7 +57,7 @@ def test_every_item_stays_what_it_was(value: Any, array: Any) -> None:
     ("value", "words"),
     [
         ([1, "a"], "[1, 'a']: items of different kinds"),
-        ([[True, 2]], "items of different kinds"),
+        ([True, "a"], "items of different kinds"),
         (["a", b"b"], "items of different kinds"),
         ([2**70, "a"], "items of different kinds"),
         ([-1, 2**63], "holds 9223372036854775808, which no 64-bit integer holds together with the others"),
@@ -81,3 +81,14 @@ def test_what_would_be_changed_is_refused(value: Any, words: str) -> None:
 def test_what_has_numbered_items_can_be_sliced() -> None:
     assert all(map(is_sliceable, ([1], range(2), np.zeros(2), Labelled(), memoryview(b"ab"))))
     assert not any(map(is_sliceable, ("a", b"a", bytearray(b"a"), {1}, {0: 1}, 3, np.array(3), iter([1]))))
+
+
+def test_bools_beside_numbers_are_numbers() -> None:
+    for value, wanted in (
+        ([True, 0, 3], np.array([1, 0, 3])),
+        ([[True, 1.5]], np.array([[1.0, 1.5]])),
+        ([np.True_, np.int8(2)], np.array([1, 2])),
+    ):
+        array = array_of(value, "a list", "here")
+        assert array.tolist() == wanted.tolist()
+        assert array.dtype.kind == wanted.dtype.kind

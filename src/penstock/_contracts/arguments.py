@@ -12,6 +12,7 @@ import numpy as np
 __all__ = ["flag", "listed", "path_name", "real_number", "whole_number"]
 
 _FLAGS = (bool, np.bool_)
+_WHOLE = (int, np.integer)
 _TEXTS = (str, bytes, bytearray)
 
 
@@ -34,8 +35,8 @@ def real_number(value: Any) -> float | None:
 
 
 def flag(value: Any) -> bool | None:
-    """Return Python's or NumPy's True or False as a bool; None for what only counts as one of them, such as "no"."""
-    return bool(value) if isinstance(value, _FLAGS) else None
+    """Return True, False, 1 or 0, Python's or NumPy's, as a bool; None for what only counts as one of them, such as "no"."""
+    return bool(value) if isinstance(value, _FLAGS) or (isinstance(value, _WHOLE) and value in (0, 1)) else None
 
 
 def listed(values: Any) -> list[Any] | None:

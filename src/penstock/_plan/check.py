@@ -53,6 +53,9 @@ __all__ = [
 ]
 
 _LARGEST = 2**63 - 1
+_SMALL, _SMALL_ARGUMENT = 2**40, 2**20
+"""Lengths and arguments below these are not looked at closely: what stands below is bounded by its own, or was looked at."""
+_ARGUMENTS = ("num_shards", "index", "count", "start", "shift", "stride", "size", "batch_size")
 _COUNTING = (Shard, Skip, Take, Repeat, Enumerate, Concatenate, Zip, Mix, Interleave, Window, Batch, PaddedBatch, RaggedBatch)
 """Nodes with other positions or numbers than their child's, or more of them."""
 
@@ -238,6 +241,9 @@ def bounded(node: Node) -> None:
     length, where = length_of(node), re.sub(r"\B(?=[A-Z])", "_", type(node).__name__).lower() + "()"
     if length is not None and length != INFINITE and length > _LARGEST:
         raise PlanError(f"{length} elements are more than 2**63", where=where, fix="use repeat() without a count for endless passes")
+    small = not any((getattr(node, name, 0) or 0) > _SMALL_ARGUMENT for name in _ARGUMENTS) and not isinstance(node, (Mix, Interleave))
+    if small and length is not None and length < _SMALL:
+        return
     highest = highest_number(node)
     if highest > _LARGEST:
         raise PlanError(

@@ -97,14 +97,15 @@ def encode_feature(value: Any, feature: Feature | None, where: str) -> bytes:
 
 
 def _check_shape(shape: tuple[int, ...], feature: FixedLenFeature | FixedLenSequenceFeature, where: str) -> None:
-    """Refuse another number of items, and another shape unless they come flat."""
+    """Refuse another number of items, and another shape unless they come or are declared flat; axes of one do not count."""
     fixed = isinstance(feature, FixedLenFeature)
     count, size = prod(shape), prod(feature.shape)
     if count != size if fixed else count % size:
         raise SpecError(
             f"the value has {count} items, and is declared with shape {feature.shape}", where=where, fix="give so many, or declare it"
         )
-    if len(shape) > 1 and (shape if fixed else shape[1:]) != feature.shape:
+    given, wanted = ([size for size in sizes if size != 1] for sizes in (shape if fixed else shape[1:], feature.shape))
+    if len(shape) > 1 and given != wanted and not (fixed and len(wanted) < 2):
         raise SpecError(
             f"the value has shape {shape}, and is declared with shape {feature.shape}{'' if fixed else ' for a step'}",
             where=where,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 __all__ = ["QueueClock"]
@@ -32,8 +33,11 @@ class QueueClock(threading.local):
 def _queued_ns() -> int | None:
     """Return how long this thread has been queued since it began; None where the system does not tell."""
     try:
-        with open(_PATH, "rb", buffering=0) as file:
-            ran_ns, queued_ns, _ = map(int, file.read().split())
+        descriptor = os.open(_PATH, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            ran_ns, queued_ns, _ = map(int, os.read(descriptor, 256).split())
+        finally:
+            os.close(descriptor)
     except (OSError, ValueError):
         return None
     return queued_ns if ran_ns else None

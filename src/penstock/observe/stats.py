@@ -146,12 +146,8 @@ class _ConsumerSum:
     wait_ns: int = 0
 
 
-class _Taken(NamedTuple):
-    """A delivery, and who took it."""
-
-    event: BatchDelivered
-    thread: int
-    in_line: bool
+_Taken = tuple[BatchDelivered, int, bool]
+"""A delivery, the thread that took it, and whether that works as well."""
 
 
 class _Looked(NamedTuple):
@@ -210,12 +206,14 @@ class Stats:
 
     def __call__(self, event: Event) -> None:
         """Take one event. Appending to a deque is atomic; now and then one caller adds up what has gathered."""
-        if isinstance(event, BatchDelivered):
-            self._append(_Taken(event, threading.get_ident(), self._seat.works))
-        else:
-            if isinstance(event, BlockDone):
+        if isinstance(event, BlockDone):
+            if event.end_ns >= self._seat.due_ns:
                 self._look(event)
-            elif isinstance(event, (ElementLost, ElementRetried)):
+            self._append(event)
+        elif isinstance(event, BatchDelivered):
+            self._append((event, threading.get_ident(), self._seat.works))
+        else:
+            if isinstance(event, (ElementLost, ElementRetried)):
                 event = event._replace(error=_FORGOTTEN)  # it holds on to the frames, and so the elements, that it passed through
             self._append(event)
         if self._machine is None:
@@ -227,11 +225,9 @@ class Stats:
                 self._folding.release()
 
     def _look(self, event: BlockDone) -> None:
-        """Note that this thread works, and now and then how long it was queued for a CPU."""
-        seat = self._seat
-        seat.works = True
-        if event.end_ns >= seat.due_ns:
-            self._append(_Looked(event.stage, *seat.look(event.end_ns)))
+        """Note that this thread works, and how long it was queued for a CPU."""
+        self._seat.works = True
+        self._append(_Looked(event.stage, *self._seat.look(event.end_ns)))
 
     def snapshot(self) -> Snapshot:
         """Return the figures up to now; from any thread, also while events arrive."""
@@ -281,7 +277,7 @@ class Stats:
             event = self._fresh.popleft()
             if isinstance(event, BlockDone):
                 self._add_block(event)
-            elif isinstance(event, _Taken):
+            elif type(event) is tuple:
                 self._add_delivery(*event)
             elif isinstance(event, _Looked):
                 total = self._stages[event.stage]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.packing.modules import Untold, codes_in, is_installed, is_own, modules_imported, source_of
+from penstock.packing.modules import codes_in, is_installed, is_own, source_of, sources_imported
 
 __all__ = ["Untold", "digest_of"]
 
@@ -27,12 +27,17 @@ _NO_CONTENT = (type(threading.Lock()), type(threading.RLock()), threading.local,
 """What has nothing in it that a function could return."""
 
 
+class Untold(ValueError):
+    """Nothing tells whether a value is the same in another run. Internal."""
+
+
 def digest_of(*values: Any) -> str:
     """Return the hash of some values: of their types and contents, and of functions their code and all that it uses.
 
     Of a function that is: code, defaults, the values that it carries, and the functions, classes and values of its module that it names,
-    and so on, also in other modules and in those that it imports when it runs (they are imported). What is installed (the standard library,
-    other packages) counts by its name. What has no content, such as an open file, and stands in a module counts by the module's source.
+    and so on, also in other modules. Of modules that it imports when it runs, and that these import, the source counts. What is installed
+    (the standard library, other packages) counts by its name. What has no content, such as an open file, and stands in a module counts by
+    the source of that.
 
     Raises:
         Untold: one holds something that has no content to speak of, such as an open file.
@@ -156,9 +161,9 @@ class _Digest:
         for name in sorted(names.intersection(found).difference(_stored(code))):
             self._put("global", name.encode())
             self._add_used(found[name], found, names)
-        for imported in modules_imported(code, found):
-            self._put("imports", imported.__name__.encode())
-            self._add_used(imported, found, names)
+        for imported, source in sorted(sources_imported(code, str(found.get("__package__") or "")).items()):
+            self._put("imports", imported.encode())
+            self._put("source", source)
 
     def _add_used(self, value: Any, namespace: Mapping[str, Any], names: set[str]) -> None:
         """Hash what a function finds by a name in `namespace`; of a module of the user's, what it may find in it by one of `names`."""

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import dis
-import importlib
-import importlib.util
-import sys
 import sysconfig
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec, PathFinder
 from types import CodeType, ModuleType
-from typing import Any
 
-__all__ = ["Untold", "codes_in", "is_installed", "is_own", "modules_imported", "source_of"]
+__all__ = ["codes_in", "is_installed", "is_own", "source_of", "sources_imported"]
 
 _SYSTEM = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _PENSTOCK = __name__.partition(".")[0]
-
-
-class Untold(ValueError):
-    """Nothing tells whether a value is the same in another run. Internal."""
 
 
 def is_installed(module: str | None, file: str) -> bool:
@@ -50,42 +43,58 @@ def codes_in(code: CodeType) -> Iterator[CodeType]:
             yield from codes_in(constant)
 
 
-def modules_imported(code: CodeType, namespace: dict[str, Any]) -> Iterator[ModuleType]:
-    """Give the user's modules that code imports when it runs, imported; what is installed, or not there, is left out.
+def sources_imported(code: CodeType, package: str) -> dict[str, bytes]:
+    """Return the sources of the user's modules that code imports when it runs, and of those that they import, by name. Imports none.
 
     Args:
-        code: of a function.
-        namespace: its globals, for relative names.
-
-    Raises:
-        Untold: one fails while it is imported.
+        code: of a function or a module.
+        package: where it stands, for relative names.
     """
+    found: dict[str, bytes] = {}
+    todo = [(code, package)]
+    while todo:
+        for name in _names_imported(*todo.pop()):
+            spec = None if name in found else _spec_of(name)
+            if spec is None:
+                continue
+            found[name] = source_of(spec.origin)
+            if found[name] and (spec.origin or "").endswith(".py"):
+                own = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
+                todo += [(compiled, own) for compiled in _compiled(found[name], name)]
+    return found
+
+
+def _names_imported(code: CodeType, package: str) -> Iterator[str]:
+    """Give the full names of what code imports: of `from a import b` also a.b, which may be a module."""
     for one in codes_in(code):
         steps = [step for step in dis.get_instructions(one) if step.opname != "EXTENDED_ARG"]
         for number, step in enumerate(steps):
-            if step.opname == "IMPORT_NAME":
-                level, names = (before.argval for before in steps[number - 2 : number])
-                yield from _imported(str(step.argval), namespace, names, level)
+            if step.opname != "IMPORT_NAME":
+                continue
+            level, parts = (before.argval for before in steps[number - 2 : number])
+            if level and not package:
+                continue
+            outside = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+            name = ".".join([*outside, *([str(step.argval)] if step.argval else [])])
+            yield from (".".join(name.split(".")[: end + 1]) for end in range(name.count(".") + 1))
+            yield from (f"{name}.{part}" for part in parts or ())
 
 
-def _imported(name: str, namespace: dict[str, Any], names: Any, level: Any) -> Iterator[ModuleType]:
+def _spec_of(name: str) -> ModuleSpec | None:
+    """Find a module of the user's on the path, without importing what it stands in."""
+    folders, spec = None, None
+    for end in range(name.count(".") + 1):
+        spec = PathFinder.find_spec(".".join(name.split(".")[: end + 1]), folders)
+        if spec is None:
+            return None
+        folders = spec.submodule_search_locations
+    assert spec is not None
+    files = [spec.origin or "", *(spec.submodule_search_locations or ())]
+    return None if all(is_installed(name, file) for file in files) else spec
+
+
+def _compiled(source: bytes, name: str) -> Iterator[CodeType]:
     try:
-        if not level and not _is_there_and_own(name.partition(".")[0]):
-            return
-        module = importlib.__import__(name, namespace, None, names or (), level)
-    except ImportError:  # the function will say it, when it is called, or does without
+        yield compile(source, name, "exec")
+    except (SyntaxError, ValueError):  # the function will say it, when it is called, or does without
         return
-    except Exception as error:
-        raise Untold(f"import {name}: {type(error).__name__}: {error}") from error
-    if isinstance(module, ModuleType) and is_own(module):
-        yield module
-
-
-def _is_there_and_own(name: str) -> bool:
-    """Tell it of a module without a dot, which is not imported for it."""
-    if name in sys.modules:
-        return is_own(sys.modules[name])
-    found = importlib.util.find_spec(name)
-    return found is not None and not all(
-        is_installed(name, file) for file in (found.origin or "", *(found.submodule_search_locations or ()))
-    )

@@ -19,7 +19,7 @@ MASKED: Final = "masked"
 PLAIN: Final[dict[type, str]] = {bool: "b", int: "i", float: "f", complex: "c", str: "U", bytes: "S"}
 """The kinds of what Python has of its own."""
 
-_NUMBERS: Final = frozenset("iufc")
+_NUMBERS: Final = frozenset("biufc")
 _WHOLE: Final = frozenset("iu")
 _TEXTS: Final = (frozenset("U"), frozenset("S"))
 
@@ -31,6 +31,8 @@ def kinds_of(values: list[Any] | tuple[Any, ...]) -> set[str]:
         known = PLAIN.get(kind)
         if known is not None:
             kinds.add(known)
+        elif issubclass(kind, np.generic):
+            kinds.add(np.dtype(kind).kind)
         elif issubclass(kind, (list, tuple)):
             for item in values:
                 if type(item) is kind:
