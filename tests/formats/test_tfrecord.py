@@ -291,3 +291,17 @@ def test_what_has_no_bytes_side_by_side_is_refused_and_nothing_is_written(record
         writer.write(record)
     assert caught.value.where == "RecordWriter.write, argument 'record'"
     assert (file.getvalue(), writer.num_records) == (b"", 0)
+
+
+@pytest.mark.parametrize("compression", [None, "GZIP", "ZLIB"])
+def test_nothing_is_written_behind_the_end_of_a_stream(compression: str | None) -> None:
+    out = io.BytesIO()
+    writer = RecordWriter(out, compression)
+    writer.write(b"one")
+    writer.close()
+    writer.close()
+    whole = out.getvalue()
+    with pytest.raises(PlanError, match="the writer is closed"):
+        writer.write(b"two")
+    assert out.getvalue() == whole
+    assert writer.num_records == 1

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import is_masked
-from penstock.errors import RecordError, SpecError
+from penstock.errors import PlanError, RecordError, SpecError
 from penstock.formats.compression import READ_BYTES, Compressor, Decompressed, Readable, check_compression
 from penstock.formats.sizes import size_words
 from penstock.formats.tfrecord_errors import frame_error
@@ -93,6 +93,7 @@ class RecordWriter:
         check_compression(compression, "RecordWriter, argument 'compression'")
         self._file = file
         self._compressor = None if compression is None else Compressor(compression)
+        self._is_closed = False
         self.num_records = 0
         self.num_bytes = 0
         """Bytes written, without what a compressor still holds."""
@@ -105,16 +106,20 @@ class RecordWriter:
 
         Raises:
             SpecError: it has no bytes to write; nothing was written.
+            PlanError: the writer was closed.
         """
+        if self._is_closed:
+            raise PlanError("the writer is closed", where="RecordWriter.write()", fix="write before close(), or make another writer")
         data = frame(record)
         self._put(data if self._compressor is None else self._compressor.add(data))
         self.num_records += 1
 
     def close(self) -> None:
         """End the stream; a second call does nothing."""
-        compressor, self._compressor = self._compressor, None
-        if compressor is not None:
-            self._put(compressor.finish())
+        if not self._is_closed:
+            self._is_closed = True
+            if self._compressor is not None:
+                self._put(self._compressor.finish())
 
     def __enter__(self) -> RecordWriter:
         return self
