@@ -460,7 +460,9 @@ PLANS: dict[str, Callable[[], ps.Dataset]] = {
 def test_a_worker_that_dies_anywhere_holds_no_lock_and_loses_nothing(ordered: bool, plan: str) -> None:
     chance = random.Random(f"{plan} {ordered}")
     killed = 0
-    for _ in range(15):
+    for number in range(100):
+        if number >= 15 and killed > 3:  # on a busy machine many are parked until the end when they are killed
+            break
         ds = PLANS[plan]()
         feed = ds.feed(num_workers=2, ordered=ordered, stall_timeout_s=0.5)
         got: list[int] = []
@@ -484,7 +486,7 @@ def test_a_worker_that_dies_anywhere_holds_no_lock_and_loses_nothing(ordered: bo
         again.load_state_dict(feed.state_dict(), strict=False)
         rest = [x for batch in again for x in batch[:, 0].tolist()]
         assert sorted(got + rest) == list(range(3000))
-    assert killed > 0
+    assert killed > 3
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes that share a lock file")

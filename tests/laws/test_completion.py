@@ -465,15 +465,18 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="kills itself with SIGKILL")
 @pytest.mark.parametrize("cut", [0, 4])
 def test_what_a_killed_run_recorded_is_replayed_and_the_rest_follows(cut: int, tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    recorded = [json.loads(line) for line in done.stdout.splitlines()]
     path = tmp_path / "order"
-    num_lines = path.read_bytes().count(b"\n") - 1  # behind the head: what follows each other is one
+    for _ in range(20):
+        path.unlink(missing_ok=True)
+        done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        if path.read_bytes().count(b"\n") > 2:  # the head, and two runs: what was delivered in order is one
+            break
+    recorded = [json.loads(line) for line in done.stdout.splitlines()]
     path.write_bytes(path.read_bytes()[: -cut or None])
     runs = [json.loads(line) for line in path.read_bytes().split(b"\n")[1:-1]]  # behind the head, before what the cut left of a line
     replayed = min(len(recorded), sum(end - begin for _, begin, end in runs) // 5)
-    assert replayed == len(recorded) if cut == 0 else replayed > 0 or num_lines == 1
+    assert replayed == len(recorded) if cut == 0 else replayed > 0
 
     def same(slow: Callable[[Any], Any]) -> ps.Dataset:
         return numbers().map(slow, name="slow").batch(5).repeat(2)
