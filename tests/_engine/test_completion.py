@@ -1,15 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock._engine.completion import Completion, refused
 from penstock._engine.pieces import bare, weight_of
-from penstock._engine.sequencer import DROP_END, OPEN, PASS_END
+from penstock._engine.sequencer import DROP_END, OPEN, PASS_END, Sequencer
 from penstock._engine.unit import NOTHING_DONE, Done, Failure, Note, Record, Result, Token, Unit
 from penstock._ops.block import Block
 from penstock._ops.weigh import Weighed
@@ -104,23 +105,49 @@ def test_units_in_any_order_come_out_once_and_every_token_names_exactly_what_did
 @given(st.sampled_from(sorted(FOLDS)), st.integers(0, 3), st.integers(1, 20), st.randoms(use_true_random=False), st.data())
 def test_what_comes_behind_a_token_at_any_place_is_what_had_not_come(name: str, copies: int, count: int, chance: Any, data: Any) -> None:
     results = inputs(copies, count, weights=name not in ("nothing", "batches"))
-    everything = sorted(value if isinstance(value, int) else value.value for some in results for value in some)
+    seen = run_three_times(FOLDS[name], results, [False] * 3, chance, data)
+    assert sorted(seen) == sorted(value if isinstance(value, int) else value.value for some in results for value in some)
+
+
+@settings(max_examples=1000)
+@given(
+    st.sampled_from(["nothing", "batches"]),
+    st.integers(2, 4),
+    st.integers(1, 8),
+    st.lists(st.booleans(), min_size=3, max_size=3),
+    st.randoms(use_true_random=False),
+    st.data(),
+)
+def test_so_it_is_where_runs_in_order_and_runs_that_are_not_follow_each_other(
+    name: str, copies: int, count: int, orders: list[bool], chance: Any, data: Any
+) -> None:
+    results = inputs(copies, count, weights=False)
+    seen = run_three_times(FOLDS[name], results, orders, chance, data)
+    assert sorted(seen) == sorted(value for some in results for value in some)
+
+
+def run_three_times(folds: tuple[Fold, ...], results: list[list[Any]], orders: list[bool], chance: Any, data: Any) -> list[int]:
+    """Run, save and resume at drawn places, each run in order or not; return all that was delivered."""
     seen: list[int] = []
     token = START
-    for last in (False, False, True):
+    for place, ordered in enumerate(orders):
         record = token.sequencers[0] if token.sequencers else None
-        fold = Completion(FOLDS[name], token._replace(sequencers=()), record)
+        fold = (Sequencer if ordered else Completion)(folds, token._replace(sequencers=()), record)
         done = {position for begin, end in token.done.runs for position in range(begin, end)}
-        units = [unit_of([results[place]], place) for place in range(token.source[1], count) if place not in done]
-        chance.shuffle(units)
+        units = [unit_of([results[place]], place) for place in range(token.source[1], len(results)) if place not in done]
+        for unit in units:
+            unit.beyond = token.done
+        if not ordered:
+            chance.shuffle(units)
         outs: list[tuple[Any, Token]] = []
-        for unit in [*units, unit_of([], count, ends=True)]:
+        for unit in [*units, unit_of([], len(results), ends=True)]:
             out = fold.take(unit)
+            assert isinstance(out.tokens, Sequence)
             outs += zip(out.items, out.tokens, strict=True)
-        stop = len(outs) if last else data.draw(st.integers(0, len(outs)))
+        stop = len(outs) if place == 2 else data.draw(st.integers(0, len(outs)))
         for item, token in outs[:stop]:  # noqa: B007 - the last one is where it is saved
             seen += values_of(item)
-    assert sorted(seen) == everything
+    return seen
 
 
 def test_a_new_pass_begins_with_nothing_done_and_counts_go_on() -> None:
@@ -152,6 +179,14 @@ def test_the_rest_of_a_pass_that_was_over_where_an_ordered_run_was_saved_is_left
 def test_results_that_an_ordered_run_had_taken_of_the_next_input_are_left_out() -> None:
     fold = Completion((), Token((0, 5)), Record(2, OPEN, ()))
     assert values_of(fold.take(unit_of([["a", "b", "c"], ["d"]], 5)).items) == ["c", "d"]
+
+
+def test_the_next_input_of_an_ordered_run_lies_behind_what_was_done_already() -> None:
+    before = Token((0, 5), (), Done(((5, 8),), ((3, (0,)), (8, (2,)))))  # a token behind input 4 was saved in the middle of input 8
+    fold = Completion((), before, Record(1, OPEN, ()))
+    out = fold.take(unit_of([["a", "b", "c"], ["d"]], 8))
+    assert values_of(out.items) == ["b", "d"]
+    assert list(out.tokens) == [Token((0, 9), (Record(0, OPEN, ()),)), Token((0, 10), (Record(0, OPEN, ()),))]
 
 
 def test_an_endless_pass_that_gave_nothing_is_told() -> None:

@@ -14,7 +14,7 @@ from penstock._order.chain import Chain, Held
 from penstock._order.folds import Batching, Fold, Passes
 from penstock._order.holding import Concatenating, Windowing
 from penstock._order.resampling import Resampling
-from penstock._order.runs import Run, Runs
+from penstock._order.runs import ENDLESS, Run, Runs
 
 __all__ = ["Completion", "refused"]
 
@@ -70,9 +70,10 @@ class Completion:
         self._notes = [] if before.note is None else [before.note]
         self._pass, position = before.source
         self._done = Runs([(0, position), *before.done.runs])
-        self._partial = {place: frozenset(results) for place, results in before.done.partial}
-        if saved is not None and saved.skip:
-            self._partial[position] = frozenset(range(saved.skip))
+        self._partial = {place: frozenset(results) for place, results in before.done.partial if place not in self._done}
+        if saved is not None and saved.skip:  # of the input that an ordered run reads next: what is done already lies before it
+            position, _ = self._done.gap(position, ENDLESS)
+            self._partial[position] = self._partial.get(position, frozenset()).union(range(saved.skip))
         self._mode = OPEN if saved is None else saved.mode
         self._emitted = 0 if saved is None else 1
 

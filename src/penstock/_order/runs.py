@@ -6,12 +6,12 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-__all__ = ["Recording", "Run", "Runs", "kept"]
+__all__ = ["ENDLESS", "Recording", "Run", "Runs", "kept"]
 
 Run = tuple[int, int]
 """Positions begin..end-1."""
 
-_ENDLESS = 2**63 - 1  # as many positions as there are
+ENDLESS = 2**63 - 1  # as many positions as there are
 
 
 class Runs:
@@ -83,7 +83,7 @@ class Recording:
 
     def next(self, pass_number: int, length: float) -> Run:
         """Return the next run of a pass of `length` positions; (length, length) when none is left."""
-        length = int(min(length, _ENDLESS))
+        length = int(min(length, ENDLESS))
         while self._left and self._left[0][0] <= pass_number:
             number, begin, end = self._left[0]
             if number == pass_number:
