@@ -221,7 +221,7 @@ def _step(draw: Any, plan: Plan) -> Plan:
             return plan.then(
                 ds.bucket_by_length(residue, [2, 4], [3, 2, 1], drop_remainder=drop),
                 lambda e: bucketed([(x, residue(x)) for x in ref(e)], (2, 4), (3, 2, 1), drop),
-                f"bucket({drop})",
+                f"bucket(3,{drop})",
                 batched=True,
                 indexable=False,
             )
@@ -243,7 +243,10 @@ def _step(draw: Any, plan: Plan) -> Plan:
             size, drop = draw(st.integers(1, 5)), draw(st.booleans())
             batches = ds.map(counting).ragged_batch(size, drop).map(row_sums)
             return plan.then(
-                batches, lambda e: [[sum(range(x % 4)) for x in g] for g in _grouped(ref(e), size, drop)], f"ragged({size})", batched=True
+                batches,
+                lambda e: [[sum(range(x % 4)) for x in g] for g in _grouped(ref(e), size, drop)],
+                f"ragged({size},{drop})",
+                batched=True,
             )
         case "windows":
             size, shift, stride, drop = (draw(kind) for kind in (*[st.integers(1, 4)] * 3, st.booleans()))
