@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._plan.length import INFINITE, ROOM, highest_number, is_indexable, length_of, mixing_of, passes_of, walk
+from penstock._plan.length import INFINITE, ROOM, highest_number, is_indexable, length_of, mixing_of, never_ends, passes_of, walk
 from penstock._plan.node import (
     Batch,
     Concatenate,
@@ -167,6 +167,19 @@ def test_endless_passes_are_endless_until_something_cuts_them() -> None:
     assert length_of(Take(child=endless, count=5)) == 5
     assert length_of(Zip(children=(endless, read(4)))) == 4
     assert length_of(Repeat(child=read(0), count=None)) == 0
+
+
+def test_a_plan_never_ends_where_an_endless_repeat_is_not_cut_also_when_its_length_is_unknown() -> None:
+    def endless(child: Node) -> Node:
+        return Repeat(child=child, count=None)
+
+    three, unknown = read(3), stream(None)
+    batches = Batch(child=endless(unknown), batch_size=2, drop_remainder=False)
+    for node in (endless(three), endless(unknown), batches, Repeat(child=endless(unknown), count=2), Zip(children=(endless(three),) * 2)):
+        assert never_ends(node)
+        assert not never_ends(Take(child=node, count=5))
+    for node in (three, unknown, Repeat(child=unknown, count=3), Zip(children=(endless(three), three))):
+        assert not never_ends(node)
 
 
 def test_a_mix_with_an_endless_dataset_is_as_long_as_the_others_last() -> None:

@@ -129,3 +129,17 @@ def test_an_iterable_dataset_is_told_its_epoch() -> None:
     found = [row["x"] for row in ps.from_stream(stream).repeat(2)]
     assert sorted(found[:COUNT]) == sorted(found[COUNT:]) == list(range(COUNT))
     assert found[:COUNT] != found[COUNT:]
+
+
+@pytest.mark.usefixtures("fork_server")
+def test_an_iterable_dataset_is_packed(tmp_path: Path) -> None:
+    stream = datasets.Dataset.from_dict(table()).to_iterable_dataset(num_shards=4).shuffle(seed=1, buffer_size=50)
+    manifest = ps.pack(ps.from_stream(stream).map(told), tmp_path / "out", num_workers=2, num_shards=3)
+    found = list(ps.read_packed(tmp_path / "out"))
+    assert [(int(row["x"]), row["word"]) for row in found] == [(row["x"], row["word"] + "!") for row in stream]
+    assert sorted(int(row["x"]) for row in found) == list(range(COUNT))
+    assert ps.pack(ps.from_stream(stream).map(told), tmp_path / "out", num_workers=1, num_shards=3).record == manifest.record
+
+
+def told(row: dict[str, Any]) -> dict[str, Any]:
+    return {"x": row["x"], "word": row["word"] + "!"}

@@ -73,6 +73,14 @@ def test_into_a_file_one_line_is_written_every_ten_seconds() -> None:
     assert "10/100 crops, 1/s, 90 s left" in lines[0]
 
 
+def test_without_a_total_count_and_rate_are_shown() -> None:
+    stream, clock = Terminal(), Clock()
+    with Progress("reading", None, unit="elements", stream=stream, clock=clock) as progress:
+        clock.now_s += 4
+        progress.advance(4000)
+    assert stream.getvalue().startswith("\rreading 4,000 elements, 1,000/s\r")
+
+
 def test_seconds_have_no_rate() -> None:
     stream, clock = Terminal(), Clock()
     with Progress("measuring", 10.0, unit="s", stream=stream, clock=clock) as progress:

@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import threading
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,43 @@ def give_orders(orders: str | Path, numbers: list[int], fifo: str | None = None)
 def obedient(orders: str | Path, count: int = 400) -> ps.Dataset:
     """Return elements whose maker obeys."""
     return dataset(count).map(partial(obeying, orders=str(orders)))
+
+
+class Stream:
+    """Numbers that can only be read from their beginning; it may end the process by SIGKILL at one of them."""
+
+    count = 400
+
+    def __init__(self, dies_at: int = -1) -> None:
+        self.dies_at, self.num_passes = dies_at, 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.num_passes += 1
+        for number in range(self.count):
+            if number == self.dies_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+                threading.Event().wait()
+            yield number
+
+
+def mortal(element: dict[str, Any]) -> dict[str, Any]:
+    """End the process by SIGKILL at the element that its environment names."""
+    if element["number"] == int(os.environ.get("DIES_AT", "-1")):
+        os.kill(os.getpid(), signal.SIGKILL)
+        threading.Event().wait()
+    return element
+
+
+def pack_stream(dest: str | Path, stream: Stream, num_workers: int = 1) -> Any:
+    """Pack a stream in threads."""
+    ds = ps.from_stream(stream).map(element, seed=5).map(mortal)
+    return pack(ds, dest, num_workers=num_workers, executor="threads", num_shards=5)
+
+
+def life_of_stream(dest: str, read_dies_at: int, map_dies_at: int) -> None:
+    """Pack a stream, and be killed at an element, while it is read or later."""
+    os.environ["DIES_AT"] = str(map_dies_at)
+    pack_stream(dest, Stream(read_dies_at))
 
 
 def dataset(count: int = COUNT) -> ps.Dataset:

@@ -49,7 +49,7 @@ def test_a_run_of_the_same_kind_goes_on_and_removes_what_was_left(folder: Folder
         ({"inputs": "b"}, "the input files have changed"),
         ({"functions": "a"}, "its functions are others"),
         ({"functions": None}, "its functions are others"),
-        ({"data": "b"}, "the arrays or objects in memory have changed"),
+        ({"data": "b"}, "the arrays or objects in memory, or the elements of a stream, have changed"),
         ({"untold": "map(f) holds a lock"}, "nothing tells whether it was made by the same: map(f) holds a lock"),
     ],
 )

@@ -52,6 +52,9 @@ CHANGED = np.arange(300_000)
 CHANGED[150_001] = -1  # outside every sample
 
 
+OTHER_DATA = "the arrays or objects in memory, or the elements of a stream, have changed"
+
+
 @pytest.mark.parametrize(
     ("one", "other", "words"),
     [
@@ -60,9 +63,9 @@ CHANGED[150_001] = -1  # outside every sample
         (NUMBERS.map(lambda number: number), NUMBERS.map(lambda number: -number), "its functions are others"),
         (NUMBERS.filter(lambda number: number > 1), NUMBERS.filter(lambda number: number > 2), "its functions are others"),
         (NUMBERS.map(bad_at_7, on_error=ps.Skip()), NUMBERS.map(bad_at_7), "its functions are others"),
-        (ps.from_arrays(np.arange(300_000)), ps.from_arrays(CHANGED), "the arrays or objects in memory have changed"),
+        (ps.from_arrays(np.arange(300_000)), ps.from_arrays(CHANGED), OTHER_DATA),
         (ps.from_source(list(range(300))), ps.from_source([*range(150), -1, *range(151, 300)]), "the arrays or objects in memory"),
-        (ps.from_source(Rows(1)), ps.from_source(Rows(2)), "the arrays or objects in memory have changed"),
+        (ps.from_source(Rows(1)), ps.from_source(Rows(2)), OTHER_DATA),
         (ps.from_source(Rows(1, fingerprint="a")), ps.from_source(Rows(1, fingerprint="b")), "the arrays or objects in memory"),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 from packing.small import bad_at_7, dataset, hashes, odd
 
 import penstock as ps
-from penstock.errors import PackError, PlanError, SourceError
+from penstock.errors import PackError, PlanError, SourceError, TooManySkipped
 from penstock.formats.tfrecord import RecordWriter
 from penstock.packing import estimate
 
@@ -184,7 +184,7 @@ def test_a_bar_is_drawn_when_asked_for(tmp_path: Path, monkeypatch: pytest.Monke
             counts.append(count)
 
     monkeypatch.setattr(sys, "stderr", Terminal())
-    monkeypatch.setattr(sys.modules["penstock.packing.packer"], "Progress", Noting)  # its own drawing begins after two seconds
+    monkeypatch.setattr(sys.modules["penstock.packing.ticks"], "Progress", Noting)  # its own drawing begins after two seconds
     packed(tmp_path, progress=True)
     assert told == [("packing", 20)]
     assert sum(counts) == 20
@@ -219,3 +219,80 @@ def test_a_generator_that_promises_the_same_in_every_pass_is_packed(tmp_path: Pa
     assert [int(element["number"]) for element in ps.read_packed(tmp_path / "out")] == [*range(0, 100, 2)]
     with pytest.raises(SourceError, match=r"element 100 of generator .* is there, behind the 100"):
         packed(tmp_path / "other", ps.from_generator(partial(rows, 101), fast_forward=True, length=100))
+
+
+class Numbers:
+    """A stream that counts how often it is read."""
+
+    def __init__(self, count: int = 60) -> None:
+        self.count, self.num_passes = count, 0
+
+    def __iter__(self) -> Any:
+        self.num_passes += 1
+        yield from ({"number": number} for number in range(self.count))
+
+
+def drawn(element: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {**element, "drawn": rng.random()}
+
+
+@pytest.mark.usefixtures("fork_server")
+def test_a_stream_is_read_once_and_its_maps_run_in_the_workers(tmp_path: Path) -> None:
+    stream = Numbers()
+    ds = ps.from_stream(stream).map(drawn).filter(odd)
+    whole = list(ds)
+    manifests = [ps.pack(ds, tmp_path / f"out{workers}", num_workers=workers, num_shards=4) for workers in (1, 2)]
+    assert stream.num_passes == 3
+    assert repr(list(ps.read_packed(tmp_path / "out2").map(plain))) == repr([plain(one) for one in whole])
+    assert hashes(tmp_path / "out1") == {name: value for name, value in hashes(tmp_path / "out2").items() if not name.endswith("psidx")}
+    assert [shard.count for shard in manifests[0].shards] == [7, 8, 7, 8]
+    assert ps.pack(ds, tmp_path / "out1", num_shards=4).was_there
+    with pytest.raises(PackError, match="its num_positions is another"):
+        ps.pack(ps.from_stream(Numbers(61)).map(drawn).filter(odd), tmp_path / "out1", num_shards=4)
+    assert not list(tmp_path.rglob("*.kept"))
+
+
+def plain(element: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.item() if hasattr(value, "item") else value for name, value in element.items()}
+
+
+def test_a_stream_that_gives_other_elements_is_something_else(tmp_path: Path) -> None:
+    packed(tmp_path, ps.from_stream([{"x": 1}, {"x": 2}]))
+    assert packed(tmp_path, ps.from_stream([{"x": 1}, {"x": 2}])).was_there
+    with pytest.raises(PackError, match="the elements of a stream, have changed"):
+        packed(tmp_path, ps.from_stream([{"x": 1}, {"x": 3}]))
+
+
+def test_what_a_stream_gives_is_shuffled_and_has_variants_as_all_else(tmp_path: Path) -> None:
+    packed(tmp_path, ps.from_stream(Numbers(9)).map(drawn), shuffle=4, variants=3)
+    found = [plain(one) for one in ps.read_packed(tmp_path / "out")]
+    assert sorted(one["number"] for one in found) == sorted([*range(9)] * 3)
+    assert [one["number"] for one in found[:9]] != list(range(9))
+    assert len({one["drawn"] for one in found}) == 27
+
+
+def test_what_is_left_out_before_there_are_positions_belongs_to_no_shard_and_counts(tmp_path: Path) -> None:
+    ds = dataset(20).map(bad_at_7).filter(odd).take(9)
+    manifest = packed(tmp_path, ds, on_error=ps.Skip(1))
+    (lost,) = manifest.skipped
+    assert (len(manifest), lost["shard"], lost["key"], lost["error"]) == (9, None, [[0, 7, 0]], "ValueError")
+    assert packed(tmp_path, ds, on_error=ps.Skip(1)).was_there
+    next((tmp_path / "out").glob("*-00001-of-*.tfrecord")).unlink()
+    assert packed(tmp_path, ds, on_error=ps.Skip(1)).record == manifest.record
+    with pytest.raises(TooManySkipped, match="1 of 10 elements failed, limit"):
+        packed(tmp_path / "other", ds, on_error=ps.Skip(0.01))
+
+
+def test_a_stream_is_estimated_by_reading_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    found = estimate(ps.from_stream(Numbers(100)).map(drawn), num_workers=2)
+    assert (found.count, found.num_shards, found.num_sampled) == (100, 1, 64)
+    assert not list(tmp_path.iterdir())
+
+
+def test_options_are_looked_at_before_a_stream_is_read(tmp_path: Path) -> None:
+    stream = Numbers()
+    for options in ({"executor": "rockets"}, {"num_workers": 0}, {"format": "zip"}, {"on_error": 3}, {"on_error": ps.Replace(1)}):
+        with pytest.raises(PlanError):
+            packed(tmp_path, ps.from_stream(stream), **options)
+    assert stream.num_passes == 0

@@ -12,7 +12,8 @@ from packing.small import dataset, odd, twice
 import penstock as ps
 from penstock.dataset import Dataset
 from penstock.errors import PlanError
-from penstock.packing.splitting import for_part, split
+from penstock.packing.splitting import counted as counting
+from penstock.packing.splitting import for_part, policy_of, split
 
 
 def count_up() -> Iterator[int]:
@@ -20,7 +21,7 @@ def count_up() -> Iterator[int]:
 
 
 def counted() -> ps.Dataset:
-    return ps.from_generator(count_up, fast_forward=True, length=60)
+    return Dataset(counting(ps.from_generator(count_up, fast_forward=True, length=60)._root))
 
 
 DATASETS = {
@@ -82,26 +83,20 @@ def test_variants_are_made_below_a_filter() -> None:
     assert [one["number"] for one in cut.part(0, 20)] == [1, 3, 5, 7, 9] * 2
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: [1, 2], "is not a Dataset"),
-        (lambda: ps.from_generator(lambda: iter([1])), "a generator or stream cannot be cut into shards"),
-        (lambda: ps.from_generator(lambda: iter([1]), fast_forward=True), "a generator or stream cannot be cut into shards"),
-        (lambda: ps.from_stream([1], fast_forward=True, length=1), "a generator or stream cannot be cut into shards"),
-        (lambda: ps.from_generator(count_up, fast_forward=True, length=9).shuffle(seed=1, buffer_size=4), "cannot be cut into shards"),
-        (
-            lambda: dataset().filter(odd).batch(3),
-            "batch cannot be cut into shards: only reading tells which elements it has, as it stands above a filter",
-        ),
-        (lambda: dataset().filter(odd).take(3), "take cannot be cut into shards"),
-        (lambda: dataset().repeat(), "an endless dataset cannot be packed"),
-    ],
-)
-def test_what_cannot_be_cut_is_an_error_with_what_to_do(make: Any, words: str) -> None:
-    with pytest.raises(PlanError) as caught:
-        split(make(), variants=1, shuffle=None)
-    assert words in str(caught.value)
+def test_what_has_no_end_is_refused() -> None:
+    with pytest.raises(PlanError, match="an endless dataset cannot be packed"):
+        split(dataset().repeat(), variants=1, shuffle=None)
+
+
+def test_the_policy_is_that_of_the_call_or_of_the_dataset_and_puts_nothing_in_place_of_elements() -> None:
+    options = dataset()._options
+    assert policy_of(options, None) == options.on_error
+    assert policy_of(options, ps.Skip(3)) == ps.Skip(3)
+    for policy in (ps.Replace(1), ps.Retry(2, then=ps.Replace(1))):
+        with pytest.raises(PlanError, match="stands in another shard"):
+            policy_of(options, policy)
+    with pytest.raises(PlanError, match="on_error"):
+        policy_of(options, 3)  # type: ignore[arg-type]
 
 
 def test_a_rate_of_skipped_elements_is_not_judged_in_a_part() -> None:

@@ -29,7 +29,7 @@ from penstock._plan.node import (
     children_of,
 )
 
-__all__ = ["INFINITE", "ROOM", "STREAMS", "highest_number", "is_indexable", "length_of", "mixing_of", "passes_of", "walk"]
+__all__ = ["INFINITE", "ROOM", "STREAMS", "highest_number", "is_indexable", "length_of", "mixing_of", "never_ends", "passes_of", "walk"]
 
 STREAMS = (Filter, FlatMap, Unbatch, ReadStream, BucketByLength, PackSequences, RejectionResample)
 """Nodes behind which only reading tells which element stands where."""
@@ -88,6 +88,19 @@ def length_of(node: Node) -> Length:
             return window_length(length_of(node.child), node.size, node.shift, node.stride, node.drop_remainder)
         case _:
             return length_of(node.child)
+
+
+def never_ends(node: Node) -> bool:
+    """Tell whether a pass of the plan has no end, also where its length is not known. A stream is taken to end."""
+    match node:
+        case Take() | Pick():
+            return False
+        case Repeat():
+            return node.count is None or never_ends(node.child)
+        case Zip():
+            return all(map(never_ends, node.children))
+        case _:
+            return length_of(node) == INFINITE or any(map(never_ends, children_of(node)))
 
 
 def passes_of(node: Node) -> int:

@@ -24,14 +24,14 @@ class Progress:
 
     Args:
         what: what is being done, such as "cutting crops".
-        total: how many units there are.
+        total: how many units there are; None where that is not known.
         unit: what they are called; "s" when the units are seconds, which have no rate.
         stream: where to draw; stderr when None.
         clock: returns seconds and never goes back.
     """
 
     def __init__(
-        self, what: str, total: float, *, unit: str, stream: TextIO | None = None, clock: Callable[[], float] = time.perf_counter
+        self, what: str, total: float | None, *, unit: str, stream: TextIO | None = None, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self._what, self._total, self._unit = what, total, unit
         self._stream = stream if stream is not None else sys.stderr
@@ -66,13 +66,15 @@ class Progress:
         self._stream.flush()
 
     def _line(self, elapsed_s: float) -> str:
-        share = min(1.0, self._done / self._total) if self._total else 1.0
         rate = self._done / elapsed_s if elapsed_s > 0 else 0.0
+        # Seconds per second would tell nobody anything.
+        pace = "" if self._unit == "s" or rate == 0 else f", {_pace(rate)}"
+        if self._total is None:
+            return f"{self._what} {self._done:,.0f} {self._unit}{pace}"
+        share = min(1.0, self._done / self._total) if self._total else 1.0
         left = f"{(self._total - self._done) / rate:.0f} s left" if rate > 0 else "time left unknown"
         filled = round(share * _BAR_COLUMNS)
         bar = "#" * filled + "." * (_BAR_COLUMNS - filled)
-        # Seconds per second would tell nobody anything.
-        pace = "" if self._unit == "s" or rate == 0 else f", {_pace(rate)}"
         return f"{self._what} [{bar}] {self._done:,.0f}/{self._total:,.0f} {self._unit}{pace}, {left}"
 
 

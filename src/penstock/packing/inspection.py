@@ -132,7 +132,8 @@ def _packed(path: str, report: Inspection, verify: bool, num_samples: int) -> li
     report.fields = [column.words() for column in manifest.columns]
     report.problems += manifest.problems(hashes=verify)
     if manifest.skipped:
-        report.remarks.append(f"{len(manifest.skipped)} elements were left out when it was packed")
+        count = len(manifest.skipped)
+        report.remarks.append(f"{'1 element was' if count == 1 else f'{count:,} elements were'} left out when it was packed")
     if verify and not report.problems:
         report.remarks.append("verified: names, sizes and SHA-256 of all files")
     out = [report]

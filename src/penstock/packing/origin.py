@@ -13,6 +13,7 @@ from penstock.packing.inputs import Inputs
 from penstock.sources.arrays import ArraySource
 from penstock.sources.counted import Counted
 from penstock.sources.indexed import IndexableSource
+from penstock.sources.kept import KeptSource
 
 __all__ = ["KEYS", "Origin", "origin_of"]
 
@@ -23,7 +24,7 @@ _NO_PART = ("child", "children", "concurrency", "asynchronous")
 _WORDS = {
     "inputs": "the input files have changed",
     "functions": "its functions are others by their code, or by the values that they carry or use (or another Python ran them)",
-    "data": "the arrays or objects in memory have changed",
+    "data": "the arrays or objects in memory, or the elements of a stream, have changed",
 }
 
 
@@ -91,7 +92,7 @@ def _parts(node: Node) -> tuple[Any, ...]:
 
 def _held(source: Any) -> tuple[Any, ...]:
     """Return what a source has in memory; the other sources read files, and their fingerprints say how."""
-    if isinstance(source, (ArraySource, Counted)):
+    if isinstance(source, (ArraySource, Counted, KeptSource)):
         return (source.held(),)
     if isinstance(source, IndexableSource):
         own = source.fingerprint().get("fingerprint")

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from penstock._contracts.policy import Policy, Replace, Skip, checked_policy, final
+from penstock._contracts.policy import Policy, Skip, final
 from penstock._plan.identity import identity
+from penstock._plan.node import Node
+from penstock.dataset import Dataset
 from penstock.errors import PackError, PlanError, SourceError, TooManySkipped
 from penstock.formats.sizes import size_words
 from penstock.jobs import parallel_jobs
 from penstock.jobs.starting import Early
-from penstock.observe.progress import Progress
 from penstock.observe.stats import available_cpus
 from penstock.packing.disk import Disk
 from penstock.packing.folder import Folder, difference, lock_folder
@@ -25,10 +25,11 @@ from penstock.packing.inputs import Inputs, changed, check_apart, look
 from penstock.packing.manifest import FORM, Manifest, read_manifest, sealed
 from penstock.packing.options import PackOptions, destination, options_of
 from penstock.packing.origin import Origin, origin_of
+from penstock.packing.positions import positioned
 from penstock.packing.sampling import Sample, WarmUp, check_room, take_sample
 from penstock.packing.shard import Task
-from penstock.packing.splitting import Split, split
-from penstock.packing.ticks import Ticker
+from penstock.packing.splitting import Split, policy_of, split
+from penstock.packing.ticks import Ticker, bar
 from penstock.packing.versions import versions_of
 
 __all__ = ["Estimate", "Packing", "estimate", "pack"]
@@ -82,9 +83,11 @@ def pack(
     `if __name__ == "__main__":`, and the functions of the dataset stand at the top of a module, as for `ps.parallel_jobs`.
 
     Args:
-        dataset: has positions and an end; filter, flat_map and unbatch may stand above, with maps. Compressed TFRecord files, which are
-            counted first, and `from_generator(fn, fast_forward=True, length=n)` will do as well. Elements are dicts,
-            tuples or single values of numbers, arrays, bytes and str, the same fields in each.
+        dataset: it has an end. Elements are dicts, tuples or single values of numbers, arrays, bytes and str, the same fields in each.
+            Filter, flat_map, unbatch and maps above positions run in the workers. Compressed TFRecord files are counted first, and
+            `from_generator(fn, fast_forward=True, length=n)` is read by each worker. Anything else whose elements only reading tells (a
+            stream; take, batch or shuffle above a filter) is read once, into a file in the destination that is gone at the end: maps
+            above it run in the workers, and a rerun goes on if it gives the same again.
         dest: a folder; it is made when it is not there.
         num_workers: how many at once; "auto" is one per available CPU. With fewer shards than workers, there is a process for each shard,
             with several threads.
@@ -100,7 +103,7 @@ def pack(
         The manifest.
 
     Raises:
-        PlanError: an option cannot be used, or the dataset cannot be cut into shards.
+        PlanError: an option cannot be used, or the dataset has no end.
         SpecError: the elements differ in their fields, or have one that cannot be written; the dataset cannot be sent to a process.
         SourceError: there is no element; an input file changed meanwhile.
         PackError: another packer is at work in the folder; it holds something else; the disk has too little room.
@@ -110,26 +113,35 @@ def pack(
         MissingExtra: Parquet without pyarrow.
         BaseException: what a function of the dataset raised, with a note that names stage, element and shard; KeyboardInterrupt.
     """
-    packing = Packing(dataset, options_of(options), on_error)
-    return packing.run(destination(dest), num_workers=num_workers, executor=executor, progress=progress, disk=Disk())
+    chosen, folder, count, disk = options_of(options), destination(dest), _count_of(num_workers), Disk()
+    if executor not in ("processes", "threads"):
+        raise PlanError(f"executor={executor!r} is not known", where=_WHERE, fix='give "processes" or "threads"')
+    ready = positioned(dataset, folder, on_error=on_error, variants=chosen.variants, num_threads=count, progress=progress, disk=disk)
+    with ready as found:
+        packing = Packing(found.dataset, chosen, on_error, below=found.below, lost=found.lost)
+        return packing.run(folder, num_workers=count, executor=executor, progress=progress, disk=disk)
 
 
 def estimate(dataset: Any, *, num_workers: int | Literal["auto"] = "auto", on_error: Policy | None = None, **options: Any) -> Estimate:
     """Say what `pack` with these arguments would write, and how long it would take. Makes at most 64 elements, writes nothing.
 
-    Compressed TFRecord files are decompressed whole, as their records must be counted.
+    Compressed TFRecord files are decompressed whole, as their records must be counted; of other streams all elements are read, into a
+    temporary file.
 
     Raises:
         PlanError, SpecError, SourceError, MissingExtra, BaseException: as `pack`.
     """
-    packing = Packing(dataset, options_of(options), on_error)
-    sample = packing.sample()
+    chosen, count = options_of(options), _count_of(num_workers)
+    ready = positioned(dataset, None, on_error=on_error, variants=chosen.variants, num_threads=count, progress=False, disk=Disk())
+    with ready as found:
+        packing = Packing(found.dataset, chosen, on_error)
+        sample = packing.sample()
     num_shards = packing.options.count_of(sample.total_bytes, packing.split.num_positions)
     return Estimate(
         count=sample.total_count,
         size=sample.total_bytes,
         num_shards=num_shards,
-        seconds=sample.element_s * sample.total_count / _count_of(num_workers),
+        seconds=sample.element_s * sample.total_count / count,
         num_sampled=sample.num_sampled,
         fields=tuple(column.words() for column in sample.columns),
     )
@@ -138,36 +150,43 @@ def estimate(dataset: Any, *, num_workers: int | Literal["auto"] = "auto", on_er
 class Packing:
     """A dataset with all that decides the bytes. Nothing runs before `run` or `sample`."""
 
-    def __init__(self, dataset: Any, options: PackOptions, on_error: Policy | None) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        options: PackOptions,
+        on_error: Policy | None,
+        *,
+        below: Node | None = None,
+        lost: Sequence[dict[str, Any]] = (),
+    ) -> None:
         """Check.
+
+        Args:
+            dataset: it has positions; see `positioned`.
+            options: what else decides the bytes.
+            on_error: as for `pack`.
+            below: the part of the plan that was run before.
+            lost: records of elements that were left out there.
 
         Raises:
             PlanError: as `pack`.
         """
         self.options = options
         self.split: Split = split(dataset, variants=options.variants, shuffle=options.shuffle)
-        self.policy = checked_policy(self.split.options.on_error if on_error is None else on_error, "on_error", _WHERE)
-        if isinstance(final(self.policy), Replace):
-            raise PlanError(
-                "Replace() would put an element in place of another that stands in another shard",
-                where="pack(on_error=...)",
-                fix="use ps.Skip() or ps.Retry()",
-            )
+        self.policy = policy_of(self.split.options, on_error)
+        self._below, self._lost = below, list(lost)
 
     def sample(self) -> Sample:
         """Look at some elements; see `take_sample`."""
         return take_sample(self.split, self.options, self.policy)
 
-    def run(self, dest: str, *, num_workers: Any, executor: Any, progress: Any, disk: Disk) -> Manifest:
+    def run(self, dest: str, *, num_workers: int, executor: Any, progress: Any, disk: Disk) -> Manifest:
         """Pack to a folder; see `pack`."""
-        if executor not in ("processes", "threads"):
-            raise PlanError(f"executor={executor!r} is not known", where=_WHERE, fix='give "processes" or "threads"')
-        count = _count_of(num_workers)
         with ExitStack() as stack:
-            jobs = self._jobs(dest, count, executor, stack)
+            jobs = self._jobs(dest, num_workers, executor, stack)
             check_apart(self.split.base, dest)
             inputs = look(self.split.base)
-            return self._packed(inputs, dest, count, jobs, progress, disk)
+            return self._packed(inputs, dest, num_workers, jobs, progress, disk)
 
     def _jobs(self, dest: str, count: int, executor: Any, stack: ExitStack) -> _Jobs:
         """Return what does a list of jobs. Processes for a first run start at once, and are there when the sample has been looked at."""
@@ -197,7 +216,7 @@ class Packing:
                 notes = _notes(task, count, jobs, progress)
                 self._judge(notes, inputs)
                 folder.write_origin(self.options.manifest_name(), origin)
-                folder.write_manifest(self.options.manifest_name(), sealed(_with_notes(record, notes)))
+                folder.write_manifest(self.options.manifest_name(), sealed(_with_notes(record, notes, self._lost)))
             if done is None or folder.is_of(record, origin):
                 folder.clear()
             return done or read_manifest(folder.file(self.options.manifest_name()))
@@ -222,7 +241,7 @@ class Packing:
             "num_shards": num_shards,
             "num_positions": self.split.num_positions,
             "dataset": identity(self.split.whole(), ""),
-            "versions": versions_of(self.split.whole(), self.options),
+            "versions": versions_of(self.split.whole(), self.options, self._below),
         }
 
     def _task(self, folder: Folder, sample: Sample, names: list[str], record: dict[str, Any], origin: Origin) -> Task:
@@ -254,12 +273,13 @@ class Packing:
             raise SourceError("no element is left to write", where=_WHERE, fix="look at the filter, and at what on_error leaves out")
         last = final(self.policy)
         limit = last.limit if isinstance(last, Skip) else None
-        num_lost = sum(len(note["skipped"]) for note in notes)
-        most = None if limit is None else limit if isinstance(limit, int) else limit * self.split.num_positions
-        if most is not None and num_lost > most:
-            first = next(lost for note in notes for lost in note["skipped"])
+        lost = [*self._lost, *(lost for note in notes for lost in note["skipped"])]
+        count = self.split.num_positions + len(self._lost)
+        most = None if limit is None else limit if isinstance(limit, int) else limit * count
+        if most is not None and len(lost) > most:
+            first = lost[0]
             raise TooManySkipped(
-                f"{num_lost} of {self.split.num_positions} elements failed, limit {limit!r}; first: {first['error']}: {first['text']}",
+                f"{len(lost)} of {count} elements failed, limit {limit!r}; first: {first['error']}: {first['text']}",
                 where=f"{_WHERE}, {first['where']}",
                 fix="mend the input, or allow more: ps.Skip(limit)",
             )
@@ -305,7 +325,7 @@ def _notes(task: Task, count: int, jobs: _Jobs, progress: Any) -> list[dict[str,
     threads = -(-count // min(count, num_shards))
     task = replace(task, num_threads=threads if threads > 1 else 0)
     with ExitStack() as stack:
-        advance = _bar(progress, task.split.num_positions, stack)
+        advance = stack.enter_context(bar(progress, "packing", task.split.num_positions))
         if advance is not None:
             path = os.path.join(task.folder.work, f"{task.run_id}.ticks")
             task = replace(task, ticks=stack.enter_context(Ticker(path, advance)).path)
@@ -316,12 +336,6 @@ def _late(warm_up: WarmUp, count: int, task: Task, shards: range) -> list[dict[s
     """Do what is left of an earlier run: perhaps nothing, so that no process starts before it is known."""
     _sendable(warm_up)
     return parallel_jobs(task, shards, count)
-
-
-def _bar(progress: Any, total: int, stack: ExitStack) -> Callable[[int], object] | None:
-    if not progress or (progress is True and not (sys.stderr and sys.stderr.isatty())):
-        return None
-    return stack.enter_context(Progress("packing", total, unit="elements")).advance
 
 
 def _sendable(warm_up: WarmUp) -> bytes:
@@ -349,15 +363,18 @@ def _sendable(warm_up: WarmUp) -> bytes:
     return data
 
 
-def _with_notes(record: dict[str, Any], notes: list[dict[str, Any]]) -> dict[str, Any]:
+def _with_notes(record: dict[str, Any], notes: list[dict[str, Any]], lost_before: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the manifest; what was left out before there were positions belongs to no shard."""
+    skipped = [{"shard": None, **lost} for lost in lost_before]
+    skipped += [{"shard": number, **lost} for number, note in enumerate(notes) for lost in note["skipped"]]
     shards = [{key: note[key] for key in ("name", "count", "size", "sha256", "first", "positions")} for note in notes]
     return {
         **record,
         "count": sum(note["count"] for note in notes),
         "size": sum(note["size"] for note in notes),
-        "num_skipped": sum(len(note["skipped"]) for note in notes),
+        "num_skipped": len(skipped),
         "shards": shards,
-        "skipped": [{"shard": number, **lost} for number, note in enumerate(notes) for lost in note["skipped"]],
+        "skipped": skipped,
     }
 
 

@@ -15,6 +15,7 @@ from penstock.packing.disk import OutFile
 from penstock.packing.encoders import open_encoder
 from penstock.packing.folder import Folder, lock_folder
 from penstock.packing.options import PackOptions
+from penstock.packing.positions import lost_record
 from penstock.packing.schema import Schema
 from penstock.packing.splitting import Split, for_part
 from penstock.packing.ticks import Ticks
@@ -135,5 +136,4 @@ class _Content:
 
     def _listen(self, event: Event) -> None:
         if isinstance(event, ElementLost):
-            record = {"where": event.where, "stage": event.stage, "error": type(event.error).__name__, "text": str(event.error)}
-            self._lost.append({"key": [list(key) for key in event.keys], **record, "retries": event.retries})
+            self._lost.append(lost_record(event))

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from penstock._contracts.options import Options
-from penstock._contracts.policy import Policy, Retry, Skip, final
+from penstock._contracts.policy import Policy, Replace, Retry, Skip, checked_policy, final
 from penstock._contracts.source import CountableStream
 from penstock._plan import node as plan
+from penstock._plan.describe import sources
 from penstock._plan.length import INFINITE, is_indexable, length_of
 from penstock.dataset import Dataset
 from penstock.errors import PlanError
+from penstock.sources.counted import Counted
 
-__all__ = ["Split", "for_part", "split"]
+__all__ = ["ELEMENTWISE", "Split", "counted", "for_part", "policy_of", "split"]
 
-_ELEMENTWISE = (plan.Map, plan.Filter, plan.FlatMap, plan.Unbatch)
-_IN_ORDER = (*_ELEMENTWISE, plan.Take, plan.Skip, plan.Repeat, plan.Prefetch, plan.Batch, plan.PaddedBatch, plan.RaggedBatch)
+ELEMENTWISE = (plan.Map, plan.Filter, plan.FlatMap, plan.Unbatch)
+"""Operators that make nothing, one or several elements of each, whatever stands beside it."""
+_IN_ORDER = (*ELEMENTWISE, plan.Take, plan.Skip, plan.Repeat, plan.Prefetch, plan.Batch, plan.PaddedBatch, plan.RaggedBatch)
 """Operators that mean the same above a stream and above a source with positions, and read it from its beginning to its end."""
-_BATCHES = (plan.AnyBatch, plan.Window, plan.PackSequences, plan.BucketByLength)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,36 +60,21 @@ class Split:
         return root
 
 
-def split(dataset: Any, *, variants: int, shuffle: int | None) -> Split:
+def split(dataset: Dataset, *, variants: int, shuffle: int | None) -> Split:
     """Cut a dataset for packing.
 
     Args:
-        dataset: what is to be packed.
+        dataset: what is to be packed; it has positions but for elementwise operators above them, as `positioned` gives it.
         variants: passes over it; the random numbers of each are other ones.
         shuffle: seed of an order over all of it, variants included; None for its own.
 
     Raises:
-        PlanError: it is no dataset, endless, has no positions to begin with, or batches behind a filter.
+        PlanError: it is endless, or cannot be read in the order of `shuffle`.
     """
-    if not isinstance(dataset, Dataset):
-        raise PlanError(f"{dataset!r} is not a Dataset", where="pack()", fix="wrap it with ps.from_source or ps.from_arrays")
-    root = _counted(dataset._root)
-    is_counted = root is not dataset._root
-    chain = [root]
-    while not is_indexable(chain[0]) and len(plan.children_of(chain[0])) == 1:
+    chain = [dataset._root]
+    while not is_indexable(chain[0]):
         chain.insert(0, plan.children_of(chain[0])[0])
     base, above = chain[0], [node for node in chain[1:] if not isinstance(node, plan.Prefetch)]
-    odd = next((node for node in above if not isinstance(node, _ELEMENTWISE)), None)
-    if not is_indexable(base) or odd is not None:
-        raise PlanError(
-            f"{_name(base if odd is None else odd)} cannot be cut into shards: only reading tells which elements it has"
-            + ("" if odd is None else ", as it stands above a filter, flat_map or unbatch"),
-            where="pack()",
-            fix="put take, shuffle, shard and repeat below the filter or flat_map; a function that yields the same in every pass can be "
-            "packed as from_generator(fn, fast_forward=True, length=n), elements of other streams must be written to files first"
-            if odd is None or not isinstance(odd, _BATCHES)
-            else "pack single elements, and batch when you read them",
-        )
     length = length_of(base)
     if length is None or length == INFINITE:
         raise PlanError("an endless dataset cannot be packed", where="pack()", fix="give repeat a count, use take(n), or variants=K")
@@ -96,7 +82,7 @@ def split(dataset: Any, *, variants: int, shuffle: int | None) -> Split:
     if variants > 1:
         whole = whole.repeat(variants)
     if shuffle is not None:
-        if is_counted:
+        if any(isinstance(node.source, Counted) for node in sources(base)):
             raise PlanError(
                 "the input can only be read from its beginning, and shuffle= reads it in any order",
                 where="pack(shuffle=...)",
@@ -106,23 +92,35 @@ def split(dataset: Any, *, variants: int, shuffle: int | None) -> Split:
     return Split(base=whole._root, above=tuple(above), options=dataset._options, num_positions=int(length) * variants)
 
 
-def _counted(root: plan.Node) -> plan.Node:
+def counted(root: plan.Node) -> plan.Node:
     """Return a plan with positions in place of one of a stream that can be counted, which happens here; any other plan as it is.
 
     Raises:
         PenstockError, OSError: the files of the stream cannot be read.
     """
     if isinstance(root, plan.ReadStream):
-        counted = root.source.counted() if isinstance(root.source, CountableStream) else None
-        return root if counted is None else plan.Read(source=counted)
+        source = root.source.counted() if isinstance(root.source, CountableStream) else None
+        return root if source is None else plan.Read(source=source)
     if not isinstance(root, _IN_ORDER):
         return root
-    child = _counted(root.child)
+    child = counted(root.child)
     return root if child is root.child else replace(root, child=child)
 
 
-def _name(node: plan.Node) -> str:
-    return "a generator or stream" if isinstance(node, plan.ReadStream) else type(node).__name__.lower()
+def policy_of(options: Options, on_error: Policy | None) -> Policy:
+    """Return what is done about elements that fail: what was given, or the dataset's own.
+
+    Raises:
+        PlanError: it is no policy, or puts other elements in their place.
+    """
+    policy = checked_policy(options.on_error if on_error is None else on_error, "on_error", "pack()")
+    if isinstance(final(policy), Replace):
+        raise PlanError(
+            "Replace() would put an element in place of another that stands in another shard",
+            where="pack(on_error=...)",
+            fix="use ps.Skip() or ps.Retry()",
+        )
+    return policy
 
 
 def for_part(policy: Policy) -> Policy:

@@ -5,17 +5,37 @@ from __future__ import annotations
 import os
 import selectors
 import struct
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
-__all__ = ["Ticker", "Ticks"]
+from penstock.observe.progress import Progress
+
+__all__ = ["Ticker", "Ticks", "bar"]
 
 _COUNT = struct.Struct("<I")
 _EVERY_S = 0.1
 _READ_BYTES = 4096
+
+
+@contextmanager
+def bar(progress: bool | Literal["always"], what: str, total: int | None) -> Iterator[Callable[[float], object] | None]:
+    """Draw a bar for as long as the `with` block takes; give what moves it, None where none is to be seen.
+
+    Args:
+        progress: as for `pack`.
+        what: is being done.
+        total: elements; None where that is not known.
+    """
+    if not progress or (progress is True and not (sys.stderr and sys.stderr.isatty())):
+        yield None
+        return
+    with Progress(what, total, unit="elements") as drawn:
+        yield drawn.advance
 
 
 class Ticks:

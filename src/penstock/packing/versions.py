@@ -10,9 +10,10 @@ from penstock.packing.options import PackOptions
 __all__ = ["versions_of"]
 
 
-def versions_of(root: Node, options: PackOptions) -> dict[str, str]:
+def versions_of(root: Node, options: PackOptions, below: Node | None = None) -> dict[str, str]:
     """Return the versions of Penstock and NumPy, and of the libraries whose code runs: zlib, pyarrow, and those of Penstock's images.
 
+    `below` is a part of the plan that was run before, and whose elements `root` begins with.
     What functions of the user call is not known here.
     """
     import numpy as np
@@ -26,7 +27,7 @@ def versions_of(root: Node, options: PackOptions) -> dict[str, str]:
         import zlib
 
         versions["zlib"] = zlib.ZLIB_RUNTIME_VERSION
-    if any(isinstance(node, Map) and _is_of_images(node.fn) for node in walk(root)):
+    if any(isinstance(node, Map) and _is_of_images(node.fn) for node in [*walk(root), *(walk(below) if below else ())]):
         versions |= _of_images()
     return versions
 
