@@ -172,7 +172,7 @@ def test_a_missing_shard_and_a_damaged_manifest_are_problems(packed: Path) -> No
 
 def test_elements_that_were_left_out_are_a_remark(tmp_path: Path) -> None:
     ps.pack(dataset(20).map(bad_at_7), tmp_path / "out", executor="threads", on_error=ps.Skip())
-    assert "1 elements were left out when it was packed" in inspect(tmp_path / "out")[0].remarks
+    assert "1 element was left out when it was packed" in inspect(tmp_path / "out")[0].remarks
 
 
 def test_an_index_is_shown_and_compared_with_its_file(packed: Path) -> None:
