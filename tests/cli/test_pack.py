@@ -232,3 +232,22 @@ def test_packing_that_buys_nothing_says_so(capsys: pytest.CaptureFixture[str], g
 
     _bought(Gain(**given), Screen(sys.stdout))
     assert "Packing did not make this source faster to read here" in capsys.readouterr().out
+
+
+def test_a_stream_is_packed_once_and_not_measured(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("stream_to_pack.py").write_text(
+        "import penstock as ps\n\n"
+        "class Once:\n"
+        "    def __init__(self):\n        self.left = iter(range(300))\n"
+        "    def __iter__(self):\n        yield from self.left\n\n"
+        "def as_row(number):\n    return {'number': number}\n\n"
+        "def train():\n    return ps.from_stream(Once()).map(as_row)\n"
+    )
+    code, out, err = run(capsys, "stream_to_pack:train", "out", "--num-workers=1")
+    assert (code, err) == (0, "")
+    assert "written 300 elements" in out
+    assert "What this bought was not measured: the raw source is a stream, which is read once." in out

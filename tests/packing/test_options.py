@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.errors import PlanError
-from penstock.packing.options import PackOptions, destination, options_of
+from penstock.observe.stats import available_cpus
+from penstock.packing.options import PackOptions, destination, options_of, workers_of
 
 
 @pytest.mark.parametrize(
@@ -76,3 +77,11 @@ def test_a_destination_is_an_absolute_path(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(PlanError) as caught:
         destination(3)  # type: ignore[arg-type]
     assert "dest=3 is no path" in str(caught.value)
+
+
+def test_the_number_of_workers_is_one_for_each_cpu_or_what_was_given() -> None:
+    assert workers_of("auto") == available_cpus()
+    assert workers_of(3) == 3
+    for wrong in (0, -1, 1.5, "many", None):
+        with pytest.raises(PlanError, match="num_workers"):
+            workers_of(wrong)

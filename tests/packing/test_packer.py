@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -13,9 +14,9 @@ import pytest
 from packing.small import bad_at_7, dataset, hashes, odd
 
 import penstock as ps
-from penstock.errors import PackError, PlanError, SourceError, TooManySkipped
+from penstock.errors import PackError, PlanError, RecordError, SourceError, TooManySkipped
 from penstock.formats.tfrecord import RecordWriter
-from penstock.packing import estimate
+from penstock.packing.folder import lock_folder
 
 
 def packed(tmp_path: Path, ds: Any = None, **options: Any) -> Any:
@@ -153,15 +154,6 @@ def test_single_values_and_tuples_are_packed(tmp_path: Path) -> None:
     assert list(ps.read_packed(tmp_path / "pair" / "out"))[1] == {"0": 2, "1": "b"}
 
 
-def test_an_estimate_says_what_would_come_and_writes_nothing(tmp_path: Path) -> None:
-    found = estimate(dataset(20), num_workers=2, num_shards=3, format="tar")
-    manifest = packed(tmp_path, num_shards=3, format="tar")
-    assert (found.count, found.num_shards, found.num_sampled) == (20, 3, 20)
-    assert found.size <= manifest.num_bytes
-    assert found.seconds > 0
-    assert found.fields[0] == "number.cls: int64 as text"
-
-
 def test_a_bar_is_drawn_when_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -283,16 +275,59 @@ def test_what_is_left_out_before_there_are_positions_belongs_to_no_shard_and_cou
         packed(tmp_path / "other", ds, on_error=ps.Skip(0.01))
 
 
-def test_a_stream_is_estimated_by_reading_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    found = estimate(ps.from_stream(Numbers(100)).map(drawn), num_workers=2)
-    assert (found.count, found.num_shards, found.num_sampled) == (100, 1, 64)
-    assert not list(tmp_path.iterdir())
-
-
 def test_options_are_looked_at_before_a_stream_is_read(tmp_path: Path) -> None:
     stream = Numbers()
     for options in ({"executor": "rockets"}, {"num_workers": 0}, {"format": "zip"}, {"on_error": 3}, {"on_error": ps.Replace(1)}):
         with pytest.raises(PlanError):
             packed(tmp_path, ps.from_stream(stream), **options)
     assert stream.num_passes == 0
+
+
+def test_what_speaks_against_packing_a_stream_is_told_before_it_is_read(tmp_path: Path) -> None:
+    stream = Numbers()
+    ds = ps.from_stream(stream)
+    with pytest.raises(PlanError, match="cannot be sent"):
+        packed(tmp_path, ds.map(lambda element: element), executor="processes")
+    packed(tmp_path, ds.filter(odd))
+    assert stream.num_passes == 1
+    lock = lock_folder(str(tmp_path / "out"), shared=True)
+    with pytest.raises(PackError, match="another packer is at work"):
+        packed(tmp_path, ds.filter(odd))
+    os.close(lock)
+    (tmp_path / "out" / "data-manifest.json").write_text("{")
+    with pytest.raises(RecordError, match="the manifest cannot be read"):
+        packed(tmp_path, ds.filter(odd))
+    assert stream.num_passes == 1
+
+
+def test_a_kept_file_that_is_damaged_meanwhile_is_no_bad_element(tmp_path: Path) -> None:
+    def cut(element: dict[str, Any]) -> dict[str, Any]:
+        if element["number"] == 200:
+            (path,) = (tmp_path / "out").glob("*.kept")
+            with path.open("r+b") as file:
+                file.truncate(100)
+        return element
+
+    with pytest.raises(SourceError, match="cannot be had again") as caught:
+        packed(tmp_path, ps.from_stream(Numbers(2500)).map(cut), on_error=ps.Skip(), num_workers=1)
+    assert "from_stream(Numbers)" in caught.value.where
+    assert not (tmp_path / "out" / "data-manifest.json").exists()
+
+
+def test_a_rerun_that_leaves_out_other_elements_is_something_else(tmp_path: Path) -> None:
+    def failing(numbers: tuple[int, ...], element: dict[str, Any]) -> dict[str, Any]:
+        if element["number"] in numbers:
+            raise ValueError("bad")
+        return element
+
+    def made(*numbers: int) -> ps.Dataset:
+        return ps.from_stream(Numbers(9)).map(partial(failing, numbers)).filter(even).take(4)
+
+    packed(tmp_path, made(1), on_error=ps.Skip())
+    assert packed(tmp_path, made(1), on_error=ps.Skip()).was_there
+    with pytest.raises(PackError, match="the elements of a stream, have changed"):
+        packed(tmp_path, made(1, 3), on_error=ps.Skip())
+
+
+def even(element: dict[str, Any]) -> bool:
+    return element["number"] % 2 == 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from packing.small import bad_at_7, dataset, odd, twice
 
 import penstock as ps
 from penstock._plan import node as plan
-from penstock.errors import PackError, PlanError, SpecError
+from penstock._plan.describe import sources
+from penstock.errors import PackError, PlanError, SourceError, SpecError
 from penstock.packing import positions
 from penstock.packing.disk import Disk
 from penstock.packing.positions import Positioned, positioned
@@ -37,6 +38,10 @@ def noisy(number: Any, rng: np.random.Generator) -> tuple[Any, float]:
     return number, float(rng.random())
 
 
+def is_odd(number: int) -> bool:
+    return number % 2 == 1
+
+
 def plus(number: int) -> int:
     return number + 1
 
@@ -46,7 +51,14 @@ def sequences() -> ps.Dataset:
 
 
 def given(ds: Any, folder: Path | None, **options: Any) -> Any:
-    fixed: dict[str, Any] = {"on_error": None, "variants": 1, "num_threads": 2, "progress": False, "disk": Disk()}
+    fixed: dict[str, Any] = {
+        "on_error": None,
+        "variants": 1,
+        "num_threads": 2,
+        "progress": False,
+        "disk": Disk(),
+        "check": lambda ds: None,
+    }
     return positioned(ds, None if folder is None else str(folder), **{**fixed, **options})
 
 
@@ -71,6 +83,12 @@ WITHOUT: dict[str, tuple[Callable[[], ps.Dataset], str]] = {
     "buffer": (lambda: ps.from_stream(Once()).shuffle(8, seed=1).flat_map(lambda number: [number] * (number % 3)), "shuffle"),
     "packed": (lambda: sequences().pack_sequences(16).map(dict), "pack_sequences"),
     "two passes": (lambda: dataset().flat_map(twice).repeat(2), "repeat(2)"),
+    "random numbers behind take": (lambda: ps.from_source(range(40)).filter(is_odd).take(9).map(noisy, seed=2).map(list), "map(noisy"),
+    "random numbers behind batches": (lambda: ps.from_stream(Once()).batch(4).unbatch().filter(is_odd).map(noisy, seed=2), "map(noisy"),
+    "random numbers behind skip": (lambda: ps.from_stream(Once()).skip(7).filter(is_odd).map(noisy).map(str).map(list), "map(noisy"),
+    "random numbers behind a shuffle": (lambda: ps.from_stream(Once()).shuffle(8, seed=1).map(noisy).map(noisy), "map(noisy"),
+    "random numbers of two passes": (lambda: ps.from_source(range(9)).filter(is_odd).repeat(2).map(noisy), "map(noisy"),
+    "a stream in two passes": (lambda: ps.from_generator(lambda: iter(range(9))).repeat(2).map(noisy).map(list), "map(noisy"),
 }
 
 
@@ -97,39 +115,10 @@ def test_what_only_reading_tells_is_read_once_and_gives_the_same(tmp_path: Path,
     assert not (tmp_path / "new").exists()
 
 
-def test_without_a_folder_nothing_stays_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with given(ps.from_stream(Once()), None) as found:
-        assert list(found.dataset) == list(range(COUNT))
-        assert len(list(tmp_path.iterdir())) == 1
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_that_was_there_stays_and_one_that_is_used_too(tmp_path: Path) -> None:
-    with given(ps.from_stream(Once()), tmp_path):
-        pass
-    assert tmp_path.is_dir()
-    with given(ps.from_stream(Once()), tmp_path / "new"):
-        (tmp_path / "new" / "shard").touch()
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["shard"]
-
-
-def test_what_a_killed_process_left_is_removed_and_what_is_in_use_is_not(tmp_path: Path) -> None:
-    left, used, other = (tmp_path / name for name in (".penstock-a.kept", ".penstock-b.kept", "c.kept"))
-    for path in (left, used, other):
-        path.write_bytes(b"1")
-    with used.open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        with given(ps.from_stream(Once()), tmp_path), given(ps.from_stream(Once()), tmp_path) as found:
-            assert len(list(found.dataset)) == COUNT
-            assert len(list(tmp_path.iterdir())) == 4
-    assert sorted(tmp_path.iterdir()) == [used, other]
-
-
 def test_an_error_of_a_function_is_its_own_and_nothing_stays(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="number 7 is bad"), given(dataset().map(bad_at_7).filter(odd).take(9), tmp_path / "new"):
         pass
-    with pytest.raises(SpecError, match="cannot be kept"), given(ps.from_stream(Once([1, lambda: 1])), tmp_path / "new"):
+    with pytest.raises(SpecError, match="has no pickle"), given(ps.from_stream(Once([1, lambda: 1])), tmp_path / "new"):
         pass
     assert not list(tmp_path.iterdir())
 
@@ -149,7 +138,7 @@ def test_what_is_left_out_is_listed(tmp_path: Path) -> None:
         (lambda: dataset().filter(odd).repeat().batch(2), {}, "an endless dataset cannot be packed"),
         (lambda: ps.from_stream(Once()), {"on_error": ps.Replace(1)}, "Replace() would put an element"),
         (lambda: ps.from_stream(Once()), {"on_error": 3}, "on_error"),
-        (lambda: ps.from_stream(Once()).map(noisy, seed=2).take(3), {"variants": 2}, "put that map above take(3)"),
+        (lambda: ps.from_stream(Once()).take(3), {"variants": 2}, "what take(3) gives is read once, and would be the same in all variants"),
     ],
 )
 def test_what_cannot_be_read_is_an_error_before_it_is(tmp_path: Path, make: Any, options: dict[str, Any], words: str) -> None:
@@ -192,3 +181,48 @@ def test_progress_is_shown_without_a_total(tmp_path: Path, monkeypatch: pytest.M
     with given(ps.from_stream(Once()), tmp_path, progress="always"):
         pass
     assert f"reading {COUNT} elements" in capsys.readouterr().err
+
+
+def test_the_check_sees_all_but_the_elements_before_they_are_read(tmp_path: Path) -> None:
+    seen: list[Any] = []
+    stream = Once()
+
+    def check(ds: ps.Dataset) -> None:
+        seen.append((str(ds), ds._root))
+        raise KeyError("no")
+
+    with pytest.raises(KeyError), given(ps.from_stream(stream).filter(is_odd).map(plus), tmp_path / "new", check=check):
+        pass
+    ((words, root),) = seen
+    assert "map(plus)" in words
+    assert [len(node.source) for node in sources(root)] == [0]
+    assert len(list(stream)) == COUNT
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("options", [{"executor": "inline"}, {"num_workers": 0}, {"executor": "threads"}])
+def test_a_dataset_that_is_read_inline_stays_in_its_thread(tmp_path: Path, options: dict[str, Any]) -> None:
+    threads: list[int] = []
+
+    def where(number: int) -> int:
+        threads.append(threading.get_ident())
+        return number
+
+    with given(ps.from_stream(Once()).map(where).take(5).with_options(**options), tmp_path):
+        pass
+    assert (set(threads) == {threading.get_ident()}) == (options.get("executor") != "threads")
+
+
+def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(9):
+        (tmp_path / "in" / f"{number}.txt").write_text("1")
+
+    def change(element: dict[str, Any]) -> dict[str, Any]:
+        (tmp_path / "in" / "8.txt").write_text("12")
+        return element
+
+    ds = ps.read_files(str(tmp_path / "in" / "*.txt")).map(change).filter(bool).take(5)
+    with pytest.raises(SourceError, match=r"8\.txt' changed while it was packed"), given(ds, tmp_path / "out"):
+        pass
+    assert not (tmp_path / "out").exists()

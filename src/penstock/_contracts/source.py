@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.transform import Scratch
+from penstock.errors import SourceError
 
 __all__ = [
     "ChunkedSource",
@@ -18,6 +19,7 @@ __all__ = [
     "FileSource",
     "GroupedSource",
     "IndexedSource",
+    "KeptLost",
     "RowFailed",
     "StatefulStream",
     "StreamSource",
@@ -61,6 +63,10 @@ class SubscriptedSource(IndexedSource, Protocol):
 
     def explained(self, index: int, error: Exception) -> Exception:
         """Return what is to be raised for an exception of `obj[index]`."""
+
+
+class KeptLost(SourceError):
+    """What was kept in a file for this run is gone or damaged: that is no element's fault, and no policy hides it."""
 
 
 class RowFailed(Exception):

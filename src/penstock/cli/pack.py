@@ -101,7 +101,9 @@ def run(settings: Settings) -> int:
             error.add_note("penstock: --on-error skip leaves such elements out, and lists them in the manifest; finished shards are kept")
         raise
     _report(settings, manifest, kind, screen)
-    if settings.measure:
+    if settings.measure and manifest.read_once:
+        screen.point("What this bought was not measured: the raw source is a stream, which is read once.")
+    elif settings.measure:
         resized = (source, settings.resize) if _encodes(settings) else None
         _bought(measured(dataset, manifest, settings.num_workers, settings.on_error, resized), screen)
     return 0

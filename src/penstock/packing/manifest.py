@@ -94,6 +94,11 @@ class Manifest:
                 fix="restore the file from a copy, move away what does not belong there, or pack again",
             )
 
+    @property
+    def read_once(self) -> bool:
+        """Whether it was packed from what only reading tells, and was kept in a file for that."""
+        return any(one.get("kind") == "kept" for one in self.record["dataset"]["dataset"])
+
     def missing(self) -> list[str]:
         """Say of each file that is not there that it is missing, as `problems` does."""
         pairs = zip(self.files(), self.shards, strict=True)

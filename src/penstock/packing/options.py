@@ -10,9 +10,10 @@ from typing import Any, Literal
 from penstock._plan import check
 from penstock._storage.redaction import redacted
 from penstock.errors import PlanError
+from penstock.observe.stats import available_cpus
 from penstock.packing.encoders import COMPRESSIONS, FORMATS, SUFFIXES
 
-__all__ = ["PackOptions", "destination", "options_of"]
+__all__ = ["PackOptions", "destination", "options_of", "workers_of"]
 
 _SHARD_BYTES = 256_000_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -120,3 +121,12 @@ def destination(dest: str | os.PathLike[str]) -> str:
     if os.path.lexists(path) and not os.path.isdir(path):
         raise PlanError(f"dest={path!r} is there and is no folder", where="pack()", fix="give the path of a folder, new or not")
     return os.path.abspath(path)
+
+
+def workers_of(num_workers: Any) -> int:
+    """Return how many workers there are: one per available CPU for "auto".
+
+    Raises:
+        PlanError: it is no number of workers.
+    """
+    return available_cpus() if num_workers == "auto" else check.count_argument(num_workers, "num_workers", "pack", least=1)

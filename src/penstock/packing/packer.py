@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -17,13 +17,12 @@ from penstock.dataset import Dataset
 from penstock.errors import PackError, PlanError, SourceError, TooManySkipped
 from penstock.formats.sizes import size_words
 from penstock.jobs import parallel_jobs
-from penstock.jobs.starting import Early
-from penstock.observe.stats import available_cpus
+from penstock.jobs.starting import Early, check_may_start
 from penstock.packing.disk import Disk
 from penstock.packing.folder import Folder, difference, lock_folder
 from penstock.packing.inputs import Inputs, changed, check_apart, look
 from penstock.packing.manifest import FORM, Manifest, read_manifest, sealed
-from penstock.packing.options import PackOptions, destination, options_of
+from penstock.packing.options import PackOptions, destination, options_of, workers_of
 from penstock.packing.origin import Origin, origin_of
 from penstock.packing.positions import positioned
 from penstock.packing.sampling import Sample, WarmUp, check_room, take_sample
@@ -32,34 +31,12 @@ from penstock.packing.splitting import Split, policy_of, split
 from penstock.packing.ticks import Ticker, bar
 from penstock.packing.versions import versions_of
 
-__all__ = ["Estimate", "Packing", "estimate", "pack"]
+__all__ = ["Packing", "pack"]
 
 _Jobs = Callable[[Task, range], list[dict[str, Any]]]
 
 _WHERE = "pack()"
 _LARGEST_TASK_BYTES = 64 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """What packing would give, by a sample of the elements.
-
-    Attributes:
-        count: elements; exact where nothing is filtered or skipped.
-        size: bytes of all files.
-        num_shards: files.
-        seconds: how long it would take, by the time of the sample and as many CPUs as there are workers. With fewer shards than workers
-            Python code takes longer: a process has several threads then, of which one at a time runs it.
-        num_sampled: elements that were looked at.
-        fields: how they would be written, a line each.
-    """
-
-    count: int
-    size: int
-    num_shards: int
-    seconds: float
-    num_sampled: int
-    fields: tuple[str, ...]
 
 
 def pack(
@@ -113,38 +90,30 @@ def pack(
         MissingExtra: Parquet without pyarrow.
         BaseException: what a function of the dataset raised, with a note that names stage, element and shard; KeyboardInterrupt.
     """
-    chosen, folder, count, disk = options_of(options), destination(dest), _count_of(num_workers), Disk()
+    chosen, folder, count, disk = options_of(options), destination(dest), workers_of(num_workers), Disk()
     if executor not in ("processes", "threads"):
         raise PlanError(f"executor={executor!r} is not known", where=_WHERE, fix='give "processes" or "threads"')
-    ready = positioned(dataset, folder, on_error=on_error, variants=chosen.variants, num_threads=count, progress=progress, disk=disk)
+    check = partial(_check_before, folder, chosen, executor)
+    ready = positioned(
+        dataset, folder, on_error=on_error, variants=chosen.variants, num_threads=count, progress=progress, disk=disk, check=check
+    )
     with ready as found:
         packing = Packing(found.dataset, chosen, on_error, below=found.below, lost=found.lost)
         return packing.run(folder, num_workers=count, executor=executor, progress=progress, disk=disk)
 
 
-def estimate(dataset: Any, *, num_workers: int | Literal["auto"] = "auto", on_error: Policy | None = None, **options: Any) -> Estimate:
-    """Say what `pack` with these arguments would write, and how long it would take. Makes at most 64 elements, writes nothing.
-
-    Compressed TFRecord files are decompressed whole, as their records must be counted; of other streams all elements are read, into a
-    temporary file.
+def _check_before(folder: str, options: PackOptions, executor: str, dataset: Dataset) -> None:
+    """Refuse, before a stream is read, what would be refused behind it.
 
     Raises:
-        PlanError, SpecError, SourceError, MissingExtra, BaseException: as `pack`.
+        PenstockError, OSError: as `pack`.
     """
-    chosen, count = options_of(options), _count_of(num_workers)
-    ready = positioned(dataset, None, on_error=on_error, variants=chosen.variants, num_threads=count, progress=False, disk=Disk())
-    with ready as found:
-        packing = Packing(found.dataset, chosen, on_error)
-        sample = packing.sample()
-    num_shards = packing.options.count_of(sample.total_bytes, packing.split.num_positions)
-    return Estimate(
-        count=sample.total_count,
-        size=sample.total_bytes,
-        num_shards=num_shards,
-        seconds=sample.element_s * sample.total_count / count,
-        num_sampled=sample.num_sampled,
-        fields=tuple(column.words() for column in sample.columns),
-    )
+    manifest = os.path.join(folder, options.manifest_name())
+    if os.path.lexists(manifest):
+        read_manifest(manifest)
+    elif executor == "processes":
+        check_may_start()
+        _sendable(WarmUp(split(dataset, variants=options.variants, shuffle=options.shuffle)))
 
 
 class Packing:
@@ -376,9 +345,3 @@ def _with_notes(record: dict[str, Any], notes: list[dict[str, Any]], lost_before
         "shards": shards,
         "skipped": skipped,
     }
-
-
-def _count_of(num_workers: Any) -> int:
-    from penstock._plan import check
-
-    return available_cpus() if num_workers == "auto" else check.count_argument(num_workers, "num_workers", "pack", least=1)

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, Literal
 
 from penstock._contracts.event import ElementLost, Event
+from penstock._contracts.options import Options
 from penstock._contracts.policy import Policy
 from penstock._plan import node as plan
 from penstock._plan.describe import describe
-from penstock._plan.identity import identity
-from penstock._plan.length import is_indexable, never_ends, walk
+from penstock._plan.length import is_indexable, never_ends
 from penstock.dataset import Dataset
 from penstock.errors import PackError, PlanError
 from penstock.formats.sizes import size_words
 from penstock.packing.disk import Disk
-from penstock.packing.inputs import check_apart
+from penstock.packing.inputs import changed, check_apart, look
+from penstock.packing.keeping import file_in
 from penstock.packing.splitting import ELEMENTWISE, counted, for_part, policy_of
 from penstock.packing.ticks import bar
-from penstock.sources.kept import Keeper
+from penstock.sources.kept import Keeper, KeptSource
 
 __all__ = ["Positioned", "lost_record", "positioned"]
 
-_PREFIX, _SUFFIX = ".penstock-", ".kept"
 _LOOK_BYTES = 64 << 20
 _LEFT_FREE = 0.05
 
@@ -57,25 +55,29 @@ def positioned(
     num_threads: int,
     progress: bool | Literal["always"],
     disk: Disk,
+    check: Callable[[Dataset], object],
 ) -> Iterator[Positioned]:
     """Give a dataset positions for as long as the `with` block takes. One that has them is given back as it is.
 
-    What can be read again from its beginning is counted. Of anything else the part below the last maps, filters, flat_maps and unbatches
-    is read here, once, into a file that is gone behind the block. A kill leaves the file there; the next call for that folder removes it.
+    What can be read again from its beginning is counted. Of anything else a part is read here, once, into a file that is gone behind the
+    block: up to the last operator that is not elementwise, and to the last random map, unless it is the source alone, whose elements
+    keep their numbers. A kill leaves the file there; the next call for that folder removes it.
 
     Args:
         dataset: it must end.
-        folder: for the file; made if it is not there. None for one of the system's.
+        folder: for the file; made if it is not there, and locked while elements are read. None for one of the system's.
         on_error: what is done about elements that fail while they are read; None for the dataset's own policy.
         variants: passes that will be made over it.
-        num_threads: for operators in the part that is read.
+        num_threads: for operators in the part that is read, unless the dataset says that it is read inline.
         progress: whether to show how many were read, as for `pack`.
         disk: makes the folder.
+        check: called before anything is read, with a dataset that has all but the elements; raises what speaks against packing it.
 
     Raises:
-        PlanError: it is no dataset, is endless, or its random numbers would be the same in all variants.
-        SpecError: an element cannot be kept: it has no pickle.
-        PackError: the disk is nearly full.
+        PlanError: it is no dataset, is endless, or would be the same in all variants.
+        SpecError: an element cannot be kept: it has no pickle. No policy leaves it out.
+        SourceError: an input file changed meanwhile.
+        PackError: the disk is nearly full; another packer is at work in the folder.
         OSError: as the system says it.
         BaseException: what reading it raises.
     """
@@ -88,14 +90,13 @@ def positioned(
         return
     _check(below, variants)
     policy = policy_of(dataset._options, on_error)
+    check(_over(KeptSource.none(describe(below)), above, dataset._options))
     if folder is not None:
         check_apart(root, folder)
-    with _new_file(folder, disk) as file:
-        keeper, lost = _kept(Dataset(below, dataset._options), file, policy, num_threads, progress)
-        whole: plan.Node = plan.Read(source=keeper.finish(identity(below, "")))
-        for node in above:
-            whole = replace(node, child=whole)  # type: ignore[arg-type]
-        yield Positioned(dataset=Dataset(whole, dataset._options), below=below, lost=tuple(lost))
+    with file_in(folder, disk) as (file, done_writing):
+        source, lost = _kept(Dataset(below, dataset._options), file, policy, num_threads, progress)
+        done_writing()
+        yield Positioned(dataset=_over(source, above, dataset._options), below=below, lost=tuple(lost))
 
 
 def lost_record(event: ElementLost) -> dict[str, Any]:
@@ -105,28 +106,42 @@ def lost_record(event: ElementLost) -> dict[str, Any]:
 
 
 def _only_read(root: plan.Node) -> tuple[plan.Node | None, list[plan.Node]]:
-    """Return the part of a plan that has no positions, None where all has them; and what stands above it, from below."""
+    """Return the part of a plan that is to be read, None where all has positions; and what stands above it, from below.
+
+    Random numbers are drawn by an element's number in its source: only behind a source alone do the kept elements have the same.
+    """
     above: list[plan.Node] = []
     while isinstance(root, (*ELEMENTWISE, plan.Prefetch)) and not is_indexable(root):
         above.insert(0, root)
         root = root.child
-    return (None if is_indexable(root) else root), above
+    if is_indexable(root):
+        return None, above
+    if not isinstance(root, plan.ReadStream):
+        drawn = max((place for place, node in enumerate(above) if isinstance(node, plan.Map) and node.random), default=-1)
+        root, above = above[drawn] if drawn >= 0 else root, above[drawn + 1 :]
+    return root, above
 
 
 def _check(below: plan.Node, variants: int) -> None:
     if never_ends(below):
         raise PlanError("an endless dataset cannot be packed", where="pack()", fix="give repeat a count, use take(n), or variants=K")
-    drawn = next((node for node in walk(below) if isinstance(node, plan.Map) and node.random), None)
-    if variants > 1 and drawn is not None:
+    if variants > 1 and not isinstance(below, plan.ReadStream):
         raise PlanError(
-            f"{describe(drawn)} draws random numbers in a part of the plan that is read once, for all variants",
+            f"what {describe(below)} gives is read once, and would be the same in all variants",
             where=f"pack(variants={variants})",
-            fix=f"put that map above {describe(below)}, or leave variants= out",
+            fix="put take, batch, shuffle and the like below filters, or repeat(k) in place of variants=k",
         )
 
 
-def _kept(dataset: Dataset, file: BinaryIO, policy: Policy, num_threads: int, progress: Any) -> tuple[Keeper, list[dict[str, Any]]]:
-    """Read all elements into a file; return what holds them, and what was left out."""
+def _over(source: KeptSource, above: Sequence[plan.Node], options: Options) -> Dataset:
+    root: plan.Node = plan.Read(source=source)
+    for node in above:
+        root = replace(node, child=root)  # type: ignore[arg-type]
+    return Dataset(root, options)
+
+
+def _kept(dataset: Dataset, file: BinaryIO, policy: Policy, num_threads: int, progress: Any) -> tuple[KeptSource, list[dict[str, Any]]]:
+    """Read all elements into a file; return what gives them, and what was left out."""
     keeper = Keeper(file, describe(dataset._root))
     lost: list[dict[str, Any]] = []
 
@@ -134,12 +149,11 @@ def _kept(dataset: Dataset, file: BinaryIO, policy: Policy, num_threads: int, pr
         if isinstance(event, ElementLost):
             lost.append(lost_record(event))
 
-    looked_at = 0
+    inputs, looked_at = look(dataset._root), 0
     fixed: dict[str, Any] = {"ordered": True, "quarantine": None, "record": None, "replay": None, "on_error": for_part(policy)}
-    with (
-        bar(progress, "reading", None) as advance,
-        dataset.feed(listeners=[listen], executor="threads", num_workers=num_threads, **fixed) as feed,
-    ):
+    if dataset._options.executor != "inline" and dataset._options.num_workers != 0:
+        fixed |= {"executor": "threads", "num_workers": num_threads}
+    with bar(progress, "reading", None) as advance, dataset.feed(listeners=[listen], **fixed) as feed:
         feed.warns_when_empty = False
         for element in feed:
             keeper.add(element)
@@ -148,7 +162,10 @@ def _kept(dataset: Dataset, file: BinaryIO, policy: Policy, num_threads: int, pr
                 _check_room(file.name, keeper)
             if advance is not None:
                 advance(1)
-    return keeper, lost
+    error = changed(dataset._root, inputs)
+    if error is not None:
+        raise error
+    return keeper.finish(tuple(str(one["key"]) for one in lost)), lost
 
 
 def _check_room(path: str, keeper: Keeper) -> None:
@@ -165,45 +182,3 @@ def _check_room(path: str, keeper: Keeper) -> None:
             where=f"pack() in {os.path.dirname(path)!r}",
             fix="make room; if the stream has no end, give it one with take(n)",
         )
-
-
-@contextmanager
-def _new_file(folder: str | None, disk: Disk) -> Iterator[BinaryIO]:
-    """Make a file for elements, for its owner alone; it is gone at the end, and the folder too if it is new and nothing is in it.
-
-    A lock that ends with the process tells the next one whether somebody still needs it.
-    """
-    with ExitStack() as stack:
-        if folder is None:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-        elif not os.path.isdir(folder):
-            disk.make_folder(folder)
-            stack.callback(_remove_empty, folder)
-        _remove_left(folder)
-        descriptor, path = tempfile.mkstemp(dir=folder, prefix=_PREFIX, suffix=_SUFFIX)
-        stack.callback(_remove, path)  # also when it cannot be closed, because the disk is full
-        file = stack.enter_context(open(path, "wb", opener=lambda *_: descriptor))
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield file
-
-
-def _remove_left(folder: str) -> None:
-    """Remove the files that killed processes left."""
-    for name in os.listdir(folder):
-        if not (name.startswith(_PREFIX) and name.endswith(_SUFFIX)):
-            continue
-        path = os.path.join(folder, name)
-        with suppress(OSError), open(path, "rb") as file:  # BlockingIOError: it is in use
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.unlink(path)
-
-
-def _remove(path: str) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(path)
-
-
-def _remove_empty(folder: str) -> None:
-    with suppress(OSError):  # what was packed is in it
-        os.rmdir(folder)
