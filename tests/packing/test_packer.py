@@ -331,3 +331,17 @@ def test_a_rerun_that_leaves_out_other_elements_is_something_else(tmp_path: Path
 
 def even(element: dict[str, Any]) -> bool:
     return element["number"] % 2 == 0
+
+
+def test_what_several_stages_leave_out_is_listed_in_the_same_order_by_any_workers(tmp_path: Path) -> None:
+    def bad(value: Any) -> Any:
+        if int(np.sum(value)) % 7 == 3:
+            raise ValueError(f"bad {value}")
+        return value
+
+    for name, source in (("stream", ps.from_generator(lambda: iter(range(60)))), ("positions", ps.from_source(range(60)))):
+        ds = source.map(bad).window(3, 2).map(bad).batch(2).map(bad)
+        options: dict[str, Any] = {"num_shards": 1, "on_error": ps.Skip()}
+        found = [packed(tmp_path / f"{name}{place}", ds, num_workers=count, **options).record for place, count in enumerate((1, 3, 5, 3))]
+        assert len(found[0]["skipped"]) > 10
+        assert found[0] == found[1] == found[2] == found[3]

@@ -333,9 +333,12 @@ def _sendable(warm_up: WarmUp) -> bytes:
 
 
 def _with_notes(record: dict[str, Any], notes: list[dict[str, Any]], lost_before: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the manifest; what was left out before there were positions belongs to no shard."""
-    skipped = [{"shard": None, **lost} for lost in lost_before]
-    skipped += [{"shard": number, **lost} for number, note in enumerate(notes) for lost in note["skipped"]]
+    """Return the manifest; what was left out before there were positions belongs to no shard.
+
+    Losses of several stages are told in an order that depends on the workers, so they are sorted.
+    """
+    skipped = [{"shard": None, **lost} for lost in sorted(lost_before, key=_place_of)]
+    skipped += [{"shard": number, **lost} for number, note in enumerate(notes) for lost in sorted(note["skipped"], key=_place_of)]
     shards = [{key: note[key] for key in ("name", "count", "size", "sha256", "first", "positions")} for note in notes]
     return {
         **record,
@@ -345,3 +348,7 @@ def _with_notes(record: dict[str, Any], notes: list[dict[str, Any]], lost_before
         "shards": shards,
         "skipped": skipped,
     }
+
+
+def _place_of(lost: dict[str, Any]) -> Any:
+    return lost["key"], lost["where"], lost["stage"], lost["text"]

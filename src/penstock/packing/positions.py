@@ -165,7 +165,7 @@ def _kept(dataset: Dataset, file: BinaryIO, policy: Policy, num_threads: int, pr
     error = changed(dataset._root, inputs)
     if error is not None:
         raise error
-    return keeper.finish(tuple(str(one["key"]) for one in lost)), lost
+    return keeper.finish(tuple(sorted(str(one["key"]) for one in lost))), lost
 
 
 def _check_room(path: str, keeper: Keeper) -> None:
