@@ -13,7 +13,7 @@ KINDS: tuple[Any, ...] = get_args(plan.Node)
 
 
 def test_every_kind_of_node_is_exported() -> None:
-    assert {kind.__name__ for kind in KINDS} | {"AnyBatch", "Node", "children_of"} == set(plan.__all__)
+    assert {kind.__name__ for kind in KINDS} | {"AnyBatch", "Node", "children_of", "with_children"} == set(plan.__all__)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -22,6 +22,17 @@ def test_a_node_cannot_be_changed(kind: Any) -> None:
     made = kind(**values)
     with pytest.raises(AttributeError):
         setattr(made, next(iter(values)), None)
+
+
+def test_a_node_is_given_other_children_and_stays_itself_with_its_own() -> None:
+    other = plan.Read(source=READ.source)
+    pair = plan.Zip(children=(READ, other))
+    assert plan.with_children(READ, []) is READ
+    assert plan.with_children(pair, [READ, other]) is pair
+    assert plan.children_of(plan.with_children(pair, [other, READ])) == (other, READ)
+    taken = plan.with_children(plan.Take(child=READ, count=2), [other])
+    assert isinstance(taken, plan.Take)
+    assert (taken.child, taken.count) == (other, 2)
 
 
 def test_a_node_reads_from_its_children_and_a_source_from_none() -> None:

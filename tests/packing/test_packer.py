@@ -345,3 +345,21 @@ def test_what_several_stages_leave_out_is_listed_in_the_same_order_by_any_worker
         found = [packed(tmp_path / f"{name}{place}", ds, num_workers=count, **options).record for place, count in enumerate((1, 3, 5, 3))]
         assert len(found[0]["skipped"]) > 10
         assert found[0] == found[1] == found[2] == found[3]
+
+
+def test_beside_shard_a_bad_element_is_left_out_too_and_not_replaced_by_another(tmp_path: Path) -> None:
+    good = [number for number in range(1, 20, 2) if number != 7]
+    for name, ds in (
+        ("above", dataset(20).shard(2, 1).map(bad_at_7)),
+        ("below", dataset(20).map(bad_at_7).shard(2, 1)),
+        ("zipped", dataset(20).map(bad_at_7).shard(2, 1).zip(ps.from_source(range(10))).map(first)),
+        ("kept", dataset(20).map(bad_at_7).shard(2, 1).filter(odd).take(9)),
+    ):
+        for num_shards in (1, 3, 20):
+            manifest = packed(tmp_path / f"{name}{num_shards}", ds, num_shards=num_shards, on_error=ps.Skip())
+            assert [int(one["number"]) for one in ps.read_packed(tmp_path / f"{name}{num_shards}" / "out")] == good
+            assert len(manifest.skipped) == 1
+
+
+def first(pair: Any) -> Any:
+    return pair[0]

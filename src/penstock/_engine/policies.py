@@ -29,7 +29,7 @@ def policies_of(root: Node, options: Options) -> Policies:
     """Return the policies of a feed. Beside a shard of known positions elements are replaced where a policy says skip."""
     chain = chain_of(root)
     first = next((place for place, node in enumerate(chain) if isinstance(node, STREAMS)), len(chain))
-    shards = first > 0 and any(isinstance(node, Shard) for node in walk(chain[first - 1]))
+    shards = first > 0 and any(isinstance(node, Shard) and node.equal_steps for node in walk(chain[first - 1]))
     every = [options.on_error, options.on_read_error, *policies_in(root)]
     skips = any(isinstance(final(policy), Skip) for policy in every if policy is not None)
     return Policies(

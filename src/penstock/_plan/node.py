@@ -5,8 +5,8 @@ Compared by identity: what two plans have in common is asked of their lines (`de
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock._contracts.policy import Policy
@@ -44,6 +44,7 @@ __all__ = [
     "Window",
     "Zip",
     "children_of",
+    "with_children",
 ]
 
 Function = Callable[..., Any]
@@ -126,11 +127,15 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Shard:
-    """Positions index, index + num_shards, index + 2 * num_shards, ..."""
+    """Positions index, index + num_shards, index + 2 * num_shards, ...
+
+    With `equal_steps`, a policy that skips an element replaces it by another one of the shard: all shards make as many steps.
+    """
 
     child: Node
     num_shards: int
     index: int
+    equal_steps: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -349,3 +354,10 @@ def children_of(node: Node) -> tuple[Node, ...]:
     if isinstance(node, (Concatenate, Zip, Mix, Interleave)):
         return node.children
     return (node.child,)
+
+
+def with_children(node: Node, children: Sequence[Node]) -> Node:
+    """Return a node that reads from other nodes; itself where they are the same."""
+    if tuple(children) == children_of(node):
+        return node
+    return replace(node, **({"children": tuple(children)} if hasattr(node, "children") else {"child": children[0]}))

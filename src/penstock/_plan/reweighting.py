@@ -9,7 +9,22 @@ from typing import Any
 from penstock._order.arithmetic import INFINITE
 from penstock._order.mixing import History, tree_of
 from penstock._plan.length import length_of, mixing_of, walk
-from penstock._plan.node import Batch, Enumerate, Map, Mix, Node, PaddedBatch, Prefetch, Repeat, Shard, Skip, Take, Zip, children_of
+from penstock._plan.node import (
+    Batch,
+    Enumerate,
+    Map,
+    Mix,
+    Node,
+    PaddedBatch,
+    Prefetch,
+    Repeat,
+    Shard,
+    Skip,
+    Take,
+    Zip,
+    children_of,
+    with_children,
+)
 from penstock.errors import StateDamaged, StateMismatch
 
 __all__ = ["histories", "mix_places", "reweighted"]
@@ -112,9 +127,7 @@ def _with_histories(node: Node, given: Iterator[History]) -> Node:
     if isinstance(node, Mix):
         history = next(given)
         return replace(node, children=children, history=history) if history != node.history or children != node.children else node
-    if children == children_of(node):
-        return node
-    return replace(node, **({"children": children} if hasattr(node, "children") else {"child": children[0]}))
+    return with_children(node, children)
 
 
 def _same_place(root: Node, rebuilt: Node, wanted: Node) -> Node:

@@ -20,7 +20,7 @@ from penstock.formats.sizes import size_words
 from penstock.packing.disk import Disk
 from penstock.packing.inputs import changed, check_apart, look
 from penstock.packing.keeping import file_in
-from penstock.packing.splitting import ELEMENTWISE, counted, for_part, policy_of
+from penstock.packing.splitting import ELEMENTWISE, counted, for_part, leaving_out, policy_of
 from penstock.packing.ticks import bar
 from penstock.sources.kept import Keeper, KeptSource
 
@@ -83,7 +83,7 @@ def positioned(
     """
     if not isinstance(dataset, Dataset):
         raise PlanError(f"{dataset!r} is not a Dataset", where="pack()", fix="wrap it with ps.from_source or ps.from_arrays")
-    root = counted(dataset._root)
+    root = leaving_out(counted(dataset._root))
     below, above = _only_read(root)
     if below is None:
         yield Positioned(dataset=Dataset(root, dataset._options))

@@ -14,7 +14,7 @@ from penstock.dataset import Dataset
 from penstock.errors import PlanError
 from penstock.sources.counted import Counted
 
-__all__ = ["ELEMENTWISE", "Split", "counted", "for_part", "policy_of", "split"]
+__all__ = ["ELEMENTWISE", "Split", "counted", "for_part", "leaving_out", "policy_of", "split"]
 
 ELEMENTWISE = (plan.Map, plan.Filter, plan.FlatMap, plan.Unbatch)
 """Operators that make nothing, one or several elements of each, whatever stands beside it."""
@@ -105,6 +105,12 @@ def counted(root: plan.Node) -> plan.Node:
         return root
     child = counted(root.child)
     return root if child is root.child else replace(root, child=child)
+
+
+def leaving_out(root: plan.Node) -> plan.Node:
+    """Return a plan whose shards have what they have: what is skipped is left out, not replaced by another element of the shard."""
+    root = plan.with_children(root, [leaving_out(child) for child in plan.children_of(root)])
+    return replace(root, equal_steps=False) if isinstance(root, plan.Shard) else root
 
 
 def policy_of(options: Options, on_error: Policy | None) -> Policy:
