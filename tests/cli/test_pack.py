@@ -250,4 +250,4 @@ def test_a_stream_is_packed_once_and_not_measured(
     code, out, err = run(capsys, "stream_to_pack:train", "out", "--num-workers=1")
     assert (code, err) == (0, "")
     assert "written 300 elements" in out
-    assert "What this bought was not measured: the raw source is a stream, which is read once." in out
+    assert "What this bought was not measured: the source has no positions, and is read once." in out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import itertools
-import multiprocessing
 import os
 import resource
 import shutil
@@ -136,12 +135,7 @@ def limited(dest: str, limit: int) -> None:
 
 def test_a_limit_on_the_size_of_files_is_an_error_and_no_record_is_cut(tmp_path: Path, reference: dict[str, str]) -> None:
     dest = tmp_path / "dest"
-    process = multiprocessing.get_context("forkserver").Process(target=limited, args=(str(dest), 3000))
-    process.start()
-    process.join()
-    code = process.exitcode
-    process.close()
-    assert code == 40
+    assert small.exit_code_of(limited, str(dest), 3000) == 40
     assert small.shards(dest) == {}
     small.packed_with(Disk(), dest)
     assert small.hashes(dest) == reference
@@ -252,12 +246,7 @@ def test_a_disk_that_fills_up_meanwhile_is_an_error_and_a_rerun_gives_the_same_f
 
 
 def killed_at(dest: Path, at: int, after: bool) -> int | None:
-    process = multiprocessing.get_context("forkserver").Process(target=small.life, args=(str(dest), at, after))
-    process.start()
-    process.join()
-    code = process.exitcode
-    process.close()
-    return code
+    return small.exit_code_of(small.life, str(dest), at, after)
 
 
 def check_kills(tmp_path: Path, reference: dict[str, str], every: int, first: int = 0) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import resource
 import signal
 from pathlib import Path
@@ -16,12 +15,7 @@ pytestmark = pytest.mark.usefixtures("fork_server")
 
 
 def killed(dest: Path, read_dies_at: int, map_dies_at: int) -> int | None:
-    process = multiprocessing.get_context("forkserver").Process(target=small.life_of_stream, args=(str(dest), read_dies_at, map_dies_at))
-    process.start()
-    process.join()
-    code = process.exitcode
-    process.close()
-    return code
+    return small.exit_code_of(small.life_of_stream, str(dest), read_dies_at, map_dies_at)
 
 
 @pytest.mark.parametrize(("read_dies_at", "map_dies_at", "num_finished"), [(0, -1, 0), (200, -1, 0), (-1, 4, 0), (-1, 250, 3)])

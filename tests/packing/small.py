@@ -6,11 +6,12 @@ import contextlib
 import errno
 import hashlib
 import json
+import multiprocessing
 import os
 import random
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -256,6 +257,16 @@ class ShortDisk(Disk):
 
     def write(self, descriptor: int, data: memoryview) -> int:
         return super().write(descriptor, data[:777])
+
+
+def exit_code_of(target: Callable[..., object], *arguments: Any) -> int | None:
+    """Call a function in a process of its own, and return the exit status: minus the signal that ended it."""
+    process = multiprocessing.get_context("forkserver").Process(target=target, args=arguments)
+    process.start()
+    process.join()
+    code = process.exitcode
+    process.close()
+    return code
 
 
 def life(dest: str, at: int, after: bool) -> None:

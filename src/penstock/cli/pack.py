@@ -102,7 +102,7 @@ def run(settings: Settings) -> int:
         raise
     _report(settings, manifest, kind, screen)
     if settings.measure and manifest.read_once:
-        screen.point("What this bought was not measured: the raw source is a stream, which is read once.")
+        screen.point("What this bought was not measured: the source has no positions, and is read once.")
     elif settings.measure:
         resized = (source, settings.resize) if _encodes(settings) else None
         _bought(measured(dataset, manifest, settings.num_workers, settings.on_error, resized), screen)

@@ -9,13 +9,14 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from penstock._contracts.event import ElementLost
 from penstock._storage.listing import refuse_url
 from penstock.errors import RecordError, SourceError
 from penstock.packing.columns import Column
 from penstock.packing.folder import sha256_of, strangers
 from penstock.packing.schema import NoSchema, Schema
 
-__all__ = ["FORM", "Manifest", "ShardEntry", "find_manifest", "manifests_in", "read_manifest", "sealed"]
+__all__ = ["FORM", "Manifest", "ShardEntry", "find_manifest", "lost_record", "manifests_in", "read_manifest", "sealed"]
 
 FORM = 1
 _SUFFIX = "-manifest.json"
@@ -133,6 +134,12 @@ class Manifest:
 
 def _without_shard(lost: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in lost.items() if key != "shard"}
+
+
+def lost_record(event: ElementLost) -> dict[str, Any]:
+    """Return what a manifest says of an element that was left out."""
+    record = {"where": event.where, "stage": event.stage, "error": type(event.error).__name__, "text": str(event.error)}
+    return {"key": [list(key) for key in event.keys], **record, "retries": event.retries}
 
 
 def find_manifest(path: str | os.PathLike[str]) -> str:

@@ -13,18 +13,19 @@ from penstock._contracts.options import Options
 from penstock._contracts.policy import Policy
 from penstock._plan import node as plan
 from penstock._plan.describe import describe
-from penstock._plan.length import is_indexable, never_ends
+from penstock._plan.length import is_indexable
 from penstock.dataset import Dataset
 from penstock.errors import PackError, PlanError
 from penstock.formats.sizes import size_words
 from penstock.packing.disk import Disk
 from penstock.packing.inputs import changed, check_apart, look
 from penstock.packing.keeping import file_in
-from penstock.packing.splitting import ELEMENTWISE, counted, for_part, leaving_out, policy_of
+from penstock.packing.manifest import lost_record
+from penstock.packing.splitting import ELEMENTWISE, check_ends, counted, for_part, leaving_out, policy_of
 from penstock.packing.ticks import bar
 from penstock.sources.kept import Keeper, KeptSource
 
-__all__ = ["Positioned", "lost_record", "positioned"]
+__all__ = ["Positioned", "positioned"]
 
 _LOOK_BYTES = 64 << 20
 _LEFT_FREE = 0.05
@@ -99,12 +100,6 @@ def positioned(
         yield Positioned(dataset=_over(source, above, dataset._options), below=below, lost=tuple(lost))
 
 
-def lost_record(event: ElementLost) -> dict[str, Any]:
-    """Return what a manifest says of an element that was left out."""
-    record = {"where": event.where, "stage": event.stage, "error": type(event.error).__name__, "text": str(event.error)}
-    return {"key": [list(key) for key in event.keys], **record, "retries": event.retries}
-
-
 def _only_read(root: plan.Node) -> tuple[plan.Node | None, list[plan.Node]]:
     """Return the part of a plan that is to be read, None where all has positions; and what stands above it, from below.
 
@@ -123,8 +118,7 @@ def _only_read(root: plan.Node) -> tuple[plan.Node | None, list[plan.Node]]:
 
 
 def _check(below: plan.Node, variants: int) -> None:
-    if never_ends(below):
-        raise PlanError("an endless dataset cannot be packed", where="pack()", fix="give repeat a count, use take(n), or variants=K")
+    check_ends(below)
     if variants > 1 and not isinstance(below, plan.ReadStream):
         raise PlanError(
             f"what {describe(below)} gives is read once, and would be the same in all variants",

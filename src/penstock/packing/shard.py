@@ -14,8 +14,8 @@ from penstock.packing.columns import Column
 from penstock.packing.disk import OutFile
 from penstock.packing.encoders import open_encoder
 from penstock.packing.folder import Folder, lock_folder
+from penstock.packing.manifest import lost_record
 from penstock.packing.options import PackOptions
-from penstock.packing.positions import lost_record
 from penstock.packing.schema import Schema
 from penstock.packing.splitting import Split, for_part
 from penstock.packing.ticks import Ticks

@@ -9,12 +9,12 @@ from penstock._contracts.policy import Policy, Replace, Retry, Skip, checked_pol
 from penstock._contracts.source import CountableStream
 from penstock._plan import node as plan
 from penstock._plan.describe import sources
-from penstock._plan.length import INFINITE, is_indexable, length_of
+from penstock._plan.length import is_indexable, length_of, never_ends
 from penstock.dataset import Dataset
 from penstock.errors import PlanError
 from penstock.sources.counted import Counted
 
-__all__ = ["ELEMENTWISE", "Split", "counted", "for_part", "leaving_out", "policy_of", "split"]
+__all__ = ["ELEMENTWISE", "Split", "check_ends", "counted", "for_part", "leaving_out", "policy_of", "split"]
 
 ELEMENTWISE = (plan.Map, plan.Filter, plan.FlatMap, plan.Unbatch)
 """Operators that make nothing, one or several elements of each, whatever stands beside it."""
@@ -75,9 +75,7 @@ def split(dataset: Dataset, *, variants: int, shuffle: int | None) -> Split:
     while not is_indexable(chain[0]):
         chain.insert(0, plan.children_of(chain[0])[0])
     base, above = chain[0], [node for node in chain[1:] if not isinstance(node, plan.Prefetch)]
-    length = length_of(base)
-    if length is None or length == INFINITE:
-        raise PlanError("an endless dataset cannot be packed", where="pack()", fix="give repeat a count, use take(n), or variants=K")
+    check_ends(base)
     whole = Dataset(base)
     if variants > 1:
         whole = whole.repeat(variants)
@@ -89,7 +87,17 @@ def split(dataset: Dataset, *, variants: int, shuffle: int | None) -> Split:
                 fix="pack it as it is; what was packed can be shuffled when it is read, or packed again with shuffle=",
             )
         whole = whole.shuffle(seed=shuffle)
-    return Split(base=whole._root, above=tuple(above), options=dataset._options, num_positions=int(length) * variants)
+    return Split(base=whole._root, above=tuple(above), options=dataset._options, num_positions=int(length_of(base) or 0) * variants)
+
+
+def check_ends(root: plan.Node) -> None:
+    """Make sure that a plan ends; a stream is taken to end.
+
+    Raises:
+        PlanError: it does not.
+    """
+    if never_ends(root):
+        raise PlanError("an endless dataset cannot be packed", where="pack()", fix="give repeat a count, use take(n), or variants=K")
 
 
 def counted(root: plan.Node) -> plan.Node:
