@@ -27,6 +27,9 @@ __all__ = ["LocalStorage"]
 _GAP_BYTES = 4096
 """Reading so much too much costs less than one more call of the system."""
 
+_OFTEN, _SELDOM = 32, 512
+"""One of so many spans is looked at before a block is read, to see whether it is in memory: often while some were missing of late."""
+
 
 class LocalStorage:
     """See `Storage`. Holds at most 128 files open, and 50 bytes and the path of each file, no Python object.
@@ -67,7 +70,7 @@ class LocalStorage:
         starts = np.concatenate((np.zeros(min(1, len(ends)), np.int64), ends[:-1]))
         self._files, self._known, self._relative = spans.Files(bytes(blob), starts, known), known, relative
         self._samples: NDArray[np.int64] | None = None
-        self._maps = can_sink()
+        self._maps, self._every = can_sink(), _OFTEN
         self._descriptors = Descriptors(len(paths), most_open(), known[:, 0] if self._maps else None)
 
     def __len__(self) -> int:
@@ -162,9 +165,10 @@ class LocalStorage:
             ticket, descriptors, maps = self._descriptors.enter(files)
             kept: list[list[int]] = []
             try:
-                block = spans.Spans(files, offsets, lengths, descriptors, maps if sink >= 0 else None, sink)
+                block = spans.Spans(files, offsets, lengths, descriptors, maps if sink >= 0 else None, sink, self._every)
                 outcome = spans.read_spans(self._files, block, _GAP_BYTES, out, begins, most_kept)
                 kept = outcome.kept
+                self._looked(outcome.missing)
             finally:
                 self._descriptors.leave(ticket, kept)
             if outcome.problem == spans.DONE:
@@ -204,12 +208,16 @@ class LocalStorage:
         ticket, descriptors, maps = self._descriptors.enter(files)
         kept: list[list[int]] = []
         try:
-            block = spans.Spans(files, offsets, lengths, descriptors, maps if sink >= 0 else None, sink)
+            block = spans.Spans(files, offsets, lengths, descriptors, maps if sink >= 0 else None, sink, self._every)
             most_kept = min(self._descriptors.capacity, len(files))
-            done, kept = spans.stream_spans(self._files, block, _GAP_BYTES, out, pieces, most_kept, taker)
+            done, kept, missing = spans.stream_spans(self._files, block, _GAP_BYTES, out, pieces, most_kept, taker)
+            self._looked(missing)
         finally:
             self._descriptors.leave(ticket, kept)
         return done
+
+    def _looked(self, missing: bool) -> None:
+        self._every = _OFTEN if missing else min(2 * self._every, _SELDOM)
 
     def _room(self, total: int, scratch: Scratch | None) -> tuple[NDArray[np.uint8], int]:
         """Return uint8 [total] to read into, and its descriptor, or -1 where it has none."""

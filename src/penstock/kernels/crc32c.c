@@ -179,8 +179,7 @@ static uint32_t update_arm(uint32_t crc, const uint8_t *data, int64_t num) {
 }
 #endif
 
-/* The CRC32C of `value`'s bytes followed by these; 0 is the check sum of nothing. */
-API uint32_t penstock_crc32c(const uint8_t *data, int64_t num, uint32_t value) {
+uint32_t penstock_update_crc32c(const uint8_t *data, int64_t num, uint32_t value) {
 #if WITH_ARM_CRC
     return ~update_arm(~value, data, num);
 #else
@@ -193,3 +192,6 @@ API uint32_t penstock_crc32c(const uint8_t *data, int64_t num, uint32_t value) {
     return ~update_tables(~value, data, num);
 #endif
 }
+
+/* What Python calls: a function that everybody sees is called through a table, also from within the library. */
+API uint32_t penstock_crc32c(const uint8_t *data, int64_t num, uint32_t value) { return penstock_update_crc32c(data, num, value); }

@@ -9,7 +9,7 @@ INLINE uint64_t length_of(const uint8_t *header) { return little32(header) | (ui
 
 /* A CRC over data that contain CRCs is weak, so the format stores them rotated and shifted. */
 static int matches(const uint8_t *data, int64_t num, const uint8_t *stored) {
-    const uint32_t crc = penstock_crc32c(data, num, 0);
+    const uint32_t crc = penstock_update_crc32c(data, num, 0);
     return ((crc >> 15 | crc << 17) + UINT32_C(0xA282EAD8)) == little32(stored);
 }
 

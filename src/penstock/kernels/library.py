@@ -11,7 +11,7 @@ __all__ = ["LIBRARY", "chosen_library", "load_library"]
 
 LIBRARY: Final = os.path.join(os.path.dirname(__file__), "_penstock.so")  # pathlib would cost 5 ms of import time
 # Raised with every change of an argument list, so that an old library beside new Python code is not called.
-_INTERFACE: Final = 6
+_INTERFACE: Final = 7
 
 
 def load_library(path: str | os.PathLike[str] = LIBRARY) -> ctypes.CDLL | None:

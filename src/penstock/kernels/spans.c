@@ -6,7 +6,7 @@
  * 1 kB in any order, all of it in the kernel.
  */
 #define _GNU_SOURCE
-#include "penstock.h"
+#include "spans.h"
 
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -18,7 +18,7 @@
 #endif
 
 enum { DONE, NOT_OPENED, NOT_KNOWN, NOT_READ, NOT_REGULAR, CHANGED, CUT, BAD_ROW, NO_ROOM };
-enum { PROBLEM, FILE_NUMBER, ERROR, FOUND_SIZE, FOUND_TIME, FOUND_INODE, NUM_KEPT, NUM_BYTES };
+enum { PROBLEM, FILE_NUMBER, ERROR, FOUND_SIZE, FOUND_TIME, FOUND_INODE, NUM_KEPT, NUM_BYTES, MISSING, NUM_FACTS };
 
 #if !defined(_WIN32)
 
@@ -180,7 +180,7 @@ static int64_t copy_scattered(const homes *all, const int64_t *known, const int6
         while (work[place] >= 0 && all->files[work[place]] != all->files[row]) place = (place + 1) & (uint64_t)(size - 1);
         if (work[place] < 0) work[place] = row;
     }
-    int64_t problem = looked_at_all(all, known, work, size, facts);
+    int64_t problem = DONE;
     list.num = 0, list.begin = 0, list.num_bytes = 0;
     for (int64_t row = 0; row < num && problem == DONE; row++) {
         begins[row] = used;
@@ -188,33 +188,14 @@ static int64_t copy_scattered(const homes *all, const int64_t *known, const int6
         used += lengths[row];
         if (is_full(&list) || row + 1 == num) problem = copied(&list, all, sink, out, facts);
     }
-    /* A map of a file that was cut gives zeros up to the end of its last page. */
-    if (problem == DONE) problem = looked_at_all(all, known, work, size, facts);
+    /* Behind the copy, for whatever happened up to then: a file that was changed, or cut, where a map gives zeros up to the end of its last page. */
+    int64_t failed[NUM_FACTS];
+    memcpy(failed, facts, sizeof failed);
+    const int64_t changed = looked_at_all(all, known, work, size, facts);
+    if (changed == DONE) memcpy(facts, failed, sizeof failed);
+    else problem = changed;
     facts[NUM_BYTES] = used;
     return problem;
-}
-#endif
-
-#if defined(__linux__) && defined(RWF_NOWAIT)
-enum { LEAST = 8, EVERY = 32 };
-
-/* Asks the system for all spans of files that are open, when some are not in memory: then they come together, and not one after the other.
- * Every 32nd span is looked at, which costs 10 ns a span. */
-static void fetch_ahead(const int64_t *offsets, const int64_t *lengths, const int64_t *descriptors, int64_t num) {
-    int missing = 0;
-    for (int64_t row = 0; row < num && num >= LEAST && !missing; row += EVERY) {
-        char byte;
-        const struct iovec one = {&byte, 1};
-        if (descriptors[row] >= 0 && lengths[row] > 0)
-            missing = preadv2((int)descriptors[row], &one, 1, (off_t)offsets[row], RWF_NOWAIT) < 0 && errno == EAGAIN;
-    }
-    for (int64_t row = 0; row < num && missing; row++)
-        if (descriptors[row] >= 0 && lengths[row] > 0)
-            (void)posix_fadvise((int)descriptors[row], (off_t)offsets[row], (off_t)lengths[row], POSIX_FADV_WILLNEED);
-}
-#else
-static void fetch_ahead(const int64_t *offsets, const int64_t *lengths, const int64_t *descriptors, int64_t num) {
-    (void)offsets, (void)lengths, (void)descriptors, (void)num;
 }
 #endif
 
@@ -249,7 +230,7 @@ static int64_t read_block(const char *paths, const int64_t *path_starts, const i
     copies list;
     list.num = 0, list.begin = 0, list.num_bytes = 0;
 #endif
-    memset(facts, 0, 8 * sizeof *facts);
+    memset(facts, 0, NUM_FACTS * sizeof *facts);
     for (int64_t row = 0; row < num; row++) {
         const int64_t file = files[row];
         facts[FILE_NUMBER] = row;
@@ -317,14 +298,17 @@ static int64_t read_block(const char *paths, const int64_t *path_starts, const i
  * known is [files, 3]: size, time and inode. descriptors is [num]: an open one of each row's file, or -1: then it is opened here. Of these
  * the first `most_kept` stay open and are told in kept, [most_kept, 2]: file, descriptor; also after a problem.
  *
- * maps is [num], the address of a map of all of each row's file or 0; sink a memfd whose beginning `out` is a map of; or NULL and -1. */
+ * maps is [num], the address of a map of all of each row's file or 0; sink a memfd whose beginning `out` is a map of; or NULL and -1.
+ * every: see spans.h; facts[MISSING] is what was found. */
 API int64_t penstock_read_spans(const char *paths, const int64_t *path_starts, const int64_t *known, int64_t num_files,
                                 const int64_t *files, const int64_t *offsets, const int64_t *lengths, const int64_t *descriptors,
                                 int64_t num, int64_t gap, int64_t *order, unsigned char *out, int64_t capacity, int64_t *begins,
-                                int64_t most_kept, int64_t *kept, int64_t *facts, const int64_t *maps, int sink) {
-    fetch_ahead(offsets, lengths, descriptors, num);
-    return read_block(paths, path_starts, known, num_files, files, offsets, lengths, descriptors, num, gap, order, out, capacity, begins,
-                      most_kept, kept, facts, maps, sink);
+                                int64_t most_kept, int64_t *kept, int64_t *facts, const int64_t *maps, int sink, int64_t every) {
+    const int missing = penstock_fetch_ahead(offsets, lengths, descriptors, num, every);
+    const int64_t problem = read_block(paths, path_starts, known, num_files, files, offsets, lengths, descriptors, num, gap, order, out,
+                                       capacity, begins, most_kept, kept, facts, maps, sink);
+    facts[MISSING] = missing;
+    return problem;
 }
 
 /* Takes spans that have been read, while they are in the cache: `num` of them, each inside `size` bytes at `data`. Returns how many of them were
@@ -337,10 +321,10 @@ typedef int64_t (*taker)(int64_t *context, const uint8_t *data, int64_t size, co
 API int64_t penstock_stream_spans(const char *paths, const int64_t *path_starts, const int64_t *known, int64_t num_files,
                                   const int64_t *files, const int64_t *offsets, const int64_t *lengths, const int64_t *descriptors,
                                   int64_t num, int64_t gap, int64_t *order, unsigned char *out, int64_t capacity, int64_t *begins,
-                                  int64_t most_kept, int64_t *kept, int64_t *facts, const int64_t *maps, int sink, int64_t most_rows,
-                                  int64_t most_bytes, int64_t take, int64_t *context) {
+                                  int64_t most_kept, int64_t *kept, int64_t *facts, const int64_t *maps, int sink, int64_t every,
+                                  int64_t most_rows, int64_t most_bytes, int64_t take, int64_t *context) {
     int64_t done = 0, num_kept = 0;
-    fetch_ahead(offsets, lengths, descriptors, num);
+    const int missing = penstock_fetch_ahead(offsets, lengths, descriptors, num, every);
     while (done < num) {
         int64_t bytes = 0, rows = 0;
         while (rows < most_rows && done + rows < num) {
@@ -359,6 +343,7 @@ API int64_t penstock_stream_spans(const char *paths, const int64_t *path_starts,
         if (good < rows) break;
     }
     facts[NUM_KEPT] = num_kept;
+    facts[MISSING] = missing;
     return done;
 }
 

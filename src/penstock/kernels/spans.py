@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from penstock.kernels import spans_twin
 from penstock.kernels.library import chosen_library
-from penstock.kernels.spans_twin import Files, Spans
+from penstock.kernels.spans_twin import NUM_FACTS, Files, Spans
 
 __all__ = [
     "BAD_ROW",
@@ -49,6 +49,7 @@ _READ_ARGUMENTS: Final[list[Any]] = [
     _INT64,
     *[_POINTER] * 3,
     ctypes.c_int,
+    _INT64,
 ]
 _shared: Callable[[Any], Any] = (ctypes.c_char * 0).from_buffer
 Reader = Callable[..., int]
@@ -63,6 +64,7 @@ class Outcome(NamedTuple):
         error: the system's errno, 0 when there is none.
         found: size, time and inode that the file has (CHANGED); for CUT the first is a place that has no bytes any more.
         num_bytes: used of the output.
+        missing: whether one that was looked at was not in memory.
         kept: (file, descriptor) of each file that was opened and stays open: the caller's to close, also after a problem.
     """
 
@@ -72,6 +74,7 @@ class Outcome(NamedTuple):
     found: tuple[int, int, int]
     kept: list[list[int]]
     num_bytes: int
+    missing: bool
 
 
 class Taker(NamedTuple):
@@ -102,15 +105,15 @@ def read_spans(files: Files, block: Spans, gap: int, out: NDArray[np.uint8], beg
         most_kept: how many of the files that are opened here stay open.
     """
     kept = np.empty((most_kept, 2), np.int64)
-    facts = np.empty(8, np.int64)
+    facts = np.empty(NUM_FACTS, np.int64)
     problem = _chosen()(files, block, gap, out, begins, kept, facts)
-    _, file, error, size, time, inode, num_kept, num_bytes = facts.tolist()
-    return Outcome(problem, file, error, (size, time, inode), kept[:num_kept].tolist(), num_bytes)
+    _, file, error, size, time, inode, num_kept, num_bytes, missing = facts.tolist()
+    return Outcome(problem, file, error, (size, time, inode), kept[:num_kept].tolist(), num_bytes, bool(missing))
 
 
 def stream_spans(
     files: Files, block: Spans, gap: int, out: NDArray[np.uint8], pieces: tuple[int, int], most_kept: int, taker: Taker
-) -> tuple[int, list[list[int]]]:
+) -> tuple[int, list[list[int]], bool]:
     """Read spans as `read_spans` does, in the order of the block, and give them to a C function piece by piece; one call without the GIL.
 
     There is no twin: where the library is missing, and where less was taken than there is, `read_spans` does the same and says why.
@@ -125,31 +128,32 @@ def stream_spans(
         taker: takes them.
 
     Returns:
-        How many spans were taken, from the first on, and (file, descriptor) of each file that stays open: the caller's to close.
+        How many spans were taken, from the first on; (file, descriptor) of each file that stays open, the caller's to close; and whether a span
+        that was looked at was not in memory.
     """
     stream = _chosen_streamer()
-    return (0, []) if stream is None else stream(files, block, gap, out, pieces, most_kept, taker)
+    return (0, [], False) if stream is None else stream(files, block, gap, out, pieces, most_kept, taker)
 
 
-def streamer(library: ctypes.CDLL) -> Callable[..., tuple[int, list[list[int]]]]:
+def streamer(library: ctypes.CDLL) -> Callable[..., tuple[int, list[list[int]], bool]]:
     """Return `stream_spans` of an open library."""
     function = _prepared(library.penstock_stream_spans, [*_READ_ARGUMENTS, _INT64, _INT64, _INT64, _POINTER])
 
     def stream(
         files: Files, block: Spans, gap: int, out: NDArray[np.uint8], pieces: tuple[int, int], most_kept: int, taker: Taker
-    ) -> tuple[int, list[list[int]]]:
+    ) -> tuple[int, list[list[int]], bool]:
         most_rows, most_bytes = pieces
         order, begins = np.empty(2 * most_rows, np.int64), np.empty(most_rows, np.int64)
-        kept, facts = np.empty((most_kept, 2), np.int64), np.zeros(8, np.int64)
+        kept, facts = np.empty((most_kept, 2), np.int64), np.zeros(NUM_FACTS, np.int64)
         arguments = _arguments(files, block, gap, out, begins, kept, facts, order)
         done: int = function(*arguments, most_rows, most_bytes, taker.address, _address(taker.context))
-        return done, kept[: facts[6]].tolist()
+        return done, kept[: facts[6]].tolist(), bool(facts[8])
 
     return stream
 
 
 @cache
-def _chosen_streamer() -> Callable[..., tuple[int, list[list[int]]]] | None:
+def _chosen_streamer() -> Callable[..., tuple[int, list[list[int]], bool]] | None:
     library = chosen_library()
     return None if library is None else streamer(library)
 
@@ -199,7 +203,7 @@ def _arguments(
     rows = (_address(block.files), _address(block.offsets), _address(block.lengths), _address(block.descriptors), block.files.size)
     results = (_shared(out), out.size, _shared(begins), len(kept), _shared(kept), _shared(facts))
     maps = None if block.maps is None else _address(block.maps)
-    return (*tables, *rows, gap, _shared(order), *results, maps, block.sink)
+    return (*tables, *rows, gap, _shared(order), *results, maps, block.sink, block.every)
 
 
 def map_file(descriptor: int, size: int) -> int:

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FLAGS", "Files", "Spans", "as_int64", "known_of", "read_spans"]
+__all__ = ["FLAGS", "NUM_FACTS", "Files", "Spans", "as_int64", "known_of", "read_spans"]
 
 FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 """O_NONBLOCK: opening a FIFO without a writer must not block; it means nothing for regular files."""
 
 _DONE, _NOT_OPENED, _NOT_KNOWN, _NOT_READ, _NOT_REGULAR, _CHANGED, _CUT, _BAD_ROW, _NO_ROOM = range(9)
+NUM_FACTS = 9
 _MOST_BYTES = 1 << 30
 
 
@@ -48,6 +49,7 @@ class Spans(NamedTuple):
         descriptors: an open one of the file, or -1: then it is opened for the read.
         maps: address of a map of the file (`spans.map_file`) or 0; None for no maps. Only the kernel looks into it.
         sink: a memfd whose beginning the output is a map of; -1 for none. Used in C alone.
+        every: of so many spans one is looked at: where it is not in memory, the system is asked for all before they are read. In C alone.
     """
 
     files: NDArray[np.int64]
@@ -56,6 +58,7 @@ class Spans(NamedTuple):
     descriptors: NDArray[np.int64]
     maps: NDArray[np.int64] | None = None
     sink: int = -1
+    every: int = 32
 
 
 def as_int64(number: int) -> int:

@@ -191,7 +191,7 @@ static int64_t name_start(const scanner *in, int64_t row) { return row ? in->row
 static void sum_row(const scanner *in, int64_t *row, int64_t start, int64_t end) {
     const int64_t here = in->base + in->length, stop = end < here ? end : here;
     if (!in->state[WITH_CRC]) return;
-    row[CRC] = penstock_crc32c(in->data + (start - in->base), stop - start, (uint32_t)row[CRC]);
+    row[CRC] = penstock_update_crc32c(in->data + (start - in->base), stop - start, (uint32_t)row[CRC]);
     in->state[OWED] = end > here ? end : 0;
 }
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock._contracts.element import Structure
 from penstock._contracts.source import RowFailed
 from penstock._contracts.transform import Scratch
-from penstock.errors import LengthMismatch, PenstockError
+from penstock.errors import PenstockError
 from penstock.formats.example_block import ExampleReader
 from penstock.formats.features import features_record
 from penstock.kernels.framing import FOOTER_BYTES, HEADER_BYTES, FrameStatus, check_frames
@@ -148,12 +148,6 @@ class ExampleColumns(ExampleSource):
             LengthMismatch: an index is not in 0..len-1.
             OSError, SourceError: a file cannot be read; which record it was is not known.
         """
-        if indices.size and int(indices.view(np.uint64).max()) >= len(self):
-            raise LengthMismatch(
-                f"there are {len(self)} records, and indices from {int(indices.min())} to {int(indices.max())} were asked for",
-                where=self.label(),
-                fix=f"ask for 0..{len(self) - 1}; when no code of yours did, report it as a fault of penstock",
-            )
         if out is None:
             out = [np.empty((len(indices), *shape), dtype) for shape, dtype in self.leaves()]
         begin = 0

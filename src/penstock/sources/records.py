@@ -18,6 +18,7 @@ from penstock._storage.local import LocalStorage
 from penstock._storage.sampling import WHOLE_BYTES
 from penstock.errors import PenstockError
 from penstock.formats.indices import Indices
+from penstock.kernels.lookup import Places
 from penstock.kernels.spans import Taker
 from penstock.sources.paths import FileNames, common_folder, shown
 from penstock.sources.record_format import RecordFormat, RecordTable
@@ -55,18 +56,22 @@ class RecordSource:
             storage.trust(np.where(known, indices.samples.astype(np.int64), -1))
         self._storage, self._format, self._caller, self._noun = storage, format, caller, noun
         self.table = RecordTable(indices=indices, names=FileNames(storage))
-        self._offsets, self._lengths = self.table.columns["offsets"], self.table.columns["lengths"]
         self._count = int(self.table.starts[-1])
-        self._own = threading.local()
+        self._look_up()
 
     def __len__(self) -> int:
         return self._count
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_own"}
+        return {key: value for key, value in self.__dict__.items() if key not in ("_own", "_places")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _own=threading.local())
+        self.__dict__.update(state)
+        self._look_up()
+
+    def _look_up(self) -> None:
+        self._own = threading.local()
+        self._places = Places(self.table.starts, self.table.columns["offsets"], self.table.columns["lengths"])
 
     def read(self, indices: NDArray[np.int64], scratch: Scratch | None) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
         """Read the bytes of a block of records with one call of the storage.
@@ -79,9 +84,10 @@ class RecordSource:
             (uint8 [m], int64 [n], int64 [n]): bytes, and where each record begins and ends in them.
 
         Raises:
+            LengthMismatch: an index is not in 0..len-1.
             SourceError, OSError: as the storage says it; which record it was is not known.
         """
-        files, offsets, lengths = self._spans(indices)
+        files, offsets, lengths = self._places.find(indices)
         data, begins = self._storage.read_spans(files, offsets, lengths, scratch)
         return data, begins, begins + lengths
 
@@ -96,16 +102,14 @@ class RecordSource:
 
         Returns:
             How many were taken, from the first on; 0 where the storage cannot. `read` is for the rest.
+
+        Raises:
+            LengthMismatch: an index is not in 0..len-1.
         """
         if not isinstance(self._storage, LocalStorage):
             return 0
-        return self._storage.stream_spans(*self._spans(indices), scratch, pieces, taker)
-
-    def _spans(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return file, offset and length of each."""
-        files = np.searchsorted(self.table.starts, indices, "right") - 1
-        offsets, lengths = self._offsets.take(indices), self._lengths.take(indices)
-        return files, offsets.astype(np.int64, copy=False), lengths.astype(np.int64, copy=False)
+        files, offsets, lengths = self._places.find(indices)
+        return self._storage.stream_spans(files, offsets, lengths, scratch, pieces, taker)
 
     def group_starts(self) -> NDArray[np.int64]:
         """Return where each file with records begins, and the number of all: the groups of `shuffle(window_groups=)`."""

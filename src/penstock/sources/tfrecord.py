@@ -132,8 +132,9 @@ class TFRecordSource(RecordSource):
             raise bad_record(self.table, int(places[num_good]), FrameStatus(int(statuses[num_good])), frame)
 
     def _refuse_long(self, limit: int) -> None:
-        longest = int(np.argmax(self._lengths)) if len(self) else 0
-        length = int(self._lengths[longest]) - FRAME_BYTES if len(self) else 0
+        lengths = self.table.columns["lengths"]
+        longest = int(np.argmax(lengths)) if len(self) else 0
+        length = int(lengths[longest]) - FRAME_BYTES if len(self) else 0
         if length > limit:
             raise RecordError(
                 f"{self.describe(longest)} has {length} bytes, over max_record_bytes={limit}",

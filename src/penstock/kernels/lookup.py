@@ -1,0 +1,107 @@
+"""Where records lie: file, offset and length of each record of a block, with one call that holds no GIL."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import LengthMismatch
+from penstock.kernels.checks import block, place, require, require_shape
+from penstock.kernels.library import chosen_library
+
+__all__ = ["Find", "Places", "by_twin", "native"]
+
+_INT64, _UINT32 = np.dtype(np.int64), np.dtype(np.uint32)
+Ints = NDArray[np.int64]
+
+
+class Places:
+    """A table of where records lie, whose addresses are known. Any thread; nobody writes to the arrays.
+
+    Args:
+        starts: int64 [files + 1], in order, the first 0: the number of the first record of each file, and the number of all.
+        offsets: int64 or uint32 [n], in bytes.
+        lengths: int64 or uint32 [n], in bytes.
+
+    Raises:
+        SpecError: an array of another dtype or length.
+    """
+
+    __slots__ = ("arguments", "lengths", "offsets", "starts")
+
+    def __init__(self, starts: Ints, offsets: NDArray[Any], lengths: NDArray[Any]) -> None:
+        self.starts = np.ascontiguousarray(block("Places", "starts", starts, _INT64))
+        count = int(self.starts[-1])
+        self.offsets, self.lengths = _column("offsets", offsets, count), _column("lengths", lengths, count)
+        columns = (part for column in (self.offsets, self.lengths) for part in (column.ctypes.data, column.itemsize))
+        self.arguments = (self.starts.ctypes.data, len(self.starts), *columns)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.starts, self.offsets, self.lengths)
+
+    def find(self, rows: Ints) -> Ints:
+        """Return the number of the file, offset and length of each record: int64 [3, n].
+
+        Args:
+            rows: int64 [n], numbers of records.
+
+        Raises:
+            LengthMismatch: one of them is not there.
+            SpecError: another dtype or number of dimensions.
+        """
+        rows = block("find", "rows", rows, _INT64)
+        out = np.empty((3, rows.size), np.int64)
+        bad = _chosen()(self, rows, out)
+        if bad >= 0:
+            count = int(self.starts[-1])
+            raise LengthMismatch(
+                f"there are {count} records, and indices from {int(rows.min())} to {int(rows.max())} were asked for",
+                where=place("find", "rows"),
+                fix=f"ask for 0..{count - 1}; when no code of yours did, report it as a fault of penstock",
+            )
+        return out
+
+
+Find = Callable[[Places, Ints, Ints], int]
+
+
+def _column(argument: str, column: NDArray[Any], count: int) -> NDArray[Any]:
+    if column.dtype != _UINT32:
+        require("Places", argument, column, _INT64, 1)
+    require_shape("Places", argument, column, (count,))
+    return np.ascontiguousarray(column)
+
+
+def native(library: ctypes.CDLL) -> Find:
+    """Return the function of an open library: it returns -1, or the first row that is not there."""
+    function = library.penstock_look_up
+    pointer, integer64 = ctypes.c_void_p, ctypes.c_int64
+    function.restype = integer64
+    function.argtypes = [pointer, integer64, pointer, integer64, pointer, integer64, pointer, integer64, pointer]
+
+    def find(places: Places, rows: Ints, out: Ints) -> int:
+        bad: int = function(rows.ctypes.data, rows.size, *places.arguments, out.ctypes.data)
+        return bad
+
+    return find
+
+
+def by_twin(places: Places, rows: Ints, out: Ints) -> int:
+    """Do what the C function does, with NumPy; return what it returns."""
+    good = (rows >= 0) & (rows < places.starts[-1])
+    if not good.all():
+        return int(np.argmin(good))
+    out[0] = np.searchsorted(places.starts, rows, "right") - 1
+    out[1], out[2] = places.offsets.take(rows), places.lengths.take(rows)
+    return -1
+
+
+@cache
+def _chosen() -> Find:
+    library = chosen_library()
+    return by_twin if library is None else native(library)
