@@ -709,7 +709,7 @@ def test_the_generator_of_a_closed_feed_is_closed_too(way: dict[str, Any]) -> No
 
 def test_batches_lie_in_recycled_memory_when_they_are_dropped(way: dict[str, Any]) -> None:
     addresses = set()
-    with ps.from_arrays(np.zeros((48, 1 << 18), np.float32)).batch(4).repeat(2).feed(**way) as feed:  # 4 MB each: all free ones are kept
+    with ps.from_arrays(np.zeros((96, 1 << 18), np.float32)).batch(8).repeat(2).feed(**way) as feed:  # 8 MB each: all free ones are kept
         for batch in feed:
             addresses.add(batch.ctypes.data)
             assert batch.ctypes.data % 64 == 0

@@ -107,7 +107,7 @@ def child(path: Path, seconds: float) -> int:
         for case in CASES:
             case(library, rng)
             num_calls += 1
-        for text_case in (*fuzz_text_kernels.CASES, *fuzz_stream.CASES):
+        for text_case in (*fuzz_text_kernels.CASES, *fuzz_stream.CASES, *fuzz_spans.LOOKUPS):
             text_case(opened, rng)
             num_calls += 1
     say(f"{num_calls} calls equal to the NumPy twins, no finding")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CASES", "read_file", "read_spans"]
+__all__ = ["CASES", "LOOKUPS", "look_up", "read_file", "read_spans"]
 
 _SIZES = (0, 1, 100, 5000, 70_000)
 
@@ -67,8 +67,10 @@ def _compare(one: Callable[..., int], other: Callable[..., int], files: Any, rng
 
 
 def _call(read: Callable[..., int], files: Any, block: Any, gap: int, room: int, most_kept: int) -> tuple[Any, ...]:
+    from penstock.kernels.spans_twin import NUM_FACTS
+
     out, begins = np.zeros(room, np.uint8), np.zeros(block.files.size, np.int64)
-    kept, facts = np.zeros((most_kept, 2), np.int64), np.zeros(8, np.int64)
+    kept, facts = np.zeros((most_kept, 2), np.int64), np.zeros(NUM_FACTS, np.int64)
     problem = read(files, block, gap, out, begins, kept, facts)
     for _, descriptor in kept[: facts[6]].tolist():
         os.close(descriptor)
@@ -92,4 +94,20 @@ def _rows(rng: np.random.Generator) -> list[NDArray[np.int64]]:
     return [values.astype(np.int64) for values in (files, offsets, lengths, np.full(num, -1))]
 
 
+def look_up(library: Any, rng: np.random.Generator) -> None:
+    """Compare where records lie, with tables of both widths, files without records, and numbers of records that are not there."""
+    from penstock.kernels.lookup import Places, by_twin, native
+
+    starts = np.concatenate(([0], np.cumsum(rng.integers(0, 4, rng.integers(1, 40)))))
+    columns = (rng.integers(0, 2**32, starts[-1]).astype(("u4", "i8")[rng.integers(0, 2)]) for _ in range(2))
+    places = Places(starts, *columns)
+    rows = rng.integers(0, max(1, int(starts[-1])), rng.integers(0, 60))
+    if rows.size and rng.random() < 0.2:
+        rows[rng.integers(0, rows.size)] = rng.choice([-1, -(2**63), 2**63 - 1, starts[-1]])
+    results = [(find(places, rows, out := np.zeros((3, rows.size), np.int64)), out.tolist()) for find in (native(library), by_twin)]
+    if results[0] != results[1]:
+        raise AssertionError(f"C and NumPy look records up differently: {starts} {rows}: {results}")
+
+
+LOOKUPS: list[Callable[[Any, np.random.Generator], None]] = [look_up]
 CASES: list[Callable[[Any, np.random.Generator], None]] = [read_file, read_spans]

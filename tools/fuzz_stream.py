@@ -83,10 +83,12 @@ def _compare(library: ctypes.CDLL, rng: np.random.Generator, files: Any, content
         out = np.frombuffer(mmap.mmap(sink, room), np.uint8) if use_maps else np.empty(room, np.uint8)
         opened = np.where(rng.random(num) < 0.9, np.array(descriptors)[of_file], -1).astype(np.int64)
         addresses = np.array(maps)[of_file].astype(np.int64) if use_maps else None
-        block = spans.Spans(of_file.astype(np.int64), offsets, lengths, opened, addresses, sink if use_maps else -1)
+        block = spans.Spans(
+            of_file.astype(np.int64), offsets, lengths, opened, addresses, sink if use_maps else -1, int(rng.integers(1, 40))
+        )
         columns: list[NDArray[Any]] = [np.zeros((num, 3), np.float32), np.zeros(num, np.int64)]
         taker = _taker(library, columns)
-        done, kept = spans.streamer(library)(files, block, gap, out, (most_rows, most_bytes), int(rng.integers(0, 3)), taker)
+        done, kept, _ = spans.streamer(library)(files, block, gap, out, (most_rows, most_bytes), int(rng.integers(0, 3)), taker)
         for _, descriptor in kept:
             os.close(descriptor)
     finally:

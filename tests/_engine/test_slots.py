@@ -170,7 +170,7 @@ def test_a_buffer_far_larger_than_what_is_asked_is_given_up() -> None:
     assert counting.allocated == [64 << 20, 128]
 
 
-@pytest.mark.parametrize(("num_bytes", "num_kept"), [(100, 16), (4 << 20, 8), (17 << 20, 2)])
+@pytest.mark.parametrize(("num_bytes", "num_kept"), [(100, 16), (8 << 20, 8), (33 << 20, 2)])
 def test_the_pool_grows_with_what_is_held_and_keeps_some_when_it_is_given_back(num_bytes: int, num_kept: int) -> None:
     counting, leaves = Counting(), [((num_bytes,), np.dtype(np.uint8))]
     held = [counting.lease(leaves).arrays(leaves) for _ in range(20)]

@@ -61,7 +61,7 @@ def many_epochs(way: dict[str, Any]) -> None:
         assert count_threads() == threads
         assert count_descriptors() == descriptors
         # The lowest of many: units come and go by the megabyte, and how many there are at one moment is a matter of luck. What may still
-        # come is the free buffers that are kept, up to 32 MB, and 4 to 6 MB of holes in the heap; one batch lost an epoch would be 110 MB.
+        # come is the free buffers that are kept, eight of 4 MB, and 4 to 6 MB of holes in the heap; a batch lost an epoch would be 110 MB.
         assert min(memory[-1000:]) - min(memory[1000:2000]) < 48 << 20
         with pytest.raises(StopIteration):
             next(feed)

@@ -42,7 +42,7 @@ class Run:
         room = given.get("room", int(columns[2].clip(0, 1 << 20).sum()) + gap * len(rows))
         memory = np.full(room + 64, GUARD, np.uint8)
         self.begins = np.full(len(rows), -7, np.int64)
-        self.kept, self.facts = np.full((given.get("most_kept", 0), 2), -7, np.int64), np.empty(8, np.int64)
+        self.kept, self.facts = np.full((given.get("most_kept", 0), 2), -7, np.int64), np.empty(spans_twin.NUM_FACTS, np.int64)
         block = spans.Spans(*columns, descriptors)
         self.problem = reader(files, block, gap, memory[:room], self.begins, self.kept, self.facts)
         assert (memory[room:] == GUARD).all()
@@ -202,7 +202,7 @@ class Mapped:
         block = spans.Spans(zeros, offsets, lengths, zeros + descriptor, zeros + address, sink)
         if cut_to is not None:
             os.truncate(mapped, cut_to)
-        facts = np.empty(8, np.int64)
+        facts = np.empty(spans_twin.NUM_FACTS, np.int64)
         try:
             self.problem = spans.native(LIBRARY)(files, block, 0, self.out, begins, np.empty((0, 2), np.int64), facts)
         finally:

@@ -19,7 +19,7 @@ _ALIGNMENT = 64  # one cache line; also what device_put needs to take memory as 
 _PAGE = 4096
 _HUGE_PAGE = 2 << 20
 _KEEP = 2
-_KEEP_SMALL, KEEP_BYTES = 16, 32 << 20
+_KEEP_SMALL, KEEP_BYTES = 16, 64 << 20
 """So many free buffers are kept where they are so many bytes at most: they come back several at once, and to fault fresh pages in costs as
 much as filling them."""
 

@@ -19,7 +19,7 @@ _MOST_BRANCHED = 32_768
 _BUSY = 0.9  # share of its time that an undisturbed worker is on a CPU
 _GIL_BOUND = 0.5  # CPUs that workers use at least, all together, who wait for each other
 _LARGEST_UNIT = 256
-_UNIT_BYTES = 8 << 20  # what a unit of several batches writes should stay in the second-level cache
+_UNIT_BYTES = 8 << 20  # of a unit of several batches; units in flight should lie in the last cache together
 
 
 def largest_block(num_branches: int) -> int:

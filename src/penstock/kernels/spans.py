@@ -128,8 +128,8 @@ def stream_spans(
         taker: takes them.
 
     Returns:
-        How many spans were taken, from the first on; (file, descriptor) of each file that stays open, the caller's to close; and whether a span
-        that was looked at was not in memory.
+        How many spans were taken, from the first on; (file, descriptor) of each file that stays open, the caller's to close;
+        and whether a span that was looked at was not in memory.
     """
     stream = _chosen_streamer()
     return (0, [], False) if stream is None else stream(files, block, gap, out, pieces, most_kept, taker)
