@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from penstock._storage.sampling import sample
 from penstock.errors import IndexStale, SourceError
 from penstock.formats.example import encode_example
 from penstock.formats.tfrecord import frame
+from penstock.kernels import spans
 from penstock.kernels.examples import framed_taker
 from penstock.kernels.examples_plan import FIXED, FeaturePlan, make_plan
 from penstock.kernels.library import load_library
@@ -343,3 +345,43 @@ def test_what_cannot_be_read_is_not_taken_and_reading_it_says_why(tmp_path: Path
     assert storage.stream_spans(*rows, Scratch(), (5, 4096), taker) == 10
     with pytest.raises(IndexStale, match="has 5 bytes and had"):
         storage.read_spans(*(part[10:] for part in rows), Scratch())
+
+
+def dropped_from_memory(path: Path) -> bool:
+    """Have the system forget the contents of a file; return whether it did."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        try:
+            os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return True
+        except OSError:  # a file system that does not tell
+            return False
+    return False
+
+
+@pytest.mark.skipif(load_library() is None or not hasattr(os, "RWF_NOWAIT"), reason="no C library, or a system that does not tell")
+def test_files_in_memory_are_looked_at_seldom_and_often_again_when_they_were_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    every: list[int] = []
+    found: list[bool] = []
+
+    def spying(files: Any, block: spans.Spans, *more: Any) -> spans.Outcome:
+        outcome = read(files, block, *more)
+        every.append(block.every)
+        found.append(outcome.missing)
+        return outcome
+
+    read = spans.read_spans
+    monkeypatch.setattr(spans, "read_spans", spying)
+    storage = made(tmp_path, a=bytes(1 << 20))
+    files, offsets, lengths = np.zeros(64, np.int64), np.arange(64) << 14, np.full(64, 100)
+    for _ in range(7):  # the first one opens the file
+        storage.read_spans(files, offsets, lengths, None)
+    assert (every, any(found)) == ([32, 64, 128, 256, 512, 512, 512], False)
+    if not dropped_from_memory(tmp_path / "a"):
+        pytest.skip("the file system here does not drop files from memory")
+    for _ in range(3):
+        data, begins = storage.read_spans(files, offsets, lengths, None)
+        assert all(data[begin : begin + 100].tobytes() == bytes(100) for begin in begins)
+    assert (every[7:], found[7:]) == ([512, 32, 64], [True, False, False])
