@@ -109,11 +109,11 @@ def test_two_feeds_at_once_share_no_memory() -> None:
             assert first[:, 0].tolist() == second[:, -1].tolist() == list(range(4 * number, 4 * number + 4))
 
 
-def test_no_more_than_32_mb_are_kept_and_each_is_taken_once() -> None:
+def test_no_more_than_64_mb_are_kept_and_each_is_taken_once() -> None:
     learned = Learned()
-    learned.keep_spare([bytearray(33 << 20), bytearray(20 << 20), bytearray(20 << 20)])
-    learned.keep_spare([bytearray(12 << 20), bytearray(1)])
-    assert sorted(map(len, learned.take_spare())) == [12 << 20, 20 << 20]
+    learned.keep_spare([bytearray(65 << 20), bytearray(40 << 20), bytearray(40 << 20)])
+    learned.keep_spare([bytearray(24 << 20), bytearray(1)])
+    assert sorted(map(len, learned.take_spare())) == [24 << 20, 40 << 20]
     assert learned.take_spare() == []
 
 

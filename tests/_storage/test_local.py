@@ -353,7 +353,7 @@ def dropped_from_memory(path: Path) -> bool:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         try:
-            os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)
+            os.preadv(file.fileno(), [bytearray(1)], os.fstat(file.fileno()).st_size - 1, os.RWF_NOWAIT)  # which fetches what is behind it
         except BlockingIOError:
             return True
         except OSError:  # a file system that does not tell
@@ -374,7 +374,7 @@ def test_files_in_memory_are_looked_at_seldom_and_often_again_when_they_were_not
 
     read = spans.read_spans
     monkeypatch.setattr(spans, "read_spans", spying)
-    storage = made(tmp_path, a=bytes(1 << 20))
+    storage = made(tmp_path, a=bytes(4 << 20))
     files, offsets, lengths = np.zeros(64, np.int64), np.arange(64) << 14, np.full(64, 100)
     for _ in range(7):  # the first one opens the file
         storage.read_spans(files, offsets, lengths, None)
