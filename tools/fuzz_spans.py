@@ -1,4 +1,4 @@
-"""Whole files and random spans of files, good and bad, for the kernels in C and the twin; part of fuzz_kernels.py."""
+"""Whole files, spans of files and look-ups of records, good and bad, for the kernels in C and the twin; part of fuzz_kernels.py."""
 
 from __future__ import annotations
 

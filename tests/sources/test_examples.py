@@ -191,8 +191,13 @@ def test_an_index_that_is_not_there_is_refused(tmp_path: Path) -> None:
     source = opened(write(tmp_path), NUMBERS)
     assert isinstance(source, ExampleColumns)
     for index in (-1, SIZE):
-        with pytest.raises(LengthMismatch, match="indices from"):
+        with pytest.raises(LengthMismatch, match="indices from") as refused:
             source.gather_columns(np.array([0, index]), None)
+        assert "read_tfrecord(" in str(refused.value)
+        rows: list[Any] = []
+        with pytest.raises(LengthMismatch, match=f"there are {SIZE} records, and indices from {index} to {index} were asked for"):
+            source.gather([index], rows)
+        assert rows == []
 
 
 def test_features_go_into_the_fingerprint_and_the_label(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import penstock as ps
 from penstock._contracts.source import DistantSource, GroupedSource, IndexedSource
 from penstock._contracts.transform import Scratch
 from penstock._storage import open_storage
-from penstock.errors import IndexStale, RecordError
+from penstock.errors import IndexStale, LengthMismatch, RecordError
 from penstock.formats.example import encode_example
 from penstock.formats.tar_writer import TarWriter
 from penstock.formats.tfrecord import frame
@@ -128,6 +128,20 @@ def test_a_large_file_of_another_time_is_read_on_only_if_its_records_have_check_
     with pytest.raises(IndexStale) as caught:
         gathered(source, 5)
     assert "was written to, or replaced, since it was opened" in caught.value.what
+
+
+@pytest.mark.parametrize("contents", [{"a": b""}, {"a": b"", "b": b""}, FILES])
+def test_an_index_that_is_not_there_is_refused_with_the_numbers_and_names_no_record(tmp_path: Path, contents: dict[str, bytes]) -> None:
+    source = opened(tmp_path, **contents)
+    size = len(source)
+    for index in (-1, size, 2**63 - 1, -(2**63)):
+        for ask in (lambda asked: source.gather(asked, []), lambda asked: source.read(np.array(asked), None)):
+            with pytest.raises(
+                LengthMismatch, match=f"there are {size} records, and indices from {index} to {index} were asked for"
+            ) as refused:
+                ask([index])
+            assert source.label() in str(refused.value)
+            assert not getattr(refused.value, "__notes__", [])
 
 
 def test_policies_leave_out_bad_records_one_by_one(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import LengthMismatch
-from penstock.kernels.checks import block, place, require, require_shape
+from penstock.kernels.checks import block, require, require_shape
 from penstock.kernels.library import chosen_library
 
 __all__ = ["Find", "Places", "by_twin", "native"]
@@ -35,7 +34,7 @@ class Places:
     __slots__ = ("arguments", "lengths", "offsets", "starts")
 
     def __init__(self, starts: Ints, offsets: NDArray[Any], lengths: NDArray[Any]) -> None:
-        self.starts = np.ascontiguousarray(block("Places", "starts", starts, _INT64))
+        self.starts = block("Places", "starts", starts, _INT64)
         count = int(self.starts[-1])
         self.offsets, self.lengths = _column("offsets", offsets, count), _column("lengths", lengths, count)
         columns = (part for column in (self.offsets, self.lengths) for part in (column.ctypes.data, column.itemsize))
@@ -44,27 +43,18 @@ class Places:
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.starts, self.offsets, self.lengths)
 
-    def find(self, rows: Ints) -> Ints:
-        """Return the number of the file, offset and length of each record: int64 [3, n].
+    def find(self, rows: Ints) -> Ints | None:
+        """Return the number of the file, offset and length of each record, int64 [3, n]; None where one of them is not there.
 
         Args:
             rows: int64 [n], numbers of records.
 
         Raises:
-            LengthMismatch: one of them is not there.
             SpecError: another dtype or number of dimensions.
         """
         rows = block("find", "rows", rows, _INT64)
         out = np.empty((3, rows.size), np.int64)
-        bad = _chosen()(self, rows, out)
-        if bad >= 0:
-            count = int(self.starts[-1])
-            raise LengthMismatch(
-                f"there are {count} records, and indices from {int(rows.min())} to {int(rows.max())} were asked for",
-                where=place("find", "rows"),
-                fix=f"ask for 0..{count - 1}; when no code of yours did, report it as a fault of penstock",
-            )
-        return out
+        return out if _chosen()(self, rows, out) < 0 else None
 
 
 Find = Callable[[Places, Ints, Ints], int]

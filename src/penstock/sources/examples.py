@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock._contracts.element import Structure
 from penstock._contracts.source import RowFailed
 from penstock._contracts.transform import Scratch
-from penstock.errors import PenstockError
+from penstock.errors import LengthMismatch, PenstockError
 from penstock.formats.example_block import ExampleReader
 from penstock.formats.features import features_record
 from penstock.kernels.framing import FOOTER_BYTES, HEADER_BYTES, FrameStatus, check_frames
@@ -84,6 +84,8 @@ class ExampleSource:
     def _gather_piece(self, places: NDArray[np.int64], rows: list[Any]) -> None:
         try:
             data, starts, lengths = self._read(places)
+        except LengthMismatch:
+            raise  # no record can be named
         except (OSError, PenstockError) as error:
             if len(places) == 1:
                 error.add_note(f"reading {self.describe(int(places[0]))}")

@@ -16,7 +16,7 @@ from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage.local import LocalStorage
 from penstock._storage.sampling import WHOLE_BYTES
-from penstock.errors import PenstockError
+from penstock.errors import LengthMismatch, PenstockError
 from penstock.formats.indices import Indices
 from penstock.kernels.lookup import Places
 from penstock.kernels.spans import Taker
@@ -87,7 +87,7 @@ class RecordSource:
             LengthMismatch: an index is not in 0..len-1.
             SourceError, OSError: as the storage says it; which record it was is not known.
         """
-        files, offsets, lengths = self._places.find(indices)
+        files, offsets, lengths = self._spans(indices)
         data, begins = self._storage.read_spans(files, offsets, lengths, scratch)
         return data, begins, begins + lengths
 
@@ -108,8 +108,19 @@ class RecordSource:
         """
         if not isinstance(self._storage, LocalStorage):
             return 0
-        files, offsets, lengths = self._places.find(indices)
+        files, offsets, lengths = self._spans(indices)
         return self._storage.stream_spans(files, offsets, lengths, scratch, pieces, taker)
+
+    def _spans(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return file, offset and length of each: int64 [3, n]."""
+        found = self._places.find(indices)
+        if found is None:
+            raise LengthMismatch(
+                f"there are {len(self)} records, and indices from {int(indices.min())} to {int(indices.max())} were asked for",
+                where=self.label(),
+                fix=f"ask for 0..{len(self) - 1}; when no code of yours did, report it as a fault of penstock",
+            )
+        return found
 
     def group_starts(self) -> NDArray[np.int64]:
         """Return where each file with records begins, and the number of all: the groups of `shuffle(window_groups=)`."""
@@ -124,12 +135,15 @@ class RecordSource:
         """Append one element per index; when one cannot be read, those before it are appended.
 
         Raises:
+            LengthMismatch: an index is not in 0..len-1.
             OSError, SourceError: a file cannot be read, with a note that names the record.
             RecordError: what the format refuses, with a note that names the record.
         """
         places = np.asarray(indices, np.int64)
         try:
             data, begins, ends = self.read(places, self._scratch())
+        except LengthMismatch:
+            raise  # no record can be named
         except (OSError, PenstockError) as error:
             if len(places) == 1:
                 error.add_note(f"reading {self.describe(int(places[0]))}")
