@@ -77,7 +77,7 @@ def _penstock(warm: bool) -> Callable[[rounds.Run], dict[str, Any]]:
 
         listing = jpeg_list(run.root, run.size.num_jpegs)
         if warm:
-            multiprocessing.set_forkserver_preload(["penstock.packing", "penstock.image", "simplejpeg", "cv2"])
+            multiprocessing.set_forkserver_preload(["penstock.packing", "penstock.feed", "penstock.image", "simplejpeg", "cv2"])
             process = multiprocessing.get_context("forkserver").Process(target=time.time)
             process.start()
             process.join()

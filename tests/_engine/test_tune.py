@@ -106,6 +106,16 @@ def test_dear_batches_are_units_of_their_own_and_tiny_ones_go_together() -> None
     assert 1 < large.items <= tune._UNIT_BYTES >> 20
 
 
+def test_in_one_thread_nobody_waits_for_a_task_and_it_is_long_from_the_beginning() -> None:
+    blocks, units = BlockSize(one_thread=True), UnitSize(one_thread=True)
+    for _ in range(5):
+        blocks.observe(blocks.size, blocks.size * MS)
+        units.observe(units.items, units.items * MS, units.items * 1000)
+    assert blocks.size == units.items == 24
+    units.observe(24, 24 * MS, 24 << 20)
+    assert units.items == tune._UNIT_BYTES >> 20
+
+
 PROBE = ActiveWorkers._NUM_DROPPED + tune._Probe._FEW
 LONG_PROBE = ActiveWorkers._NUM_DROPPED + tune._Probe._MANY
 

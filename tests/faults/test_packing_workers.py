@@ -29,6 +29,8 @@ pytestmark = pytest.mark.usefixtures("fork_server")
 SOURCE, TESTS = str(Path(ps.__file__).parents[1]), str(Path(__file__).parents[1])
 COUNT, SHARDS = 400, 8
 PER_SHARD = COUNT // SHARDS
+SAMPLED = {place * (COUNT - 1) // 63 for place in range(64)}
+"""What the workers make before they write, as `take_sample` says it."""
 
 
 def wait_for_workers(dest: Path) -> None:
@@ -95,6 +97,17 @@ def test_a_worker_that_is_killed_alone_is_an_error_and_a_rerun_gives_the_same_fi
     assert {name: (dest / name).stat().st_mtime_ns for name in there} == before
 
 
+@pytest.mark.parametrize("number", [0, COUNT - 1])
+def test_a_worker_that_is_killed_in_the_sample_is_an_error_and_nothing_is_written(tmp_path: Path, number: int) -> None:
+    orders, dest = tmp_path / "orders", tmp_path / "dest"
+    small.give_orders(orders, [number])
+    with pytest.raises(WorkerDied, match="SIGKILL") as caught:
+        pack(small.obedient(orders), dest, num_workers=2, num_shards=SHARDS)
+    assert any("elements of the sample" in note and "nothing was written yet" in note for note in caught.value.__notes__)
+    assert not dest.exists()
+    assert len(pack(small.obedient(orders), dest, num_workers=2, num_shards=SHARDS)) == COUNT
+
+
 PROGRAM = "import sys; from packing import small\nif __name__ == '__main__': small.life_in_processes(*sys.argv[1:])"
 
 
@@ -149,6 +162,9 @@ class Lives:
         there = small.shards(dest)
         assert there.items() <= self.expected.items()
         assert "data-manifest.json" not in there
+        if not SAMPLED.isdisjoint(numbers):  # a worker had come to it in the sample, before there was anything
+            assert list(dest.iterdir()) == []
+            return
         assert "id" in json.loads((dest / ".packing" / "run.json").read_text())
         for number in numbers:
             assert name_of(number) not in there

@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,3 +149,41 @@ class Adder:
 
     def __call__(self, job: int) -> int:
         return job + self.number
+
+
+# -- what workers make before they are told what to do: called with their number
+
+
+def leave(folder: str, number: int) -> None:
+    Path(folder, str(number)).touch()
+
+
+def slow_first(number: int) -> tuple[int, int]:
+    if number == 0:
+        time.sleep(0.2)
+    return number, os.getpid()
+
+
+def fail(number: int) -> None:
+    raise ValueError(f"bad {number}")
+
+
+def lock(number: int) -> Any:
+    return threading.Lock()
+
+
+def heavy(number: int) -> bytes:
+    return bytes((1 << 28) + 1)
+
+
+def unreadable(number: int) -> Unreadable:
+    return Unreadable()
+
+
+def leave_by_exit(number: int) -> None:
+    sys.exit(3)
+
+
+def killed(number: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    threading.Event().wait()

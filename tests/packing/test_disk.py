@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packing.small import FailingDisk, ShortDisk, StepDisk
 
+from penstock.packing import disk as disk_module
 from penstock.packing.disk import Disk, OutFile, publish
 
 
@@ -73,6 +76,28 @@ def test_the_names_of_new_folders_are_on_the_disk(tmp_path: Path) -> None:
     for path in ("file", "file/sub"):
         with pytest.raises(OSError):
             Disk().make_folder(str(tmp_path / path))
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_of_a_large_file_the_system_begins_to_write_before_it_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(disk_module, "_sync_file_range", lambda: (lambda *numbers: asked.append(numbers)) if there else None)
+    file = OutFile(Disk(), str(tmp_path / "file"))
+    for _ in range(10):
+        file.write(bytes(1 << 20))
+    file.seal()
+    assert [numbers[1:] for numbers in asked] == ([(0, 0, 2)] * 2 if there else [])
+    assert (tmp_path / "file").stat().st_size == 10 << 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a function of Linux")
+def test_the_system_takes_what_it_is_asked_to_begin(tmp_path: Path) -> None:
+    begin = disk_module._sync_file_range()
+    with (tmp_path / "file").open("wb", buffering=0) as file:
+        file.write(bytes(1 << 20))
+        assert begin(file.fileno(), 0, 0, disk_module._SYNC_FILE_RANGE_WRITE) == 0
 
 
 def test_what_cannot_be_cleaned_up_is_a_note_of_the_error(tmp_path: Path) -> None:

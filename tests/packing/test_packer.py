@@ -140,6 +140,28 @@ def test_what_cannot_be_sent_to_processes_is_told_what_to_do(tmp_path: Path) -> 
     assert "to send to each worker process: it holds its data in memory" in str(caught.value)
 
 
+def where_made(number: int, folder: str) -> dict[str, object]:
+    Path(folder, str(os.getpid())).touch()
+    return {"number": number}
+
+
+def as_memory(number: int) -> dict[str, object]:
+    return {"data": memoryview(b"%d" % number)}
+
+
+@pytest.mark.usefixtures("fork_server")
+@pytest.mark.skipif(sys.platform == "win32", reason="processes of POSIX")
+def test_workers_make_the_sample_and_this_process_only_what_they_cannot_send(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    packed(tmp_path, ps.from_source(range(90)).map(partial(where_made, folder=str(pids))), executor="processes", num_workers=2)
+    assert len(made := {int(path.name) for path in pids.iterdir()}) == 2
+    assert os.getpid() not in made
+    ds = ps.from_source(range(90)).map(as_memory)
+    manifests = [packed(tmp_path / executor, ds, executor=executor) for executor in ("processes", "threads")]
+    assert manifests[0].record == manifests[1].record
+
+
 def test_the_size_of_a_shard_is_aimed_at(tmp_path: Path) -> None:
     manifest = packed(tmp_path, dataset(2000), num_shards=None, shard_bytes=20_000)
     sizes = [shard.size for shard in manifest.shards]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from packing.small import bad_at_7, dataset, odd
 import penstock as ps
 from penstock.errors import PackError, SourceError, SpecError
 from penstock.packing.options import PackOptions
-from penstock.packing.sampling import WarmUp, check_room, take_sample
+from penstock.packing.sampling import Look, SamplePart, check_room, take_sample
 from penstock.packing.splitting import split
 
 
@@ -97,7 +99,49 @@ def test_a_disk_without_room_is_an_error(tmp_path: Path) -> None:
     assert "are needed and" in str(caught.value)
 
 
-def test_a_warm_up_makes_one_element_of_the_sample() -> None:
+def parts_of(ds: ps.Dataset, num_parts: int, policy: ps.Raise | ps.Skip) -> list[Look]:
+    part = pickle.loads(pickle.dumps(SamplePart(split(ds, variants=1, shuffle=None), policy, num_parts)))
+    return [pickle.loads(pickle.dumps(part(number))) for number in range(num_parts)]
+
+
+def twice(number: int) -> list[int]:
+    return [number, number]
+
+
+def bad_at_odd(number: int) -> dict[str, object]:
+    if number % 2:
+        raise ValueError(f"number {number} is bad")
+    return {"number": number, "text": "x" * (number % 9)}
+
+
+@pytest.mark.parametrize("num_parts", [1, 2, 3, 63, 64, 100])
+@pytest.mark.parametrize(
+    "ds",
+    [
+        dataset(5000),
+        dataset(3),
+        dataset(5000).filter(odd),
+        ps.from_source(range(10_000)).filter(rare),
+        ps.from_source(range(700)).flat_map(twice),
+        ps.from_source(range(500)).map(bad_at_odd),
+    ],
+    ids=["many", "three", "filtered", "none of them", "flat_map", "failing"],
+)
+def test_a_sample_in_parts_is_the_sample(ds: ps.Dataset, num_parts: int) -> None:
+    policy, cut = ps.Skip(errors=ValueError), split(ds, variants=1, shuffle=None)
+    whole, joined = (take_sample(cut, PackOptions(), policy, looks) for looks in ((), parts_of(ds, num_parts, policy)))
+    assert joined.element_s >= 0
+    assert replace(joined, element_s=0.0) == replace(whole, element_s=0.0)
+
+
+def test_of_a_sample_in_parts_nothing_is_made_again_unless_a_part_is_missing() -> None:
     made: list[int] = []
-    WarmUp(split(ps.from_source(range(100)).map(made.append), variants=1, shuffle=None))()
-    assert made == [0]
+    ds = ps.from_source(range(100)).map(lambda number: made.append(number) or {"number": number})
+    cut = split(ds, variants=1, shuffle=None)
+    looks = [SamplePart(cut, ps.Raise(), 3)(number) for number in range(3)]
+    assert sorted(made) == sorted({place * 99 // 63 for place in range(64)})
+    made.clear()
+    take_sample(cut, PackOptions(), ps.Raise(), looks)
+    assert made == []
+    take_sample(cut, PackOptions(), ps.Raise(), [*looks[:2], None])
+    assert len(made) == 64

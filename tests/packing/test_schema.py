@@ -137,6 +137,51 @@ def test_an_element_unlike_the_sample_is_an_error_that_says_how_to_declare_it(el
     assert words in str(caught.value)
 
 
+class Mine(dict[str, Any]):
+    """A dict that is looked at closely."""
+
+
+VALUES: list[Any] = [
+    *(
+        1,
+        -(1 << 63),
+        (1 << 63) - 1,
+        1 << 63,
+        True,
+        np.int64(4),
+        np.int32(4),
+        np.array(5),
+        np.array([5]),
+        0.5,
+        "x",
+        "\u00f6",
+        "\ud800",
+        b"x",
+    ),
+    *(bytearray(b"x"), memoryview(b"x"), None, {}, {"a": 1}, [1, 2], np.zeros((2, 3)), np.zeros((2, 3), ">f8"), np.zeros((3, 2)).T),
+    *(np.zeros((2, 4)), np.ma.masked_array([1, 2], [True, False]), np.zeros((2, 3), "<f4"), np.array(["x"]), np.zeros(0), np.zeros(2)),
+]
+
+
+@pytest.mark.parametrize("usual", [7, "text", b"bytes", np.zeros((2, 3)), np.zeros(3), 0.5, True, np.uint8(3)], ids=repr)
+def test_a_plain_dict_is_checked_as_closely_as_any_other_element(usual: object) -> None:
+    schema = schema_of([{"field": usual, "n": 1}])
+    for value in VALUES:
+        told = []
+        for element in ({"field": value, "n": 1}, Mine(field=value, n=1)):
+            try:
+                found = schema.values(element)
+                told.append(
+                    [(type(one), getattr(one, "dtype", None), getattr(one, "shape", None), np.asarray(one).tolist()) for one in found]
+                )
+            except SpecError as error:
+                told.append(str(error))
+        assert told[0] == told[1], value
+    for element in ({"field": usual}, {"field": usual, "m": 1}, {"field": usual, "n": 1, "m": 2}):
+        with pytest.raises(SpecError, match="the sample has the fields field, n"):
+            schema.values(element)
+
+
 def test_a_single_value_is_no_dict_with_a_field_of_its_name() -> None:
     single, dictionary = schema_of([1]), schema_of([{"value": 1}])
     assert [schema.fields[0].single for schema in (single, dictionary)] == [True, False]

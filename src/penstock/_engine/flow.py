@@ -80,7 +80,7 @@ class Flow:
         self.pools = pools_of(program)
         self.segments = [Segment(n, plan, program.num_passes, start, at_once=not num_workers) for n, plan in enumerate(program.segments)]
         for segment in self.segments:
-            segment.units = UnitSize(memory_bytes // self._wanted_units(), segment.least_items)
+            segment.units = UnitSize(memory_bytes // self._wanted_units(), segment.least_items, one_thread=not num_workers)
             segment.keeps_going = program.may_cut
         self.segments[0].loose = ordered is False
         if isinstance(ordered, Recording):

@@ -24,4 +24,4 @@ def block_sizes(plan: SegmentPlan, *, at_once: bool = False) -> tuple[list[Block
     least_rows = 1 if plan.leaf is None else rows_at_once(plan.leaf)
     if awaited and at_once:
         return [BlockSize(most_rows, most_rows) for _ in plan.stages], most_rows
-    return [BlockSize(most_rows, 1 if number else least_rows) for number, _ in enumerate(plan.stages)], least_rows
+    return [BlockSize(most_rows, 1 if number else least_rows, one_thread=at_once) for number, _ in enumerate(plan.stages)], least_rows

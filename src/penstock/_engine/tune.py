@@ -8,7 +8,7 @@ from typing import Any
 __all__ = ["ActiveWorkers", "BlockSize", "UnitSize", "awaited_ns", "largest_block"]
 
 _TARGET_NS = 8_000_000  # booking a task costs 0.17 ms where decoding has emptied the caches
-_STEADY_TARGET_NS = 24_000_000  # of elements that all cost about the same: none of them keeps others waiting that are done
+_STEADY_TARGET_NS = 24_000_000  # of elements that all cost about the same, or in one thread: none keeps others waiting that are done
 _STEADY_TASKS = 100  # so many in a row, none of them dear
 _DEAR = 3  # times the usual cost of a row
 _UNIT_TARGET_NS = 4_000_000
@@ -38,11 +38,12 @@ def awaited_ns(busy_ns: int, num_calls: int, concurrency: int, *, batched: bool)
 class BlockSize:
     """Rows per task of one stage: a task costs about 8 ms, or 24 where all cost the same. Grows at most fourfold at once."""
 
-    __slots__ = ("_cost_ns", "_least_rows", "_most_rows", "_num_steady", "_size", "growing")
+    __slots__ = ("_cost_ns", "_least_rows", "_most_rows", "_num_steady", "_one_thread", "_size", "growing")
 
-    def __init__(self, most_rows: int = _LARGEST_BLOCK, least_rows: int = 1) -> None:
+    def __init__(self, most_rows: int = _LARGEST_BLOCK, least_rows: int = 1, *, one_thread: bool = False) -> None:
         """Start with `least_rows`, one unless many rows wait no longer than one; a task never has more than `most_rows`."""
         self._cost_ns = 0.0
+        self._one_thread = one_thread
         self._num_steady = 0
         self._least_rows = min(least_rows, most_rows)
         self._size = self._least_rows
@@ -74,7 +75,7 @@ class BlockSize:
             self._num_steady = 0 if cost > _DEAR * self._cost_ns else min(self._num_steady + 1, _STEADY_TASKS)
             weight = 0.5 if cost < self._cost_ns else 0.2
             self._cost_ns += weight * (cost - self._cost_ns)
-        target = _TARGET_NS if self._num_steady < _STEADY_TASKS else _STEADY_TARGET_NS
+        target = _STEADY_TARGET_NS if self._one_thread or self._num_steady >= _STEADY_TASKS else _TARGET_NS
         wanted = int(target / max(self._cost_ns, 1.0))
         before = self._size
         ceiling = before * _GROWTH if num_rows >= before else before
@@ -91,10 +92,11 @@ class BlockSize:
 class UnitSize:
     """Items per unit: one batch when batches are dear, many when they are tiny."""
 
-    __slots__ = ("_least_items", "_most_bytes", "_size", "growing")
+    __slots__ = ("_least_items", "_most_bytes", "_size", "_target_ns", "growing")
 
-    def __init__(self, most_bytes: int = _UNIT_BYTES, least_items: int = 1) -> None:
+    def __init__(self, most_bytes: int = _UNIT_BYTES, least_items: int = 1, *, one_thread: bool = False) -> None:
         """Start with `least_items`; a unit of more has at most `most_bytes`, so that the byte budget holds all units in flight."""
+        self._target_ns = _STEADY_TARGET_NS if one_thread else _UNIT_TARGET_NS
         self._most_bytes = min(most_bytes, _UNIT_BYTES)
         self._least_items = self._size = least_items
         self.growing = False
@@ -103,7 +105,7 @@ class UnitSize:
     def observe(self, num_items: int, wall_ns: int, num_bytes: int) -> None:
         """Learn from one finished unit: its cost over all tasks, and its size in memory."""
         cost = max(1.0, wall_ns / max(1, num_items))
-        wanted = min(_UNIT_TARGET_NS / cost, _LARGEST_UNIT, max(1.0, self._most_bytes / max(1.0, num_bytes / max(1, num_items))))
+        wanted = min(self._target_ns / cost, _LARGEST_UNIT, max(1.0, self._most_bytes / max(1.0, num_bytes / max(1, num_items))))
         before = self._size
         ceiling = before * _GROWTH if num_items >= before else before
         self._size = max(self._least_items, min(int(wanted), ceiling))

@@ -37,7 +37,7 @@ def encode_example(element: Mapping[str, Any], features: Mapping[str, Feature] |
         PlanError: `features` is no mapping of features.
     """
     checked = None if features is None else check_features(features, "encode_example", may_be_empty=True)
-    return encode_features(element, checked, "encode_example")
+    return b"".join(encode_features(element, checked, "encode_example")[1])
 
 
 def decode_example(data: Record, features: Mapping[str, Feature] | None = None) -> dict[str, Any]:

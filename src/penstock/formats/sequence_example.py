@@ -12,7 +12,7 @@ from penstock._contracts.source import RowFailed
 from penstock.errors import PlanError, RecordError, SpecError
 from penstock.formats.example import Record, bytes_of_record, decode_features, found_values, name_of
 from penstock.formats.example_block import ExampleReader
-from penstock.formats.example_encode import check_names, delimited, encode_feature, encode_features, encode_map
+from penstock.formats.example_encode import Message, check_names, delimited, encode_feature, encode_features, encode_map
 from penstock.formats.example_errors import record_error, wire_error
 from penstock.formats.example_values import TEXTS
 from penstock.formats.features import Feature, FixedLenFeature, FixedLenSequenceFeature, check_features
@@ -47,16 +47,16 @@ def encode_sequence_example(
     caller = "encode_sequence_example"
     checked = None if context_features is None else check_features(context_features, caller, may_be_empty=True)
     declared = None if sequence_features is None else _check_sequences(sequence_features, caller)
-    head = encode_features(context, checked, caller)
+    _, head = encode_features(context, checked, caller)
     check_names(sequences, declared, caller, "sequences")
-    lists: dict[str, bytes] = {}
+    lists: dict[str, Message] = {}
     for name in sequences if declared is None else declared:
         feature = None if declared is None else declared[name]
         if name in sequences:
             lists[name] = _encode_steps(sequences[name], feature, f"{caller}, sequence {name!r}")
         elif isinstance(feature, FixedLenSequenceFeature) and not feature.allow_missing:
             raise SpecError(f"there is no sequence {name!r}", where=caller, fix="give it, or the feature allow_missing=True")
-    return head + delimited(2, encode_map(lists))
+    return b"".join(head + delimited(2, encode_map(lists))[1])
 
 
 def decode_sequence_example(
@@ -116,7 +116,7 @@ def _decode_context(record: bytes, features: dict[str, Feature]) -> dict[str, An
         raise bad.error from None
 
 
-def _encode_steps(steps: Any, feature: Feature | None, where: str) -> bytes:
+def _encode_steps(steps: Any, feature: Feature | None, where: str) -> Message:
     one: Feature | None = FixedLenFeature(feature.shape, feature.dtype) if isinstance(feature, FixedLenSequenceFeature) else feature
     ordered = hasattr(steps, "__iter__") and not isinstance(steps, (*TEXTS, Mapping, Set))
     if not ordered or (isinstance(steps, np.ndarray) and steps.ndim == 0):
@@ -125,7 +125,8 @@ def _encode_steps(steps: Any, feature: Feature | None, where: str) -> bytes:
             where=where,
             fix="give a list or array of steps",
         )
-    return b"".join(delimited(1, encode_feature(step, one, f"{where}, step {number}")) for number, step in enumerate(steps))
+    done = [delimited(1, encode_feature(step, one, f"{where}, step {number}")) for number, step in enumerate(steps)]
+    return sum(size for size, _ in done), [piece for _, pieces in done for piece in pieces]
 
 
 def _steps(record: bytes, entry: tuple[int, int], kind: int | None, name: bytes) -> Steps:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -24,6 +26,7 @@ class Early:
 
         with Early(2, pickle.dumps(prepare)) as early:
             ...
+            first, second = early.ahead()      # prepare(0), prepare(1)
             results = early.jobs(fn, jobs)
 
     Used from one thread. Leaves no process.
@@ -34,21 +37,32 @@ class Early:
 
         Args:
             num_workers: how many.
-            ahead: the pickle of a function that each of them calls first; what it raises is not told.
+            ahead: the pickle of a function that each of them calls first, with its number.
 
         Raises:
             PlanError: this process is being started itself.
         """
         check_may_start()
-        self._start = starter("forkserver", ahead)
+        self._start = starter("forkserver")
         self._num_workers = num_workers
         self._waiting: deque[Child] = deque()
+        self._is_told = False
         try:
             for number in range(num_workers):
-                self._waiting.append(self._start(f"worker {number}"))
+                self._waiting.append(Child.start(work, (ahead, number), name=f"worker {number}"))
         except BaseException:
             self.close()
             raise
+
+    def ahead(self) -> list[Any]:
+        """Return what each of them has made ahead: None where that failed, or cannot be sent. Blocks until all have; call it once.
+
+        Raises:
+            WorkerDied: one of them was killed, or crashed.
+            StopRaised: one of them was ended by SystemExit or the like.
+        """
+        self._is_told = True
+        return [_made_by(child) for child in self._waiting]
 
     def jobs(self, fn: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
         """Return `fn(job)` for each job, as `penstock.parallel_jobs` does.
@@ -61,6 +75,8 @@ class Early:
             return []
         count = min(self._num_workers, len(ledger.todo))
         stop_all([self._waiting.pop() for _ in range(len(self._waiting) - count)], 0.0)
+        if not self._is_told:
+            self.ahead()
         run_in_processes(ledger, packed_function(fn), count, self._next)
         return ledger.results
 
@@ -78,13 +94,20 @@ class Early:
         return self._waiting.popleft() if self._waiting else self._start(name)
 
 
-def starter(method: str, ahead: bytes = b"") -> Callable[[str], Child]:
-    """Return what starts a worker of a name; `ahead` is the pickle of what the worker calls before it is told its function."""
-    return partial(_started, method, ahead)
+def _made_by(child: Child) -> Any:
+    made = child.receive()
+    with suppress(Exception):  # of its pickle: what cannot be read here was not sent
+        return None if made is None else pickle.loads(made)
+    return None
 
 
-def _started(method: str, ahead: bytes, name: str) -> Child:
-    return Child.start(work, (ahead,), name=name, method=method)
+def starter(method: str) -> Callable[[str], Child]:
+    """Return what starts a worker of a name."""
+    return partial(_started, method)
+
+
+def _started(method: str, name: str) -> Child:
+    return Child.start(work, name=name, method=method)
 
 
 def packed_function(fn: Any) -> bytes:

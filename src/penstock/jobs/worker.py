@@ -23,31 +23,39 @@ from penstock.errors import PlanError, SpecError
 __all__ = ["TICKET", "work"]
 
 TICKET = struct.Struct("<q")
+_MOST_AHEAD_BYTES = 1 << 28
 _HELD_S = 0.005
 _HELD_BYTES = 1 << 18
 """Results wait so long, and up to so many bytes, to be told together: a message costs 30 us."""
 
 
-def work(pipe: Pipe, ahead: bytes = b"") -> None:
+def work(pipe: Pipe, ahead: bytes = b"", number: int = 0) -> None:
     """Do jobs until the parent closes the tickets.
 
-    `ahead` is the pickle of a function without arguments, or nothing: it is called while the parent may still be about to say what is to be
-    done, so that what must be imported and opened is there. What it raises is not told: the function itself will say it. The first
-    message is the pickle of the function and brings the descriptor of the tickets. The others are lists of (number, pickle of the job), in
-    the order of the tickets. Answers are (seconds, [(number, done or not, pickle of the result or of a Failure), ...]).
+    `ahead` is the pickle of a function, or nothing: it is called with `number` while the parent may still be about to say what is to be
+    done, and the first answer is the pickle of what it returns, or None. The first message is the pickle of the function and brings the
+    descriptor of the tickets. The others are lists of (number, pickle of the job), in the order of the tickets. The other answers are
+    (seconds, [(number, done or not, pickle of the result or of a Failure), ...]).
 
     Raises:
         PlanError: the function cannot be found here.
     """
     if ahead:
-        with suppress(Exception):
-            pickle.loads(ahead)()
+        pipe.send(_made_ahead(ahead, number))
     function = pipe.receive()
     tickets = pipe.take_fd()
     try:
         _Desk(pipe, tickets, _function(function)).serve()
     finally:
         os.close(tickets)
+
+
+def _made_ahead(data: bytes, number: int) -> bytes | None:
+    """Return the pickle of what a function makes; None where it fails, which its caller will find out by itself, or makes too much."""
+    with suppress(Exception):
+        made = pickled(pickle.loads(data)(number), "what was made ahead")
+        return made if len(made) <= _MOST_AHEAD_BYTES else None
+    return None
 
 
 def _function(data: bytes) -> Any:

@@ -14,7 +14,7 @@ from penstock._contracts.policy import Policy, Skip, final
 from penstock._plan.identity import identity
 from penstock._plan.node import Node
 from penstock.dataset import Dataset
-from penstock.errors import PackError, PlanError, SourceError, TooManySkipped
+from penstock.errors import PackError, PlanError, SourceError, TooManySkipped, WorkerDied
 from penstock.formats.sizes import size_words
 from penstock.jobs import parallel_jobs
 from penstock.jobs.starting import Early, check_may_start
@@ -25,7 +25,7 @@ from penstock.packing.manifest import FORM, Manifest, read_manifest, sealed
 from penstock.packing.options import PackOptions, destination, options_of, workers_of
 from penstock.packing.origin import Origin, origin_of
 from penstock.packing.positions import positioned
-from penstock.packing.sampling import Sample, WarmUp, check_room, take_sample
+from penstock.packing.sampling import Look, Sample, SamplePart, check_room, take_sample
 from penstock.packing.shard import Task
 from penstock.packing.splitting import Split, policy_of, split
 from penstock.packing.ticks import Ticker, bar
@@ -34,6 +34,7 @@ from penstock.packing.versions import versions_of
 __all__ = ["Packing", "pack"]
 
 _Jobs = Callable[[Task, range], list[dict[str, Any]]]
+_Looks = Callable[[], Sequence[Look | None]]
 
 _WHERE = "pack()"
 _LARGEST_TASK_BYTES = 64 << 20
@@ -55,8 +56,8 @@ def pack(
     the same for any number of workers, and after a kill: the same call finds the shards that are finished and makes the rest. A file has
     its final name when all of it is on the disk; the manifest, with fields, counts, sizes, hashes and what was left out, is written last.
 
-    Blocks until all is done. May be called from any thread. Functions see some elements more than once: up to 64 are made for a sample, in
-    this process, and meanwhile the first of them in each worker, which so has everything imported. With processes a program calls it under
+    Blocks until all is done. May be called from any thread. Functions see some elements more than once: up to 64 are made before as a
+    sample, by the workers, and where one of them fails or cannot be sent, all in this process. With processes a program calls it under
     `if __name__ == "__main__":`, and the functions of the dataset stand at the top of a module, as for `ps.parallel_jobs`.
 
     Args:
@@ -113,7 +114,8 @@ def _check_before(folder: str, options: PackOptions, executor: str, dataset: Dat
         read_manifest(manifest)
     elif executor == "processes":
         check_may_start()
-        _sendable(WarmUp(split(dataset, variants=options.variants, shuffle=options.shuffle)))
+        cut = split(dataset, variants=options.variants, shuffle=options.shuffle)
+        _sendable(SamplePart(cut, cut.options.on_error, 1))
 
 
 class Packing:
@@ -145,32 +147,34 @@ class Packing:
         self.policy = policy_of(self.split.options, on_error)
         self._below, self._lost = below, list(lost)
 
-    def sample(self) -> Sample:
+    def sample(self, looks: Sequence[Look | None] = ()) -> Sample:
         """Look at some elements; see `take_sample`."""
-        return take_sample(self.split, self.options, self.policy)
+        return take_sample(self.split, self.options, self.policy, looks)
 
     def run(self, dest: str, *, num_workers: int, executor: Any, progress: Any, disk: Disk) -> Manifest:
         """Pack to a folder; see `pack`."""
         with ExitStack() as stack:
-            jobs = self._jobs(dest, num_workers, executor, stack)
+            looks, jobs = self._jobs(dest, num_workers, executor, stack)
             check_apart(self.split.base, dest)
             inputs = look(self.split.base)
-            return self._packed(inputs, dest, num_workers, jobs, progress, disk)
+            origin = origin_of(self.split.whole(), inputs)
+            sample = self.sample(_looked(looks))
+            return self._packed(sample, inputs, origin, dest, num_workers, jobs, progress, disk)
 
-    def _jobs(self, dest: str, count: int, executor: Any, stack: ExitStack) -> _Jobs:
-        """Return what does a list of jobs. Processes for a first run start at once, and are there when the sample has been looked at."""
+    def _jobs(self, dest: str, count: int, executor: Any, stack: ExitStack) -> tuple[_Looks, _Jobs]:
+        """Return what looks at the sample and what does a list of jobs. Processes for a first run start at once, and do both."""
         if executor == "threads":
-            return partial(parallel_jobs, num_workers=count, executor="threads")
-        warm_up = WarmUp(self.split)
-        if not self.split.num_positions or os.path.lexists(os.path.join(dest, self.options.manifest_name())):
-            return partial(_late, warm_up, count)
-        ahead = _sendable(warm_up)
+            return tuple, partial(parallel_jobs, num_workers=count, executor="threads")
         most = min(count, self.options.num_shards or count, max(1, self.split.num_positions))
-        return stack.enter_context(Early(most, ahead)).jobs
+        part = SamplePart(self.split, self.policy, most)
+        if not self.split.num_positions or os.path.lexists(os.path.join(dest, self.options.manifest_name())):
+            return tuple, partial(_late, part, count)
+        early = stack.enter_context(Early(most, _sendable(part)))
+        return early.ahead, early.jobs
 
-    def _packed(self, inputs: Inputs, dest: str, count: int, jobs: _Jobs, progress: Any, disk: Disk) -> Manifest:
-        origin = origin_of(self.split.whole(), inputs)
-        sample = self.sample()
+    def _packed(
+        self, sample: Sample, inputs: Inputs, origin: Origin, dest: str, count: int, jobs: _Jobs, progress: Any, disk: Disk
+    ) -> Manifest:
         num_shards = self.options.count_of(sample.total_bytes, self.split.num_positions)
         record = self._record(sample, num_shards)
         names = self.options.file_names(num_shards)
@@ -254,6 +258,14 @@ class Packing:
             )
 
 
+def _looked(looks: _Looks) -> Sequence[Look | None]:
+    try:
+        return looks()
+    except WorkerDied as died:
+        died.add_note("penstock: it was making elements of the sample, of which up to 64 are made first; nothing was written yet")
+        raise
+
+
 def _finished(folder: Folder, options: PackOptions, record: dict[str, Any], origin: Origin) -> Manifest | None:
     """Return the manifest of an earlier run that wrote the same of the same; None when there is none, or shards of it are missing.
 
@@ -301,13 +313,13 @@ def _notes(task: Task, count: int, jobs: _Jobs, progress: Any) -> list[dict[str,
         return jobs(task, range(num_shards))
 
 
-def _late(warm_up: WarmUp, count: int, task: Task, shards: range) -> list[dict[str, Any]]:
+def _late(part: SamplePart, count: int, task: Task, shards: range) -> list[dict[str, Any]]:
     """Do what is left of an earlier run: perhaps nothing, so that no process starts before it is known."""
-    _sendable(warm_up)
+    _sendable(part)
     return parallel_jobs(task, shards, count)
 
 
-def _sendable(warm_up: WarmUp) -> bytes:
+def _sendable(part: SamplePart) -> bytes:
     """Return the pickle of a dataset; refuse to send large arrays to each worker.
 
     Raises:
@@ -316,7 +328,7 @@ def _sendable(warm_up: WarmUp) -> bytes:
     import pickle
 
     try:
-        data = pickle.dumps(warm_up, protocol=5)
+        data = pickle.dumps(part, protocol=5)
     except Exception as error:
         raise PlanError(
             f"the dataset cannot be sent to worker processes: {type(error).__name__}: {error}",

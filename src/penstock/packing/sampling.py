@@ -21,7 +21,7 @@ from penstock.packing.options import PackOptions
 from penstock.packing.schema import Schema, alike, schema_of
 from penstock.packing.splitting import Split, for_part
 
-__all__ = ["Sample", "WarmUp", "check_room", "take_sample"]
+__all__ = ["Look", "Sample", "SamplePart", "check_room", "take_sample"]
 
 _MOST = 64
 _AT_ONCE = 1024
@@ -50,11 +50,17 @@ class Sample:
     num_sampled: int
 
 
-def take_sample(split: Split, options: PackOptions, policy: Policy) -> Sample:
+def take_sample(split: Split, options: PackOptions, policy: Policy, looks: Sequence[Look | None] = ()) -> Sample:
     """Make up to 64 elements, at positions that are evenly spaced over all: the first, the last and between. Blocks for as long.
 
     Where a filter or the policy leaves none of them, all positions are tried from the first on, until there is one.
     The elements are the same in every run, and so is everything that is derived of them but the time.
+
+    Args:
+        split: the dataset.
+        options: what else decides the bytes.
+        policy: what is done about elements that fail.
+        looks: what `SamplePart` gave for all its parts, in order: then nothing is made here, unless one of them is None.
 
     Raises:
         SourceError: there is no element.
@@ -64,7 +70,7 @@ def take_sample(split: Split, options: PackOptions, policy: Policy) -> Sample:
     count = split.num_positions
     if count == 0:
         raise SourceError("the dataset has no elements", where="pack()", fix="give one with at least one element")
-    look = next((look for look in _looks(split, policy, count) if look.elements), None)
+    look = next((look for look in _looks(split, policy, count, looks) if look.elements), None)
     if look is None:
         raise SourceError(
             f"none of {count} elements could be made, or all were filtered out",
@@ -79,46 +85,92 @@ def take_sample(split: Split, options: PackOptions, policy: Policy) -> Sample:
     columns = columns_of(schema, options.format, rows[0])
     num_bytes = _encoded(columns, options, rows)
     taken_s = look.taken_s + time.perf_counter() - begun_s
-    num_timed = max(1, len(elements) - 1)
     times = count / look.num_tried
     return Sample(
         schema=schema,
         columns=columns,
         total_bytes=round(num_bytes * times * look.num_found / len(look.elements)),
         total_count=round(len(elements) * times * look.num_found / len(look.elements)),
-        element_s=taken_s / num_timed,
+        element_s=taken_s / max(1, len(elements) - look.num_first),
         num_sampled=len(look.positions),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
-    """What some positions gave.
+class Look:
+    """What some positions gave. Picklable if the elements are.
 
     Attributes:
         positions: that were tried now.
         elements: up to 64 of what they gave.
         num_found: how many they gave.
         num_tried: positions that were tried so far.
-        taken_s: how long the elements took but for the first, which takes the time of imports and caches as well.
+        num_first: how many of the elements were the first in their process, which take the time of imports and caches as well.
+        taken_s: how long the other elements took.
     """
 
     positions: list[int]
     elements: list[Any]
     num_found: int
     num_tried: int
+    num_first: int
     taken_s: float
 
 
-def _looks(split: Split, policy: Policy, count: int) -> Iterator[_Look]:
-    """Look at positions that are evenly spaced over all, then at all of them, in parts."""
-    yield _look(split, policy, sorted({place * (count - 1) // (_MOST - 1) for place in range(_MOST)} if count > _MOST else range(count)))
+@dataclass(frozen=True, slots=True)
+class SamplePart:
+    """Makes a part of the sample in a worker that starts and has nothing else to do: it has everything imported and opened then as well.
+
+    Called with the number of the part.
+
+    Attributes:
+        split: the dataset.
+        policy: what is done about elements that fail.
+        num_parts: into how many the positions of the sample are divided.
+    """
+
+    split: Split
+    policy: Policy
+    num_parts: int
+
+    def __call__(self, number: int) -> Look:
+        """Make it.
+
+        Raises:
+            BaseException: as `take_sample`.
+        """
+        positions = _spaced(self.split.num_positions)
+        begin, end = (part * len(positions) // self.num_parts for part in (number, number + 1))
+        return _look(self.split, self.policy, positions[begin:end])
+
+
+def _spaced(count: int) -> list[int]:
+    """Return the positions of the sample: at most 64, spaced evenly over all."""
+    return sorted({place * (count - 1) // (_MOST - 1) for place in range(_MOST)} if count > _MOST else range(count))
+
+
+def _looks(split: Split, policy: Policy, count: int, looks: Sequence[Look | None]) -> Iterator[Look]:
+    """Look at positions that are evenly spaced over all, unless others have, then at all of them, in parts."""
+    there = [look for look in looks if look is not None]
+    yield _joined(there) if looks and len(there) == len(looks) else _look(split, policy, _spaced(count))
     for first in range(0, count if count > _MOST else 0, _AT_ONCE):
         look = _look(split, policy, list(range(first, min(first + _AT_ONCE, count))))
         yield replace(look, num_tried=first + look.num_tried)
 
 
-def _look(split: Split, policy: Policy, positions: list[int]) -> _Look:
+def _joined(looks: Sequence[Look]) -> Look:
+    elements = [element for look in looks for element in look.elements]
+    return Look(
+        positions=[position for look in looks for position in look.positions],
+        elements=elements[:_MOST],
+        num_found=sum(look.num_found for look in looks),
+        num_tried=sum(look.num_tried for look in looks),
+        num_first=sum(look.num_first for look in looks),
+        taken_s=sum(look.taken_s for look in looks) * min(1.0, _MOST / max(1, len(elements))),
+    )
+
+
+def _look(split: Split, policy: Policy, positions: list[int]) -> Look:
     with split.some(positions).feed(**_INLINE, on_error=for_part(policy)) as feed:
         feed.warns_when_empty = False
         elements = list(islice(feed, 1))
@@ -126,7 +178,14 @@ def _look(split: Split, policy: Policy, positions: list[int]) -> _Look:
         elements += islice(feed, _MOST - 1)
         taken_s = time.perf_counter() - begun_s
         num_found = len(elements) + sum(1 for _ in feed)
-    return _Look(positions=positions, elements=elements, num_found=num_found, num_tried=len(positions), taken_s=taken_s)
+    return Look(
+        positions=positions,
+        elements=elements,
+        num_found=num_found,
+        num_tried=len(positions),
+        num_first=len(elements[:1]),
+        taken_s=taken_s,
+    )
 
 
 def _schema(split: Split, elements: list[Any], positions: list[int]) -> Schema:
@@ -146,20 +205,6 @@ def _schema(split: Split, elements: list[Any], positions: list[int]) -> Schema:
                 for _ in feed:
                     pass
         raise
-
-
-@dataclass(frozen=True, slots=True)
-class WarmUp:
-    """Makes one of the elements of the sample, which is made anyway, in a worker that waits: it imports and opens what it needs for it."""
-
-    split: Split
-
-    def __call__(self) -> None:
-        """Make it."""
-        with self.split.some([0]).feed(**_INLINE) as feed:
-            feed.warns_when_empty = False
-            for _ in feed:
-                pass
 
 
 def _declared(root: Node) -> Any:

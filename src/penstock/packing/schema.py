@@ -97,6 +97,15 @@ class Schema:
         Raises:
             SpecError: it has other fields, or one of another kind, dtype or shape.
         """
+        if type(element) is dict and len(element) == len(self.fields) and not self.fields[0].single:
+            out = []
+            for field in self.fields:
+                value = _plain(field, element.get(field.name))
+                if value is None:
+                    break
+                out.append(value)
+            else:
+                return out
         found, names = fields_of(element), [field.name for field in self.fields]
         if len(found) != len(names) or not found.keys() >= set(names) or is_single(element) != self.fields[0].single:
             what = f"the element {_names(found, is_single(element))}; the sample {_names(names, self.fields[0].single)}"
@@ -274,10 +283,24 @@ def _joined(one: dict[str, Field], other: dict[str, Field]) -> dict[str, Field]:
     return out
 
 
-def _checked(field: Field, value: Any) -> Any:
+def _plain(field: Field, value: Any) -> Any:
+    """Return what is to be written of the most usual values, which need no closer look; None for all others."""
     kind = type(value)
-    if (kind is bytes and field.kind == "bytes") or (kind is str and field.kind == "str" and value.isascii()):
-        return value
+    if kind is bytes:
+        return value if field.kind == "bytes" else None
+    if kind is str:
+        return value if field.kind == "str" and value.isascii() else None
+    if kind is int:
+        return np.array(value, field.dtype) if field.dtype == "<i8" and field.shape == () and _LEAST <= value <= _MOST else None
+    if kind is np.ndarray and value.shape == field.shape and value.dtype.str == field.dtype:
+        return value if value.flags.c_contiguous else None
+    return None
+
+
+def _checked(field: Field, value: Any) -> Any:
+    plain = _plain(field, value)
+    if plain is not None:
+        return plain
     now = _field(field.name, value)
     if field.kind == "array":
         fits = len(now.shape) == len(field.shape) and all(size in (None, new) for size, new in zip(field.shape, now.shape, strict=True))
