@@ -55,7 +55,7 @@ def check_names(values: Any, features: Mapping[str, Feature] | None, caller: str
         SpecError: it is no mapping, or has another name.
     """
     where = f"{caller}, argument {argument!r}"
-    if not isinstance(values, Mapping):
+    if type(values) is not dict and not isinstance(values, Mapping):
         raise SpecError(f"{argument} is {type(values).__name__}, not a dict", where=where, fix="give a dict of names to values")
     for name in values:
         if not isinstance(name, str):
@@ -85,6 +85,10 @@ def encode_feature(value: Any, feature: Feature | None, where: str) -> Message:
     Raises:
         SpecError: a value that a record cannot hold, or that is not what `feature` says.
     """
+    if feature is None and type(value) is bytes:  # of most records most bytes, without a closer look
+        item = b"\x0a" + _varint(len(value))
+        head = b"".join((b"\x0a", _varint(len(item) + len(value)), item))
+        return len(head) + len(value), [head, value]
     kind, shape, items = values_of(value, where)
     if feature is None:
         if not kind:
@@ -144,7 +148,7 @@ def _feature(kind: int, items: Any) -> Message:
 
 def _integers(array: NDArray[Any]) -> bytes:
     if array.size <= _MOST_LOOPED:
-        return b"".join([_varint(number & 0xFFFFFFFFFFFFFFFF) for number in array.astype(np.int64).reshape(-1).tolist()])
+        return b"".join([_varint(number & 0xFFFFFFFFFFFFFFFF) for number in array.astype(np.int64, copy=False).reshape(-1).tolist()])
     return _varints(array.reshape(-1).astype(np.int64).view(np.uint64))
 
 

@@ -61,11 +61,15 @@ class _Worker:
         except BaseException:
             self._close()
             raise
-        try:
-            self.child.send(function, fds=[self._out])
-        except BaseException:
-            self.stop(0.0)
-            raise
+        self._function = function
+
+    def begin(self) -> None:
+        """Tell it its function; blocks until it is there to read one of more than 200 kB.
+
+        Raises:
+            WorkerDied: it is gone.
+        """
+        self.child.send(self._function, fds=[self._out])
 
     def give(self, jobs: list[tuple[int, bytes]]) -> None:
         """Give tickets, then the jobs: who has a ticket reads its pipe for the job, so that a large one can be sent."""
@@ -114,6 +118,8 @@ class _Crew:
     def run(self) -> None:
         for number in range(self._num_workers):
             self._workers.append(self._start(f"worker {number}"))
+        for worker in self._workers:
+            worker.begin()
         while self._ledger.num_left:
             self._deal()
             for number in self._ready():
@@ -241,3 +247,4 @@ class _Crew:
             raise died
         self._workers[number] = self._start(f"worker {number}")
         worker.stop(0.0)
+        self._workers[number].begin()

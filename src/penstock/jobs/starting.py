@@ -49,7 +49,9 @@ class Early:
         self._is_told = False
         try:
             for number in range(num_workers):
-                self._waiting.append(Child.start(work, (ahead, number), name=f"worker {number}"))
+                self._waiting.append(Child.start(work, (number,), name=f"worker {number}"))
+            for child in self._waiting:  # now that all are on their way: to send more than 200 kB is to wait until they are there
+                child.offer(ahead)
         except BaseException:
             self.close()
             raise

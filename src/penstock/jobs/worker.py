@@ -29,19 +29,19 @@ _HELD_BYTES = 1 << 18
 """Results wait so long, and up to so many bytes, to be told together: a message costs 30 us."""
 
 
-def work(pipe: Pipe, ahead: bytes = b"", number: int = 0) -> None:
+def work(pipe: Pipe, number: int | None = None) -> None:
     """Do jobs until the parent closes the tickets.
 
-    `ahead` is the pickle of a function, or nothing: it is called with `number` while the parent may still be about to say what is to be
-    done, and the first answer is the pickle of what it returns, or None. The first message is the pickle of the function and brings the
-    descriptor of the tickets. The others are lists of (number, pickle of the job), in the order of the tickets. The other answers are
-    (seconds, [(number, done or not, pickle of the result or of a Failure), ...]).
+    With a `number` the first message is the pickle of a function, which is called with it while the parent may still be about to say what
+    is to be done; the answer is the pickle of what it returns, or None. Then comes the pickle of the function of all jobs, with the
+    descriptor of the tickets. The other messages are lists of (number, pickle of the job), in the order of the tickets. Answers to them
+    are (seconds, [(number, done or not, pickle of the result or of a Failure), ...]).
 
     Raises:
         PlanError: the function cannot be found here.
     """
-    if ahead:
-        pipe.send(_made_ahead(ahead, number))
+    if number is not None:
+        pipe.send(_made_ahead(pipe.receive(), number))
     function = pipe.receive()
     tickets = pipe.take_fd()
     try:
