@@ -233,6 +233,18 @@ def test_nothing_is_claimed_after_the_end() -> None:
     assert [stepper.flow.next_task(pool, 0) for pool in stepper.flow.pools] == [None]
 
 
+@pytest.mark.parametrize(("num_workers", "batch_size", "expected"), [(0, None, 24), (0, 1, 4), (2, None, 4), (2, 1, 4)])
+def test_without_workers_elements_are_made_for_24_ms_at_once_and_batches_as_ever(
+    num_workers: int, batch_size: int | None, expected: int
+) -> None:
+    ds = ps.from_source(range(1000))
+    flow = Flow(lower((ds if batch_size is None else ds.batch(batch_size))._root), num_workers, 1 << 30, Token((0, 0)))
+    units = flow.segments[0].units
+    for _ in range(9):
+        units.observe(units.items, units.items * 1_000_000, units.items)
+    assert units.items == expected
+
+
 def test_a_claim_that_is_put_back_is_given_out_again() -> None:
     flow = Flow(lower(ps.from_source(list(range(8))).batch(2)._root), 1, 1 << 20, Token((0, 0)))
     task = flow.next_task(SHARED, 0)

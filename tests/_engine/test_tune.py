@@ -336,7 +336,7 @@ def test_slow_calls_go_on_one_by_one_and_quick_ones_or_those_of_a_batch_together
 
 
 def test_a_source_far_away_is_asked_for_its_least_number_of_rows_however_long_they_take() -> None:
-    blocks, units = BlockSize(4096, least_rows=128), UnitSize(least_items=128)
+    blocks, units = BlockSize(4096, least_rows=128), UnitSize(128)
     assert blocks.rows(10_000, 2) == 128
     for _ in range(20):
         blocks.observe(128, 10**9)

@@ -22,7 +22,7 @@ from penstock._engine.reader import Reader
 from penstock._engine.segment import Segment
 from penstock._engine.sequencer import Sequenced, Sequencer
 from penstock._engine.torn import whole
-from penstock._engine.tune import ActiveWorkers, UnitSize
+from penstock._engine.tune import ActiveWorkers
 from penstock._engine.unit import Counted, Failure, Task, Token, Unit
 from penstock._order.runs import Recording
 
@@ -80,7 +80,7 @@ class Flow:
         self.pools = pools_of(program)
         self.segments = [Segment(n, plan, program.num_passes, start, at_once=not num_workers) for n, plan in enumerate(program.segments)]
         for segment in self.segments:
-            segment.units = UnitSize(memory_bytes // self._wanted_units(), segment.least_items, one_thread=not num_workers)
+            segment.units.bound(memory_bytes // self._wanted_units())
             segment.keeps_going = program.may_cut
         self.segments[0].loose = ordered is False
         if isinstance(ordered, Recording):

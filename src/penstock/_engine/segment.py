@@ -68,7 +68,6 @@ class Segment:
         "guess",
         "inbox",
         "keeps_going",
-        "least_items",
         "loose",
         "lowest",
         "most_rows",
@@ -93,8 +92,8 @@ class Segment:
         # What is awaited may never come: nothing that is ready stands in one unit with it but the rest of its batch.
         self.alone = not at_once and any(stage.awaited for stage in plan.stages)
         self.blocks, least_rows = block_sizes(plan, at_once=at_once)
-        self.least_items = 1 if plan.batch is not None or self.alone else least_rows
-        self.units = UnitSize(least_items=self.least_items)
+        single = plan.batch is None
+        self.units = UnitSize(least_rows if single and not self.alone else 1, one_thread=at_once and single)
         self.opened = 0
         self.committed = 0
         self.finished: dict[int, Unit] = {}

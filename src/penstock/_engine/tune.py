@@ -94,13 +94,17 @@ class UnitSize:
 
     __slots__ = ("_least_items", "_most_bytes", "_size", "_target_ns", "growing")
 
-    def __init__(self, most_bytes: int = _UNIT_BYTES, least_items: int = 1, *, one_thread: bool = False) -> None:
-        """Start with `least_items`; a unit of more has at most `most_bytes`, so that the byte budget holds all units in flight."""
+    def __init__(self, least_items: int = 1, *, one_thread: bool = False) -> None:
+        """Start with `least_items`."""
         self._target_ns = _STEADY_TARGET_NS if one_thread else _UNIT_TARGET_NS
-        self._most_bytes = min(most_bytes, _UNIT_BYTES)
+        self._most_bytes = _UNIT_BYTES
         self._least_items = self._size = least_items
         self.growing = False
         """As of a `BlockSize`."""
+
+    def bound(self, most_bytes: int) -> None:
+        """Have units of more than `least_items` take `most_bytes` at most, so that the byte budget holds all that are in flight."""
+        self._most_bytes = min(most_bytes, _UNIT_BYTES)
 
     def observe(self, num_items: int, wall_ns: int, num_bytes: int) -> None:
         """Learn from one finished unit: its cost over all tasks, and its size in memory."""
