@@ -17,6 +17,7 @@ import pytest
 from faults.ways import WAYS, engine_threads, needs_proc, resident_bytes
 
 import penstock as ps
+from penstock._engine.slots import KEEP_BYTES
 
 pytestmark = needs_proc
 
@@ -61,8 +62,8 @@ def many_epochs(way: dict[str, Any]) -> None:
         assert count_threads() == threads
         assert count_descriptors() == descriptors
         # The lowest of many: units come and go by the megabyte, and how many there are at one moment is a matter of luck. What may still
-        # come is the free buffers that are kept, eight of 4 MB, and 4 to 6 MB of holes in the heap; a batch lost an epoch would be 110 MB.
-        assert min(memory[-1000:]) - min(memory[1000:2000]) < 48 << 20
+        # come is the free buffers that are kept, and 4 to 6 MB of holes in the heap; a batch lost an epoch would be 110 MB.
+        assert min(memory[-1000:]) - min(memory[1000:2000]) < KEEP_BYTES + (16 << 20)
         with pytest.raises(StopIteration):
             next(feed)
     assert len(orders) == 10_000
