@@ -105,6 +105,9 @@ class Unreadable:
     def __reduce__(self) -> Any:
         return (_refuse, ())
 
+    def __call__(self, job: Any) -> Any:
+        return job
+
 
 def _refuse() -> None:
     raise RuntimeError("this cannot be read")
@@ -154,14 +157,17 @@ class Adder:
 # -- what workers make before they are told what to do: called with their number
 
 
-def leave(folder: str, number: int) -> None:
-    Path(folder, str(number)).touch()
-
-
-def slow_first(number: int) -> tuple[int, int]:
+def slow_first(number: int, folder: str) -> tuple[int, int]:
     if number == 0:
         time.sleep(0.2)
+    Path(folder, str(number)).touch()
     return number, os.getpid()
+
+
+def fail_or_wait(number: int, gate: str) -> str:
+    if number == 0:
+        raise ValueError("bad 0")
+    return Path(gate).read_text()
 
 
 def fail(number: int) -> None:
@@ -173,7 +179,7 @@ def lock(number: int) -> Any:
 
 
 def heavy(number: int) -> bytes:
-    return bytes((1 << 28) + 1)
+    return bytes((1 << 26) + 1)
 
 
 def unreadable(number: int) -> Unreadable:

@@ -17,6 +17,7 @@ import pytest
 from jobs import acting
 
 import penstock as ps
+from penstock._processes.child import Child
 from penstock.errors import PlanError, SpecError, StopRaised, TooManySkipped, WorkerDied, WorkerFailed
 from penstock.jobs import crew
 from penstock.jobs.crew import run_in_processes
@@ -52,6 +53,22 @@ def run(
 @pytest.mark.parametrize("count", [1, 2, 7, 1000])
 def test_results_come_in_the_order_of_the_jobs(count: int, num_workers: int) -> None:
     assert run(acting.square, range(count), num_workers).results == [job * job for job in range(count)]
+
+
+def test_all_workers_are_on_their_way_before_one_is_told_a_function_that_fills_its_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    offer = Child.offer
+
+    def noting(child: Child, message: object, **options: Any) -> bool:
+        if isinstance(message, bytes):
+            done.append("told")
+        return offer(child, message, **options)
+
+    monkeypatch.setattr(Child, "offer", noting)
+    ledger = Ledger(list(range(9)), ps.Raise(), None, lambda book, count: None)
+    run_in_processes(ledger, pickle.dumps(acting.square), 3, lambda name: (done.append("started"), starter("forkserver")(name))[1])
+    assert ledger.results == [job * job for job in range(9)]
+    assert done == ["started"] * 3 + ["told"] * 3
 
 
 def test_workers_may_be_spawned() -> None:

@@ -16,6 +16,7 @@ from packing.small import bad_at_7, dataset, hashes, odd
 import penstock as ps
 from penstock.errors import PackError, PlanError, RecordError, SourceError, TooManySkipped
 from penstock.formats.tfrecord import RecordWriter
+from penstock.packing import packer
 from penstock.packing.folder import lock_folder
 
 
@@ -160,6 +161,20 @@ def test_workers_make_the_sample_and_this_process_only_what_they_cannot_send(tmp
     ds = ps.from_source(range(90)).map(as_memory)
     manifests = [packed(tmp_path / executor, ds, executor=executor) for executor in ("processes", "threads")]
     assert manifests[0].record == manifests[1].record
+
+
+@pytest.mark.usefixtures("fork_server")
+@pytest.mark.skipif(sys.platform == "win32", reason="processes of POSIX")
+def test_files_are_looked_at_before_a_worker_reads_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    def noting(name: str, function: Any) -> Any:
+        return lambda *arguments: (done.append(name), function(*arguments))[1]
+
+    monkeypatch.setattr(packer, "look", noting("look", packer.look))
+    monkeypatch.setattr(packer.Early, "ahead", noting("sample", packer.Early.ahead))
+    packed(tmp_path, executor="processes")
+    assert done == ["look", "sample"]
 
 
 def test_the_size_of_a_shard_is_aimed_at(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from packing.small import bad_at_7, dataset, odd
 
 import penstock as ps
-from penstock.errors import PackError, SourceError, SpecError
+from penstock.errors import PackError, SourceError, SpecError, TooManySkipped
 from penstock.packing.options import PackOptions
 from penstock.packing.sampling import Look, SamplePart, check_room, take_sample
 from penstock.packing.splitting import split
@@ -132,6 +132,19 @@ def test_a_sample_in_parts_is_the_sample(ds: ps.Dataset, num_parts: int) -> None
     whole, joined = (take_sample(cut, PackOptions(), policy, looks) for looks in ((), parts_of(ds, num_parts, policy)))
     assert joined.element_s >= 0
     assert replace(joined, element_s=0.0) == replace(whole, element_s=0.0)
+
+
+@pytest.mark.parametrize("limit", [0, 31, 32, 64])
+def test_a_count_of_losses_is_for_all_parts_together(limit: int) -> None:
+    ds, policy = ps.from_source(range(64)).map(bad_at_odd), ps.Skip(limit=limit)
+    cut = split(ds, variants=1, shuffle=None)
+    looks = [SamplePart(cut, ps.Skip(limit=limit or 8), 8)(number) for number in range(8)]
+    assert [look.num_lost for look in looks] == [4] * 8
+    if limit < 32:
+        with pytest.raises(TooManySkipped):
+            take_sample(cut, PackOptions(), policy, looks)
+    else:
+        assert take_sample(cut, PackOptions(), policy, looks).total_count == 32
 
 
 def test_of_a_sample_in_parts_nothing_is_made_again_unless_a_part_is_missing() -> None:

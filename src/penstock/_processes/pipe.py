@@ -69,7 +69,8 @@ class Pipe:
             try:
                 if fds:
                     data = data[socket.send_fds(self._socket, [data], list(fds)) :]
-                self._socket.sendall(data)
+                if data:  # to send nothing fails where the other end has read all, answered and closed
+                    self._socket.sendall(data)
             except OSError as error:
                 if error.errno not in _ENDED:
                     raise

@@ -67,9 +67,11 @@ class _Worker:
         """Tell it its function; blocks until it is there to read one of more than 200 kB.
 
         Raises:
-            WorkerDied: it is gone.
+            BaseException: it is gone; what it said before it ended, else `WorkerDied`.
         """
-        self.child.send(self._function, fds=[self._out])
+        if not self.child.offer(self._function, fds=[self._out]):
+            self.child.receive()
+            raise self.child.died()
 
     def give(self, jobs: list[tuple[int, bytes]]) -> None:
         """Give tickets, then the jobs: who has a ticket reads its pipe for the job, so that a large one can be sent."""

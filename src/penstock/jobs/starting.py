@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock._contracts.policy import Raise
 from penstock._plan.describe import function_name
-from penstock._processes.child import Child, stop_all
+from penstock._processes.child import Child, stop_all, wait_any
 from penstock._processes.pipe import pickled
 from penstock.errors import PlanError, SpecError
 from penstock.jobs.crew import run_in_processes
@@ -24,20 +24,16 @@ __all__ = ["Early", "check_may_start", "packed_function", "starter"]
 class Early:
     """Processes that start, and do what can be done before, while their parent finds out what they are to do.
 
-        with Early(2, pickle.dumps(prepare)) as early:
+        with Early(2) as early:
             ...
-            first, second = early.ahead()      # prepare(0), prepare(1)
+            first, second = early.ahead(pickle.dumps(prepare))      # prepare(0), prepare(1)
             results = early.jobs(fn, jobs)
 
     Used from one thread. Leaves no process.
     """
 
-    def __init__(self, num_workers: int, ahead: bytes) -> None:
+    def __init__(self, num_workers: int) -> None:
         """Start them.
-
-        Args:
-            num_workers: how many.
-            ahead: the pickle of a function that each of them calls first, with its number.
 
         Raises:
             PlanError: this process is being started itself.
@@ -46,25 +42,36 @@ class Early:
         self._start = starter("forkserver")
         self._num_workers = num_workers
         self._waiting: deque[Child] = deque()
-        self._is_told = False
+        self._asked: deque[Child] = deque()
         try:
             for number in range(num_workers):
-                self._waiting.append(Child.start(work, (number,), name=f"worker {number}"))
-            for child in self._waiting:  # now that all are on their way: to send more than 200 kB is to wait until they are there
-                child.offer(ahead)
+                self._waiting.append(self._start(f"worker {number}"))
         except BaseException:
             self.close()
             raise
 
-    def ahead(self) -> list[Any]:
-        """Return what each of them has made ahead: None where that failed, or cannot be sent. Blocks until all have; call it once.
+    def ahead(self, function: bytes) -> list[Any]:
+        """Have each of them call a function with its number, and return what they made, in order.
+
+        Blocks until all have answered, or the first whose function failed, or made what cannot be sent or takes more than 64 MB: its result
+        is None, and so is that of those who have not answered yet. To be called once, before `jobs`.
+
+        Args:
+            function: its pickle.
 
         Raises:
             WorkerDied: one of them was killed, or crashed.
             StopRaised: one of them was ended by SystemExit or the like.
         """
-        self._is_told = True
-        return [_made_by(child) for child in self._waiting]
+        for number, child in enumerate(self._waiting):
+            child.offer((number, function))
+        self._asked = deque(self._waiting)
+        made: dict[Child, Any] = {}
+        while self._asked and all(one is not None for one in made.values()):
+            for child in wait_any(self._asked):
+                self._asked.remove(child)
+                made[child] = _made_by(child)
+        return [made.get(child) for child in self._waiting]
 
     def jobs(self, fn: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
         """Return `fn(job)` for each job, as `penstock.parallel_jobs` does.
@@ -77,8 +84,9 @@ class Early:
             return []
         count = min(self._num_workers, len(ledger.todo))
         stop_all([self._waiting.pop() for _ in range(len(self._waiting) - count)], 0.0)
-        if not self._is_told:
-            self.ahead()
+        for child in self._asked:
+            if child in self._waiting:
+                child.receive()
         run_in_processes(ledger, packed_function(fn), count, self._next)
         return ledger.results
 

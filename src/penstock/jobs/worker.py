@@ -23,26 +23,27 @@ from penstock.errors import PlanError, SpecError
 __all__ = ["TICKET", "work"]
 
 TICKET = struct.Struct("<q")
-_MOST_AHEAD_BYTES = 1 << 28
+_MOST_AHEAD_BYTES = 1 << 26
 _HELD_S = 0.005
 _HELD_BYTES = 1 << 18
 """Results wait so long, and up to so many bytes, to be told together: a message costs 30 us."""
 
 
-def work(pipe: Pipe, number: int | None = None) -> None:
+def work(pipe: Pipe) -> None:
     """Do jobs until the parent closes the tickets.
 
-    With a `number` the first message is the pickle of a function, which is called with it while the parent may still be about to say what
-    is to be done; the answer is the pickle of what it returns, or None. Then comes the pickle of the function of all jobs, with the
-    descriptor of the tickets. The other messages are lists of (number, pickle of the job), in the order of the tickets. Answers to them
-    are (seconds, [(number, done or not, pickle of the result or of a Failure), ...]).
+    The first message may be (number, pickle of a function), which is called with it while the parent may still be about to say what is to
+    be done; the answer is the pickle of what it returns, or None. Then comes the pickle of the function of all jobs, with the descriptor
+    of the tickets. The other messages are lists of (number, pickle of the job), in the order of the tickets. Answers to them are
+    (seconds, [(number, done or not, pickle of the result or of a Failure), ...]).
 
     Raises:
         PlanError: the function cannot be found here.
     """
-    if number is not None:
-        pipe.send(_made_ahead(pipe.receive(), number))
     function = pipe.receive()
+    if isinstance(function, tuple):
+        pipe.send(_made_ahead(*function))
+        function = pipe.receive()
     tickets = pipe.take_fd()
     try:
         _Desk(pipe, tickets, _function(function)).serve()
@@ -50,7 +51,7 @@ def work(pipe: Pipe, number: int | None = None) -> None:
         os.close(tickets)
 
 
-def _made_ahead(data: bytes, number: int) -> bytes | None:
+def _made_ahead(number: int, data: bytes) -> bytes | None:
     """Return the pickle of what a function makes; None where it fails, which its caller will find out by itself, or makes too much."""
     with suppress(Exception):
         made = pickled(pickle.loads(data)(number), "what was made ahead")

@@ -34,7 +34,7 @@ from penstock.packing.versions import versions_of
 __all__ = ["Packing", "pack"]
 
 _Jobs = Callable[[Task, range], list[dict[str, Any]]]
-_Looks = Callable[[], Sequence[Look | None]]
+_Looks = Callable[[bytes], Sequence[Look | None]]
 
 _WHERE = "pack()"
 _LARGEST_TASK_BYTES = 64 << 20
@@ -57,7 +57,8 @@ def pack(
     its final name when all of it is on the disk; the manifest, with fields, counts, sizes, hashes and what was left out, is written last.
 
     Blocks until all is done. May be called from any thread. Functions see some elements more than once: up to 64 are made before as a
-    sample, by the workers, and where one of them fails or cannot be sent, all in this process. With processes a program calls it under
+    sample, by worker processes; where one of them fails or cannot be sent, with threads, and where there is a manifest, all in this
+    process. With processes a program calls it under
     `if __name__ == "__main__":`, and the functions of the dataset stand at the top of a module, as for `ps.parallel_jobs`.
 
     Args:
@@ -94,7 +95,7 @@ def pack(
     chosen, folder, count, disk = options_of(options), destination(dest), workers_of(num_workers), Disk()
     if executor not in ("processes", "threads"):
         raise PlanError(f"executor={executor!r} is not known", where=_WHERE, fix='give "processes" or "threads"')
-    check = partial(_check_before, folder, chosen, executor)
+    check = partial(_check_before, folder, chosen, executor, on_error)
     ready = positioned(
         dataset, folder, on_error=on_error, variants=chosen.variants, num_threads=count, progress=progress, disk=disk, check=check
     )
@@ -103,7 +104,7 @@ def pack(
         return packing.run(folder, num_workers=count, executor=executor, progress=progress, disk=disk)
 
 
-def _check_before(folder: str, options: PackOptions, executor: str, dataset: Dataset) -> None:
+def _check_before(folder: str, options: PackOptions, executor: str, on_error: Policy | None, dataset: Dataset) -> None:
     """Refuse, before a stream is read, what would be refused behind it.
 
     Raises:
@@ -115,7 +116,7 @@ def _check_before(folder: str, options: PackOptions, executor: str, dataset: Dat
     elif executor == "processes":
         check_may_start()
         cut = split(dataset, variants=options.variants, shuffle=options.shuffle)
-        _sendable(SamplePart(cut, cut.options.on_error, 1))
+        _sendable(SamplePart(cut, policy_of(cut.options, on_error), 1))
 
 
 class Packing:
@@ -156,12 +157,12 @@ class Packing:
         with ExitStack() as stack:
             looks, jobs = self._jobs(dest, num_workers, executor, stack)
             check_apart(self.split.base, dest)
-            inputs = look(self.split.base)
+            inputs = look(self.split.base)  # before anything is read
             origin = origin_of(self.split.whole(), inputs)
-            sample = self.sample(_looked(looks))
+            sample = self.sample(looks())
             return self._packed(sample, inputs, origin, dest, num_workers, jobs, progress, disk)
 
-    def _jobs(self, dest: str, count: int, executor: Any, stack: ExitStack) -> tuple[_Looks, _Jobs]:
+    def _jobs(self, dest: str, count: int, executor: Any, stack: ExitStack) -> tuple[Callable[[], Sequence[Look | None]], _Jobs]:
         """Return what looks at the sample and what does a list of jobs. Processes for a first run start at once, and do both."""
         if executor == "threads":
             return tuple, partial(parallel_jobs, num_workers=count, executor="threads")
@@ -169,8 +170,9 @@ class Packing:
         part = SamplePart(self.split, self.policy, most)
         if not self.split.num_positions or os.path.lexists(os.path.join(dest, self.options.manifest_name())):
             return tuple, partial(_late, part, count)
-        early = stack.enter_context(Early(most, _sendable(part)))
-        return early.ahead, early.jobs
+        function = _sendable(part)
+        early = stack.enter_context(Early(most))
+        return partial(_looked, early.ahead, function), early.jobs
 
     def _packed(
         self, sample: Sample, inputs: Inputs, origin: Origin, dest: str, count: int, jobs: _Jobs, progress: Any, disk: Disk
@@ -258,11 +260,11 @@ class Packing:
             )
 
 
-def _looked(looks: _Looks) -> Sequence[Look | None]:
+def _looked(looks: _Looks, function: bytes) -> Sequence[Look | None]:
     try:
-        return looks()
+        return looks(function)
     except WorkerDied as died:
-        died.add_note("penstock: it was making elements of the sample, of which up to 64 are made first; nothing was written yet")
+        died.add_note("penstock: it was asked for elements of the sample, of which up to 64 are made first; nothing was written yet")
         raise
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from penstock._contracts.event import ElementLost, Event
 from penstock._contracts.policy import Policy, Skip, final
 from penstock._plan.node import Node
 from penstock._plan.specs import spec_of_plan
@@ -105,6 +106,7 @@ class Look:
         elements: up to 64 of what they gave.
         num_found: how many they gave.
         num_tried: positions that were tried so far.
+        num_lost: how many elements the policy left out.
         num_first: how many of the elements were the first in their process, which take the time of imports and caches as well.
         taken_s: how long the other elements took.
     """
@@ -113,6 +115,7 @@ class Look:
     elements: list[Any]
     num_found: int
     num_tried: int
+    num_lost: int
     num_first: int
     taken_s: float
 
@@ -152,10 +155,17 @@ def _spaced(count: int) -> list[int]:
 def _looks(split: Split, policy: Policy, count: int, looks: Sequence[Look | None]) -> Iterator[Look]:
     """Look at positions that are evenly spaced over all, unless others have, then at all of them, in parts."""
     there = [look for look in looks if look is not None]
-    yield _joined(there) if looks and len(there) == len(looks) else _look(split, policy, _spaced(count))
+    made = looks and len(there) == len(looks) and not _too_many(sum(look.num_lost for look in there), policy)
+    yield _joined(there) if made else _look(split, policy, _spaced(count))
     for first in range(0, count if count > _MOST else 0, _AT_ONCE):
         look = _look(split, policy, list(range(first, min(first + _AT_ONCE, count))))
         yield replace(look, num_tried=first + look.num_tried)
+
+
+def _too_many(num_lost: int, policy: Policy) -> bool:
+    """Tell whether parts have lost more together than the policy allows; the error is that of one sample."""
+    last = final(policy)
+    return isinstance(last, Skip) and isinstance(last.limit, int) and num_lost > last.limit
 
 
 def _joined(looks: Sequence[Look]) -> Look:
@@ -165,13 +175,20 @@ def _joined(looks: Sequence[Look]) -> Look:
         elements=elements[:_MOST],
         num_found=sum(look.num_found for look in looks),
         num_tried=sum(look.num_tried for look in looks),
+        num_lost=sum(look.num_lost for look in looks),
         num_first=sum(look.num_first for look in looks),
         taken_s=sum(look.taken_s for look in looks) * min(1.0, _MOST / max(1, len(elements))),
     )
 
 
 def _look(split: Split, policy: Policy, positions: list[int]) -> Look:
-    with split.some(positions).feed(**_INLINE, on_error=for_part(policy)) as feed:
+    num_lost = 0
+
+    def listen(event: Event) -> None:
+        nonlocal num_lost
+        num_lost += isinstance(event, ElementLost)
+
+    with split.some(positions).feed(**_INLINE, on_error=for_part(policy), listeners=[listen]) as feed:
         feed.warns_when_empty = False
         elements = list(islice(feed, 1))
         begun_s = time.perf_counter()
@@ -183,6 +200,7 @@ def _look(split: Split, policy: Policy, positions: list[int]) -> Look:
         elements=elements,
         num_found=num_found,
         num_tried=len(positions),
+        num_lost=num_lost,
         num_first=len(elements[:1]),
         taken_s=taken_s,
     )
@@ -231,6 +249,9 @@ class _Nowhere(Disk):
 
     def write(self, descriptor: int, data: memoryview) -> int:
         return len(data)
+
+    def sync_ahead(self, descriptor: int) -> None:
+        return None
 
     def close(self, descriptor: int) -> None:
         return None
