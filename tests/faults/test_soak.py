@@ -64,6 +64,8 @@ def many_epochs(way: dict[str, Any]) -> None:
         # The lowest of many: units come and go by the megabyte, and how many there are at one moment is a matter of luck. What may still
         # come is the free buffers that are kept, and 4 to 6 MB of holes in the heap; a batch lost an epoch would be 110 MB.
         assert min(memory[-1000:]) - min(memory[1000:2000]) < KEEP_BYTES + (16 << 20)
+        # By then as many buffers are kept as ever will be, at some moment of a thousand epochs: a batch lost an epoch would be 55 MB.
+        assert max(memory[-1000:]) - max(memory[5000:6000]) < 32 << 20
         with pytest.raises(StopIteration):
             next(feed)
     assert len(orders) == 10_000

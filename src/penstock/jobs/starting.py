@@ -84,7 +84,7 @@ class Early:
             return []
         count = min(self._num_workers, len(ledger.todo))
         stop_all([self._waiting.pop() for _ in range(len(self._waiting) - count)], 0.0)
-        for child in self._asked:
+        for child in self._asked:  # they still owe what they were asked for, which nobody needs any more
             if child in self._waiting:
                 child.receive()
         run_in_processes(ledger, packed_function(fn), count, self._next)

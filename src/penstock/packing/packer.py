@@ -34,7 +34,7 @@ from penstock.packing.versions import versions_of
 __all__ = ["Packing", "pack"]
 
 _Jobs = Callable[[Task, range], list[dict[str, Any]]]
-_Looks = Callable[[bytes], Sequence[Look | None]]
+_Looks = Callable[[], Sequence[Look | None]]
 
 _WHERE = "pack()"
 _LARGEST_TASK_BYTES = 64 << 20
@@ -158,11 +158,9 @@ class Packing:
             looks, jobs = self._jobs(dest, num_workers, executor, stack)
             check_apart(self.split.base, dest)
             inputs = look(self.split.base)  # before anything is read
-            origin = origin_of(self.split.whole(), inputs)
-            sample = self.sample(looks())
-            return self._packed(sample, inputs, origin, dest, num_workers, jobs, progress, disk)
+            return self._packed(inputs, dest, num_workers, looks, jobs, progress, disk)
 
-    def _jobs(self, dest: str, count: int, executor: Any, stack: ExitStack) -> tuple[Callable[[], Sequence[Look | None]], _Jobs]:
+    def _jobs(self, dest: str, count: int, executor: Any, stack: ExitStack) -> tuple[_Looks, _Jobs]:
         """Return what looks at the sample and what does a list of jobs. Processes for a first run start at once, and do both."""
         if executor == "threads":
             return tuple, partial(parallel_jobs, num_workers=count, executor="threads")
@@ -172,11 +170,11 @@ class Packing:
             return tuple, partial(_late, part, count)
         function = _sendable(part)
         early = stack.enter_context(Early(most))
-        return partial(_looked, early.ahead, function), early.jobs
+        return partial(_looked, early, function), early.jobs
 
-    def _packed(
-        self, sample: Sample, inputs: Inputs, origin: Origin, dest: str, count: int, jobs: _Jobs, progress: Any, disk: Disk
-    ) -> Manifest:
+    def _packed(self, inputs: Inputs, dest: str, count: int, looks: _Looks, jobs: _Jobs, progress: Any, disk: Disk) -> Manifest:
+        origin = origin_of(self.split.whole(), inputs)
+        sample = self.sample(looks())
         num_shards = self.options.count_of(sample.total_bytes, self.split.num_positions)
         record = self._record(sample, num_shards)
         names = self.options.file_names(num_shards)
@@ -260,9 +258,9 @@ class Packing:
             )
 
 
-def _looked(looks: _Looks, function: bytes) -> Sequence[Look | None]:
+def _looked(early: Early, function: bytes) -> Sequence[Look | None]:
     try:
-        return looks(function)
+        return early.ahead(function)
     except WorkerDied as died:
         died.add_note("penstock: it was asked for elements of the sample, of which up to 64 are made first; nothing was written yet")
         raise
