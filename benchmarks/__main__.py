@@ -24,6 +24,7 @@ SCRIPTS = (
     ("mix.py",),
     ("policies.py",),
     ("state.py",),
+    ("finalize_step.py",),
     ("shuffle_memory.py",),
     ("async_map.py",),
     ("jobs.py",),
@@ -35,6 +36,8 @@ SCRIPTS = (
     ("tar.py",),
     ("text.py",),
     ("remote.py",),
+    ("observing.py",),
+    ("epochs.py",),
 )
 
 

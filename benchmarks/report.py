@@ -1,4 +1,4 @@
-"""Print the Markdown table of the project's README from the result files: `python benchmarks/report.py [--details]`."""
+"""Print the Markdown table of docs/benchmarks.md from the result files: `python benchmarks/report.py [--details]`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Result = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the table: which contestants of which result file stand in it, and the promise it is held against."""
+    """One line of the table: which contestants of which result file stand in it, and the target it is compared with."""
 
     text: str
     claim: str
@@ -120,6 +120,10 @@ LINES = (
     Line("Opening 10^5 TFRecord shards, shards/s", "shards", "files", "start", "", "", "rate"),
     Line("The same, memory, bytes per shard beside its path", "shards", "", "start", "", "", "bytes_a_shard"),
     Line("`state_dict()`, filter, 99th percentile, ms", "state", "", "filter", "", "", "p99_ms"),
+    Line("`finalize_step` of a JAX step, extra time, us", "finalize_step", "", "jax", "", "", "added_us"),
+    Line("`finalize_step` of a PyTorch step, extra time, us", "finalize_step", "", "torch", "", "", "added_us"),
+    Line("`finalize_step` of a TensorFlow step, extra time, us", "finalize_step", "", "tensorflow", "", "", "added_us"),
+    Line("`finalize_step` without a framework, extra time, us", "finalize_step", "", "no_framework", "", "", "added_us"),
     Line("Async reads of 20 ms, 64 in flight, of 3,200/s", "async_map", "limit", "penstock", "", "", "of_allowed"),
     Line("Async reads of 20 ms, 64 in flight, beside bare asyncio, elements/s", "async_map", "limit", "penstock", "", ""),
     Line("The same with `executor=\"inline\"`, elements/s", "async_map", "limit", "penstock_inline", "", ""),
@@ -143,9 +147,9 @@ def load(folder: Path) -> dict[str, Result]:
 
 
 def table(results: Mapping[str, Result]) -> str:
-    """Return the table: a line per promise, losing ones included; only of claims that have a result, but of these all lines."""
+    """Return the table: a line per target, missed ones included; all lines of the claims that have a result, and no others."""
     rows = [
-        "| | measured against | Penstock | PyTorch DataLoader | in-line loop | promise | | rounds |",
+        "| | measured against | Penstock | PyTorch DataLoader | baseline without workers | target | | rounds |",
         "|---|---:|---:|---:|---:|---:|---|---:|",
     ]
     rows += [_row(line, results[line.claim]) for line in LINES if line.claim in results]
@@ -157,16 +161,16 @@ def _row(line: Line, result: Result) -> str:
     is_measured = all(cell != "-" for cell in cells[:2])
     reference = f"{cells[0]} {_called(line.reference, result)}" if line.reference else ""
     target = next((one for one in result["targets"] if (one["contestant"], one["metric"]) == (line.penstock, line.metric)), None)
-    promise = _bound(target) if target else ""
-    verdict = {None: "not measured", True: "kept", False: "**not kept**"}[target["met"]] if target else ""
+    bound = _bound(target) if target else ""
+    verdict = {None: "not measured", True: "met", False: "**missed**"}[target["met"]] if target else ""
     if not is_measured:
         verdict = "not measured"
     rounds = _num_rounds(result, line.penstock)
-    return f"| {line.text} | {reference} | **{cells[1]}** | {cells[2]} | {cells[3]} | {promise} | {verdict} | {rounds or '-'} |"
+    return f"| {line.text} | {reference} | **{cells[1]}** | {cells[2]} | {cells[3]} | {bound} | {verdict} | {rounds or '-'} |"
 
 
 def others(results: Mapping[str, Result]) -> str:
-    """Name the promises that were not kept and have no line in the table; an empty string where there are none."""
+    """Name the missed targets that have no line in the table; an empty string where there are none."""
     lines = {(line.claim, line.penstock, line.metric) for line in LINES}
     missed = [
         f"`{claim}` {one['contestant']}, {one['metric']} {number(one['got'])} ({_bound(one)})"
@@ -174,7 +178,7 @@ def others(results: Mapping[str, Result]) -> str:
         for one in result["targets"]
         if one["met"] is False and (claim, one["contestant"], one["metric"]) not in lines
     ]
-    return f"Not kept either: {'; '.join(missed)}.\n\n" if missed else ""
+    return f"Missed as well: {'; '.join(missed)}.\n\n" if missed else ""
 
 
 def _bound(target: Mapping[str, Any]) -> str:
@@ -192,7 +196,7 @@ def _called(name: str, result: Result) -> str:
 
 
 def _cell(result: Result, name: str, line: Line) -> str:
-    """Show a contestant's number, and in brackets its ratio to the line's reference where the promise is a ratio."""
+    """Show a contestant's number, and in brackets its ratio to the line's reference where the target is a ratio."""
     summary = result["summary"]
     is_ratio = line.metric == "ratio" or line.metric.startswith(TIMES)
     key = result["metric"] if is_ratio else line.metric

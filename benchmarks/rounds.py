@@ -65,7 +65,7 @@ class Claim:
         references: contestants that are compared with another one.
         best: a name for the one of several contestants that has the highest median: a peer that can be used in several ways is
             compared in its best.
-        targets: what Penstock promises.
+        targets: the figures that Penstock is to reach.
         memory_round: whether to run one more round, not timed, that samples the memory of each contestant's processes.
         also: further metrics to print.
         timeout_s: how long one contestant may take in one round.

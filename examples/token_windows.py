@@ -19,7 +19,7 @@ def pipeline(token_file):
     tokens = np.load(token_file, mmap_mode="r")
     # A view: window i is tokens[i * WINDOW : (i + 1) * WINDOW + 1], the last one being the target of the one before.
     windows = sliding_window_view(tokens, WINDOW + 1)[::WINDOW]
-    return ps.from_arrays(windows).shuffle(seed=7).batch(BATCH_SIZE, drop_remainder=True).map(split).repeat(EPOCHS)
+    return ps.from_arrays(windows).shuffle(seed=7).batch(BATCH_SIZE, drop_remainder=True).map(split)
 
 
 def split(windows):
@@ -35,12 +35,13 @@ def main(token_file):
     counts = np.ones((vocabulary, vocabulary))
     with dataset.feed() as feed:
         feed.finalize()  # any batch of another shape would be an error
-        for batch in feed:
-            inputs, targets = batch["inputs"], batch["targets"]
-            loss = -np.log(counts[inputs, targets] / counts[inputs].sum(-1)).mean()
-            np.add.at(counts, (inputs, targets), 1)
-            if feed.step % 20 == 0:
-                print(f"step {feed.step}, epoch {feed.epoch}: loss {loss:.3f}")
+        for epoch in range(EPOCHS):
+            for batch in feed:
+                inputs, targets = batch["inputs"], batch["targets"]
+                loss = -np.log(counts[inputs, targets] / counts[inputs].sum(-1)).mean()
+                np.add.at(counts, (inputs, targets), 1)
+                if feed.step % 20 == 0:
+                    print(f"step {feed.step}, epoch {epoch}: loss {loss:.3f}")
         print(f"{feed.step} steps, last loss {loss:.3f}")
 
 

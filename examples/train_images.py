@@ -23,7 +23,6 @@ def pipeline(list_file):
         .map(ps.image.random_resized_crop("data", SIZE), seed=2)
         .map(ps.image.normalize("data", MEAN, STD))
         .batch(16, drop_remainder=True)
-        .repeat(EPOCHS)
     )
 
 
@@ -49,11 +48,12 @@ def main(list_file, checkpoint):
             with np.load(checkpoint) as saved:
                 weights, state = saved["weights"], str(saved["feed"])
             feed.load_state_dict(state)
-        for batch in feed:
-            weights = train_step(weights, batch)
-            if feed.step % 10 == 0:
-                save(checkpoint, weights, feed)
-            print(f"step {feed.step}, epoch {feed.epoch}, weights {zlib.crc32(weights.tobytes()):08x}", flush=True)
+        for epoch in range(feed.epoch, EPOCHS):
+            for batch in feed:  # another order and other crops in each epoch
+                weights = train_step(weights, batch)
+                if feed.step % 10 == 0:
+                    save(checkpoint, weights, feed)
+                print(f"step {feed.step}, epoch {epoch}, weights {zlib.crc32(weights.tobytes()):08x}", flush=True)
 
 
 if __name__ == "__main__":

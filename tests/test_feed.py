@@ -79,27 +79,13 @@ def test_step_counts_what_was_delivered_not_what_was_made(way: dict[str, Any]) -
     assert feed.step == 7
 
 
-def test_epoch_is_the_pass_of_the_next_element(way: dict[str, Any]) -> None:
-    with numbers(4).batch(2).repeat(3).feed(**way) as feed:
-        epochs = [feed.epoch]
-        epochs += [feed.epoch for _ in feed]
-    assert epochs[:6] == [0, 0, 1, 1, 2, 2]
-
-
-def test_epoch_counts_also_behind_a_filter(way: dict[str, Any]) -> None:
-    with numbers(4).filter(lambda x: x != 1).repeat(2).feed(**way) as feed:
-        first = [next(feed) for _ in range(2)]
-        assert feed.epoch == 0
-        rest = list(feed)
-    assert first + rest == [0, 2, 3] * 2
-
-
 def test_four_threads_that_call_next_get_every_element_exactly_once(way: dict[str, Any]) -> None:
     taken: list[list[int]] = [[] for _ in range(4)]
     with numbers(4000).map(double).feed(**way) as feed:
+        iterator = iter(feed)
 
         def take(mine: list[int]) -> None:
-            mine.extend(feed)
+            mine.extend(iterator)
 
         threads = [threading.Thread(target=take, args=(mine,)) for mine in taken]
         for thread in threads:
@@ -117,12 +103,6 @@ def test_two_feeds_of_one_dataset_are_independent(way: dict[str, Any]) -> None:
         pairs = list(zip(one, other, strict=True))
     assert [left for left, _ in pairs] == [right for _, right in pairs]
     assert sorted(left for left, _ in pairs) == list(range(30))
-
-
-def test_a_feed_is_its_own_iterator() -> None:
-    feed = numbers(3).feed()
-    assert iter(feed) is feed
-    feed.close()
 
 
 def test_an_empty_dataset_ends_at_once_with_a_warning(way: dict[str, Any]) -> None:
@@ -399,9 +379,10 @@ def test_ctrl_c_in_a_function_of_an_inline_feed_is_a_keyboard_interrupt_and_noth
 
     with numbers(10).map(interrupted).batch(2).feed(executor="inline") as feed:
         got: list[Any] = []
+        batches = iter(feed)
         with pytest.raises(KeyboardInterrupt):
-            got.extend(map(plain, feed))
-        got.extend(map(plain, feed))
+            got.extend(map(plain, batches))
+        got.extend(map(plain, batches))
     assert got == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
     assert left == []
 
@@ -558,14 +539,15 @@ def test_an_error_leaves_the_generators_alone_that_take_from_the_feed(way: dict[
             raise Refused
         return value
 
-    def taking(feed: ps.Feed) -> Iterator[Any]:
+    def taking(elements: Iterator[Any]) -> Iterator[Any]:
         try:
-            yield from feed
+            yield from elements
         except (Refused, FeedClosed) as error:
             yield type(error)
 
     feed = numbers(50).map(fn).feed(**way)
-    first, second = taking(feed), taking(feed)
+    elements = iter(feed)
+    first, second = taking(elements), taking(elements)
     assert next(first) == 0  # the task that fails may have run in this call
     assert [next(second), next(second), next(second)] == [1, 2, Refused]
     assert next(first) is FeedClosed
@@ -769,3 +751,12 @@ def test_single_elements_keep_the_byte_budget_too() -> None:
 def test_a_dataset_is_true_without_being_counted() -> None:
     assert ps.from_source([1]).filter(bool)
     assert ps.from_source([])
+
+
+def test_its_repr_says_where_it_is() -> None:
+    with numbers(10).batch(4).feed() as feed:
+        assert repr(feed) == "Feed(new, epoch 0, element 0 of 3, step 0)"
+        next(feed)
+        assert repr(feed) == "Feed(running, epoch 0, element 1 of 3, step 1)"
+    assert repr(feed) == "Feed(closed, epoch 0, element 1 of 3, step 1)"
+    assert repr(numbers(3).filter(bool).feed()) == "Feed(new, epoch 0, element 0 of ?, step 0)"

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import inspect
+import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -31,11 +34,13 @@ PUBLIC = {
     "encode_example",
     "encode_sequence_example",
     "errors",
+    "finalize_step",
     "from_arrays",
     "from_generator",
     "from_source",
     "from_stream",
     "image",
+    "observe",
     "pack",
     "parallel_jobs",
     "parse_example",
@@ -87,3 +92,100 @@ def test_image_is_imported_when_it_is_first_used() -> None:
     )
     source = Path(ps.__file__).parents[1]
     subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=60, env={"PYTHONPATH": str(source)})
+
+
+def test_completion_shows_the_public_names_and_no_others() -> None:
+    assert set(dir(ps)) == PUBLIC
+
+
+def test_a_feed_shows_its_public_names_and_no_others() -> None:
+    with ps.from_source([1]).feed() as feed:
+        shown = {name for name in dir(feed) if not name.startswith("_")}
+    looking = {"add_listener", "fills", "is_closed", "observe", "progress", "report", "show", "stats", "trace"}
+    assert shown == {"close", "epoch", "finalize", "load_state_dict", "set_epoch", "state_dict", "step", *looking}
+
+
+SOURCE = Path(ps.__file__).parents[1]
+
+
+def checked(tool: str, tmp_path: Path, *options: str) -> str:
+    """Run a type checker on program.py in a folder, and return what it says."""
+    command = [sys.executable, "-m", tool, *options, "program.py"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, env={**os.environ, "MYPYPATH": str(SOURCE)})
+    if f"No module named {tool}" in done.stderr:
+        pytest.skip(f"{tool} (extra lint) is not installed")
+    return done.stdout + done.stderr
+
+
+def by_pyright(tmp_path: Path) -> str:
+    """Run pyright so that it sees the source of this checkout."""
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps({"extraPaths": [str(SOURCE)], "reportMissingModuleSource": False}))
+    return checked("pyright", tmp_path, "--pythonpath", sys.executable)
+
+
+def operators() -> list[str]:
+    """Name the methods of a dataset that are declared to return one."""
+    methods = {name: getattr(ps.Dataset, name) for name in dir(ps.Dataset) if not name.startswith("_")}
+    return [name for name, one in methods.items() if inspect.isfunction(one) and one.__annotations__["return"] == "Dataset"]
+
+
+def test_every_operator_is_declared_to_return_a_dataset() -> None:
+    assert {"map", "batch", "shuffle", "zip", "prefetch", "with_options", "unbatch", "window"} <= set(operators())
+    assert set(dir(ps.Dataset)) - set(dir(object)) >= {*operators(), "feed", "spec", "explain"}
+
+
+@pytest.mark.slow  # needs the extra lint
+def test_a_checker_refuses_a_name_that_is_not_there(tmp_path: Path) -> None:
+    program = "import penstock as ps\nps.pack\nps.nme\nps.from_source([1]).feed(num_worker=4)\nps.from_source([1]).feed(num_workers=4)\n"
+    (tmp_path / "program.py").write_text(program)
+    said = checked("mypy", tmp_path, "--no-incremental", "--cache-dir", str(tmp_path / "cache"))
+    found = [line for line in said.splitlines() if ": error:" in line]
+    assert [line.split(":")[1] for line in found] == ["3", "4"], said
+    assert 'Module has no attribute "nme"' in found[0]
+
+
+@pytest.mark.slow  # needs the extra lint
+def test_pyright_takes_the_program_of_the_readme_and_refuses_names_that_are_not_there(tmp_path: Path) -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    program = readme.partition("```python\n")[2].partition("```")[0]
+    assert "train.feed()" in program
+    (tmp_path / "program.py").write_text(program)
+    assert "0 errors, 0 warnings" in by_pyright(tmp_path)
+    (tmp_path / "program.py").write_text(program + "train.feed(num_worker=4)\nps.nme\ntrain.bach(2)\n")
+    said = by_pyright(tmp_path)
+    errors = [line for line in said.splitlines() if " - error: " in line]
+    first = len(program.splitlines()) + 1
+    assert [int(line.split(":")[1]) for line in errors] == [first, first + 1, first + 2], said
+    assert '"num_worker"' in errors[0]
+    assert '"nme" is not a known attribute of module "penstock"' in errors[1]
+    assert 'Cannot access attribute "bach" for class "Dataset"' in errors[2]
+
+
+@pytest.mark.slow  # needs the extra lint
+def test_checkers_see_a_dataset_behind_every_operator(tmp_path: Path) -> None:
+    names = operators()
+    lines = [f"reveal_type(ps.Dataset.{name})" for name in names] + ["reveal_type(ps.read_text('x').map(len).batch(2).take(1))"]
+    (tmp_path / "program.py").write_text("\n".join(["import penstock as ps", *lines, ""]))
+    by_mypy = checked("mypy", tmp_path, "--no-incremental", "--cache-dir", str(tmp_path / "cache"))
+    found = [line for line in by_mypy.splitlines() if "Revealed type" in line]
+    assert len(found) == len(lines), by_mypy
+    assert all('-> penstock.dataset.builder.Dataset"' in line for line in found[:-1]), by_mypy
+    assert 'Revealed type is "penstock.dataset.builder.Dataset"' in found[-1]
+    said = by_pyright(tmp_path)
+    found = [line for line in said.splitlines() if " - information: " in line]
+    assert len(found) == len(lines), said
+    assert all('-> Dataset"' in line for line in found[:-1]), said
+    assert found[-1].endswith('is "Dataset"')
+
+
+@pytest.mark.slow  # needs the extra lint
+def test_completion_by_jedi_shows_all_methods_behind_every_operator() -> None:
+    jedi = pytest.importorskip("jedi", reason="jedi (extra lint) is not installed")
+    project = jedi.Project(str(SOURCE), sys_path=[str(SOURCE), *sys.path])
+    public = {name for name in dir(ps.Dataset) if not name.startswith("_")}
+    for name in operators():
+        script = jedi.Script(
+            f'import penstock as ps\nps.read_text("x").{name}().', project=project, environment=jedi.InterpreterEnvironment()
+        )
+        shown = {one.name for one in script.complete() if not one.name.startswith("_")}
+        assert shown == public, name

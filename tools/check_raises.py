@@ -18,24 +18,34 @@ from findings import Module, finish, python_modules, root_of
 PACKAGE = "src/penstock"
 
 BROAD_HANDLERS = (
+    "_contracts/failing.py",
     "_engine/worker.py",
     "_engine/hearing.py",
     "_ops/awaited.py",
     "_ops/transforms.py",
     "_processes/entry.py",
+    "cli/doctor.py",
     "jobs/crew.py",
     "jobs/local.py",
     "jobs/worker.py",
     "enqueuer/batches.py",
     "enqueuer/in_processes.py",
     "enqueuer/in_threads.py",
+    "observe/guarded.py",
     "testing/runs.py",
 )
 """Where a broad handler may end without `raise`: the worker loop and its kin hand errors to the consumer, a child process sends them, those
-of jobs are booked, the laws compare them, and an error of several operators in one is looked for by running them again one by one."""
+of jobs are booked, the laws compare them, those of a script are printed as Python prints them, an error of several operators in one is
+looked for by running them again one by one, what an odd exception of the user's raises while it is looked at may not take its place, and a
+listener that fails is switched off with a warning."""
 
-LANGUAGE = {("__next__", "StopIteration"), ("__anext__", "StopAsyncIteration"), ("__getattr__", "AttributeError")}
-"""(method, exception) that Python's own protocols ask for."""
+LANGUAGE = {
+    ("__next__", "StopIteration"),
+    ("__anext__", "StopAsyncIteration"),
+    ("__getattr__", "AttributeError"),
+    ("classes", "AttributeError"),
+}
+"""(method, exception) that Python's own protocols ask for; `classes` is a property of some datasets only."""
 
 BUILTIN = {name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, BaseException)}
 BROAD = {"Exception", "BaseException"}

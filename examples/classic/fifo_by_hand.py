@@ -3,7 +3,7 @@
     python examples/classic/fifo_by_hand.py
 
 Shows: first in, first out; an element that is put back comes again behind the others; and the read that nobody can ever serve. In
-TensorFlow 1 that read hung for ever, with no word. Here it is an error at once, for no other thread is alive that could fill the queue.
+TensorFlow 1 that read hung for ever, with no word. Here it is an error at once, for no thread could fill the queue.
 """
 
 from penstock.errors import QueueStarved

@@ -1,7 +1,10 @@
-"""The two-layer net of the classic comparison, in NumPy and in PyTorch: see two_layer_net.py, which trains it.
+"""The two-layer net of the classic comparison, in NumPy and in PyTorch, and a stand-in for a GPU: see two_layer_net.py.
 
 128 x 1024 inputs, 1,024 ReLU, one logit, Adam with 1e-2, label = whether the inputs add up to more than 0.
 """
+
+import time
+import zlib
 
 import numpy as np
 
@@ -15,6 +18,8 @@ def make_batch(step):
 
 
 class NumpyNet:
+    on_gpu = False
+
     def __init__(self):
         rng = np.random.default_rng(7)
         self.weights = [rng.standard_normal(shape).astype(np.float32) / 32 for shape in ((WIDTH, WIDTH), (WIDTH, 1))]
@@ -40,15 +45,30 @@ class TorchNet:
         import torch
 
         self.torch = torch.manual_seed(7) and torch
-        self.net = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, 1))
+        self.on_gpu = torch.cuda.is_available()
+        self.device = "cuda" if self.on_gpu else "cpu"
+        self.net = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, 1)).to(self.device)
         self.adam = torch.optim.Adam(self.net.parameters(), RATE)
 
     def train(self, inputs, labels):
-        logits, labels = self.net(self.torch.from_numpy(inputs)), self.torch.from_numpy(labels)
+        inputs, labels = [self.torch.from_numpy(array).to(self.device) for array in (inputs, labels)]
+        logits = self.net(inputs)
         self.adam.zero_grad()
         self.torch.nn.functional.binary_cross_entropy_with_logits(logits, labels).backward()
         self.adam.step()
         return ((logits > 0) == (labels > 0)).float().mean().item()
+
+
+class StandInDevice:
+    """A device of its own, as a GPU is: a step takes `step_s` and no CPU. It learns nothing, and notes which batches it was given."""
+
+    def __init__(self, step_s):
+        self.step_s, self.seen = step_s, 0
+
+    def train(self, inputs, labels):
+        self.seen = zlib.crc32(inputs[0], self.seen)
+        time.sleep(self.step_s)
+        return labels.mean()
 
 
 NETS = {"numpy": NumpyNet, "torch": TorchNet}

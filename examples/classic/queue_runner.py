@@ -2,11 +2,10 @@
 
     python examples/classic/queue_runner.py
 
-Shows: a QueueRunner fills the queue in a thread of its own, a Coordinator ends it. The producer puts in six values at a time, and blocks
-part way whenever three are in the queue. TensorFlow's program said that its producer had run three times by the tenth read; here is why:
-ten were read and three wait, so 13 values went in, and that takes two whole runs (12 values) and the first value of a third. The third
-run has begun and is blocked with five values in its hands. The stop at the end takes it out of there, which in TensorFlow
-1 was the classic dead end: a thread that nobody wakes any more.
+Shows: a QueueRunner fills the queue in a thread of its own, a Coordinator ends it. This is exercise.py with counts that are the same in
+every run: it waits until the producer has begun its third run. The twelve values of two whole runs are in the queue or read by then. The
+third run adds one value more, and blocks with the other five. The stop at the end cancels it; in TensorFlow 1 a thread that blocked there
+was often never woken.
 """
 
 import threading

@@ -3,7 +3,8 @@
     PenstockError
     |- PlanError (ValueError)            a pipeline that cannot run as it was described
     |  |- LengthUnknown (TypeError)      len() of a dataset that is endless or must be read to be counted
-    |  '- OutOfRange (IndexError)        ds[i] beyond the end
+    |  |- OutOfRange (IndexError)        ds[i] beyond the end
+    |  '- UnknownArgument (TypeError)    a keyword that a call does not have
     |- SourceError                       a source that is not what it said it was
     |  |- ListFileError (ValueError)     a line of a list file that cannot be read
     |  |- LengthMismatch                 a source or generator gave more or fewer elements than declared
@@ -19,7 +20,7 @@
     |  '- StateUnavailable               a source that cannot say where it is
     |- StopRaised (RuntimeError)         a user's function raised StopIteration, a cancellation, or asked to exit
     |- TooManySkipped (RuntimeError)     a policy left out or replaced more elements than its limit
-    |- FeedClosed (RuntimeError)         next() on a feed after close() or after its error
+    |- FeedClosed (RuntimeError)         next() on a feed after close(), after its error, or in a forked process
     |- FeedStalled (TimeoutError)        an element, or a wait of the consumer, that lasted longer than stall_timeout_s
     |- StillRunning (RuntimeError)       threads that did not stop inside the grace period
     |- CoordinationError (RuntimeError)  a coordinator or runner that is used in an order that cannot work
@@ -29,7 +30,7 @@
     |  |- QueueClosed (RuntimeError)     a closed queue has too few elements left: the end of its data
     |  |  '- EnqueueCancelled            an enqueue on, or blocked at, a queue that was closed
     |  |- QueueTimeout (TimeoutError)    `timeout_s` ran out; with 0: it would have had to wait
-    |  '- QueueStarved (RuntimeError)    a wait that nobody can end, as no other thread is alive
+    |  '- QueueStarved (RuntimeError)    a wait without limit that no thread can end
     |- PackError (RuntimeError)          a packed dataset that could not be completed; what is under its final name is complete
     |- LawBroken (AssertionError)        a class of yours that breaks a law of penstock.testing
     '- MissingExtra (ImportError)        an optional package that is not installed
@@ -72,6 +73,7 @@ __all__ = [
     "StopRaised",
     "StorageError",
     "TooManySkipped",
+    "UnknownArgument",
     "WorkerDied",
     "WorkerFailed",
 ]
@@ -110,6 +112,10 @@ class LengthUnknown(PlanError, TypeError):
 
 class OutOfRange(PlanError, IndexError):
     """The index is beyond the end. An IndexError, as the sequence protocol expects."""
+
+
+class UnknownArgument(PlanError, TypeError):
+    """A call does not have this keyword. A TypeError, as Python's own; for names of tf.data and PyTorch the text says what is used here."""
 
 
 class SourceError(PenstockError):
@@ -173,7 +179,7 @@ class TooManySkipped(PenstockError, RuntimeError):
 
 
 class FeedClosed(PenstockError, RuntimeError):
-    """next() was called on a feed that is closed or has failed."""
+    """next() was called on a feed that is closed, has failed, or belongs to the process that this one was forked from."""
 
 
 class FeedStalled(PenstockError, TimeoutError):
@@ -224,7 +230,7 @@ class QueueTimeout(QueueError, TimeoutError):
 
 
 class QueueStarved(QueueError, RuntimeError):
-    """Nobody can end this wait: no other thread is alive."""
+    """No thread can end this wait: it would last for ever."""
 
 
 class PackError(PenstockError, RuntimeError):

@@ -1,30 +1,36 @@
-"""A running dataset: the iterator that delivers it, its state, its figures, its end."""
+"""A running dataset: its epochs and their elements, its state, its figures, its end."""
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self, TextIO
 
 from penstock._contracts.event import BatchDelivered, Event, Listener, Notice
+from penstock._contracts.failing import add_note, cause_of, words_of
+from penstock._contracts.fill import Fill
+from penstock._contracts.forking import call_in_forked, leak
 from penstock._contracts.options import Options
 from penstock._contracts.version import VERSION
 from penstock._engine.bounds import lost_before
 from penstock._engine.engine import Engine
-from penstock._engine.failing import add_note, attach_others, let_go, words_of
+from penstock._engine.failing import attach_others, let_go
 from penstock._engine.hand import HandOver
 from penstock._engine.learned import Learned
 from penstock._engine.lower import check_completion, lower
+from penstock._engine.mishaps import Tally
 from penstock._engine.moving import Form, Part, check_positions
 from penstock._engine.policies import check_policies, check_stalls, policies_of
 from penstock._engine.recorded import Recorder, read_recording
-from penstock._engine.resume import restored, saved
+from penstock._engine.resume import is_end_of_all, restored, saved
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.unit import Failure, Token
 from penstock._engine.watch import Watch
@@ -33,30 +39,65 @@ from penstock._executors.contract import Executor
 from penstock._executors.inline import InlineExecutor
 from penstock._executors.threads import ThreadsExecutor
 from penstock._ops.stack import BatchSpec
+from penstock._order.arithmetic import INFINITE
 from penstock._order.runs import Recording
+from penstock._plan import check
 from penstock._plan.describe import describe, lines, sources
-from penstock._plan.length import is_indexable
+from penstock._plan.length import batch_size_of, known_length, length_of
 from penstock._plan.node import Node
-from penstock._plan.progress import below_batches, epoch_at
-from penstock.errors import FeedClosed, SpecError, StillRunning
+from penstock.errors import FeedClosed, PlanError, SpecError, StillRunning
 from penstock.formats.quarantine import Quarantine
+from penstock.observe.curves import Curves
+from penstock.observe.curves import tensorboard as curves_of
 from penstock.observe.diagnose import explain
+from penstock.observe.guarded import Guarded
+from penstock.observe.live import Place, followed
+from penstock.observe.running import note_running, profilers
+from penstock.observe.show import Show
 from penstock.observe.stats import Snapshot, Stats, available_cpus
+from penstock.observe.trace import Trace
+from penstock.observe.trace import trace as trace_of
+from penstock.queues.standing import SHORT_INTERRUPTS, level_of_caller, shorten
 
 __all__ = ["Feed"]
 
 _AUTO_MEMORY_BYTES = 256 << 20
+_ONE_PART_EACH = "ds.shard(num_shards, index) gives each process a part of its own"
+
+
+class _Epoch:
+    """Iterates over the rest of one epoch of a feed."""
+
+    __slots__ = ("_feed", "_serial")
+
+    def __init__(self, feed: Feed, serial: int) -> None:
+        self._feed, self._serial = feed, serial
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        feed = self._feed
+        with feed._lock:
+            if not feed._fill(self._serial):
+                raise StopIteration
+            return feed._hand.items.pop()
 
 
 class Feed:
     """Delivers a dataset, element by element or batch by batch, in its order.
 
-    An iterator and a context manager. Nothing runs before the first `next()`; nothing runs after `close()`, after the end, or after an
-    error. The first error of a user's function is raised once, as its own exception, behind everything that comes before it in order;
-    after it, `next()` raises FeedClosed.
+    Each `for` over it is the next epoch: another order and other random numbers, where the dataset shuffles or draws. An epoch that a `for`
+    began and left is over, as with a DataLoader; one begun by `next(feed)` or by `load_state_dict()` is continued by the first `for`.
+    `len(feed)` is the length of a whole epoch.
 
-    Thread-safe: several threads may call `next()`, and each element goes to one of them. `state_dict()`, `stats()` and `close()` may be
-    called from any thread and from signal handlers.
+    Nothing runs before the first element is asked for; nothing runs after `close()`, after the end of an epoch, or after an error. The
+    first error of a user's function is raised once, as its own exception, behind everything that comes before it in order; after it, the
+    feed raises FeedClosed.
+
+    Thread-safe: several threads may call `next()` on the feed or on one `iter(feed)`, and each element goes to one of them. `state_dict()`,
+    `stats()` and `close()` may be called from any thread and from signal handlers. A feed belongs to the process that made it: in a forked
+    one `next()` raises FeedClosed and `close()` does nothing; a new feed of the same dataset runs there.
     """
 
     def __init__(
@@ -69,21 +110,36 @@ class Feed:
     ) -> None:
         """Prepare a feed of the plan `root`. Use `Dataset.feed()`; `make_executor` replaces the options' executor in tests of one."""
         self._root, self._learned = root, learned
-        self._options = options
         self._stats = Stats()
+        self._profile = next((profiler(root, self._stats) for profiler in profilers()), None)
+        self._options = options = options if self._profile is None else self._profile.options(options)
         keeping = [] if options.quarantine is None else [Quarantine(options.quarantine)]
-        self._listeners: list[Listener] = [*keeping, self._stats, *listeners]
+        profile = [] if self._profile is None else [self._profile]
+        self._listeners: list[Listener] = [*keeping, self._stats, *profile, *listeners]
         self._lock = threading.Lock()
         self._policies = policies_of(root, options)
         completion = not options.ordered or options.replay is not None
         self._folded = completion or self._policies.skips
+        self._notices = [
+            ("policy", self._policies.notice),
+            ("shard", check.shard_notice(root)),
+            *(("plan", text) for text in check.notices(root)),
+        ]
         check_policies(root, self._policies, folded=self._folded)
         check_stalls(root, options)
         if completion:
             check_completion(root, recorded=options.record is not None or options.replay is not None)
         self._recorder: Recorder | None = None
-        self._parts = [Part(Form(root, self._folded, self._policies.skips), Token((0, 0)))]
-        self._hand = HandOver.begin(0, Token((0, 0)), self._parts[0].form)
+        self._form = Form(root, self._folded, self._policies.skips)
+        length = length_of(root)
+        self._length = INFINITE if length is None else length
+        self._parts = [Part(self._form, Token((0, 0)))]
+        self._hand = HandOver.begin(0, Token((0, 0)), self._form)
+        self._begun: Literal["", "next", "for", "state"] = ""  # by what the epoch was begun
+        self._serial = 0  # counts the epochs that were begun, a resumed one included
+        self._left: set[int] = set()  # those of them that were left before their end
+        self._told_left = self._closed = False
+        self._tally: Tally = ()
         self._engine: Engine | None = None
         self._make_executor = make_executor
         self._executor: Executor | None = None
@@ -91,34 +147,159 @@ class Feed:
         self._pending: Failure | None = None
         self._part_ended = False
         self._condition = "new"
-        self.warns_when_empty = True
+        self._warns_when_empty = True
         """Whether it is worth a warning that there was no element: not of a part of a dataset, where it is nobody's mistake."""
         self._watch_spec = False
         self._spec: BatchSpec | None = None
         self._dataset: list[dict[str, Any]] | None = None
+        self._observers: list[Curves | Show | Trace] = []
+        self._pid = os.getpid()
+        call_in_forked(self, Feed._leave_to_parent)
 
-    def __iter__(self) -> Self:
-        """Return itself: a feed is one pass over its dataset."""
-        return self
-
-    def __next__(self) -> Any:
-        """Return the next element or batch; block until it is there.
+    def __reduce__(self) -> Any:
+        """Refuse: what runs cannot be sent to another process.
 
         Raises:
-            StopIteration: at the end, and again at each later call.
-            FeedClosed: after `close()` or after an error.
+            PlanError: always.
+        """
+        _refuse_data_loader()
+        raise PlanError(
+            "a feed cannot be pickled or copied: it belongs to the process that made it",
+            where="Feed",
+            fix=f"send the dataset, and make a feed of it there; {_ONE_PART_EACH}",
+        )
+
+    def __repr__(self) -> str:
+        """Say where it is, and whether it runs."""
+        hand, length = self._hand, "?" if self._length == INFINITE else int(self._length)
+        return f"Feed({self._condition}, epoch {self.epoch}, element {self.step - hand.first_step} of {length}, step {self.step})"
+
+    def __len__(self) -> int:
+        """Return how many elements or batches a whole epoch has, also after a resume in the middle of one.
+
+        Raises:
+            TypeError: when it is endless, or only known after reading.
+        """
+        return known_length(self._root, "len(feed)")
+
+    def __bool__(self) -> bool:
+        """Return True: `if feed:` does not count its elements."""
+        return True
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return an iterator of the next epoch, or of the running one if no `for` has begun it yet.
+
+        Raises:
+            FeedClosed: after `close()` or after an error; in a process forked from the one that made the feed.
+            PlanError: for a second epoch with `record=` or `replay=`; in a worker of a torch DataLoader.
+        """
+        with SHORT_INTERRUPTS, self._lock:
+            if self._closed or self._condition not in ("new", "running", "ended"):
+                self._refuse("Feed.__iter__")
+            hand = self._hand
+            if self._begun == "for" and hand.now()[0] > hand.first_step and not self._is_over():
+                self._leave_epoch()
+            elif self._is_over() and not (self._begun == "state" and self._condition == "new"):
+                self._begin_epoch(hand.epoch + 1)
+            self._begun = "for"
+            return _Epoch(self, self._serial)
+
+    def __next__(self) -> Any:
+        """Return the next element or batch of the running epoch; block until it is there.
+
+        Raises:
+            StopIteration: at the end of the epoch, and again at each later call until `iter(feed)` or `set_epoch()` begins another one.
+            FeedClosed: after `close()` or after an error; in a process forked from the one that made the feed.
+            PlanError: in a worker of a torch DataLoader.
             FeedStalled: an element ran longer than `stall_timeout_s` while this call waited, or nothing ran at all. With
                 `on_stall="skip"` only when it cannot be skipped.
         """
         with self._lock:
-            items = self._hand.items
-            if not items or self._condition != "running":
-                if not self._refill():
-                    raise StopIteration
-                items = self._hand.items
-            if self._watch_spec:
-                self._check_spec(items[-1])
-            return items.pop()
+            self._begun = self._begun or "next"
+            if not self._fill(self._serial):
+                raise StopIteration
+            return self._hand.items.pop()
+
+    def _fill(self, serial: int) -> bool:
+        """Have the next element of an epoch at hand, and return True; or False at its end. `serial` is its number among those begun."""
+        if serial != self._serial:
+            if serial not in self._left:
+                return False
+            raise FeedClosed(
+                "this iterator's epoch was left: another `for`, set_epoch() or load_state_dict() began one meanwhile",
+                where="next(iter(feed))",
+                fix="share one `it = iter(feed)` among threads; make a feed of its own for each loop that runs at the same time",
+            )
+        try:
+            if (not self._hand.items or self._condition != "running") and not self._refill():
+                return False
+        except KeyboardInterrupt as interrupt:
+            shorten(interrupt)
+            raise
+        if self._watch_spec:
+            self._check_spec(self._hand.items[-1])
+        return True
+
+    # -- epochs -------------------------------------------------------------------------------------------------------------------
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin epoch number `epoch`, from 0. Nothing changes if that is the running one and no element of it was delivered by this feed.
+
+        What runs now is closed first. A state that was loaded in the middle of that epoch is kept: call this before each epoch.
+
+        Raises:
+            PlanError: it is no whole number >= 0; or `record=` or `replay=` is given.
+            FeedClosed: after `close()` or after an error; in a process forked from the one that made the feed.
+        """
+        number = check.count_argument(epoch, "epoch", "set_epoch")
+        with self._lock:
+            if self._closed or self._condition not in ("new", "running", "ended"):
+                self._refuse("Feed.set_epoch")
+            if number != self._hand.epoch or self._condition != "new":
+                self._begin_epoch(number)
+
+    def _is_over(self) -> bool:
+        return self._condition == "ended" or self._hand.is_over(self._length)
+
+    def _leave_epoch(self) -> None:
+        hand = self._hand
+        if not self._told_left:
+            self._told_left = True
+            text = (
+                f"epoch {hand.epoch} was left after {hand.now()[0] - hand.first_step} of its elements, and the next `for` begins epoch "
+                f"{hand.epoch + 1}, as with a DataLoader; use next(feed) or one `it = iter(feed)` to go on in the same epoch"
+            )
+            self._announce(Notice(time.perf_counter_ns(), "epoch", text))
+        self._begin_epoch(hand.epoch + 1)
+
+    def _begin_epoch(self, epoch: int) -> None:
+        if self._options.record is not None or self._options.replay is not None:
+            raise PlanError(
+                "record= and replay= hold one epoch",
+                where="Feed.__iter__",
+                fix="make a feed for each epoch, with a file of its own, or leave record= and replay= out",
+            )
+        over = self._is_over()
+        if over and self._condition == "running":
+            self._refill()  # comes to the end, or raises what closing a generator raises
+        token = self._start_of(epoch)
+        if not over:
+            self._left.add(self._serial)
+        self._shut("new")
+        self._parts = [Part(self._form, token._replace(note=None))]  # the source itself begins its next pass
+        step = self.step
+        self._hand = HandOver.begin(step, token, self._form, epoch, step)
+        self._pending, self._part_ended, self._tally, self._begun = None, False, token.tally, ""
+        self._serial += 1
+
+    def _start_of(self, epoch: int) -> Token:
+        """Return where an epoch begins that follows what was delivered."""
+        last, note, engine = self._hand.now()[1], None, self._engine
+        if last.note is not None:
+            note = last.note._replace(cut=last.note.cut or not self._is_over())
+        number = epoch * lower(self._root, folded=self._folded, skips=self._policies.skips).passes_per_epoch
+        tally = engine.tally() if engine is not None else self._tally if self._condition == "ended" else last.tally
+        return Token((number, 0), note=note, tally=tally)
 
     # -- state --------------------------------------------------------------------------------------------------------------------
 
@@ -129,23 +310,28 @@ class Feed:
 
     @property
     def epoch(self) -> int:
-        """The number of the pass that the next element belongs to, from 0, counted by `repeat`."""
-        hand = self._hand
-        token = hand.now()[1]
-        if not is_indexable(self._root):
-            return token.source[0]
-        root, folded, _ = hand.form
-        return epoch_at(below_batches(root), token.source[1], token.source[0]) if folded else epoch_at(root, token.source[1])
+        """The number of the epoch, from 0, of the element that was delivered last; after a loop has ended, that of the next one.
+
+        A `repeat(n)` in the dataset is part of one epoch.
+        """
+        return self._hand.epoch + (self._condition == "ended")
 
     def state_dict(self) -> dict[str, Any]:
         """Return what resumes right behind the last delivered element: a small JSON-able dict. Does not block.
 
+        Behind the last element of an epoch it is the start of the next one; where the length is not known, once its end was seen.
+
         Raises:
             StateUnavailable: when the source is a generator without `fast_forward=True`.
         """
-        hand = self._hand
+        hand, over = self._hand, self._is_over()
         step, token = hand.now()
-        return saved(self._root, hand.form, token, step, self._fingerprints(), VERSION)
+        if over and is_end_of_all(self._root, hand.form, token):
+            form, epoch = self._form, (hand.epoch + 1, 0)
+            token = self._start_of(hand.epoch + 1)
+        else:
+            form, epoch = hand.form, (hand.epoch, step - hand.first_step)
+        return saved(self._root, form, token, step, self._fingerprints(), VERSION, epoch)
 
     def load_state_dict(self, state: Any, *, strict: bool = True) -> None:
         """Continue behind a saved state: a dict of `state_dict()`, or its JSON. What runs now is closed first.
@@ -156,17 +342,25 @@ class Feed:
         Raises:
             StateDamaged: when the state is cut, changed or out of bounds.
             StateMismatch: when it belongs to another plan, dataset or version; the text names the first difference.
+            FeedClosed: in a process forked from the one that made the feed.
         """
+        if self._condition == "inherited":
+            self._refuse("Feed.load_state_dict")
         dataset = self._fingerprints() if strict else []
-        parts, step = restored(
+        at = restored(
             self._root, state, dataset, strict=strict, folded=self._folded, skips=self._policies.skips, ordered=self._options.ordered
         )
+        parts = at.parts
         if self._options.record is not None or self._options.replay is not None:
             check_positions(self._root, parts)
+        if not self._is_over():
+            self._left.add(self._serial)
         self._shut("new")
         self._parts = parts
-        self._hand = HandOver.begin(step, parts[0].token, parts[0].form)
-        self._pending = None
+        self._hand = HandOver.begin(at.step, parts[0].token, parts[0].form, at.epoch, at.first_step)
+        self._pending, self._part_ended, self._tally, self._begun = None, False, parts[0].token.tally, "state"
+        self._closed = False
+        self._serial += 1
         self._stats.begin_from(*lost_before(parts[0].token))
 
     def _fingerprints(self) -> list[dict[str, Any]]:
@@ -183,6 +377,90 @@ class Feed:
     def report(self) -> str:
         """Say in words what limited the run so far, by how much, and what to change."""
         return explain(self.stats())
+
+    def fills(self) -> list[Fill]:
+        """Return how full its buffers are now: batches that are ready, and blocks that wait for a stage. Empty while nothing runs."""
+        engine = self._engine
+        return [] if engine is None else engine.fills()
+
+    def is_closed(self) -> bool:
+        """Return whether it was closed, or has stopped at an error. Between two epochs it is not."""
+        return self._closed or self._condition not in ("new", "running", "ended")
+
+    def progress(self, *, stream: TextIO | None = None) -> Iterator[Any]:
+        """Return an iterator of the next epoch, as `iter(feed)`, that writes one line about it while it runs.
+
+        The line says how many batches of how many are done, the time left, the rate, and how long the training loop waited in the last
+        30 s; from 5 % on with the stage that is the bottleneck. On a terminal it is drawn again 5 times a second at most, when a batch is
+        delivered; in a notebook it is a line below the cell; elsewhere, as in a log file, there is a line every 30 s. The last one, with
+        the rate of the whole epoch, stays. A batch costs 0.5 us more.
+
+        Args:
+            stream: where to write; None for the notebook that this runs in, else stderr.
+
+        Raises:
+            FeedClosed: after `close()` or after an error; in a process forked from the one that made the feed.
+        """
+        return followed(iter(self), self._place, self.stats, stream)
+
+    def show(self, *, stream: TextIO | None = None) -> Show:
+        """Draw the feed while it runs, 4 times a second: its stages, the buffers between them, and the bottleneck.
+
+        Each stage has a bar of how busy its workers are, and its rate; each buffer one of how full it is. Below stands the first sentence
+        of `report()`. It needs the extra `live`. A thread draws it, on a terminal or in a notebook, until the feed or what is returned
+        here is closed, or a `with` ends.
+
+        Args:
+            stream: where to write; None for the notebook that this runs in, else stderr.
+
+        Raises:
+            MissingExtra: rich is not installed.
+        """
+        shown = Show(self, self._place, stream)
+        self._observers.append(shown)
+        return shown
+
+    def _place(self) -> Place:
+        hand = self._hand
+        batch_size = batch_size_of(self._root)
+        unit = "elements" if batch_size == 1 else "batches"
+        total = None if self._length == INFINITE else int(self._length)
+        return Place(hand.epoch, self.step - hand.first_step, total, unit, None if batch_size == 1 else batch_size)
+
+    def observe(self, *, tensorboard: str | Path, step: Callable[[], int] | None = None) -> Curves:
+        """Write how full its buffers are to a TensorBoard log directory, from now until it is closed; see `observe.tensorboard`.
+
+        Args:
+            tensorboard: the log directory.
+            step: returns the training step; by default its own.
+
+        Raises:
+            OSError: the file cannot be made.
+        """
+        curves = curves_of(self, tensorboard, step=step)
+        self._observers.append(curves)
+        return curves
+
+    def trace(self, path: str | Path, *, last_s: float | None = None) -> Trace:
+        """Write a timeline of the run from now until it is closed, for Perfetto and chrome://tracing; see `observe.trace`.
+
+        Args:
+            path: the file; replaced when it exists.
+            last_s: keep so many seconds, and write them at the end; None writes all of the run.
+
+        Raises:
+            OSError: the file cannot be made.
+        """
+        timeline = trace_of(path, self, last_s=last_s)
+        self._observers.append(timeline)
+        return timeline
+
+    def add_listener(self, listener: Listener) -> None:
+        """Announce every event to one more listener, in the thread where it happens.
+
+        A listener that raises is switched off, with one warning; training goes on.
+        """
+        self._listeners.append(Guarded(listener))
 
     # -- spec ---------------------------------------------------------------------------------------------------------------------
 
@@ -220,7 +498,8 @@ class Feed:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Close; when the block ends with an error, stragglers become a note of that error."""
         if error is None:
-            self.close()
+            with SHORT_INTERRUPTS:
+                self.close()
             return
         try:
             self.close()
@@ -233,7 +512,11 @@ class Feed:
         Raises:
             StillRunning: when a user's function did not return inside `grace_period_s`; its thread is named and left to end by itself.
         """
-        alive = self._shut("closed" if self._condition in ("new", "running") else self._condition)
+        self._closed = True
+        with SHORT_INTERRUPTS:
+            alive = self._shut("closed" if self._condition in ("new", "running") else self._condition)
+            for observer in self._observers:
+                observer.close()
         if alive:
             raise StillRunning(
                 f"{len(alive)} worker(s) did not stop inside {self._options.grace_period_s} s: {', '.join(alive)}",
@@ -258,13 +541,26 @@ class Feed:
             engine.dispose()
         return alive
 
+    def _leave_to_parent(self) -> None:
+        """Let go of all that runs, in a process that was just forked: no thread of it is here, and one may have held any of its locks."""
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        if self._engine is not None:
+            self._engine.stopping = True  # for a worker whose function forked, and returns here
+        leak((self._engine, self._executor, self._recorder, self._pending))
+        self._engine = self._executor = self._recorder = self._finalizer = self._pending = None
+        self._lock = threading.Lock()
+        if self._condition in ("new", "running"):
+            self._condition = "inherited"
+
     def _start(self) -> None:
         form, token = self._parts[0]
         options = self._options
         num_workers = available_cpus() if options.num_workers == "auto" else options.num_workers
         inline = options.executor == "inline" or num_workers == 0
+        program = replace(lower(form.root, folded=form.folded, skips=form.skips), policies=self._policies, epoch=self._hand.epoch)
         engine = Engine(
-            replace(lower(form.root, folded=form.folded, skips=form.skips), policies=self._policies),
+            program if self._profile is None else self._profile.program(program),
             num_workers=0 if inline else num_workers,
             memory_bytes=_AUTO_MEMORY_BYTES if options.memory_bytes == "auto" else options.memory_bytes,
             start=token,
@@ -277,8 +573,10 @@ class Feed:
             engine.learn(self._learned)
         self._engine, self._part_ended = engine, False
         make = self._make_executor or (InlineExecutor if inline else ThreadsExecutor)
-        if self._policies.notice:
-            self._announce(Notice(time.perf_counter_ns(), "policy", self._policies.notice))
+        while self._notices:
+            kind, text = self._notices.pop(0)
+            if text:
+                self._announce(Notice(time.perf_counter_ns(), kind, text))
         if not self._run_with(make(engine)):
             self._run_with(InlineExecutor(engine))
         if self._condition != "running":  # close() came meanwhile, from a signal handler or another thread
@@ -309,7 +607,9 @@ class Feed:
         begin_ns = time.perf_counter_ns()
         while True:
             if self._condition == "new":
+                _refuse_data_loader()
                 self._condition = "running"
+                note_running(self)
                 self._start()
             if self._condition == "ended":
                 return False
@@ -333,7 +633,8 @@ class Feed:
             self._hand = self._hand.then(ready.items, ready.tokens)
             self._pending, self._part_ended = ready.error, ready.end
             now_ns = time.perf_counter_ns()
-            self._announce(BatchDelivered(now_ns, now_ns - begin_ns, engine.num_ready if engine is not None else 0, len(ready.items)))
+            num_ready = engine.num_ready if engine is not None else 0
+            self._announce(BatchDelivered(now_ns, now_ns - begin_ns, num_ready, len(ready.items), ready.chunk))
             if ready.items:
                 return True
 
@@ -351,11 +652,13 @@ class Feed:
         if len(self._parts) > 1:
             del self._parts[0]
             form, token = self._parts[0] = self._parts[0]._replace(token=self._parts[0].token._replace(tally=tally))
-            self._hand = HandOver.begin(self.step, token, form)
+            self._hand = HandOver.begin(self.step, token, form, self._hand.epoch, self._hand.first_step)
             return
+        self._tally = tally
         self._condition = "ended"
-        if self.step == 0 and self.warns_when_empty:
-            warnings.warn("this dataset gave no elements: the source, a filter or a take left nothing", stacklevel=4)
+        if self.step == 0 and self._warns_when_empty:
+            self._warns_when_empty = False  # once
+            warnings.warn("this dataset gave no elements: the source, a filter or a take left nothing", stacklevel=level_of_caller())
 
     def _raise_pending(self, failure: Failure) -> None:
         failures = self._engine.failures if self._engine is not None else []
@@ -372,21 +675,41 @@ class Feed:
         except Exception as closing:  # the `finally` of a generator; the first error wins
             if closing is not error:
                 add_note(error, f"penstock: also failed: {words_of(closing)} (while closing)")
-            raise error from error.__cause__
+            raise error from cause_of(error)
         else:
             raise error
         finally:  # a frame that an error passes may not hold it: all that both hold would stay in memory
             del error, failure, failures
 
-    def _refuse(self) -> None:
+    def _refuse(self, where: str = "Feed.__next__") -> None:
+        if self._condition == "inherited":
+            _refuse_data_loader()
+            raise FeedClosed(
+                f"this feed belongs to process {self._pid}, and this is process {os.getpid()}, which was forked from it: the workers are "
+                "not here, and what it delivers is delivered there",
+                where=where,
+                fix=f"make a new feed here with ds.feed(); {_ONE_PART_EACH}",
+            )
         if self._condition == "failed":
             raise FeedClosed(
                 "this feed stopped at an error, which was raised before",
-                where="Feed.__next__",
+                where=where,
                 fix="mend the cause, then load_state_dict() of the last state into a new feed",
             )
-        raise FeedClosed("this feed is closed", where="Feed.__next__", fix="make a new one with ds.feed()")
+        raise FeedClosed("this feed is closed", where=where, fix="make a new one with ds.feed()")
 
     def _announce(self, event: Event) -> None:
         for listener in self._listeners:
             listener(event)
+
+
+def _refuse_data_loader() -> None:
+    """Raise in a worker of a torch DataLoader, which is known only where torch is loaded."""
+    worker_info = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", None)
+    info = worker_info() if callable(worker_info) else None
+    if info is not None:
+        raise PlanError(
+            f"a feed in worker {info.id} of the {info.num_workers} of a torch DataLoader: each of them would deliver all of the dataset",
+            where="Feed.__next__",
+            fix="iterate the feed itself, or give the DataLoader num_workers=0: a feed has workers of its own, ds.feed(num_workers=...)",
+        )

@@ -40,7 +40,9 @@ TREES = st.recursive(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Compare two trees with the types of their nodes and the order of their keys."""
+    """Compare two trees with the types of their nodes and the order of their keys; an array is like the list of its numbers."""
+    if isinstance(one, np.ndarray):
+        return isinstance(other, list) and one.tolist() == other
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -61,7 +63,8 @@ def test_every_leaf_has_a_path_that_leads_to_it(tree: Any) -> None:
     leaves = flatten(tree)
     assert len(paths) == len(leaves) == len(set(paths))
     for path, leaf in zip(paths, leaves, strict=True):
-        assert eval("tree" + path, {"tree": tree}) is leaf
+        found = eval("tree" + path, {"tree": tree})
+        assert found is leaf or (isinstance(leaf, np.ndarray) and leaf.tolist() == found)
 
 
 @given(TREES, TREES)
@@ -71,10 +74,10 @@ def test_two_structures_are_equal_exactly_when_the_trees_differ_in_leaves_only(o
 
 
 def test_a_function_on_the_leaves_keeps_keys_their_order_and_named_tuples() -> None:
-    tree = {"b": [1, 2], "a": Point(3, (4,))}
+    tree = {"b": ["1", 2], "a": Point(3, (4,)), "c": [5, 6]}
     result = map_leaves(lambda leaf: leaf * 10, tree)
-    assert list(result) == ["b", "a"]
-    assert same(result, {"b": [10, 20], "a": Point(30, (40,))})
+    assert list(result) == ["b", "a", "c"]
+    assert same(result, {"b": ["1" * 10, 20], "a": Point(30, (40,)), "c": [50, 60]})
 
 
 def test_a_dict_of_another_class_has_the_structure_of_a_dict() -> None:
@@ -93,11 +96,13 @@ class Pair(tuple[Any, ...]):
 
 
 def test_classes_made_of_list_and_tuple_have_their_structure_and_all_their_leaves() -> None:
-    tree = Row([1, {"a": Row([2, 3]), "b": Pair((4, Pair((5,))))}])
-    plain = [1, {"a": [2, 3], "b": (4, (5,))}]
+    tree = Row([1, {"a": Row([2, "3"]), "b": Pair((4, Pair((5,))))}])
+    plain = [1, {"a": [2, "3"], "b": (4, (5,))}]
     assert structure_of(tree) == structure_of(plain)
     assert len(leaf_paths(structure_of(tree))) == len(flatten(tree)) == 5
     assert same(map_leaves(lambda leaf: leaf * 10, tree), map_leaves(lambda leaf: leaf * 10, plain))
+    assert structure_of(Row([1, 2])) is structure_of([1, 2]) is LEAF
+    assert flatten(Row([1, Row([2])]))[0] == [1, [2]]
     assert structure_of(time.gmtime(0)) == structure_of((0,) * 9)
     kinds = [kind_of(one) for one in (tree, plain, Pair(), Point(1, 2), OrderedDict(), defaultdict(int), {}, 1, np.zeros(1))]
     assert kinds == [list, list, tuple, Point, dict, dict, dict, None, None]

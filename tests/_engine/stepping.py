@@ -81,7 +81,7 @@ class Stepper:
         self._to_finish: list[tuple[str, int, Segment, Unit]] = []
         self._keep = keep
         self._held: list[int] = []
-        self._leased: dict[int, int] = {}
+        self._leased: list[Unit] = []
         self._taken = 0
         self._room = 0
         self._workers = {(pool, worker): WorkerContext(worker) for pool in self._free for worker in self._free[pool]}
@@ -145,15 +145,16 @@ class Stepper:
         pool, worker, task = self._pick(self._claimed)
         if task.read:
             assert self.flow.reader is not None
-            self._computed.append((pool, worker, task, self.flow.reader.read(task.read)))
+            self._computed.append((pool, worker, task, self.flow.reader.read(task.read, task.room)))
             return True
         segment, unit = self.flow.segments[task.segment], task.unit
         assert unit is not None
         wanted = not unit.finishing and not unit.dead and unit.rows is None
         if wanted and task.stage == len(segment.plan.stages) - 1:
             self._open_rows(segment, unit)
-        outcome = run_task(segment.plan, task, self._workers[pool, worker], self.rescue)
-        self._computed.append((pool, worker, task, outcome))
+        context = self._workers[pool, worker]
+        outcome = run_task(segment.plan, task, context, self.rescue)
+        self._computed.append((pool, worker, task, (*outcome, context.kept, context.most_bytes)))
         return True
 
     def _book(self) -> bool:
@@ -165,8 +166,8 @@ class Stepper:
             self._free[READER].append(worker)
             return True
         segment = self.flow.segments[task.segment]
-        block, end, failure = outcome
-        complete = self.flow.complete(segment, task, block, end, failure, wall_ns, wall_ns)
+        block, end, failure, kept, most = outcome
+        complete = self.flow.complete(segment, task, block, end, failure, wall_ns, wall_ns, kept_bytes=kept, most_bytes=most)
         if complete:
             assert task.unit is not None
             self._to_finish.append((pool, worker, segment, task.unit))
@@ -195,7 +196,7 @@ class Stepper:
         heir = self.flow.renew(self.flow.segments[number], unit)
         assert self.flow.segments[number].living(unit) is heir
         if unit.leased and number == len(self.flow.segments) - 1:
-            self.flow.reclaim(self._leased.pop(unit.seq))
+            self.flow.reclaim(self._give_back(unit.seq))
         return True
 
     def close(self) -> None:
@@ -204,7 +205,7 @@ class Stepper:
             self.flow.reader.close()
 
     def _take(self) -> bool:
-        ready: Ready = self.flow.ready.popleft()
+        ready: Ready = self.flow.take()
         self.items.extend(reversed(ready.items))
         if isinstance(ready.tokens, Counted):
             self.tokens.extend(ready.tokens.behind(number + 1) for number in range(len(ready.items)))
@@ -213,7 +214,7 @@ class Stepper:
         self._held.append(self._taken)
         self._taken += 1
         while len(self._held) > self._keep:
-            self.flow.reclaim(self._leased.pop(self._held.pop(0), 0))
+            self.flow.reclaim(self._give_back(self._held.pop(0)))
         self.ended, self.error = ready.end or ready.error is not None, ready.error
         return True
 
@@ -223,12 +224,18 @@ class Stepper:
         def allocate(leaves: Any) -> list[Any]:
             if segment is self.flow.segments[-1] and not unit.dead:
                 unit.leased = True
-                self._leased[unit.seq] = 1
+                self._leased.append(unit)
             return [np.empty(shape, dtype) for shape, dtype in leaves]
 
         batches = segment.batches_of(unit)
         if batches is not None:
             unit.rows = Rows(batches[0], segment.guess, allocate, str, batches[1])
+
+    def _give_back(self, seq: int) -> int:
+        """Take the buffer of a unit back; return how many there were. Units are numbered again where one is cut."""
+        there = [unit for unit in self._leased if unit.seq == seq]
+        self._leased = [unit for unit in self._leased if unit.seq != seq]
+        return len(there)
 
     def _pick(self, things: list[Any]) -> Any:
         return things.pop(self._chance.randrange(len(things)))

@@ -19,7 +19,7 @@ from penstock._engine.passing import passed_on
 from penstock._engine.program import SegmentPlan
 from penstock._engine.rescue import Policies
 from penstock._engine.unit import Counted, Failure, Token, Unit
-from penstock._ops.block import Block
+from penstock._ops.block import Block, ElementFailed
 from penstock._ops.collation import Stack
 from penstock._ops.rows import Rows
 
@@ -224,6 +224,22 @@ def test_a_unit_goes_on_finished_where_its_batches_are_all_that_is_wanted() -> N
     assert given.rows is unit.rows is None
     uneven = written()
     assert uneven.rows is not None
-    uneven.rows.put(3, "no number")
-    assert all_written(plan(), uneven) is None
+    rows = uneven.rows
+    rows.put(3, "no number")  # kept beside the arrays: the folds may want it, so the next segment makes the batch
+    uneven.result = all_written(plan(), uneven)
+    assert passed_on(uneven, Counted(Token((1, 6)), 2)).rows is rows
+    with pytest.raises(ElementFailed, match="batch"):
+        rows.finish(2)
+    uneven.rows = rows
     assert [block.rows() for block, _ in taken_out(uneven).values()] == [[0, 10, 20], ["no number"]]
+
+
+@pytest.mark.parametrize("options", [{"executor": "inline"}, {"num_workers": 2}, {"executor": "inline", "ordered": False}], ids=str)
+def test_batches_of_elements_kept_beside_the_arrays_are_cut_where_the_plan_ends(options: dict[str, Any]) -> None:
+    batches = ps.from_source(range(5)).map(lambda value: np.arange(value + 1)).padded_batch(2)
+    cut = batches if "ordered" in options else batches.take(2)
+    with cut.feed(on_error=ps.Skip(), **options) as feed:
+        found = [batch.tolist() for batch in feed]
+    assert found[:2] == [[[0, 0], [0, 1]], [[0, 1, 2, 0], [0, 1, 2, 3]]]
+    with ps.from_source(range(1)).ragged_batch(1).repeat().take(2).feed(on_error=ps.Skip(), executor="inline") as feed:
+        assert [batch.tolist() for batch in feed] == [[0], [0]]

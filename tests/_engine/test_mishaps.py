@@ -29,9 +29,10 @@ def test_each_is_kept_to_be_announced_once_unless_it_is_known_from_a_state() -> 
 
 
 def test_one_more_than_a_count_is_an_error_and_what_was_before_the_run_counts() -> None:
-    books = Books((Entry("skipped", "stage 'f'", 1, 0, 1),))
+    books = Books((Entry("skipped", "stage 'f'", 1, 0, 1, frozenset([(3, 0)])),))
     assert books.book(mishap(7, 3), (), 0, 8) is None
-    error = books.book(mishap(9, 3), (Entry("skipped", "stage 'f'", 1, 0, 1),), 0, 10)
+    assert books.book(mishap(7, 3), (), 1, 8) is None  # the same element again
+    error = books.book(mishap(9, 3), (Entry("skipped", "stage 'f'", 1, 0, 1, frozenset([(5, 0)])),), 0, 10)
     assert error is not None
     assert error.what == "4 elements were skipped, the limit is 3"
     assert error.where == "Skip(limit=3) of stage 'f'; the last one: epoch 0 index 9 (line 9)"

@@ -29,14 +29,14 @@ def state_of(ds: ps.Dataset, token: Token, step: int = 3) -> dict[str, Any]:
 @given(st.integers(0, 60), st.integers(0, 10**6))
 def test_a_position_comes_back(position: int, step: int) -> None:
     ds = numbers()
-    (part,), found = restored(ds._root, state_of(ds, Token((0, position)), step), [], strict=True, folded=False)
+    (part,), found, *_ = restored(ds._root, state_of(ds, Token((0, position)), step), [], strict=True, folded=False)
     assert (part.form.root, part.token, found) == (ds._root, Token((0, position)), step)
 
 
 def test_the_states_of_folds_come_back() -> None:
     ds = numbers().filter(bool).take(9).repeat(2).batch(4)
     token = Token((1, 17), (Record(1, 0, (5, 1, [])),))
-    ((_, back),), _ = restored(ds._root, state_of(ds, token), [], strict=True, folded=False)
+    ((_, back),), *_ = restored(ds._root, state_of(ds, token), [], strict=True, folded=False)
     assert back == token
 
 
@@ -76,25 +76,27 @@ def test_a_state_of_a_filter_above_shards_does_not_move_to_another_number() -> N
         ({"step": -1}, "step is -1"),
         ({"step": "3"}, "step is '3'"),
         ({"step": True}, "step is True"),
-        ({"position": None}, "position is None"),
+        ({"position": None}, "position is None, not one of position and global"),
         ({"position": {"source": [0, 61], "sequencers": []}}, "position is 61, outside 0..60"),
-        ({"position": {"source": [-1, 0], "sequencers": []}}, "pass is -1"),
-        ({"position": {"source": [0], "sequencers": []}}, "position is None"),
-        ({"position": {"source": [0, 0], "sequencers": None}}, "fold states is None"),
-        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1], 0, 0], [0, 0, [1], 0, 0]]}}, "fold states is None"),
-        ({"position": {"source": [0, 0], "sequencers": [[0, 7, [1], 0, 0]]}}, "fold mode is 7, outside 0..2"),
-        ({"position": {"source": [0, 0], "sequencers": [[-2, 0, [1], 0, 0]]}}, "sub-position is -2"),
-        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1]]]}}, "fold states is None"),
-        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1], -1, 0]]}}, "number of held elements is -1"),
-        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1], 0, 1.5]]}}, "number of results is 1.5"),
+        ({"position": {"source": [-1, 0], "sequencers": []}}, "position.source[0] is -1, not a whole number of 0.."),
+        ({"position": {"source": [0], "sequencers": []}}, "position.source is [0], not a list of 2"),
+        ({"position": {"source": [0, 0], "sequencers": None}}, "position.sequencers is None, not a list"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1], 0, 0], [0, 0, [1], 0, 0]]}}, "not one record for each of 1 places"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 7, [1], 0, 0]]}}, "position.sequencers[0][1] is 7, not a whole number of 0..2"),
+        ({"position": {"source": [0, 0], "sequencers": [[-2, 0, [1], 0, 0]]}}, "position.sequencers[0][0] is -2"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1]]]}}, "position.sequencers[0] is [0, 0, [1]], not a list of 5"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1], -1, 0]]}}, "position.sequencers[0][3] is -1"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1], 0, 1.5]]}}, "position.sequencers[0][4] is 1.5"),
         ({"position": {"source": [0, 0], "sequencers": [[0, 0, ["x"], 0, 0]]}}, "fold state is 'x'"),
-        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1, 2], 0, 0]]}}, "fold states is None"),
+        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1, 2], 0, 0]]}}, "fold state is [1, 2], not 1 states"),
     ],
 )
 def test_what_is_out_of_bounds_is_refused_even_with_a_right_checksum(change: dict[str, Any], words: str) -> None:
     ds = numbers().filter(bool).take(5)
     state = state_of(ds, Token((0, 3), (Record(0, 0, (2,)),)))
     body = {key: value for key, value in {**state, **change}.items() if key != "crc32"}
+    if body["position"] is not None:
+        body["position"] = {**state["position"], **body["position"]}
     with pytest.raises(StateDamaged) as refusal:
         restored(ds._root, sealed(body), [], strict=True, folded=False)
     assert words in refusal.value.what
@@ -192,7 +194,7 @@ def test_what_was_delivered_in_completion_order_comes_back(position: int, taken:
     runs = Runs((place, place + 1) for place in taken if place >= position).without(())
     token = Token((0, position), (Record(0, 0, ([],)),), Done(runs, tuple((place, tuple(some)) for place, some in sorted(partial.items()))))
     for folded in (True, False):
-        (part,), step = restored(ds._root, folded_state(ds, token), [], strict=True, folded=folded)
+        (part,), step, *_ = restored(ds._root, folded_state(ds, token), [], strict=True, folded=folded)
         assert part == Part(Form(ds._root, True), token)
         assert step == 3
 
@@ -200,18 +202,18 @@ def test_what_was_delivered_in_completion_order_comes_back(position: int, taken:
 @pytest.mark.parametrize(
     ("done", "words"),
     [
-        (None, "list of runs is None"),
-        ([[]], "list of runs is None"),
-        ([[[5]], []], "list of runs is None"),
-        ([[[5, "x"]], []], "run is 'x'"),
+        (None, "position.done is None, not a list of 2"),
+        ([[]], "position.done is [[]], not a list of 2"),
+        ([[[5]], []], "position.done[0][0] is [5], not a list of 2"),
+        ([[[5, "x"]], []], "position.done[0][0][1] is 'x', not a whole number"),
         ([[[5, 61]], []], "run is 61, outside 0..60"),
         ([[[2, 6]], []], "list of runs is [2, 2, 6]"),
         ([[[5, 5]], []], "list of runs is [2, 5, 5]"),
         ([[[5, 9], [7, 11]], []], "list of runs is [2, 5, 9, 7, 11]"),
         ([[[5, 9], [9, 11]], []], "list of runs is [2, 5, 9, 9, 11]"),
-        ([[], [[4]]], "list of runs is None"),
+        ([[], [[4]]], "position.done[1][0] is [4], not a list of 2"),
         ([[], [[61, [0]]]], "position is 61, outside 0..60"),
-        ([[], [[4, [-1]]]], "result is -1"),
+        ([[], [[4, [-1]]]], "position.done[1][0][1][0] is -1"),
         ([[], [[4, [0]], [4, [1]]]], "list of runs is [2]"),
     ],
 )
@@ -233,7 +235,7 @@ def test_a_place_between_batches_is_said_as_one_between_elements(size: int, inne
     ds = numbers(20).shuffle(seed=1).batch(size).repeat(inner).map(abs).repeat(outer).prefetch(2)
     position = data.draw(st.integers(0, len(ds)))
     state = state_of(ds, Token((0, position)))
-    ((form, token),), _ = restored(ds._root, state, [], strict=True, folded=True)
+    ((form, token),), *_ = restored(ds._root, state, [], strict=True, folded=True)
     assert form == Form(ds._root, True)
     per_pass = -(-20 // size)
     passes = min(position // per_pass, inner * outer - 1)

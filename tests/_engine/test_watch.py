@@ -139,7 +139,9 @@ def test_a_worker_that_moves_on_is_young_again(stuck: Stuck) -> None:
         serial, age = post.serial, post.age_ns
         assert age > 0
         stuck.go.set()
-        while running.engine.poll() is None or post.task is not None:
+        while running.engine.poll() is None:
+            pass
+        while post.task is not None:
             pass
         watch.look(0)
         assert post.serial >= serial

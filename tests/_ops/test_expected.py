@@ -52,6 +52,9 @@ FITTING: list[tuple[str, Any, Any]] = [
     ("a named tuple", Point(FLOATS, NUMBER), Point(zeros(2, 3), 3)),
     ("a tree", {"a": [FLOATS, {"b": (NUMBER,)}]}, {"a": [zeros(2, 3), {"b": (1,)}]}),
     ("nothing", {}, {}),
+    ("a list of numbers", ArraySpec((2, 3), np.dtype(np.float64)), [[1.5, 2, 3], [4, 5, 6]]),
+    ("a loose list of numbers", ArraySpec((None,), np.dtype(np.int64)), [3, 4]),
+    ("a list of texts", [TEXT], ["word"]),
     ("another byte order", ArraySpec((1,), np.dtype(">f4")), np.zeros(1, ">f4")),
 ]
 
@@ -72,13 +75,16 @@ DIFFERING: list[tuple[str, Any, Any, str]] = [
     ("loose size", IMAGE, zeros(4, 4, 4, dtype=np.uint8), "declared as uint8[None, None, 3] and came as uint8[4, 4, 4]"),
     ("loose dimensions", IMAGE, zeros(4, 4, dtype=np.uint8), "declared as uint8[None, None, 3] and came as uint8[4, 4]"),
     ("a loose leaf as a number", IMAGE, 3, "declared as uint8[None, None, 3] and came as int64[]"),
-    ("a loose leaf as a list", IMAGE, [3], "declared as uint8[None, None, 3] and came as [int64[]]"),
+    ("a loose leaf as a list", IMAGE, [3], "declared as uint8[None, None, 3] and came as int64[1]"),
     ("a number of 32 bits", NUMBER, np.int32(3), "the result is declared as int64[] and came as int32[]"),
     ("a number too large", NUMBER, 2**63, "the result is declared as int64[] and came as 9223372036854775808, which does not fit int64"),
     ("a forgotten return", NUMBER, None, "the result is declared as int64[] and came as NoneType"),
     ("a text for a number", NUMBER, "7", "the result is declared as int64[] and came as str"),
-    ("a list for an array", FLOATS, [1.5, 2.5], "declared as float32[2, 3] and came as [float64[], float64[]]"),
-    ("a long list for an array", FLOATS, [1.5] * 1000, "declared as float32[2, 3] and came as a list"),
+    ("a list for an array", FLOATS, [1.5, 2.5], "declared as float32[2, 3] and came as float64[2]"),
+    ("a long list for an array", FLOATS, [1.5] * 1000, "declared as float32[2, 3] and came as float64[1000]"),
+    ("a list of numbers for a list", [NUMBER, NUMBER], [3, 4], "declared as [int64[], int64[]] and came as int64[2]"),
+    ("a list of texts for a text", TEXT, ["word"], "declared as object[] and came as [object[]]"),
+    ("a long list of texts", FLOATS, ["word"] * 1000, "declared as float32[2, 3] and came as a list"),
     ("many words", {"x" * 400: NUMBER}, 3, "the result is declared as {'" + "x" * 298 + "... and came as int64[]"),
     ("a field", {"a": FLOATS, "b": NUMBER}, {"a": zeros(2, 3), "b": 1.5}, "['b'] is declared as int64[] and came as float64[]"),
     ("a missing field", {"a": FLOATS, "b": NUMBER}, {"b": 3}, "declared as {'a': float32[2, 3], 'b': int64[]} and came as {'b': int64[]}"),
@@ -90,7 +96,7 @@ DIFFERING: list[tuple[str, Any, Any, str]] = [
         "['i'] is declared as uint8[None, None, 3] and came as float32[1]",
     ),
     ("no dict", {"b": NUMBER}, 3, "the result is declared as {'b': int64[]} and came as int64[]"),
-    ("a list for a tuple", (NUMBER,), [3], "the result is declared as (int64[],) and came as [int64[]]"),
+    ("a list for a tuple", (NUMBER,), [3], "the result is declared as (int64[],) and came as int64[1]"),
     ("a tuple for a named one", Point(NUMBER, NUMBER), (3, 4), "declared as Point(x=int64[], y=int64[]) and came as (int64[], int64[])"),
     ("a longer tuple", (NUMBER,), (3, 4), "the result is declared as (int64[],) and came as (int64[], int64[])"),
     ("deep inside", {"a": [FLOATS, {"b": (NUMBER,)}]}, {"a": [zeros(2, 3), {"b": (b"",)}]}, "['a'][1]['b'][0] is declared as int64[]"),
@@ -170,5 +176,5 @@ def test_classes_made_of_list_are_lists() -> None:
     class Numbers(list[int]):
         pass
 
-    ds = ps.from_source(range(3)).map(lambda x: Numbers([x, x + 1]), output_spec=[ps.ArraySpec((), "int64")] * 2)
+    ds = ps.from_source(range(3)).map(lambda x: Numbers([x, x + 1]), output_spec=ps.ArraySpec((2,), "int64"))
     assert [[int(number) for number in element] for element in ds] == [[0, 1], [1, 2], [2, 3]]

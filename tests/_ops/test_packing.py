@@ -57,7 +57,7 @@ def test_rows_do_not_share_memory_with_each_other_or_the_sequences() -> None:
     assert other["positions"].tolist() == other["tokens"].tolist() == value.tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize(("element", "length"), [(np.zeros(3), 3), (np.zeros(0), 0), ({"a": np.zeros(2), "b": np.ones(2, int)}, 2)])
+@pytest.mark.parametrize(("element", "length"), [(np.zeros(3), 3), (np.zeros(0), 0), ({"a": np.zeros(2), "b": [1, 2]}, 2), ([], 0)])
 def test_an_array_or_a_dict_of_equally_long_ones_is_a_sequence(element: Any, length: int) -> None:
     assert sequence_length(element) == length
 
@@ -65,13 +65,16 @@ def test_an_array_or_a_dict_of_equally_long_ones_is_a_sequence(element: Any, len
 @pytest.mark.parametrize(
     ("element", "words"),
     [
-        ([1, 2, 3], "a list cannot be packed"),
+        ([[1, 2, 3]], "an array int64[1, 3] cannot be packed"),
+        (["a"], "a list cannot be packed"),
+        ([[1], [2, 3]], "a list of lists of different lengths, which is no array cannot be packed"),
+        ({"a": [1, 2**63]}, "a dict of a: a list with 9223372036854775808, which does not fit int64 cannot be packed"),
         (7, "a int cannot be packed"),
         (np.zeros((2, 3), np.float32), "an array float32[2, 3] cannot be packed"),
         (np.float64(3), "a float64 cannot be packed"),
         ({}, "a dict of nothing cannot be packed"),
         ({"a": np.zeros(2, np.int8), "b": np.zeros(3, np.int8)}, "a dict of a: an array int8[2], b: an array int8[3] cannot be packed"),
-        ({"a": np.zeros(2, np.int8), "b": [1, 2]}, "a dict of a: an array int8[2], b: a list cannot be packed"),
+        ({"a": np.zeros(2, np.int8), "b": (1, 2)}, "a dict of a: an array int8[2], b: a tuple cannot be packed"),
         ({"positions": np.zeros(2, np.int8)}, "a dict of positions: an array int8[2] cannot be packed"),
         ({"a": np.zeros(2), "segment_ids": np.zeros(2)}, "segment_ids: an array float64[2] cannot be packed"),
         (np.ma.masked_array([1.0, 2.0], [True, False]), "a masked array float64[2] cannot be packed"),

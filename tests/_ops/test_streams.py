@@ -11,6 +11,7 @@ from penstock._ops.block import Block, ElementFailed, zeros
 from penstock._ops.streams import FilterOp, FlatMapOp, UnbatchOp
 from penstock.errors import SpecError
 from penstock.sources import IndexableSource
+from penstock.testing.elements import plain
 
 
 def block(rows: list[Any]) -> Block:
@@ -112,10 +113,35 @@ def test_unbatch_undoes_batch_for_any_tree() -> None:
     assert where.tolist() == [0, 0, 0]
 
 
+class Tensor:
+    """What PyTorch, JAX and TensorFlow have in common."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.array
+
+
+def test_unbatch_takes_what_batch_takes_as_an_array() -> None:
+    element = {"tensor": Tensor(np.arange(4).reshape(2, 2)), "list": [1.5, 2], "lists": [[True], [False]], "texts": np.array(["a", "b"])}
+    rows = UnbatchOp().sift(block([element]), origins([0]))[0].rows()
+    assert [type(row["tensor"]) for row in rows] == [np.ndarray, np.ndarray]
+    assert [plain(row) for row in rows] == [
+        {"tensor": [0, 1], "list": 1.5, "lists": [True], "texts": "a"},
+        {"tensor": [2, 3], "list": 2.0, "lists": [False], "texts": "b"},
+    ]
+    assert UnbatchOp().sift(block([{"x": []}]), origins([0]))[0].rows() == []
+
+
 @pytest.mark.parametrize(
     ("element", "words"),
     [
         ({"x": np.zeros(2), "y": np.zeros(3)}, "[(2,), (3,)]"),
+        (Tensor(np.array(3)), "[()]"),
+        ({"x": [1, 2], "y": [1, 2, 3]}, "[(2,), (3,)]"),
+        ({"x": [[1], [2, 3]]}, "['list']"),
+        ({"x": ["a"], "y": [1]}, "['str', (1,)]"),
         ({"x": np.zeros(2), "y": 3}, "[(2,), 'int']"),
         (np.array(3), "[()]"),
         ({}, "[]"),

@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from penstock import kernels
 
-__all__ = ["bucketed", "concatenated", "drawn", "first_fitted", "group_shuffled", "resampled", "windowed"]
+__all__ = [
+    "bucketed",
+    "bucketing",
+    "concatenated",
+    "concatenating",
+    "drawing",
+    "drawn",
+    "first_fitted",
+    "first_fitting",
+    "group_shuffled",
+    "resampled",
+    "resampling",
+    "windowed",
+]
 
 Sized = list[tuple[Any, int]]
 
 
-def bucketed(sizes: Sized, boundaries: tuple[int, ...], batch_sizes: tuple[int, ...], drop: bool) -> list[Any]:
+def bucketing(sizes: Iterable[tuple[Any, int]], boundaries: tuple[int, ...], batch_sizes: tuple[int, ...], drop: bool) -> Iterator[Any]:
     buckets: list[list[Any]] = [[] for _ in batch_sizes]
-    out = []
     for name, size in sizes:
         number = sum(size >= boundary for boundary in boundaries)
         buckets[number].append(name)
         if len(buckets[number]) == batch_sizes[number]:
-            out.append(buckets[number])
+            yield buckets[number]
             buckets[number] = []
-    return out + [bucket for bucket in buckets if bucket and not drop]
+    yield from [bucket for bucket in buckets if bucket and not drop]
 
 
-def first_fitted(sizes: Sized, capacity: int, num_bins: int) -> list[Any]:
+def bucketed(sizes: Sized, boundaries: tuple[int, ...], batch_sizes: tuple[int, ...], drop: bool) -> list[Any]:
+    return list(bucketing(sizes, boundaries, batch_sizes, drop))
+
+
+def first_fitting(sizes: Iterable[tuple[Any, int]], capacity: int, num_bins: int) -> Iterator[Any]:
     bins: list[Sized] = []
-    out = []
     for name, size in sizes:
         if not size:
             continue
@@ -35,41 +52,57 @@ def first_fitted(sizes: Sized, capacity: int, num_bins: int) -> list[Any]:
         if not found and len(bins) == num_bins:
             fullest = max(bins, key=lambda one: sum(s for _, s in one))  # the oldest of equals
             bins.remove(fullest)
-            out.append(fullest)
+            yield [name for name, _ in fullest]
         if not found:
             bins.append([])
             found = bins[-1:]
         found[0].append((name, size))
         if sum(s for _, s in found[0]) == capacity:
-            bins.remove(found[0])
-            out.append(found[0])
-    return [[name for name, _ in one] for one in out + bins]
+            full = found[0]
+            bins = [one for one in bins if one is not full]
+            yield [name for name, _ in full]
+    yield from [[name for name, _ in one] for one in bins]
+
+
+def first_fitted(sizes: Sized, capacity: int, num_bins: int) -> list[Any]:
+    return list(first_fitting(sizes, capacity, num_bins))
+
+
+def concatenating(sizes: Iterable[tuple[Any, int]], capacity: int) -> Iterator[Any]:
+    row: list[Any] = []
+    room = capacity
+    for name, size in sizes:
+        begin = 0
+        while begin < size:
+            end = min(size, begin + room)
+            row.append((name, begin, end))
+            room -= end - begin
+            begin = end
+            if not room:
+                yield row
+                row, room = [], capacity
+    if row:
+        yield row
 
 
 def concatenated(sizes: Sized, capacity: int) -> list[Any]:
-    tokens = [(name, place) for name, size in sizes for place in range(size)]
-    out = []
-    for start in range(0, len(tokens), capacity):
-        row: list[Any] = []
-        for name, place in tokens[start : start + capacity]:
-            if row and row[-1][0] == name:
-                row[-1] = (name, row[-1][1], place + 1)
-            else:
-                row.append((name, place, place + 1))
-        out.append(row)
-    return out
+    return list(concatenating(sizes, capacity))
+
+
+def drawing(sizes: Iterable[tuple[Any, int]], number: int, size: int, most_bytes: int, seed: int) -> Iterator[Any]:
+    held: Sized = []
+    given = 0
+    for item in chain(sizes, [None]):
+        held += [] if item is None else [item]
+        while held and (item is None or len(held) >= size or (sum(s for _, s in held) > most_bytes and len(held) > 1)):
+            place = kernels.mix(seed, number, given) * len(held) >> 64
+            held[place], held[-1] = held[-1], held[place]
+            given += 1
+            yield held.pop()[0]
 
 
 def drawn(sizes: Sized, number: int, size: int, most_bytes: int, seed: int) -> list[Any]:
-    held: Sized = []
-    out: list[Any] = []
-    for item in [*sizes, None]:
-        held += [] if item is None else [item]
-        while held and (item is None or len(held) >= size or (sum(s for _, s in held) > most_bytes and len(held) > 1)):
-            place = kernels.mix(seed, number, len(out)) * len(held) >> 64
-            held[place], held[-1] = held[-1], held[place]
-            out.append(held.pop()[0])
-    return out
+    return list(drawing(sizes, number, size, most_bytes, seed))
 
 
 def windowed(sizes: Sized, size: int, shift: int, stride: int, drop: bool) -> list[Any]:
@@ -78,17 +111,17 @@ def windowed(sizes: Sized, size: int, shift: int, stride: int, drop: bool) -> li
     return [group for group in groups if not drop or len(group) == size]
 
 
+def resampling(items: Iterable[tuple[Any, int]], target: list[float], initial: list[float] | None, seed: int, number: int) -> Iterator[Any]:
+    counts = [1] * len(target)
+    for place, (item, kind) in enumerate(items):
+        counts[kind] += 1
+        ratios = [wanted / found for wanted, found in zip(target, initial or counts, strict=True)]
+        if kernels.mix(seed, number, place) / 2**64 < ratios[kind] / max(ratios):
+            yield item
+
+
 def resampled(passes: list[Sized], target: list[float], initial: list[float] | None, seed: int, first: int = 0) -> list[list[Any]]:
-    out: list[list[Any]] = []
-    for number, items in enumerate(passes, first):
-        counts = [1] * len(target)
-        out.append([])
-        for place, (item, kind) in enumerate(items):
-            counts[kind] += 1
-            ratios = [wanted / found for wanted, found in zip(target, initial or counts, strict=True)]
-            if kernels.mix(seed, number, place) / 2**64 < ratios[kind] / max(ratios):
-                out[-1].append(item)
-    return out
+    return [list(resampling(items, target, initial, seed, number)) for number, items in enumerate(passes, first)]
 
 
 def group_shuffled(groups: list[list[Any]], window: int, seed: int, epoch: int) -> list[Any]:

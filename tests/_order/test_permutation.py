@@ -222,3 +222,9 @@ def test_the_given_positions_are_only_read(window: int | None) -> None:
     else:
         places = window_shuffled(epochs, positions, 500, window, seed=1, reshuffle=True)
     assert sorted(places.tolist()) == sorted(positions.tolist())
+
+
+@pytest.mark.parametrize("reshuffle", [False, True])
+@pytest.mark.parametrize("window", [None, 3])
+def test_a_shuffle_of_nothing_is_nothing(window: int | None, reshuffle: bool) -> None:
+    assert order(0, window=window, reshuffle=reshuffle).tolist() == []

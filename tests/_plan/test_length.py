@@ -7,7 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._plan.length import INFINITE, ROOM, highest_number, is_indexable, length_of, mixing_of, never_ends, passes_of, walk
+from penstock._plan.length import (
+    INFINITE,
+    ROOM,
+    batch_size_of,
+    highest_number,
+    is_indexable,
+    length_of,
+    mixing_of,
+    never_ends,
+    passes_of,
+    walk,
+)
 from penstock._plan.node import (
     Batch,
     Concatenate,
@@ -242,3 +253,14 @@ def test_the_highest_number_is_that_of_the_last_element_that_matters(node: Node,
 
 def test_the_highest_number_up_to_a_position() -> None:
     assert highest_number(Shard(child=ENDLESS, num_shards=8, index=3), 10) == 83
+
+
+def test_the_size_of_a_batch_is_that_of_the_last_one_below_what_keeps_batches_whole() -> None:
+    small = Batch(child=read(10), batch_size=2, drop_remainder=False)
+    assert batch_size_of(small) == 2
+    assert batch_size_of(PaddedBatch(child=small, batch_size=5, drop_remainder=True)) == 5
+    whole = Repeat(child=Take(child=Prefetch(child=Map(child=small, fn=keep, name="keep"), buffer_size=1), count=3), count=2)
+    assert batch_size_of(Shuffle(child=whole, buffer_size=None, seed=0, reshuffle_each_epoch=True)) == 2
+    assert batch_size_of(Map(child=read(10), fn=keep, name="keep")) == batch_size_of(stream(None)) == 1
+    assert batch_size_of(Filter(child=small, fn=keep, name="keep")) is None
+    assert batch_size_of(Concatenate(children=(small, small))) is None

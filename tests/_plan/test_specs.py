@@ -9,7 +9,7 @@ import pytest
 import penstock as ps
 from penstock._contracts.element import ArraySpec
 from penstock._plan import node as plan
-from penstock._plan.specs import declared, spec_of_plan
+from penstock._plan.specs import declared, known_spec, spec_of_plan
 from penstock.errors import PlanError
 
 Point = namedtuple("Point", ["x", "y"])
@@ -136,3 +136,42 @@ def test_what_is_no_declaration_is_refused(tree: Any, words: str) -> None:
     assert words in caught.value.what
     assert caught.value.where == "map(output_spec=...)"
     assert "give a tree as ds.spec() shows" in caught.value.fix
+
+
+def arrays() -> ps.Dataset:
+    return ps.from_arrays({"x": np.zeros((10, 2), np.float32), "y": np.arange(10), "z": np.array(["a"] * 10)})
+
+
+@pytest.mark.parametrize(
+    "ds",
+    [
+        arrays(),
+        arrays().shuffle(seed=1).take(5).skip(1).repeat(2).prefetch(1),
+        arrays().batch(4),
+        arrays().batch(20),
+        arrays().cache().window(3, shift=1).shard(2, 1),
+        arrays().enumerate().padded_batch(3, drop_remainder=True),
+        arrays().zip(arrays().map(len, output_spec=ArraySpec((), np.int64))),
+        arrays().concatenate(arrays()).mix(arrays()),
+        ps.from_arrays(np.zeros((3, 0))),
+    ],
+    ids=repr,
+)
+def test_what_arrays_declare_is_known_without_computing_and_is_the_spec_of_an_element(ds: ps.Dataset) -> None:
+    assert known_spec(ds._root) == ds.spec()
+
+
+@pytest.mark.parametrize(
+    "ds", [numbers(), arrays().map(dict), arrays().zip(numbers()), arrays().batch(2).unbatch(), numbers().enumerate()], ids=repr
+)
+def test_what_only_computing_tells_is_not_known(ds: ps.Dataset) -> None:
+    assert known_spec(ds._root) is None
+
+
+def test_an_error_of_the_computed_element_has_no_context() -> None:
+    def fails(node: plan.Node) -> Any:
+        raise ValueError("bad")
+
+    with pytest.raises(ValueError, match="bad") as caught:
+        spec_of_plan(numbers().map(abs, output_spec=ArraySpec((), np.int64)).map(len)._root, fails)
+    assert caught.value.__context__ is None

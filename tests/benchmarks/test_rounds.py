@@ -1,4 +1,4 @@
-"""The referee of the benchmarks: ratios are formed within a round, and promises are judged as they are written."""
+"""The referee of the benchmarks: ratios are formed within a round, and targets are judged as they are written."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_contestant_may_be_measured_against_another_one_than_the_rest(rounds: 
     assert "ratio" not in summary["limit"]
 
 
-def test_a_promise_is_kept_missed_or_not_measured(rounds: ModuleType) -> None:
+def test_a_target_is_met_missed_or_not_measured(rounds: ModuleType) -> None:
     targets = [
         rounds.Target(contestant=name, metric="ratio", sense=sense, bound=0.95)
         for name, sense in (("fast", ">="), ("slow", ">="), ("slow", "<="), ("absent", ">="))
@@ -93,7 +93,7 @@ def test_the_best_of_several_ways_is_a_reference_of_its_own(rounds: ModuleType) 
     assert "nobody" not in summary
 
 
-def test_a_contestant_may_have_a_promise_beside_another_than_its_reference(rounds: ModuleType) -> None:
+def test_a_contestant_may_have_a_target_beside_another_than_its_reference(rounds: ModuleType) -> None:
     runs = [{"contestant": name, "round": 0, "rate": rate} for name, rate in (("limit", 8.0), ("one", 2.0), ("two", 3.0))]
     targets = tuple(rounds.Target(contestant="two", metric=f"times_{name}", sense=">=", bound=1.7) for name in ("one", "absent"))
     claim = claim_of(rounds, targets=targets)

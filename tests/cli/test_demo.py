@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -58,6 +59,9 @@ def test_the_demo_trains_twice_gets_the_same_weights_and_draws_the_picture(tmp_p
     assert text.count("times as fast with Penstock") == 2
     assert text.count("reading and training took turns") == 2
     assert text.endswith(f"Picture: {Path('out', 'demo.png')}")
+    records = json.loads((tmp_path / "out" / "timeline.json").read_text())
+    assert sum(record["args"]["batches"] for record in records if record["name"].endswith(("step", "steps"))) == 40
+    assert len(list((tmp_path / "out" / "tensorboard").glob("*tfevents*"))) == 1
     assert all(len(line) <= 100 for line in done.stdout.splitlines())
     picture = (tmp_path / "out" / "demo.png").read_bytes()
     assert picture.startswith(b"\x89PNG")

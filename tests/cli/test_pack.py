@@ -42,10 +42,10 @@ def test_photographs_are_resized_packed_and_measured(capsys: pytest.CaptureFixtu
     assert (code, err) == (0, "")
     assert "12 elements" in out
     assert "in 3 files, tfrecord" in out
-    assert "What this bought, measured on this machine" in out
+    assert "What this bought, measured on this machine as a training loop reads: shuffled, in batches of 1" in out
     assert out.count("samples/s") == 2
-    assert "samples/s, decoded and resized, with 1 thread" in out
-    assert "samples/s, read and decoded:" in out
+    assert "samples/s, decoded, resized and cropped, with 1 thread" in out
+    assert "samples/s, read, decoded and cropped:" in out
     assert "times as many" in out
     elements = list(ps.read_packed("out"))
     assert sorted(int(one["label"]) for one in elements) == [0] * 6 + [1] * 6

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,6 +11,7 @@ from dataset.small import POSITIONS, Row, assert_refused, double, endless, gener
 from laws.plans import plain
 
 import penstock as ps
+from penstock.errors import PlanError
 
 WRONG: list[Row] = [
     ("prefetch -1", lambda: numbers(3).prefetch(-1), "buffer_size=-1 is not a whole number >= 0", "prefetch()", "buffer_size"),
@@ -113,6 +115,43 @@ def test_print_shows_the_plan_from_the_source_up_with_branches_indented() -> Non
         "prefetch(3)",
     ]
     assert len(lines[1]) - len(lines[1].lstrip()) > len(lines[5]) - len(lines[5].lstrip())
+
+
+class Unread:
+    """A source of the user's that must not be read."""
+
+    def __len__(self) -> int:
+        return 9
+
+    def __getitem__(self, index: int) -> Any:
+        raise AssertionError("it was read")
+
+
+def test_a_notebook_shows_the_plan_as_a_table_and_reads_nothing() -> None:
+    shown = ps.from_source(Unread()).map(lambda x: x).zip(numbers(4)).batch(2)
+    text = shown._repr_html_()
+    rows = re.findall(r"<tr><td[^>]*padding-left: (\d)em[^>]*><code>(.*?)</code></td><td>(.*?)</td></tr>", text)
+    assert [row[0] for row in rows] == ["3", "3", "3", "1", "1"]
+    assert [row[1].partition("(")[0] for row in rows] == ["from_source", "map", "from_source", "zip of 2", "batch"]
+    assert [row[2] for row in rows] == ["9 elements", "9 elements", "4 elements", "4 elements", "2 elements"]
+    assert "<caption>Dataset (2 elements)</caption>" in text
+    assert "element: known when one is computed: ds.spec()" in text
+    assert "unknown length" in numbers(3).filter(bool)._repr_html_()
+
+
+def test_a_notebooks_table_has_the_spec_where_it_is_declared_and_everything_is_escaped() -> None:
+    ds = ps.from_arrays({"<b>": np.zeros((6, 2), np.float32), "name": np.array(["a"] * 6)}).shuffle(seed=1).batch(2, drop_remainder=True)
+    text = ds._repr_html_()
+    assert "element: <code>{&#x27;&lt;b&gt;&#x27;: float32[2, 2], &#x27;name&#x27;: object[2]}</code>" in text
+    assert ds.spec() == {"<b>": ps.ArraySpec((2, 2), np.dtype(np.float32)), "name": ps.ArraySpec((2,), np.dtype(object))}
+    declared = ps.from_source(Unread()).map(lambda x: x, output_spec=ps.ArraySpec((3,), np.int8))
+    assert "element: <code>int8[3]</code>" in declared._repr_html_()
+    assert "&lt;lambda&gt;" in declared._repr_html_()
+    for shown in (text, declared._repr_html_()):
+        tags = set(re.findall(r"<(/?\w+)", shown))
+        assert tags <= {
+            f"{end}{tag}" for end in ("", "/") for tag in ("table", "caption", "thead", "tbody", "tfoot", "tr", "th", "td", "code")
+        }
 
 
 def test_explain_says_what_is_fused_and_what_goes_into_slots() -> None:
@@ -230,3 +269,25 @@ def test_positions_near_the_bound_are_exact_and_those_behind_it_are_refused() ->
 def test_feeds_take_numbers_of_numpy() -> None:
     with numbers(3).feed(num_workers=np.int64(1), memory_bytes=np.int64(10**6), grace_period_s=np.float32(1.0)) as feed:
         assert list(feed) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("method", ["feed", "with_options"])
+def test_the_options_are_written_out_as_options_has_them(method: str) -> None:
+    parameters = inspect.signature(getattr(ps.Dataset, method)).parameters
+    given = {name: one.annotation for name, one in parameters.items() if name not in ("self", "listeners", "unknown")}
+    assert list(given) == list(inspect.signature(ps.Options).parameters)
+    fields = {name: field.type for name, field in ps.Options.__dataclass_fields__.items()}
+    fields["quarantine"] = "str | os.PathLike[str] | None"  # kept as an absolute path
+    assert given == fields
+    assert parameters["unknown"].annotation == "Never"
+
+
+def test_a_slip_in_the_name_of_an_option_is_told() -> None:
+    with pytest.raises(PlanError, match="there is no option 'num_worker'; did you mean 'num_workers'"):
+        numbers(3).feed(num_worker=4)  # type: ignore[arg-type]
+
+
+def test_an_option_that_is_not_given_stays() -> None:
+    dataset = numbers(3).with_options(num_workers=1).with_options(grace_period_s=5.0)
+    assert (dataset._options.num_workers, dataset._options.grace_period_s) == (1, 5.0)
+    assert dataset.feed(grace_period_s=6.0)._options == ps.Options(num_workers=1, grace_period_s=6.0)

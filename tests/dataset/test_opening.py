@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dataset.small import Row, assert_refused, refusals
+import pytest
+from dataset.small import Row, assert_refused, numbers, refusals
 
 import penstock as ps
 
@@ -59,3 +61,28 @@ def test_files_lists_and_folders_are_read(tmp_path: Any) -> None:
 def test_a_length_may_be_of_numpy() -> None:
     assert len(ps.from_generator(lambda: iter([1, 2]), length=np.int64(2))) == 2  # type: ignore[arg-type]
     assert len(ps.from_stream([1, 2], length=np.uint8(2))) == 2  # type: ignore[arg-type]
+
+
+def test_the_classes_of_a_folder_of_images_are_its_sub_folders_by_label_also_behind_operators(tmp_path: Path) -> None:
+    for name in ("cat", "Dog", "ant"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.jpg").write_bytes(b"")
+    images = ps.read_images(tmp_path)
+    assert images.classes == ["Dog", "ant", "cat"]  # in the order of the bytes
+    assert [images.classes[element["label"]] for element in images] == ["Dog", "ant", "cat"]
+    train, val = images.split(0.5, seed=1)
+    assert train.map(dict).shuffle().batch(2).classes == val.classes == images.classes
+    assert train.concatenate(val).classes == images.classes
+    images.classes.clear()
+    assert len(images.classes) == 3
+
+
+def test_other_datasets_have_no_classes(tmp_path: Path) -> None:
+    for name in ("a/x", "b/y"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "1.jpg").write_bytes(b"")
+    one, other = ps.read_images(tmp_path / "a"), ps.read_images(tmp_path / "b")
+    for ds in (numbers(3), one.concatenate(other), one.zip(numbers(1))):
+        assert not hasattr(ds, "classes")
+        with pytest.raises(AttributeError, match="'Dataset' object has no attribute 'classes': only datasets of read_images have classes"):
+            _ = ds.classes

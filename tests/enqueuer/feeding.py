@@ -245,3 +245,18 @@ def load(key: int) -> dict[str, Any]:
     if key % 5 == 3:
         raise ValueError(f"{key} is bad")
     return {"x": np.full(2, key, np.float32), "label": key}
+
+
+def only_none() -> Iterator[None]:
+    while True:
+        yield None
+
+
+class Holds:
+    """Gives one item when a FIFO is written to."""
+
+    def __init__(self, fifo: Path) -> None:
+        self.fifo = fifo
+
+    def __call__(self) -> Iterator[str]:
+        yield self.fifo.read_text()

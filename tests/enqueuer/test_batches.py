@@ -83,7 +83,7 @@ def test_too_many_bad_samples_are_an_error() -> None:
     batches = ps.SampleBatches(range(20), 4, load=feeding.load, on_error=ps.Skip(limit=2))
     with pytest.raises(TooManySkipped) as caught:
         list(batches)
-    assert caught.value.what == "3 samples of all passes were bad, the limit is 2 of all passes"
+    assert caught.value.what == "3 samples were bad, the limit is 2"
     assert str(caught.value.__cause__) == "13 is bad"
     assert "sample 13 (13)" in caught.value.where
     rate = ps.SampleBatches(range(1000), 4, load=feeding.load, on_error=ps.Skip(limit=0.1))
@@ -93,15 +93,18 @@ def test_too_many_bad_samples_are_an_error() -> None:
     assert len(list(ps.SampleBatches(range(1000), 4, load=feeding.load, on_error=ps.Skip(limit=0.25)))) == 200
 
 
-def test_a_limit_that_is_a_count_is_one_of_all_passes_as_in_a_feed_and_a_rate_is_one_of_each() -> None:
-    batches = ps.SampleBatches(range(10), 4, load=feeding.load, on_error=ps.Skip(limit=4))
-    feed = ps.from_source(list(range(10))).repeat().map(feeding.load).feed(on_error=ps.Skip(limit=4), num_workers=0)
-    assert labels(batches) == labels(batches) == [[0, 1, 2, 4], [5, 6, 7, 9]]
-    assert [next(feed)["label"] for _ in range(16)] == [0, 1, 2, 4, 5, 6, 7, 9] * 2
+def test_a_limit_that_is_a_number_counts_distinct_samples_as_in_a_feed_and_a_rate_is_one_of_each_pass() -> None:
+    batches = ps.SampleBatches(range(10), 4, load=feeding.load, on_error=ps.Skip(limit=2))
+    feed = ps.from_source(list(range(10))).map(feeding.load).feed(on_error=ps.Skip(limit=2), num_workers=0)
+    for _ in range(3):
+        assert labels(batches) == [[0, 1, 2, 4], [5, 6, 7, 9]]
+        assert [element["label"] for element in feed] == [0, 1, 2, 4, 5, 6, 7, 9]
+    assert batches.num_skipped == feed.stats().num_skipped == 6
+    few = ps.SampleBatches(range(10), 4, load=feeding.load, on_error=ps.Skip(limit=1))
     with pytest.raises(TooManySkipped) as caught:
-        list(batches)
-    assert caught.value.what == "5 samples of all passes were bad, the limit is 4 of all passes"
-    with pytest.raises(TooManySkipped), feed:
+        list(few)
+    assert caught.value.what == "2 samples were bad, the limit is 1"
+    with pytest.raises(TooManySkipped), ps.from_source(list(range(10))).map(feeding.load).feed(on_error=ps.Skip(limit=1)) as feed:
         list(feed)
     rate = ps.SampleBatches(range(10), 4, load=feeding.load, on_error=ps.Skip(limit=0.02))
     assert [len(list(rate)) for _ in range(5)] == [2] * 5

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -334,3 +336,133 @@ def test_no_worker_means_the_thread_that_asks(make: Make) -> None:
     enqueuer = make("inline", lambda: iter([threading.get_ident()]))
     assert list(enqueuer.get()) == [threading.get_ident()]
     assert next(make("one process", feeding.pids).get()) != os.getpid()
+
+
+# -- the loop that was written for Keras ---------------------------------------------------------------------------------------------------
+
+
+def classic(enqueuer: ps.GeneratorEnqueuer) -> Iterator[Any]:
+    """Take items as `fit_generator` of Keras 1 did."""
+    while True:
+        output = None
+        while enqueuer.is_running():
+            assert enqueuer.queue is not None
+            if not enqueuer.queue.empty():
+                output = enqueuer.queue.get()
+                break
+            threading.Event().wait(0.001)
+        if output is None:
+            return
+        yield output
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_classic_loop_over_the_queue_takes_every_item_and_ends(way: str, make: Make) -> None:
+    enqueuer = make(way, feeding.twenty)
+    assert list(classic(enqueuer)) == [*range(20)]
+    assert not enqueuer.is_running()
+    assert enqueuer.queue is not None
+    assert (enqueuer.queue.qsize(), enqueuer.queue.empty()) == (0, True)
+    with pytest.raises(FeedClosed):
+        enqueuer.queue.get()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_classic_loop_gets_the_error_of_the_generator_and_no_end(way: str, make: Make) -> None:
+    enqueuer, got = make(way, feeding.bad_at_five), []
+    with pytest.raises(LookupError, match="no sixth"):
+        got.extend(classic(enqueuer))
+    assert got == [*range(5)]
+    assert not enqueuer.is_running()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_queue_counts_what_waits_and_belongs_to_one_run(way: str, make: Make) -> None:
+    assert ps.GeneratorEnqueuer(feeding.twenty).queue is None
+    enqueuer = make(way, feeding.twenty, max_queue_size=3)
+    assert enqueuer.queue is not None
+    first = enqueuer.queue.get()
+    while enqueuer.queue.empty():
+        threading.Event().wait(0.001)
+    assert 1 <= enqueuer.queue.qsize() <= 3
+    assert [first, *enqueuer.get()] == [*range(20)]
+    enqueuer.stop()
+    assert enqueuer.queue is None
+
+
+# -- a generator that gives nothing --------------------------------------------------------------------------------------------------------
+
+
+def first_item(enqueuer: ps.GeneratorEnqueuer, open_at_a_warning: Callable[[], object]) -> tuple[Any, str, int]:
+    """Return the first item, the first warning, and the line that waited."""
+    said: list[tuple[str, str, int]] = []
+
+    def take(message: Any, category: Any, file: str, line: int, *_: object) -> None:
+        said.append((str(message), file, line))
+        if len(said) == 1:
+            open_at_a_warning()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = take
+        item = next(enqueuer.get(), None)
+    line = first_item.__code__.co_firstlineno + 12
+    assert said[0][1:] == (__file__, line)
+    return item, said[0][0], line
+
+
+@pytest.mark.parametrize("num_bystanders", [0, 4])
+def test_a_generator_in_a_thread_that_gives_nothing_is_named_with_its_line(num_bystanders: int) -> None:
+    go, leave = threading.Event(), threading.Event()
+
+    def slow() -> Iterator[int]:
+        go.wait()
+        yield 1
+
+    bystanders = [threading.Thread(target=leave.wait) for _ in range(num_bystanders)]
+    for thread in bystanders:
+        thread.start()
+    enqueuer = ps.GeneratorEnqueuer(slow())
+    enqueuer.patience_s = 0.1
+    with enqueuer:
+        enqueuer.start(workers=2)
+        item, words, line = first_item(enqueuer, go.set)
+    leave.set()
+    for thread in bystanders:
+        thread.join()
+    assert item == 1
+    assert words == (
+        f"GeneratorEnqueuer({slow.__qualname__}) has given nothing for 0 s to get() at test_enqueuer.py:{line}, and its generator is at "
+        f"test_enqueuer.py:{slow.__code__.co_firstlineno + 1} in {slow.__qualname__}: go.wait(): "
+        "look at that line; stop() from another thread ends the wait"
+    )
+
+
+@pytest.mark.parametrize("start_method", ["forkserver", "fork"])
+def test_a_generator_in_a_process_that_gives_nothing_is_named_with_its_process(start_method: str, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    enqueuer = ps.GeneratorEnqueuer(feeding.Holds(fifo), True, start_method=start_method)
+    enqueuer.patience_s = 0.1
+    with enqueuer:
+        enqueuer.start()
+        item, words, line = first_item(enqueuer, lambda: fifo.write_text("held"))
+    assert item == "held"
+    assert words.startswith(
+        f"GeneratorEnqueuer(Holds) has given nothing for 0 s to get() at test_enqueuer.py:{line}, and its generator "
+        f"(feeding.py:{feeding.Holds.__call__.__code__.co_firstlineno}) in process "
+    )
+    assert words.endswith(
+        " has sent nothing: make the items in this thread, start(workers=0), to see where it is; stop() from another thread ends the wait"
+    )
+
+
+def test_a_generator_of_none_alone_is_named_with_its_line() -> None:
+    enqueuer = ps.GeneratorEnqueuer(feeding.only_none)
+    enqueuer.patience_s = 0.1
+    with enqueuer:
+        enqueuer.start()
+        item, words, _ = first_item(enqueuer, enqueuer.stop)
+    assert item is None
+    assert f"and its generator (feeding.py:{feeding.only_none.__code__.co_firstlineno}) has yielded None " in words
+    assert words.endswith(" times, which is left out: yield items that are not None")

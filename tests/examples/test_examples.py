@@ -50,7 +50,7 @@ def test_every_example_is_run_here_and_stays_short() -> None:
 def test_training_on_images_that_is_killed_twice_ends_with_the_weights_of_the_run_that_was_not(image_list: Path, tmp_path: Path) -> None:
     whole = run("train_images.py", image_list, tmp_path / "whole.npz")
     assert len(whole) == 320
-    assert whole[-1].startswith("step 320, epoch 80, weights ")
+    assert whole[-1].startswith("step 320, epoch 79, weights ")
     for num_steps in (14, 7):
         with start("train_images.py", image_list, tmp_path / "killed.npz") as process:
             assert process.stdout is not None
@@ -65,7 +65,7 @@ def test_training_on_images_that_is_killed_twice_ends_with_the_weights_of_the_ru
 def test_token_windows_of_a_mapped_file_are_learnt(tmp_path: Path) -> None:
     np.save(tmp_path / "tokens.npy", (np.arange(100_000) * 7 % 50).astype(np.uint16))
     lines = run("token_windows.py", tmp_path / "tokens.npy")
-    assert lines[0] == "Dataset (96 elements)"
+    assert lines[0] == "Dataset (48 elements)"
     assert lines[-2].startswith("step 80, epoch 1: loss ")
     assert lines[-1].startswith("96 steps, last loss ")
     assert float(lines[-1].split()[-1]) < 0.1  # each token has one that follows it

@@ -10,14 +10,20 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
+    "README.md",
+    "docs/quickstart.md",
+    "docs/from-dataloader.md",
     "docs/guide.md",
+    "docs/gpu-is-idle.md",
     "docs/resume.md",
     "docs/errors.md",
     "docs/how-it-works.md",
+    "docs/looking.md",
     "docs/policies.md",
     "docs/enqueuer.md",
     "docs/jobs.md",
     "docs/queues.md",
+    "docs/classic.md",
 ]
 BLOCKS = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 END = "<end of snippet>"

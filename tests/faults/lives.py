@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from laws.epochs import rest
 
 import penstock as ps
 
@@ -120,7 +121,7 @@ def live(plan: Plan, folder: Path, way: dict[str, Any], beat: int) -> None:
     with _opened(plan, state, {**way, "quarantine": str(folder / "bad.jsonl")}) as feed:
         os.write(log, f"begin {feed.step}\n".encode())
         os.write(beat, b".")
-        for item in feed:
+        for item in rest(feed):
             os.write(log, (json.dumps([feed.step, plan.parts(item)]) + "\n").encode())
             (folder / "state.new").write_text(json.dumps(feed.state_dict()))
             os.replace(folder / "state.new", state)

@@ -29,7 +29,7 @@ _DECODING, _HEADER, _READING = "image/test_decoding.py", "image/test_header.py",
 _POLICIES = "laws/test_policies.py"
 _FUNCTIONS, _OPERATORS, _COMPLETION = "faults/test_functions.py", "faults/test_operators.py", "faults/test_completion.py"
 _RANKS, _COORDINATION, _LOAD = "faults/test_ranks.py", "faults/test_coordination.py", "faults/test_load.py"
-_COORDINATOR = "faults/test_coordinator.py"
+_COORDINATOR, _FORKED = "faults/test_coordinator.py", "faults/test_forked_feeds.py"
 _HELD, _EVERYTHING = "faults/test_resume_operators.py", "faults/test_everything.py"
 _ENQUEUER, _IN_PROCESSES, _IN_THREADS = "enqueuer/test_enqueuer.py", "enqueuer/test_in_processes.py", "enqueuer/test_in_threads.py"
 _CHILD, _ENTRY, _OUTBOX = "_processes/test_child.py", "_processes/test_entry.py", "_processes/test_outbox.py"
@@ -131,6 +131,20 @@ _ROWS = (
             _WORKERS,
             "one_stuck_worker_keeps_the_order_and_the_others_run_ahead_no_further_than_the_byte_budget",
             "elements_of_very_uneven_cost_come_in_order",
+        ),
+    ),
+    Fault(
+        "A17",
+        "a process is forked while a feed runs",
+        "in the child the feed raises at once and its end disturbs nobody; a new feed of the same dataset delivers everything",
+        _in(
+            _FORKED,
+            "a_feed_raises_at_once_in_a_forked_process_where_a_new_one_gives_everything",
+            "a_feed_whose_lock_is_held_by_a_thread_that_waits_in_it_raises_in_a_forked_process",
+            "a_function_that_forks_inside_a_feed_leaves_the_feed_to_the_parent",
+            "a_feed_that_has_ended_or_is_closed_says_so_in_a_forked_process_too",
+            "a_feed_in_a_worker_of_a_data_loader_is_refused_and_outside_of_one_it_runs",
+            "a_feed_is_not_pickled_and_says_what_is",
         ),
     ),
     Fault(
@@ -578,6 +592,89 @@ _ROWS = (
         ),
     ),
     Fault(
+        "H9",
+        "a state with a right checksum and wrong types or absurd numbers",
+        "a StateError within a second that names the field, or a run that ends properly",
+        _in(
+            "faults/test_hostile_states.py",
+            "a_state_with_any_one_value_changed_is_refused_or_runs_to_a_proper_end",
+            "a_state_with_several_values_changed_is_refused_or_runs_to_a_proper_end",
+            "a_value_that_no_feed_wrote_is_named_with_what_is_expected",
+            "more_results_than_an_element_gives_are_refused_in_completion_order_too",
+        ),
+    ),
+    Fault(
+        "H1",
+        "Skip or Replace in a batch below cache, zip, concatenate, mix, interleave or another batch",
+        "only the failing element is replaced; counts, limit and quarantine are those of the element",
+        _in(
+            "laws/test_inner_batches.py",
+            "only_the_failing_element_of_a_batch_is_replaced",
+            "the_policies_of_the_feed_act_on_the_same_elements",
+            "a_limit_counts_single_elements",
+            "the_quarantine_names_the_element",
+        ),
+    ),
+    Fault(
+        "H2",
+        "batches that are numbered, with Skip, with and without a bad element, also under python -O",
+        "full batches, and no assertion decides over data",
+        (
+            *_in("laws/test_enumerate.py", "batches_are_numbered_whole_beside_skip"),
+            *_in("laws/test_random_plans.py", "the_laws_hold_under_python_o"),
+        ),
+    ),
+    Fault(
+        "H3",
+        "batch, skip, shard or take above an endless repeat, a dataset fed several times",
+        "what was asked for, each time; an error only for a pass that gives the repeat nothing",
+        _in(
+            "laws/test_endless_repeats.py",
+            "a_repeat_of_something_delivers_each_time_the_dataset_is_fed",
+            "a_repeat_of_nothing_is_an_error",
+        ),
+    ),
+    Fault(
+        "H4",
+        "a take above an endless repeat, and a repeat above both, with elements left out between them",
+        "all passes, or an error before the first element",
+        _in(
+            "laws/test_endless_repeats.py",
+            "a_take_of_what_skip_leaves_of_an_endless_repeat_begins_again",
+            "a_full_take_ends_the_run_whatever_takes_again_below_it",
+            "a_take_that_could_not_begin_again_is_refused",
+        ),
+    ),
+    Fault(
+        "H5",
+        "elements that grow, or a few that are very large",
+        "the bytes held stay within the bound of memory_bytes",
+        _in("_engine/test_memory_bound.py", "what_a_feed_holds_is_bounded_whatever_elements_turn_out_to_be"),
+    ),
+    Fault(
+        "H8",
+        "a worker of jobs is killed while it starts",
+        "another takes its place, within the number of retries",
+        _in("jobs/test_crew.py", "a_worker_that_is_killed_while_it_starts_is_replaced_within_the_number_of_retries"),
+    ),
+    Fault(
+        "H10",
+        "shuffle(reshuffle_each_epoch=False) of nothing",
+        "nothing",
+        _in("_order/test_permutation.py", "a_shuffle_of_nothing_is_nothing"),
+    ),
+    Fault(
+        "H12",
+        "lists of numbers where arrays are meant, tables where rows are meant",
+        "arrays; rows",
+        (
+            *_in(
+                "laws/test_lists.py", "a_batch_of_lists_is_what_numpy_makes_of_them", "an_odd_element_in_the_middle_is_refused_alike_by_all"
+            ),
+            *_in("sources/test_parquet.py", "an_arrow_table_is_read_by_rows_as_its_parquet_file_is"),
+        ),
+    ),
+    Fault(
         "E5",
         "a save before the first next(), at every step, behind the end",
         "exact resume",
@@ -944,21 +1041,46 @@ _FURTHER = {
 _ALSO = {
     "A1": (
         *_in(
+            "faults/test_odd_exceptions.py",
+            "an_odd_exception_reaches_the_consumer_as_it_is",
+            "an_odd_exception_of_an_enqueuers_thread_a_job_or_a_runner_is_the_consumers",
+            "an_odd_exception_of_a_process_comes_as_itself_or_with_its_type_and_traceback",
+            "an_odd_exception_is_skipped_counted_and_written_down",
+            "all_that_is_asked_of_an_odd_exception_has_an_answer",
+        ),
+        *_in(
             _OPERATORS,
             "a_function_that_fails_in_any_operator_loses_nothing",
             "a_balance_of_what_comes_first_gives_each_element_once_at_most_and_fails_all_the_same",
         ),
         *_in(_COMPLETION, "an_error_is_raised_once_and_its_state_goes_on_with_what_was_not_delivered"),
     ),
-    "A4": (*_in(_OPERATORS, "what_would_pass_for_an_end_is_an_error_in_any_operator"),),
+    "A4": (
+        *_in(_OPERATORS, "what_would_pass_for_an_end_is_an_error_in_any_operator"),
+        *_in("faults/test_odd_exceptions.py", "an_odd_end_is_an_error_that_has_it_as_its_cause"),
+    ),
     "A5": (*_in(_OPERATORS, "what_would_pass_for_an_end_is_an_error_in_any_operator"),),
     "A14": (*_in(_COMPLETION, "a_stuck_element_holds_up_nobody_and_comes_when_it_is_done"),),
     "B2": (
         *_in(_COMPLETION, "a_dropped_feed_and_one_in_a_cycle_end_their_threads"),
+        *_in(_FORKED, "what_a_forked_process_leaves_behind_is_not_finalised_there", "a_leaked_object_is_never_finalised"),
         *_in("faults/test_remote.py", "a_feed_that_ends_breaks_off_its_reads_loses_nothing_and_the_dataset_stays_of_use"),
     ),
     "B3": (*_in(_COORDINATOR, "an_error_of_the_loop_with_full_queues_is_the_one_traceback_of_the_program"),),
-    "B9": (*_in(_COORDINATOR, "a_program_with_blocked_runners_exits_at_once_with_its_own_status_and_nothing_on_stderr"),),
+    "B9": (
+        *_in(_COORDINATOR, "a_program_with_blocked_runners_exits_at_once_with_its_own_status_and_nothing_on_stderr"),
+        *_in(
+            "faults/test_exit.py",
+            "a_program_that_exits_while_objects_are_alive_says_nothing",
+            "nothing_of_penstock_is_finalised_by_a_method",
+        ),
+        *_in(_FORKED, "a_forked_process_exits_by_itself_inside_the_block_of_its_parents_feed_and_says_nothing"),
+    ),
+    "C31": _in(
+        "faults/test_parquet_footers.py",
+        "a_changed_byte_of_a_footer_does_not_end_the_process",
+        "no_change_of_a_byte_of_a_footer_ends_the_process",
+    ),
     "B11": (
         *_in(
             _COORDINATOR,
@@ -970,6 +1092,12 @@ _ALSO = {
             _COORDINATION,
             "ctrl_c_in_completion_order_is_one_keyboard_interrupt_and_one_traceback",
             "ctrl_c_at_200_random_times_in_completion_order_is_always_one_keyboard_interrupt",
+        ),
+        *_in(
+            "faults/test_interrupts.py",
+            "ctrl_c_shows_the_line_of_the_user_and_one_of_ours",
+            "ctrl_c_in_a_function_of_the_user_in_this_thread_shows_its_line_too",
+            "other_errors_keep_all_their_frames",
         ),
     ),
     "B12": (*_in(_COORDINATION, "the_state_saved_in_a_sigterm_handler_leaves_exactly_what_was_not_delivered"),),
@@ -1104,7 +1232,9 @@ _JOB_ROWS = (
         _in(
             _CREW,
             "a_dead_worker_is_reported_with_the_job_that_it_was_at",
-            "a_worker_that_dies_before_its_first_job_is_an_error_whatever_the_policy",
+            "a_worker_that_dies_before_its_first_job_is_an_error_if_the_policy_does_not_retry",
+            "a_worker_that_is_killed_while_it_starts_is_replaced_within_the_number_of_retries",
+            "when_every_start_dies_the_number_of_starts_is_bounded",
             "a_worker_that_is_killed_while_it_waits_is_an_error_without_a_job",
             "a_dead_worker_may_be_a_job_left_out_and_another_goes_on",
         ),

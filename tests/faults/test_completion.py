@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from faults.ways import UNORDERED, WAYS, drained, engine_threads, every_unordered_way
+from laws.epochs import rest
 from laws.plans import plain
 
 import penstock as ps
@@ -94,6 +95,8 @@ def everything(ds: ps.Dataset) -> list[Any]:
 def resumed(ds: ps.Dataset, state: Any, **way: Any) -> list[Any]:
     feed = ds.feed(**way)
     feed.load_state_dict(state)
+    if feed.epoch > 0:  # saved behind the last element: the start of the next epoch
+        return []
     items, error = drained(feed)
     assert error is None
     return items
@@ -140,7 +143,7 @@ def test_a_resume_of_a_resume_at_every_third_step_does_not_drift(pipeline: str, 
     for _ in range(2 * SIZE):
         feed.load_state_dict(state)
         assert feed.state_dict() == state
-        taken = [plain(item) for _, item in zip(range(3), feed, strict=False)]
+        taken = [plain(item) for _, item in zip(range(3), rest(feed), strict=False)]
         got += taken
         state = feed.state_dict()
         assert feed.state_dict() == state
@@ -165,7 +168,7 @@ def test_a_run_changes_between_order_and_completion_at_any_step(pipeline: str) -
             feed = ds.feed(**ways.choice([*WAYS, *UNORDERED]))
             feed.load_state_dict(state)
             count = ways.randrange(1, 25)
-            taken = [plain(item) for _, item in zip(range(count), feed, strict=False)]
+            taken = [plain(item) for _, item in zip(range(count), rest(feed), strict=False)]
             got += taken
             state = feed.state_dict()
             if len(taken) < count:

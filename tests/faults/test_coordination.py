@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from faults.test_processes import LOOPS, finished, interrupted, program
 from faults.ways import SETTLED_S, UNORDERED, WAYS, drained, engine_threads, every_way_and_order
+from laws.epochs import rest
 from laws.plans import plain
 
 import penstock as ps
@@ -192,9 +193,9 @@ def test_the_state_saved_in_a_sigterm_handler_leaves_exactly_what_was_not_delive
     for state in left:
         with ds.feed(**way) as feed:
             feed.load_state_dict(state, strict=False)  # its functions are lambdas of another program
-            rest = [x for batch in feed for x in batch.tolist()]
+            behind = [x for batch in rest(feed) for x in batch.tolist()]
         delivered = [x for batch in seen[: state["step"]] for x in batch]
-        assert sorted(delivered + rest) == [x for x in range(3000) if keep(x)]
+        assert sorted(delivered + behind) == [x for x in range(3000) if keep(x)]
 
 
 # -- the host's own signals (B13) ----------
@@ -270,7 +271,7 @@ def test_a_handler_that_raises_reaches_the_loop_once_and_the_feed_goes_on_exactl
             try:
                 if raised < 40:
                     rounds.release()
-                batches.extend(plain(batch) for batch in feed)
+                batches.extend(plain(batch) for batch in rest(feed))
                 ended = True
             except Timer:
                 raised += 1
@@ -484,8 +485,8 @@ def test_a_worker_that_dies_anywhere_holds_no_lock_and_loses_nothing(ordered: bo
             continue
         again = PLANS[plan]().feed(executor="inline", ordered=ordered)
         again.load_state_dict(feed.state_dict(), strict=False)
-        rest = [x for batch in again for x in batch[:, 0].tolist()]
-        assert sorted(got + rest) == list(range(3000))
+        behind = [x for batch in rest(again) for x in batch[:, 0].tolist()]
+        assert sorted(got + behind) == list(range(3000))
     assert killed > 3
 
 

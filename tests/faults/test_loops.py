@@ -268,10 +268,11 @@ def test_four_threads_on_one_feed_get_each_element_exactly_once(way: dict[str, A
     size, start = 10_000, threading.Barrier(4)
     shares: list[list[int]] = [[] for _ in range(4)]
     with ps.from_source(range(size)).map(lambda x: x).feed(**way) as feed:
+        elements = iter(feed)
 
         def consume(share: list[int]) -> None:
             start.wait(30)
-            share.extend(feed)
+            share.extend(elements)
 
         threads = [threading.Thread(target=consume, args=(share,)) for share in shares]
         for thread in threads:

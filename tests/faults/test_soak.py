@@ -23,7 +23,8 @@ pytestmark = needs_proc
 
 
 def count_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    """Count those that stay open: a worker has one for 10 us when it looks how long it waited for a CPU."""
+    return min(len(os.listdir("/proc/self/fd")) for _ in range(100))
 
 
 def count_threads() -> int:

@@ -267,10 +267,11 @@ def test_a_keyboard_interrupt_in_the_callers_thread_stays_one_because_it_is_the_
 
     with ps.from_source(range(100)).map(interrupted, name="interrupted").batch(10).feed(executor="inline") as feed:
         items: list[Any] = []
+        batches = iter(feed)
         with pytest.raises(KeyboardInterrupt):
-            items.extend(plain(item) for item in feed)
+            items.extend(plain(item) for item in batches)
         assert feed.step == len(items) <= 3
-        items.extend(plain(item) for item in feed)
+        items.extend(plain(item) for item in batches)
     assert items == [list(range(start, start + 10)) for start in range(0, 100, 10)]
 
 

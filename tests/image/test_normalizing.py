@@ -102,3 +102,10 @@ def test_the_mask_of_an_image_is_never_dropped(operator: Any, photo: Photo) -> N
     assert caught.value.what == "field 'x' is a masked array, whose mask would be lost"
     assert caught.value.where == f"image.{operator.name}('x')"
     assert "the mask as a field of its own" in caught.value.fix
+
+
+def test_means_on_the_scale_of_bytes_are_refused_with_those_of_0_to_1() -> None:
+    with pytest.raises(PlanError, match=r"is above 1.*\n.*\n.*mean=\(0\.4824, 0\.4588, 0\.4078\), std=\(0\.2275, 0\.2235, 0\.2235\)"):
+        image.normalize("data", (123, 117, 104), (58, 57, 57))
+    with pytest.raises(PlanError, match=r"mean=\(0\.4824, 0\.4588, 0\.4078\), std=\(0\.229, 0\.224, 0\.225\)"):
+        image.normalize("data", (123, 117, 104), (0.229, 0.224, 0.225))

@@ -1,10 +1,13 @@
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import penstock as ps
 import penstock.image as image
 from penstock._contracts.transform import BlockTransform, Scratch, Transform
 from penstock.errors import PlanError, SpecError
@@ -225,3 +228,64 @@ def test_masks_of_pixels_are_not_lost(operate: Callable[[Any], Any]) -> None:
     pixels = np.ma.masked_array(np.zeros((8, 8, 3), np.uint8), np.zeros((8, 8, 3), bool))
     with pytest.raises(SpecError, match="a masked array, whose mask would be lost"):
         operate(pixels)
+
+
+def test_an_operator_above_batch_says_where_it_belongs() -> None:
+    encoded = cv2.imencode(".png", np.zeros((8, 8, 3), np.uint8))[1].tobytes()
+    dataset = ps.from_source([{"data": encoded}] * 4)
+    decoded = dataset.map(image.decode("data"))
+    for wrong in (dataset.batch(2).map(image.decode("data")), decoded.batch(2).map(image.random_flip("data"))):
+        with pytest.raises(SpecError, match=r"fix:   put this map before batch\(\): image operators take one image at a time"):
+            list(wrong)
+
+
+def test_bytes_are_called_bytes_also_where_they_come_as_a_view_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"x")
+    with pytest.raises(SpecError, match=r"field 'data' is bytes, expected .*\n.*\n  fix:   put ps.image.decode before this operator"):
+        list(ps.read_files(str(tmp_path / "*.jpg")).map(image.resize("data", 8)))
+
+
+def notices(dataset: ps.Dataset) -> tuple[str, ...]:
+    with dataset.feed(num_workers=0) as feed:
+        next(feed)
+        return feed.stats().notices
+
+
+def test_crop_only_without_the_crop_right_behind_it_is_noticed() -> None:
+    encoded = cv2.imencode(".jpg", np.zeros((40, 40, 3), np.uint8))[1].tobytes()
+    decoded = ps.from_source([{"data": encoded}]).map(image.decode("data", crop_only=True))
+    crop = image.random_resized_crop("data", 8)
+    assert notices(decoded.map(crop)) == ()
+    assert notices(decoded.map(crop).map(image.random_flip("data")).batch(1)) == ()
+    for idle in (
+        decoded,
+        decoded.map(image.resize("data", 8)),
+        decoded.map(image.random_flip("data")).map(crop),
+        decoded.map(image.random_resized_crop("data", 8, out="small")),
+    ):
+        (notice,) = notices(idle)
+        assert notice.startswith(
+            "crop_only=True of image.decode('data') does nothing: it leaves out rows only where random_resized_crop('data'"
+        )
+
+
+def test_two_random_operators_with_one_seed_on_two_fields_are_noticed_and_one_function_makes_them_alike() -> None:
+    pixels = np.arange(32 * 32 * 3, dtype=np.uint8).reshape(32, 32, 3)
+    both = ps.from_source([{"image": pixels, "mask": pixels[..., :1]}] * 20)
+    crop = {name: image.random_crop(name, 8) for name in ("image", "mask")}
+    (notice,) = notices(both.map(crop["image"], seed=3).map(crop["mask"], seed=3))
+    assert notice == (
+        "image.random_crop of 'image' and of 'mask' have the same seed=3, and draw different numbers: each map has its own; "
+        'for the same crop or flip of both, give both fields to one function with `rng`: docs/image.md, "Several fields alike"'
+    )
+    assert notices(both.map(crop["image"], seed=3).map(crop["mask"], seed=4)) == ()
+    assert notices(both.map(crop["image"]).map(image.random_flip("mask")).map(image.random_crop("image", 4))) == ()
+
+    def alike(element: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        seed = int(rng.integers(2**63))
+        cropped = {name: image.random_crop(element[name], 8, rng=np.random.default_rng(seed)) for name in ("image", "mask")}
+        return {**element, **cropped}
+
+    paired = list(both.map(alike, seed=3))
+    assert all(np.array_equal(one["image"][..., :1], one["mask"]) for one in paired)
+    assert len({one["mask"].tobytes() for one in paired}) > 1

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from laws.epochs import rest
 
 import penstock as ps
 from penstock.testing import check_source
@@ -67,7 +68,7 @@ def test_a_global_shuffle_goes_on_exactly_in_another_feed_with_other_workers() -
         state = json.loads(json.dumps(feed.state_dict()))
     with made().feed(num_workers=1) as feed:
         feed.load_state_dict(state)
-        assert head + [batch["x"].tolist() for batch in feed] == whole
+        assert head + [batch["x"].tolist() for batch in rest(feed)] == whole
 
 
 def test_a_state_of_other_data_is_refused() -> None:
@@ -121,7 +122,7 @@ def test_an_iterable_dataset_goes_on_exactly_where_it_was() -> None:
             state = json.loads(json.dumps(feed.state_dict()))
         with made().feed(num_workers=1) as feed:
             feed.load_state_dict(state)
-            assert head + [int(row["x"]) for row in feed] == [*range(0, 2 * COUNT, 2)] * 2
+            assert head + [int(row["x"]) for row in rest(feed)] == [*range(0, 2 * COUNT, 2)] * 2
 
 
 def test_an_iterable_dataset_is_told_its_epoch() -> None:

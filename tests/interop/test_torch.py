@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from laws.epochs import rest
 
 import penstock as ps
+from penstock.errors import PlanError, SpecError
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.slow
 
-from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset, get_worker_info  # noqa: E402
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset, get_worker_info  # noqa: E402
 
 COUNT = 300
 
@@ -121,4 +123,63 @@ def test_a_stateful_data_loader_goes_on_exactly() -> None:
         state = json.loads(json.dumps(feed.state_dict()))
     with made().feed() as feed:
         feed.load_state_dict(state)
-        assert head + [batch.tolist() for batch in feed] == whole
+        assert head + [batch.tolist() for batch in rest(feed)] == whole
+
+
+class Fed(IterableDataset):  # type: ignore[misc]
+    """Delivers a dataset of Penstock, by a feed that is made in the process that iterates, or was made before."""
+
+    def __init__(self, elements: ps.Dataset | ps.Feed) -> None:
+        self.elements = elements
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.elements)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.usefixtures("fork_server")
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_a_feed_in_workers_of_a_data_loader_is_refused_and_num_workers_0_delivers_each_element_once(method: str) -> None:
+    dataset = ps.from_arrays(np.arange(20))
+    with pytest.raises(RuntimeError, match=r"(?s)PlanError: a feed in worker .* give the DataLoader num_workers=0"):
+        list(DataLoader(Fed(dataset), batch_size=None, num_workers=2, multiprocessing_context=method))
+    assert [int(x) for x in DataLoader(Fed(dataset), batch_size=None, num_workers=0)] == list(range(20))
+
+
+@pytest.mark.usefixtures("fork_server")
+def test_a_feed_that_a_data_loader_hands_to_its_workers_is_refused() -> None:
+    with ps.from_arrays(np.arange(20)).feed(num_workers=1) as feed:
+        assert next(feed) == 0
+        with pytest.raises(RuntimeError, match=r"(?s)PlanError: a feed in worker .* give the DataLoader num_workers=0"):
+            list(DataLoader(Fed(feed), batch_size=None, num_workers=2, multiprocessing_context="fork"))
+        with pytest.raises(PlanError, match="a feed cannot be pickled or copied"):
+            list(DataLoader(Fed(feed), batch_size=None, num_workers=2, multiprocessing_context="spawn"))
+        assert [int(x) for x in rest(feed)] == list(range(1, 20))
+
+
+def test_a_dataset_that_workers_of_a_data_loader_index_delivers_each_element_once() -> None:
+    loader = DataLoader(ps.from_arrays(np.arange(20)), batch_size=5, num_workers=2, multiprocessing_context="fork")
+    assert torch.cat(list(loader)).tolist() == list(range(20))
+
+
+def test_unbatch_takes_the_tensors_that_batch_takes() -> None:
+    rows = [
+        {"x": torch.full((3,), number), "half": torch.tensor(number / 2), "word": f"w{number}", "ids": [number, 1]} for number in range(7)
+    ]
+    ds = ps.from_source(rows)
+    with ds.batch(3).unbatch().feed(num_workers=2) as feed:
+        back = list(feed)
+    tensors = (
+        ps.from_arrays(np.arange(12).reshape(6, 2))
+        .batch(4)
+        .map(lambda batch: {"x": torch.from_numpy(batch.copy()), "y": torch.arange(len(batch))})
+    )
+    with tensors.unbatch().feed(num_workers=2) as feed:
+        parts = list(feed)
+    assert [type(row["x"]) for row in back + parts] == [np.ndarray] * 13
+    assert [(row["x"].tolist(), float(row["half"]), row["word"], row["ids"].tolist()) for row in back] == [
+        ([number] * 3, number / 2, f"w{number}", [number, 1]) for number in range(7)
+    ]
+    assert [(row["x"].tolist(), int(row["y"])) for row in parts] == [([2 * i, 2 * i + 1], i % 4) for i in range(6)]
+    with ps.from_source([torch.tensor(3)]).unbatch().feed() as feed, pytest.raises(SpecError, match="equal first dimensions"):
+        list(feed)

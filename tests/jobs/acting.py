@@ -124,24 +124,21 @@ class Doomed:
         time.sleep(60)
 
 
-class Deadly:
-    """A function that kills the process which reads it."""
+class DeadlyAtFirst:
+    """A function that kills the first processes which read it; a line in a file counts them."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, path: Path, times: int) -> None:
+        self.path, self.times = path, times
 
-    def __call__(self, job: Any) -> Any:
-        return job
+    def __call__(self, job: int) -> int:
+        return job * job
 
-    def __reduce__(self) -> Any:
-        return (os.kill, (_Own(), self.number))
-
-
-class _Own:
-    """Becomes the number of the process that reads it."""
-
-    def __reduce__(self) -> Any:
-        return (os.getpid, ())
+    def __setstate__(self, state: Any) -> None:
+        self.__dict__.update(state)
+        with self.path.open("a") as file:
+            file.write("x")
+        if len(self.path.read_text()) <= self.times:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Adder:

@@ -19,7 +19,7 @@ from jobs import acting
 import penstock as ps
 from penstock._processes.child import Child
 from penstock.errors import PlanError, SpecError, StopRaised, TooManySkipped, WorkerDied, WorkerFailed
-from penstock.jobs import crew
+from penstock.jobs import crew, ledger
 from penstock.jobs.crew import run_in_processes
 from penstock.jobs.ledger import Ledger, Skipped
 from penstock.jobs.starting import starter
@@ -44,9 +44,9 @@ def run(
     tell: Callable[[Ledger], None] | None = None,
     method: str = "forkserver",
 ) -> Ledger:
-    ledger = Ledger(list(jobs), policy or ps.Raise(), None, lambda book, count: None if tell is None else tell(book))
-    run_in_processes(ledger, pickle.dumps(function), num_workers, starter(method))
-    return ledger
+    book = Ledger(list(jobs), policy or ps.Raise(), None, lambda book, count: None if tell is None else tell(book))
+    run_in_processes(book, pickle.dumps(function), num_workers, starter(method))
+    return book
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 5])
@@ -252,12 +252,48 @@ def test_workers_that_are_killed_at_random_times_cost_no_job(seed: int) -> None:
     assert killed
 
 
-@pytest.mark.parametrize("policy", [None, ps.Skip(), ps.Retry(100)], ids=str)
-def test_a_worker_that_dies_before_its_first_job_is_an_error_whatever_the_policy(policy: Any) -> None:
+@pytest.mark.parametrize("policy", [None, ps.Skip(), ps.Retry(100, errors=OSError)], ids=str)
+def test_a_worker_that_dies_before_its_first_job_is_an_error_if_the_policy_does_not_retry(policy: Any, tmp_path: Path) -> None:
     with pytest.raises(WorkerDied) as caught:
-        run(acting.Deadly(signal.SIGKILL), range(10), policy=policy)
+        run(acting.DeadlyAtFirst(tmp_path / "starts", 1), range(10), 1, policy=policy)
     assert "was killed by SIGKILL" in caught.value.what
     assert "it was at" not in caught.value.what
+    assert (tmp_path / "starts").read_text() == "x"
+
+
+@pytest.mark.parametrize("num_workers", [1, 3])
+@pytest.mark.parametrize("num_deaths", [1, 3])
+def test_a_worker_that_is_killed_while_it_starts_is_replaced_within_the_number_of_retries(
+    num_deaths: int, num_workers: int, tmp_path: Path
+) -> None:
+    function = acting.DeadlyAtFirst(tmp_path / "starts", num_deaths)
+    assert run(function, range(20), num_workers, policy=ps.Retry(3)).results == [job * job for job in range(20)]
+
+
+def test_a_worker_that_is_gone_before_its_function_is_sent_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer = Child.offer
+    killed: list[int] = []
+
+    def late(child: Child, message: object, **options: Any) -> bool:
+        if not killed:
+            killed.append(child.pid)
+            os.kill(child.pid, signal.SIGKILL)
+            with pytest.raises(WorkerDied):
+                child.receive()
+        return offer(child, message, **options)
+
+    monkeypatch.setattr(Child, "offer", late)
+    assert run(acting.square, range(20), policy=ps.Retry(1)).results == [job * job for job in range(20)]
+    assert len(killed) == 1
+
+
+@pytest.mark.parametrize(("times", "num_starts"), [(1, 2), (3, 4), (100, 11)])
+def test_when_every_start_dies_the_number_of_starts_is_bounded(times: int, num_starts: int, tmp_path: Path) -> None:
+    with pytest.raises(WorkerDied) as caught:
+        run(acting.DeadlyAtFirst(tmp_path / "starts", 10**6), range(10), 1, policy=ps.Retry(times))
+    assert "was killed by SIGKILL" in caught.value.what
+    assert caught.value.__notes__ == [f"penstock: {num_starts} workers died before their first job"]
+    assert len((tmp_path / "starts").read_text()) == num_starts
 
 
 def test_a_function_that_cannot_be_read_in_a_worker_is_an_error() -> None:
@@ -305,3 +341,22 @@ def test_jobs_may_be_run_from_another_thread_and_outlive_nobody() -> None:
     thread.start()
     thread.join()
     assert found == [[job * job for job in range(50)]]
+
+
+def test_a_job_that_does_not_end_is_named_with_its_worker_and_the_callers_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_grace: None
+) -> None:
+    """The warning is an error here, so it ends the call; the jobs behind the one that hangs are done all the same."""
+    monkeypatch.setattr(ledger, "_PATIENCE_S", 0.3)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    jobs: list[Any] = [("value", 1), ("hold", str(fifo)), ("value", 2), ("value", 3)]
+    left: list[int] = []
+    with pytest.raises(RuntimeWarning) as caught:
+        run(acting.turn, jobs, 1, tell=lambda book: left.append(book.num_left))
+    words = str(caught.value)
+    place = f"test_crew.py:{run.__code__.co_firstlineno + 9}"
+    assert words.startswith(f"no job of run_in_processes() at {place} has ended for 0 s; in work: job 1 of 4 (('hold', '")
+    assert " in worker 0 (process " in words
+    assert 'find its line with executor="threads"' in words
+    assert left[-1] == 3

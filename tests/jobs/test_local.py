@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import StopRaised
+from penstock.jobs import ledger as ledgers
 from penstock.jobs import local
 from penstock.jobs.ledger import Ledger, Skipped
 from penstock.jobs.local import run_in_threads, run_inline
@@ -130,3 +132,34 @@ def test_what_the_caller_is_told_runs_in_its_thread_and_ends_it_when_it_fails(ru
         run(ledger(range(20), tell=tell), lambda job: time.sleep(0))
     assert str(caught.value) == "enough"
     assert threads == {threading.main_thread().name}
+
+
+def test_a_job_in_a_thread_that_does_not_end_is_named_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledgers, "_PATIENCE_S", 0.3)
+    go = threading.Event()
+
+    def hold(job: int) -> int:
+        if job == 2:
+            go.wait()
+        return job
+
+    def take(message: Any, *_: object) -> None:
+        said.append(str(message))
+        go.set()
+
+    said: list[str] = []
+    book = ledger(range(4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = take
+        run_in_threads(book, hold, 2)
+    assert book.results == [0, 1, 2, 3]
+    first = hold.__code__.co_firstlineno
+    assert len(said) == 1
+    assert said[0].startswith(
+        f"no job of run_in_threads() at test_local.py:{first + 14} has ended for 0 s; in work: job 2 of 4 (2) in worker "
+    )
+    assert (
+        f" at test_local.py:{first + 2} in {hold.__qualname__}: go.wait(): give what the job waits for a time limit, or look at that line"
+        in said[0]
+    )

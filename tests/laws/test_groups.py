@@ -141,12 +141,6 @@ def test_a_state_of_ragged_batches_moves_to_other_ranks() -> None:
     assert sorted(seen) == list(range(12))
 
 
-def test_the_epoch_of_a_window_is_that_of_its_first_element() -> None:
-    with NUMBERS.repeat(3).window(4, 5).feed(executor="inline") as feed:
-        epochs = [(feed.epoch, next(feed)) for _ in range(6)]
-    assert [epoch for epoch, _ in epochs] == [0, 0, 0, 1, 1, 1]
-
-
 @pytest.mark.parametrize("behind", [False, True])
 def test_rows_that_cannot_be_joined_are_refused_with_both_behind_what_fits(behind: bool) -> None:
     rows = [np.zeros((n, 2 if n < 5 else 3)) for n in range(1, 7)]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _order.references import bucketed, drawn, resampled, windowed
+from laws.epochs import rest
 from laws.plans import code, kind, packed, plain, residue, sequence
 
 import penstock as ps
@@ -172,12 +173,12 @@ def test_every_state_resumes_with_other_options_and_so_does_a_state_of_that_run(
         options = OPTIONS[0] if step % 11 else OPTIONS[1 + step // 11 % 3]
         with ds.feed(**options) as feed:
             feed.load_state_dict(json.loads(state))
-            head = [plain(item) for _, item in zip(range(1 + step % 5), feed, strict=False)]
+            head = [plain(item) for _, item in zip(range(1 + step % 5), rest(feed), strict=False)]
             second = json.loads(json.dumps(feed.state_dict()))
             assert feed.step == step + len(head)
         with ds.feed(executor="inline") as feed:
             feed.load_state_dict(second)
-            assert head + [plain(item) for item in feed] == wanted[step:]
+            assert head + [plain(item) for item in rest(feed)] == wanted[step:]
 
 
 @pytest.mark.parametrize(("ds", "wanted"), CASES.values(), ids=CASES.keys())
@@ -248,9 +249,7 @@ def test_data_that_got_shorter_are_an_error_and_not_an_end() -> None:
                 list(feed)
 
 
-def test_the_epoch_is_that_of_the_elements_and_an_endless_repeat_of_nothing_is_an_error() -> None:
-    with numbers(5).filter(lambda value: True).shuffle(3, seed=3).repeat(3).feed(executor="inline") as feed:
-        assert [(next(feed), feed.epoch)[1] for _ in range(15)] == [0] * 5 + [1] * 5 + [2] * 5
+def test_an_endless_repeat_of_nothing_is_an_error() -> None:
     with bucket(numbers(4), drop_remainder=True).repeat().feed(num_workers=1) as feed, pytest.raises(ps.errors.SourceError) as caught:
         list(feed)
     assert "a whole pass of an endless repeat() gave no element" in caught.value.what

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from laws.epochs import rest
 from laws.plans import plain
 from laws.turns import interleaved_turns, mix_counts, mix_turns
 
@@ -35,7 +36,7 @@ def run(ds: ps.Dataset, state: Any, count: int | None, **chosen: Any) -> tuple[l
     with ds.feed(**chosen) as feed:
         if state is not None:
             feed.load_state_dict(json.loads(json.dumps(state)))
-        found = [plain(item) for item in islice(feed, count)]
+        found = [plain(item) for item in islice(rest(feed), count)]
         return found, feed.state_dict()
 
 
@@ -184,3 +185,152 @@ def test_ranks_change_weights_together() -> None:
         assert own == passes(number, 9)[: len(own)]
     assert [len(of_child(number, dealt[:12])) for number in range(3)] == mix_counts([1, 2, 3], 12)
     assert [len(of_child(number, dealt[12:])) for number in range(3)] == mix_counts([4, 1, 1], 36)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 30), st.integers(0, 9), st.integers(1, 3), WEIGHTS, st.sampled_from(["first_exhausted", "all_exhausted"]), st.data())
+def test_a_component_that_is_added_at_the_end_begins_at_its_start_and_the_others_go_on(
+    count: int, between: int, size: int, weights: Any, stop: Any, data: st.DataObject
+) -> None:
+    def of(components: int, weights: Any) -> ps.Dataset:
+        first, *others = [child(number) for number in range(components)]
+        ds = first.mix(*others, weights=weights[:components], stop=stop)
+        return ds.batch(size, drop_remainder=True) if size > 1 else ds
+
+    other = data.draw(WEIGHTS)
+    head, state = run(of(2, weights), None, count, **data.draw(st.sampled_from(OPTIONS)))
+    assert [len(entry[1]) for entry in state["mix"][0]] == [2]
+    assume(state["epoch"][0] == 0)  # else the longer mix begins with the next epoch
+    middle, state = run(of(3, weights), state, between, **data.draw(st.sampled_from(OPTIONS)))
+    assume(state["epoch"][0] == 0)
+    tail, state = run(of(3, other), state, None, **data.draw(st.sampled_from(OPTIONS)))
+    got = [head, middle, tail]
+    for number in range(3):
+        own = of_child(number, got)
+        assert own == passes(number, 60)[: len(own)]
+        assert number < 2 or not of_child(number, head)
+        assert stop == "first_exhausted" or len(own) >= SIZES[number] - size + 1
+    assert run(of(3, other), state, None, executor="inline")[0] == []
+    flat = [len(of_child(0, part) + of_child(1, part) + of_child(2, part)) for part in got]
+    assert [len(of_child(number, head)) for number in range(2)] == mix_counts(weights[:2], flat[0])
+    assert [len(of_child(number, middle)) for number in range(3)] == mix_counts(weights, flat[1])
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        lambda ds: ds.batch(4).map(lambda x: x),
+        lambda ds: ds.skip(3).batch(2),
+        lambda ds: ds.enumerate(7000),
+        lambda ds: ds.mix(ps.from_source(list(range(7000, 7100)))),
+        lambda ds: ps.from_source(list(range(7000, 7100))).mix(ds),
+    ],
+)
+def test_a_component_may_be_added_below_all_that_lets_the_place_be_known(above: Callable[[ps.Dataset], ps.Dataset]) -> None:
+    def of(components: int) -> ps.Dataset:
+        first, *others = [child(number).repeat() for number in range(components)]
+        return above(first.mix(*others))
+
+    head, state = run(of(2), None, 3)
+    between, again = run(of(3), state, 2, num_workers=1)
+    tail, _ = run(of(3), again, 5, executor="inline")
+    for number in range(2):
+        own, stream = of_child(number, [*head, *between, *tail]), passes(number, 9)
+        assert any(own == stream[first : first + len(own)] for first in range(4))
+    assert not of_child(2, head)
+    assert of_child(2, [*between, *tail])[0] in passes(2, 1)[:2]
+
+
+def test_ranks_get_a_component_more_together() -> None:
+    def rank(index: int, components: int) -> ps.Dataset:
+        first, *others = [child(number).repeat() for number in range(components)]
+        return first.mix(*others).take(48).shard(2, index).batch(3, drop_remainder=True)
+
+    heads = [run(rank(index, 2), None, 2) for index in range(2)]
+    tails = [run(rank(index, 3), heads[index][1], None, num_workers=2) for index in range(2)]
+    steps = zip(*(head[0] + tail[0] for head, tail in zip(heads, tails, strict=True)), strict=True)
+    dealt = [value for step in steps for row in zip(*step, strict=True) for value in row]
+    assert len(dealt) == 48
+    for number in range(3):
+        own = of_child(number, dealt)
+        assert own == passes(number, 9)[: len(own)]
+    assert [len(of_child(number, dealt[12:])) for number in range(3)] == mix_counts([1, 1, 1], 36)
+
+
+def test_a_component_with_mixes_of_its_own_and_one_more_in_an_inner_mix_are_found() -> None:
+    def of(inner: int, *, more: bool) -> ps.Dataset:
+        first, *others = [child(number).repeat() for number in range(inner)]
+        ds = ps.from_source(list(range(7000, 7100))).mix(first.mix(*others))
+        return ps.from_source(list(range(8000, 8100))).mix(ds, *([child(0).repeat().mix(child(1).repeat())] if more else []))
+
+    head, state = run(of(2, more=False), None, 12)
+    assert [[len(weights) for _, weights in history] for history in state["mix"]] == [[2], [2], [2]]
+    tail, state = run(of(3, more=True), state, 30, num_workers=2)
+    assert [[len(weights) for _, weights in history] for history in state["mix"]] == [[2, 3], [2], [2], [2, 3]]
+    for number, stream in [(7, list(range(7000, 7100))), (8, list(range(8000, 8100))), (2, passes(2, 9))]:
+        own = of_child(number, [*head, *tail])
+        assert own == stream[: len(own)]
+        assert own
+
+
+def rows(first: int, count: int = 30) -> ps.Dataset:
+    return ps.from_source(list(range(first, first + count)))
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: rows(0).mix(rows(9000), rows(1000).map(abs)), "in component 2 of the mix sample_crc32 was "),
+        (lambda: rows(0).mix(rows(1000), rows(1000).map(abs)), "it had 'map(abs)' where this one has 'mix of 2'"),
+        (lambda: rows(9000).map(abs).mix(rows(0), rows(1000)), "component 1 of the mix had 'from_source' where this one has 'map(abs)'"),
+        (lambda: rows(0).mix(rows(1000).map(str)), "component 2 of the mix had 'map(abs)' where this one has 'map(str)'"),
+    ],
+)
+def test_another_change_of_the_components_is_refused_with_the_component_that_changed(build: Callable[[], ps.Dataset], words: str) -> None:
+    _, state = run(rows(0).mix(rows(1000).map(abs)), None, 5)
+    ds = build()
+    with pytest.raises(ps.errors.StateMismatch) as refused:
+        run(ds, state, 1)
+    assert words in refused.value.what
+    more = "the mix had 2 components and has 3 now; they can only be added, behind the others"
+    assert (more in refused.value.what) == ("mix of 3" in str(ds))
+
+
+@pytest.mark.parametrize(
+    ("left", "words"),
+    [
+        ([1, 2], "in component 1 of the mix sample_crc32 was "),
+        ([0, 2], "in component 2 of the mix sample_crc32 was "),
+        ([0, 1], "it had 'from_source' where this one has 'mix of 2'"),
+    ],
+)
+def test_a_component_that_was_removed_is_named(left: list[int], words: str) -> None:
+    first, *others = [rows(1000 * number) for number in range(3)]
+    _, state = run(first.mix(*others), None, 5)
+    first, *others = [rows(1000 * number) for number in left]
+    with pytest.raises(ps.errors.StateMismatch) as refused:
+        run(first.mix(*others), state, 1)
+    assert words in refused.value.what
+    assert "the mix had 3 components and has 2 now; they can only be added, behind the others" in refused.value.what
+
+
+@pytest.mark.parametrize("above", [lambda ds: ds.shuffle(seed=1), lambda ds: ds.repeat(2), lambda ds: ds.filter(bool)])
+def test_a_component_is_not_added_below_what_hides_the_place(above: Callable[[ps.Dataset], ps.Dataset]) -> None:
+    _, state = run(above(rows(0).mix(rows(1000))), None, 5)
+    with pytest.raises(ps.errors.StateMismatch) as refused:
+        run(above(rows(0).mix(rows(1000), rows(2000))), state, 1)
+    assert refused.value.what.startswith("the mix had 2 components and has 3 now, but how many elements it has given does not follow")
+    assert "put shuffle() and repeat() below it" in refused.value.fix
+
+
+def test_a_mix_that_ended_may_be_longer_in_the_next_epoch() -> None:
+    def of(*components: ps.Dataset) -> ps.Dataset:
+        return components[0].mix(*components[1:], stop="all_exhausted").batch(4)
+
+    got, state = run(of(rows(0, 9), rows(1000, 9)), None, None)
+    assert [len(batch) for batch in got] == [4, 4, 4, 4, 2]
+    with of(rows(0, 9), rows(1000, 9), rows(2000, 9)).feed() as feed:
+        feed.load_state_dict(state)
+        assert feed.epoch == 1
+        found = sorted(int(value) for batch in feed for value in batch)
+    assert found == [start + number for start in (0, 1000, 2000) for number in range(9)]

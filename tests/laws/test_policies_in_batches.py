@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from laws.epochs import rest
 
 import penstock as ps
 
@@ -102,7 +103,7 @@ def test_a_state_saved_anywhere_resumes_with_the_same(build: Build, options: dic
             state = json.loads(json.dumps(feed.state_dict()))
         with build().feed(**options) as feed:
             feed.load_state_dict(state)
-            assert before + [plain(item) for item in feed] == whole, f"resumed behind {cut}"
+            assert before + [plain(item) for item in rest(feed)] == whole, f"resumed behind {cut}"
 
 
 def one_over(value: int) -> int:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -240,3 +243,83 @@ def test_what_policies_did_is_said_per_stage() -> None:
     lines = explain(figures).splitlines()
     assert "  failed: stage 'read': 1,200 retries" in lines
     assert "  failed: stage 'decode': 3 skipped, 1 replaced" in lines
+
+
+def test_workers_that_find_the_gil_taken_are_gil_bound_however_busy_the_cpus_are() -> None:
+    """Figures of a pure-Python loop on two CPUs with eight other programs: its blocks are 57 % of the time, queued for a CPU for most."""
+    loop = StageStats(
+        name="loop", num_elements=1200, num_blocks=600, busy_s=11.4, cpu_s=3.9, workers=(0, 1), busiest_s=5.7,
+        watched_s=19.0, queued_s=11.0, num_gil_looks=73, num_gil_waits=48,
+    )  # fmt: skip
+    verdict = judge(snapshot(loop, wait=0.99))
+    assert verdict.kind == "gil"
+    assert verdict.headline == (
+        "stage 'loop' limited, GIL-bound: its 2 workers together used 0.4 CPUs and waited for 1.1 more, and the GIL was taken at 66 % of "
+        "73 looks"
+    )
+    assert "more threads cannot help" in verdict.advice[0]
+    alone = judge(snapshot(dataclasses.replace(loop, workers=(0,), busy_s=9.9), wait=0.99))
+    assert alone.kind != "gil"
+
+
+@pytest.mark.parametrize(
+    ("num_waits", "num_looks", "kind"), [(0, 60, "waits"), (20, 60, "waits"), (24, 60, "gil"), (4, 4, "gil"), (0, 4, "gil")]
+)
+def test_looks_for_the_gil_decide_where_there_were_enough(num_waits: int, num_looks: int, kind: str) -> None:
+    """Together as much as one CPU, queued or not, is what sleeping threads come to as well, on a busy machine."""
+    nap = dataclasses.replace(
+        stage("nap", busy_s=38.0, cpu_s=2.0, workers=(0, 1, 2, 3)),
+        watched_s=40.0, queued_s=7.0, num_gil_waits=num_waits, num_gil_looks=num_looks,
+    )  # fmt: skip
+    assert judge(snapshot(nap, wait=0.9)).kind == kind
+
+
+@pytest.mark.parametrize(("wait", "words"), [(0.013, "the training step limited"), (0.049, "the training step limited"), (0.06, "limited")])
+def test_a_loop_that_waits_a_few_percent_of_its_time_is_limited_by_its_step(wait: float, words: str) -> None:
+    headline = judge(snapshot(stage("decode", busy_s=12.6, cpu_s=12.5), wait=wait)).headline
+    assert words in headline
+    assert headline.startswith("the training step limited") == (wait < 0.05)
+
+
+_REAL_RUN = """
+import hashlib, sys, time
+import numpy as np
+import penstock as ps
+data, table = bytes(2_000_000), np.random.default_rng(0).random(200_000)
+def loop(x):
+    total = 0
+    for number in range(40_000):
+        total += number * x
+    return total
+def digest(x):
+    return hashlib.sha256(data).hexdigest()
+def sort(x):
+    return float(np.sort(table)[0])
+def nap(x):
+    time.sleep(0.004)
+    return x
+name, num_workers, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+with ps.from_source(range(count)).map(globals()[name]).batch(8).feed(num_workers=num_workers) as feed:
+    for batch in feed:
+        pass
+    print(feed.report())
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/thread-self/schedstat"), reason="the time that a thread is queued is read from /proc")
+@pytest.mark.parametrize("num_workers", [2, 4])
+@pytest.mark.parametrize(("name", "count", "gil"), [("loop", 600, True), ("digest", 400, False), ("sort", 100, False), ("nap", 300, False)])
+def test_the_report_of_a_real_run_names_the_gil_exactly_for_a_function_that_holds_it(
+    name: str, count: int, gil: bool, num_workers: int
+) -> None:
+    command = [sys.executable, "-c", _REAL_RUN, name, str(num_workers), str(count)]
+    for _ in range(3):
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        headline = done.stdout.splitlines()[0]
+        if "other programs" not in headline:
+            break
+    else:
+        pytest.skip("other programs took the CPUs in each of three runs, which is then what limits")
+    assert ("GIL-bound" in headline) == gil, done.stdout
+    assert ("GIL" in headline) == gil, done.stdout
+    assert f"read+{name}" in headline

@@ -223,3 +223,32 @@ def test_elements_that_were_lost_are_counted_per_stage_and_on_from_a_state_and_t
     snapshot = stats.snapshot()
     assert (snapshot.num_skipped, snapshot.num_replaced) == (8, 4)
     assert snapshot.failures[0].num_skipped == 1
+
+
+def test_a_snapshot_shows_a_few_lines_with_units_and_rates() -> None:
+    stats = Stats(num_cpus=2)
+    assert repr(stats.snapshot()) == "Snapshot (nothing was delivered yet)"
+    stats(BlockDone("decode", 0, 0, 100 * MS, 50 * MS, 1000))
+    stats(BatchDelivered(100 * MS, 100 * MS, 0, 1))
+    stats(BatchDelivered(2000 * MS, 19 * MS, 3, 1499))
+    stats(RowsPacked(2000 * MS, 80, 100))
+    stats(ElementLost(0, "skipped", "decode", 0, "x", ((0, 1, 0),), None, ValueError("bad"), 0))
+    stats(Notice(2000 * MS, "shard", "ranks differ"))
+    snapshot = dataclasses.replace(stats.snapshot(), machine_share=0.5)
+    assert repr(snapshot).splitlines() == [
+        "Snapshot (750.0 batches/s on 2 CPUs, 50 % of the machine's CPU time in use)",
+        "  run:    1,500 batches in 2.00 s, the first after 0.10 s, 3.0 ready on average, the training loop waited 1.0 % of the time",
+        "  stage:  decode  1,000 elements, 100.0 us each; 1 worker was busy 5.0 %, 50 % of it on a CPU",
+        "  packed: 80 tokens in 100 places, 20 % padding",
+        "  failed: stage 'decode': 1 skipped",
+        "  notice: ranks differ",
+    ]
+    assert str(snapshot) == repr(snapshot)
+    assert "on 1 CPU," in repr(dataclasses.replace(snapshot, num_cpus=1))
+
+
+def test_the_snapshot_of_a_queue_counts_elements() -> None:
+    stats = Stats(num_cpus=2)
+    stats(BatchDelivered(100 * MS, 100 * MS, 0, 10))
+    stats(BatchDelivered(1000 * MS, 0, 1, 10))
+    assert repr(dataclasses.replace(stats.snapshot(), machine_share=None)).splitlines()[0] == "Snapshot (20.0 elements/s on 2 CPUs)"

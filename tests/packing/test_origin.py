@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from packing.small import StepDisk, bad_at_7, dataset, hashes, odd, packed_with
 
@@ -66,6 +67,12 @@ OTHER_DATA = "the arrays or objects in memory, or the elements of a stream, have
         (ps.from_arrays(np.arange(300_000)), ps.from_arrays(CHANGED), OTHER_DATA),
         (ps.from_source(list(range(300))), ps.from_source([*range(150), -1, *range(151, 300)]), "the arrays or objects in memory"),
         (ps.from_source(Rows(1)), ps.from_source(Rows(2)), OTHER_DATA),
+        (ps.from_source(pa.table({"x": np.arange(300_000)})), ps.from_source(pa.table({"x": CHANGED})), OTHER_DATA),
+        (
+            ps.from_source(pa.table({"x": pa.array([*"ab"] * 150).dictionary_encode()})),
+            ps.from_source(pa.table({"x": pa.array([*"ac"] * 150).dictionary_encode()})),
+            OTHER_DATA,
+        ),
         (ps.from_source(Rows(1, fingerprint="a")), ps.from_source(Rows(1, fingerprint="b")), "the arrays or objects in memory"),
     ],
 )

@@ -14,6 +14,7 @@ import pytest
 from queues.crowd import LIMIT_S, Crowd, lined_up
 
 from penstock._contracts.event import BatchDelivered, BatchEnqueued, Event
+from penstock._contracts.memory import free_memory
 from penstock.errors import EnqueueCancelled, PlanError, QueueClosed, QueueStarved, QueueTimeout, SpecError
 from penstock.observe import Stats
 from penstock.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
@@ -292,24 +293,24 @@ def test_leaving_a_with_block_closes_and_cancels(kind: Any) -> None:
 # -- waits that nobody can end ----------------------------------------------------------------------------------------------------
 
 
-def test_a_read_while_no_other_thread_is_alive_is_an_error_at_once(kind: Any) -> None:
+def test_a_read_that_no_thread_can_serve_is_an_error_at_once(kind: Any) -> None:
     queue = kind(3, name="images")
     for call in (queue.dequeue, lambda: queue.dequeue_many(2), lambda: queue.dequeue_up_to(2)):
         with pytest.raises(QueueStarved) as caught:
             call()
-        assert "would never end: no other thread is alive that could fill the queue" in caught.value.what
-        assert "'images', 0 of 3 elements in it; its producers: none is known" in caught.value.where
+        assert caught.value.what.startswith(f"nothing was ever added to {queue._label} (made at test_base.py:")
+        assert "would wait for ever: enqueue() before, or in a thread of its own" in caught.value.what
+        assert caught.value.where == f"{queue._label}, 0 of 3 elements in it"
     fill(queue, 1)
     assert queue.dequeue()[0] == 1
 
 
-def test_a_write_while_no_other_thread_is_alive_is_an_error_at_once(kind: Any) -> None:
+def test_a_write_that_no_thread_can_serve_is_an_error_at_once(kind: Any) -> None:
     queue = kind(2)
     with pytest.raises(QueueStarved) as caught:
         queue.enqueue_many(([1, 2, 3], [[1, 1], [2, 2], [3, 3]]))
     assert caught.value.num_done == 2
-    assert "room for 1 element" in caught.value.what
-    assert "could read the queue" in caught.value.what
+    assert "is full (capacity 2) and no thread reads it, so enqueue_many() at test_base.py:" in caught.value.what
     assert numbers_of(queue.dequeue_many(2)) == [1, 2]
 
 
@@ -344,7 +345,7 @@ def test_a_long_wait_warns_with_what_the_other_end_is_doing_and_goes_on(kind: An
     text = str(caught[0].message)
     assert caught[0].category is RuntimeWarning
     assert caught[0].filename == __file__
-    assert "'images' has kept a call waiting for 1 element for 0 s" in text
+    assert "has waited 0 s for 1 element in " in text
     assert "in test_a_long_wait_warns_with_what_the_other_end_is_doing_and_goes_on.<locals>.slow_loader: go_on.wait(LIMIT_S)" in text
 
 
@@ -353,9 +354,9 @@ def test_a_long_wait_whose_warning_is_an_error_loses_nothing(kind: Any) -> None:
     queue.patience_s = 0.03
     with Crowd() as crowd:
         crowd.start(lambda: (queue.enqueue_many(([1, 2], [[1, 1], [2, 2]])), leave.wait(LIMIT_S)))
-        with pytest.raises(RuntimeWarning, match="has kept a call waiting for 7 elements"):
+        with pytest.raises(RuntimeWarning, match="has waited 0 s for 7 elements"):
             queue.dequeue_many(7)
-        with pytest.raises(RuntimeWarning, match="waiting for room for 2 elements") as caught:
+        with pytest.raises(RuntimeWarning, match="has waited 0 s for room for 2 elements") as caught:
             queue.enqueue_many(([3, 4], [[3, 3], [4, 4]]))
         assert caught.value.__notes__ == [f"0 of 2 elements are in {queue._label}"]
         leave.set()
@@ -373,7 +374,7 @@ def test_every_call_that_moves_elements_is_announced_with_its_wait_and_what_is_l
     fill(queue, 4)
     queue.dequeue()
     queue.dequeue_many(2)
-    assert [(type(event), event[2:]) for event in heard] == [
+    assert [(type(event), event[2:4]) for event in heard] == [
         (BatchEnqueued, (3, 3)),
         (BatchEnqueued, (4, 1)),
         (BatchDelivered, (3, 1)),
@@ -458,3 +459,32 @@ def test_elements_that_do_not_stack_stay_in_and_can_be_taken_one_by_one(kind: An
     with pytest.raises(SpecError, match="nothing was taken"):
         queue.dequeue_many(2)
     assert sorted(queue.dequeue()[0] for _ in range(2)) == [1, 2]
+
+
+@pytest.mark.parametrize("way", ["enqueue", "enqueue_many"])
+def test_a_queue_that_full_takes_more_than_half_of_the_free_memory_warns_at_the_first_element(way: str) -> None:
+    free = free_memory()
+    assert free is not None
+    element = np.zeros(1 << 20, np.uint8)
+    capacity = int(0.6 * free) >> 20
+    queue = RandomShuffleQueue(capacity, 10, name="images")
+    with pytest.warns(
+        RuntimeWarning, match=r"'images' \(made at .*test_base.py:\d+\) has room for .*: full, it takes .* min_after"
+    ) as caught:
+        queue.enqueue(element) if way == "enqueue" else queue.enqueue_many(element[None])
+    assert caught[0].filename == __file__
+    queue.enqueue(element)  # no second warning
+    smaller = FIFOQueue(capacity // 3, dtypes=[np.uint8], shapes=[(1 << 20,)])
+    smaller.enqueue(element)
+
+
+def test_an_element_that_cannot_be_weighed_is_enqueued() -> None:
+    class Odd:
+        @property
+        def nbytes(self) -> int:
+            raise ValueError("not known")
+
+    element = Odd()
+    queue = FIFOQueue(4)
+    queue.enqueue(element)
+    assert queue.dequeue() is element

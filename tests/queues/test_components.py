@@ -154,6 +154,8 @@ def test_slices_of_one_component_may_have_different_lengths_when_they_are_a_list
         (None, [(), ()], ["a"], "shapes has 2, names has 1"),
         ([], None, None, "dtypes has 0"),
         ("no such", None, None, "'no such' is no dtype"),
+        ("float", None, None, "dtypes='float' is float32 in TensorFlow and float64 in NumPy"),
+        ([np.int64, "string"], None, None, "dtypes='string' is a name of TensorFlow's"),
         ([int], [(-1,)], None, "(-1,) is no shape"),
         ([int], [(1.5,)], None, "is no shape"),
         ([int], 3, None, "3 is no shape"),

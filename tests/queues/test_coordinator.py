@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from queues.hands import LIMIT_S, Hand, hands, until
 
 from penstock.errors import CoordinationError, PlanError, QueueClosed, StillRunning, StopRaised
-from penstock.queues import Coordinator
+from penstock.queues import Coordinator, FIFOQueue, QueueRunner, start_queue_runners
 
 
 def closed(num_left: int = 0) -> QueueClosed:
@@ -651,3 +651,22 @@ def test_clear_stop_without_a_stop_forgets_no_thread() -> None:
         coord.request_stop()
         with pytest.raises(StillRunning):
             coord.join(stop_grace_period_s=0)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: Coordinator().join(stop_grace_period_secs=3), "its name is stop_grace_period_s here, an argument of Coordinator.join()"),
+        (lambda: Coordinator(stop_grace_period_secs=3), "its name is stop_grace_period_s here, an argument of Coordinator.join()"),
+        (lambda: Coordinator().wait_for_stop(timeout=3), "its name is timeout_s here"),
+        (lambda: start_queue_runners(sess=None, coord=Coordinator()), "there is no session here: leave it out"),
+        (lambda: QueueRunner(FIFOQueue(3), [int]).create_threads(sess=None), "there is no session here: leave it out"),
+        (lambda: QueueRunner(FIFOQueue(3), [int], cancel_op=None), "the stop of the coordinator cancels by itself: leave it out"),
+        (lambda: Coordinator(grace=3), "look at the arguments in its docstring"),
+    ],
+)
+def test_a_keyword_of_tensorflow_is_refused_with_our_word(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        call()
+    assert "has no argument '" in caught.value.what
+    assert caught.value.fix == words

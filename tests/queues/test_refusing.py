@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.errors import EnqueueCancelled, QueueClosed, QueueStarved, QueueTimeout
+from penstock.errors import EnqueueCancelled, QueueClosed, QueueTimeout
 from penstock.queues.exchange import ENDED, LEFT, Attempt, Reading, Writing
-from penstock.queues.refusing import refusal, starved, waits_long
-from penstock.queues.starving import Users
+from penstock.queues.refusing import refusal
 
 
 def ended(attempt: Attempt, state: int, done: int = 0) -> Attempt:
@@ -35,20 +34,3 @@ def test_each_refusal_says_what_happened_and_how_many_are_in(attempt: Attempt, k
     assert type(error) is kind
     assert (error.what, error.where) == (what, "FIFOQueue 'images', 2 of 4 elements in it")
     assert error.num_done == (attempt.num_done if isinstance(attempt, Writing) else 0)
-
-
-def test_a_starved_wait_names_whom_it_waits_for() -> None:
-    for attempt, words in (
-        (Reading(2, True), ("for 2 elements", "could fill", "its producers")),
-        (Writing([1]), ("room for 1", "could read", "its readers")),
-    ):
-        error = starved(attempt, Users(), "FIFOQueue 'images'", "2 of 4 elements in it")
-        assert type(error) is QueueStarved
-        assert all(word in str(error) for word in words)
-        assert "none is known" in error.where
-
-
-def test_a_long_wait_says_how_long_and_for_what() -> None:
-    text = waits_long(Writing([1, 2]), 61.2, Users(), "FIFOQueue 'images'", "2 of 4 elements in it")
-    assert text.startswith("FIFOQueue 'images' has kept a call waiting for room for 2 elements for 61 s\n")
-    assert "2 of 4 elements in it; its readers: none is known" in text

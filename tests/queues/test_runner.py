@@ -498,6 +498,8 @@ async def later_and_later() -> Any:
         (7, "enqueue_ops is 7, which is no list of operations"),
         ("op", "enqueue_ops is 'op', which is no list of operations"),
         ([3], "3 can be neither called nor iterated"),
+        (None, "enqueue() and enqueue_many() add at once and return None, so nothing is left to run"),
+        ([FIFOQueue(3).enqueue_many([1, 2])] * 4, "enqueue() and enqueue_many() add at once and return None, so nothing is left to run"),
         ([[1, 2]], "[1, 2] can be neither called nor iterated"),
         ([rows], "only makes a generator each time it is called"),
         ([later], "only makes something to await each time it is called"),

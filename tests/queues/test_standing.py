@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 
 from queues.hands import LIMIT_S, ended, hands, until
 
 from penstock.queues import FIFOQueue, QueueRunner
-from penstock.queues.standing import where_stand, words_of_threads
+from penstock.queues.standing import call_and_place, level_of_caller, where_stand, words_of_threads
 
 
 def test_the_line_of_the_user_is_named_and_not_pythons_inside_it() -> None:
@@ -53,3 +54,10 @@ def test_a_thread_in_pythons_code_alone_is_in_no_code_of_a_user() -> None:
     assert where_stand([thread])[thread] == "in no code of a user"
     go.set()
     thread.join()
+
+
+def test_the_line_of_a_caller_is_the_innermost_outside_of_python_and_this_library() -> None:
+    first = sys._getframe().f_lineno
+    assert level_of_caller() == 1  # this function is outside
+    assert call_and_place() == ("", f"test_standing.py:{first + 2}")
+    assert FIFOQueue(1)._made == f"test_standing.py:{first + 3}"

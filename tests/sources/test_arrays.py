@@ -185,7 +185,7 @@ def test_a_list_of_another_class_is_a_list() -> None:
         (np.float32(1), "the array has shape ()", "first dimension counts"),
         ({}, "empty dict", "at least one array"),
         ([], "empty list", "at least one array"),
-        ({"x": [1, 2]}, "['x'][0] is an int, not an array", "np.asarray"),
+        ({"x": [1, 2**70]}, "['x'] is a list, not an array", "np.asarray"),
         ({"x": "abc"}, "['x'] is a str, not an array", "from_source"),
         (["a", "b"], "[0] is a str, not an array", "from_source"),
         ([[1, 2], [3]], "list of 2 rows is ragged", "from_source"),

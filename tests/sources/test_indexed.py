@@ -143,6 +143,15 @@ class Frame(Squares):
     iloc = None
 
 
+class OtherFrame(Squares):
+    """As the frames of polars: its `__getitem__` takes names of columns too."""
+
+    columns = ("a",)
+
+    def __arrow_c_stream__(self, schema: Any = None) -> Any:
+        raise NotImplementedError
+
+
 @pytest.mark.parametrize(
     ("obj", "fix"),
     [
@@ -155,6 +164,7 @@ class Frame(Squares):
         (NoIndex(), "__getitem__"),
         (Squares, "Squares(...)"),
         (Frame(), "to_dict('records')"),
+        (OtherFrame(), "from_source(pyarrow.table(df))"),
         (7, "__getitem__"),
     ],
 )

@@ -16,6 +16,7 @@ from penstock._contracts.source import ChunkedSource, ColumnSource
 from penstock.errors import LengthMismatch, PlanError, RecordError
 from penstock.sources.parquet import ParquetColumns, ParquetSource
 from penstock.testing import check_source
+from penstock.testing.elements import exact
 
 
 @pytest.fixture
@@ -192,3 +193,61 @@ def test_eight_threads_read_all_rows_through_a_small_cache(folder: Path) -> None
 def test_wrong_arguments_are_an_error(folder: Path, arguments: dict[str, Any], fragment: str) -> None:
     with pytest.raises(PlanError, match=fragment):
         ps.read_parquet(folder / "*.parquet", **arguments)
+
+
+# -- Arrow tables ---------------------------------------------------------------------------------------------------------------------
+
+
+def in_pieces(table: Any) -> Any:
+    """Return the same rows in chunks of other sizes, one without rows, and one that begins within its buffers."""
+    return pa.concat_tables([table.slice(0, 10), table.slice(10, 0), table.slice(10, 1), table.slice(11)])
+
+
+@pytest.mark.parametrize("made", [lambda table: table, in_pieces, lambda table: table.to_batches()[0]], ids=["table", "pieces", "batch"])
+@pytest.mark.parametrize("table", [numbers(33), everything(33)], ids=["numbers", "everything"])
+def test_an_arrow_table_is_read_by_rows_as_its_parquet_file_is(table: Any, made: Any, tmp_path: Path) -> None:
+    source = source_of(ps.from_source(made(table)))
+    other = source_of(ps.read_parquet(write(tmp_path / "a.parquet", table)))
+    assert isinstance(source, ColumnSource) == isinstance(other, ColumnSource)
+    rows: list[Any] = []
+    other.gather(range(33), rows)
+    check_source(source, expected=rows, again=lambda: source_of(ps.from_source(made(table))), most_elements=24)
+    got: list[Any] = []
+    source.gather([32, 0, 10, 11, 10], got)
+    assert [exact(row) for row in got] == [exact(rows[place]) for place in (32, 0, 10, 11, 10)]
+    with ps.from_source(made(table)).shuffle(seed=3).padded_batch(5).feed(num_workers=2) as feed:
+        assert sorted(number for batch in feed for number in batch["number"].tolist()) == list(range(33))
+
+
+def test_a_null_in_a_table_is_an_error_of_its_row_alone() -> None:
+    table = pa.table({"x": [1, None, 3], "word": ["a", "b", None]})
+    ds = ps.from_source(table)
+    with pytest.raises(RecordError) as caught:
+        ds[1]
+    assert caught.value.what == "the column 'x' is null in row 1 of batch 0 of the table"
+    assert caught.value.where == "row 1 of the table"
+    assert "fill_null(table['x'], ...)" in caught.value.fix
+    with ds.batch(2).feed(on_error=ps.Skip()) as feed:
+        assert [batch["x"].tolist() for batch in feed] == [[1]]
+
+
+def test_the_fingerprint_of_a_table_changes_with_its_rows_and_columns() -> None:
+    tables = [{"x": [1, 2]}, {"x": [1, 3]}, {"x": [1, None]}, {"y": [1, 2]}, {"x": [1.0, 2.0]}, {"x": [1, 2, 2]}]
+    prints = [ps.from_source(pa.table(table))._root.source.fingerprint() for table in tables]  # type: ignore[union-attr]
+    assert all(one != other for place, one in enumerate(prints) for other in prints[:place])
+    assert prints[0] == source_of(ps.from_source(pa.table(tables[0]).to_batches()[0])).fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (pa.table({"x": pa.array([{"a": 1}])}), "the column 'x' is of the type struct<a: int64>"),
+        (pa.table({}), "there is no column to read"),
+        (pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["x", "x"]), "the column 'x' stands twice"),
+    ],
+)
+def test_a_table_with_a_column_that_has_no_conversion_is_refused_where_it_is_given(table: Any, words: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        ps.from_source(table)
+    assert words in caught.value.what
+    assert caught.value.where == "from_source(Table)"

@@ -1,4 +1,4 @@
-"""What a user gets from `pip install penstock`."""
+"""What a user gets from `pip install .` in a clone."""
 
 from __future__ import annotations
 

@@ -12,6 +12,12 @@ class BlockDone(NamedTuple):
     """A worker finished one block of one stage. Times are `time.perf_counter_ns`, CPU time is the thread's own.
 
     Of an async stage it is one call: `worker` is its place among those in flight.
+
+    Attributes:
+        chunk: (segment, number) of the run of elements or batches that the block is a part of; None where that is not known.
+        made_of: the chunk of the segment before that this one was made of.
+        first, last: (epoch, index) of the first and last element of the block.
+        num_bytes: what the block left in memory.
     """
 
     stage: str
@@ -20,15 +26,21 @@ class BlockDone(NamedTuple):
     end_ns: int
     cpu_ns: int
     num_elements: int
+    chunk: tuple[int, int] | None = None
+    made_of: tuple[int, int] | None = None
+    first: tuple[int, int] | None = None
+    last: tuple[int, int] | None = None
+    num_bytes: int = 0
 
 
 class BatchDelivered(NamedTuple):
-    """The consumer received one or more batches (or elements) in one hand-over."""
+    """The consumer received one or more batches (or elements) in one hand-over; `chunk` as in BlockDone."""
 
     time_ns: int
     wait_ns: int
     num_ready: int
     num_delivered: int
+    chunk: tuple[int, int] | None = None
 
 
 class BatchEnqueued(NamedTuple):

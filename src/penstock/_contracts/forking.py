@@ -1,11 +1,18 @@
-"""Locks of objects that a forked process goes on using."""
+"""Objects in a forked process: locks of those that it goes on using, and a call to those that stay its parent's."""
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
 import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-__all__ = ["OwnLocks"]
+__all__ = ["OwnLocks", "call_in_forked", "leak"]
+
+_T = TypeVar("_T")
 
 
 class OwnLocks:
@@ -31,3 +38,33 @@ class OwnLocks:
             return False
         self._pid = pid
         return True
+
+
+def call_in_forked(owner: _T, function: Callable[[_T], object]) -> None:
+    """Have `function(owner)` called in each process that is forked from this one, before anything else runs there.
+
+    So `owner` need not ask at each step in which process it is: `os.getpid` costs 190 ns, where a feed hands on an element in 450 ns.
+    """
+    _in_forked()[owner] = function
+
+
+def leak(thing: object) -> None:
+    """Keep an object until this process ends, and never finalise it, not even at the exit of the interpreter.
+
+    For what belongs to the parent: an event loop that is closed in a forked process takes its parent's descriptors out of the epoll set
+    that both share, a file writes the same buffer a second time, and the `finally` of a generator may remove a file.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+@functools.cache
+def _in_forked() -> weakref.WeakKeyDictionary[Any, Callable[[Any], object]]:
+    functions: weakref.WeakKeyDictionary[Any, Callable[[Any], object]] = weakref.WeakKeyDictionary()
+
+    def call_all() -> None:
+        for owner, function in list(functions.items()):
+            function(owner)
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=call_all)
+    return functions

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BlockTransform", "FusedTransform", "FusingTransform", "Scratch", "Transform"]
+__all__ = ["BlockTransform", "FusedTransform", "FusingTransform", "NoticingTransform", "Scratch", "Transform"]
 
 T = TypeVar("T")
 
@@ -104,6 +104,20 @@ class FusedTransform(Transform, Protocol):
     @property
     def parts(self) -> tuple[Transform, ...]:
         """What it does, in order."""
+
+
+@runtime_checkable
+class NoticingTransform(Transform, Protocol):
+    """A transform that knows what of it does nothing in a plan, or is not what it looks like."""
+
+    def notice(self, seed: int, following: Sequence[tuple[Transform, int]], right_behind: Transform | None) -> str:
+        """Say so, or return "".
+
+        Args:
+            seed: of its map.
+            following: the transforms above it, each with the seed of its map.
+            right_behind: the one that gets what this one gives, or None.
+        """
 
 
 @runtime_checkable

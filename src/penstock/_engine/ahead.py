@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from penstock._engine.program import Program, SegmentPlan
+from penstock._engine.program import Program, SegmentPlan, StagePlan
 from penstock._engine.unit import Result, Unit
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._order.folds import Batching
 
-__all__ = ["all_written", "rows_ahead", "taken_out", "writing_ahead"]
+__all__ = ["all_written", "keeping_failures", "rows_ahead", "taken_out", "writing_ahead"]
 
 
 def writing_ahead(program: Program) -> Program:
@@ -26,8 +26,20 @@ def writing_ahead(program: Program) -> Program:
         return program
     if any(stage.sifts for stage in first.stages) or not rest:
         return program
-    direct = len(rest) == 1 and not rest[0].top
+    direct = len(rest) == 1 and not rest[0].top and not rest[0].folds  # folds take elements with their keys
     return replace(program, segments=(replace(first, ahead=rest[0].batch, direct=direct), *rest))
+
+
+def keeping_failures(program: Program) -> Program:
+    """Let elements that fail be raised by the folds: where these may leave them out by count alone, or others of one input come before."""
+    segments: list[SegmentPlan] = []
+    on = False  # whether the segment above takes failures
+    for one in reversed(program.segments):
+        segments.append(replace(one, late_failures=on or one.drops or one.multiplies, hands_failures_on=on))
+        on = (on or one.drops) and not one.decides
+        if on and one.leaf is None and one.stages[0].awaited:  # the function must not be called for a row that has no element
+            segments[-1] = replace(segments[-1], stages=(StagePlan(name=""), *one.stages))
+    return replace(program, segments=tuple(reversed(segments)))
 
 
 def rows_ahead(plan: SegmentPlan, phase: int, num_batches: int, most: float) -> tuple[float, int]:
@@ -55,8 +67,8 @@ def all_written(plan: SegmentPlan, unit: Unit) -> Result | None:
     if unit.failure is not None or sum(len(rows) for _, rows in unit.keys.values()) != unit.num_rows:
         return None
     batches: list[Any] = []
-    if plan.direct:
-        assert unit.rows is not None
+    assert unit.rows is not None
+    if plan.direct and not unit.rows.beside:  # rows beside are let go when their batch is made, and the folds may yet want them
         try:
             batches = unit.rows.finish(unit.num_rows // unit.ahead)
         except ElementFailed:

@@ -10,7 +10,7 @@ from penstock._engine.mishaps import Books, merged
 from penstock._engine.program import Program, SegmentPlan
 from penstock._engine.sequencer import OPEN, Sequencer
 from penstock._engine.unit import Counted, Failure, Record, Token, Unit
-from penstock._order.chain import Chain
+from penstock._order.chain import Chain, passes_above
 from penstock.errors import LengthMismatch, SourceError
 
 __all__ = ["ReadCount", "booked_in_place", "empty_pass", "records_of", "sequencers_of"]
@@ -46,18 +46,22 @@ def sequencers_of(program: Program, start: Token, books: Sequence[Books], *, ord
     """Make the sequencer of each segment that has folds; the first one takes what is finished if elements are not `ordered`."""
     out: list[Sequencer | Completion | None] = []
     below = start._replace(sequencers=())
+    first_pass = program.first_pass
     for number, (segment, record) in enumerate(zip(program.segments, records_of(program, start), strict=True)):
         if segment.folds is None:
             out.append(None)
             continue
-        shared: dict[str, Any] = {"transparent": segment.transparent, "books": books[number]}
+        shared: dict[str, Any] = {"transparent": segment.transparent, "books": books[number], "first_pass": first_pass}
         if ordered or out:
-            out.append(Sequencer(segment.folds, below, record, behind_another=bool(out), **shared))
+            hands_on = segment.hands_failures_on
+            out.append(Sequencer(segment.folds, below, record, behind_another=bool(out), hands_failures_on=hands_on, **shared))
         else:
             out.append(Completion(segment.folds, below, record, **shared))
         if not segment.transparent:
-            record = record or Record(0, OPEN, tuple(Chain(segment.folds).snapshot()))
+            record = record or Record(0, OPEN, tuple(Chain(segment.folds, first_pass=first_pass).snapshot()))
             below = below._replace(sequencers=(*below.sequencers, record))
+        for fold in segment.folds:
+            first_pass = passes_above(fold, first_pass)
     return out
 
 
@@ -71,18 +75,21 @@ def empty_pass() -> SourceError:
 
 
 class ReadCount:
-    """Checks at the end of a pass that what was read and what was skipped add up to what the source declares."""
+    """Checks that what was read and skipped in a pass adds up to what the source declares, and that an endless repeat gives something."""
 
-    __slots__ = ("_num_read", "_num_skipped")
+    __slots__ = ("_num_read", "_num_skipped", "_skipped_in_row")
 
     def __init__(self, start: Token) -> None:
         """Count on from a place in a pass."""
         self._num_read = start.source[1] + sum(end - begin for begin, end in start.done.runs)
-        self._num_skipped = 0
+        self._num_skipped = self._skipped_in_row = 0
 
-    def add(self, unit: Unit, plan: SegmentPlan, *, cut: bool) -> LengthMismatch | None:
-        """Count a unit of the first segment; return the error of a pass that does not add up. One that was cut need not."""
+    def add(self, unit: Unit, plan: SegmentPlan, *, cut: bool) -> SourceError | None:
+        """Count a unit of the first segment; return the error of a pass that does not add up (one that was cut need not), or is empty."""
         skipped = sum(mishap.how == 0 for mishap in unit.mishaps)
+        self._skipped_in_row = self._skipped_in_row + skipped if skipped == unit.num_items else 0
+        if plan.period and self._skipped_in_row >= 2 * plan.period:  # so many in a row have a whole pass among them
+            return empty_pass()
         exact = unit.result is not None and plan.one_to_one and not unit.whole
         self._num_read += len(unit.result.items) if exact and unit.result is not None else unit.num_items - skipped
         self._num_skipped += skipped

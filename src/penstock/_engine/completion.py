@@ -8,13 +8,14 @@ from typing import Any, overload
 
 from penstock._engine.mishaps import Books, Mishap
 from penstock._engine.pieces import helds_in, pieces_by_input, pieces_of, unwrapped
-from penstock._engine.sequencer import OPEN, PASS_END, Sequenced
+from penstock._engine.sequencer import OPEN, PASS_END, Sequenced, check_results
 from penstock._engine.unit import Done, Failure, Note, Piece, Record, Token, Unit
 from penstock._order.chain import Chain, Held
 from penstock._order.folds import Batching, Fold, Passes
 from penstock._order.holding import Concatenating, Windowing
 from penstock._order.resampling import Resampling
 from penstock._order.runs import ENDLESS, Run, Runs
+from penstock.errors import StateMismatch
 
 __all__ = ["Completion", "refused"]
 
@@ -46,8 +47,6 @@ class Completion:
         "_books",
         "_chain",
         "_done",
-        "_emitted",
-        "_endless",
         "_folds",
         "_mode",
         "_notes",
@@ -58,29 +57,43 @@ class Completion:
     )
 
     def __init__(
-        self, folds: Sequence[Fold], before: Token, saved: Record | None, *, transparent: bool = False, books: Books | None = None
+        self,
+        folds: Sequence[Fold],
+        before: Token,
+        saved: Record | None,
+        *,
+        transparent: bool = False,
+        books: Books | None = None,
+        first_pass: int = 0,
     ) -> None:
         """Start behind `before`; of `saved`, the states of folds that count are taken up."""
         self._books = books or Books()
         self._num_read = before.source[1] + sum(end - begin for begin, end in before.done.runs)
         self._folds = tuple(folds)
-        self._endless = any(isinstance(fold, Passes) and fold.count is None for fold in folds)
-        self._chain = Chain(folds, None if saved is None else saved.states)
+        self._chain = Chain(folds, None if saved is None else saved.states, first_pass=first_pass)
         self._transparent = transparent
         self._notes = [] if before.note is None else [before.note]
         self._pass, position = before.source
         self._done = Runs([(0, position), *before.done.runs])
-        self._partial = {place: frozenset(results) for place, results in before.done.partial if place not in self._done}
+        self._partial: dict[int, frozenset[int] | range] = {
+            place: frozenset(results) for place, results in before.done.partial if place not in self._done
+        }
         if saved is not None and saved.skip:  # of the input that an ordered run reads next: what is done already lies before it
             position, _ = self._done.gap(position, ENDLESS)
-            self._partial[position] = self._partial.get(position, frozenset()).union(range(saved.skip))
+            taken, some = range(saved.skip), frozenset(self._partial.get(position, ()))
+            self._partial[position] = some.union(taken) if max(some, default=0) >= saved.skip else taken
         self._mode = OPEN if saved is None else saved.mode
-        self._emitted = 0 if saved is None else 1
 
     def take(self, unit: Unit) -> Sequenced:
         """Take one finished unit."""
         items: list[Any] = []
         tokens: list[Token] = []
+        try:
+            return self._take(unit, items, tokens)
+        except StateMismatch as error:  # an element gives fewer results than were delivered of it
+            return Sequenced(items, tokens, False, Failure(len(items), error, "resume", 0), False, False)
+
+    def _take(self, unit: Unit, items: list[Any], tokens: list[Token]) -> Sequenced:
         if unit.pass_number != self._pass:
             self._pass, self._done, self._partial, self._num_read = unit.pass_number, Runs(), {}, 0
         if unit.tokens and unit.tokens[0].note is not None:  # one note for all of a unit
@@ -98,16 +111,17 @@ class Completion:
                 if excess is not None:
                     break
                 self._take_input(unit.first + number, results, items, tokens)
-        ends = empty = False
+        ends = False
         tail = excess or unit.tail
         if unit.ends_pass and tail is None:
             states = self._states()
             outs, ends = self._chain.end()
             self._emit(outs, items, tokens, states, None)
-            empty = self._endless and self._emitted + len(items) == 0
-            self._emitted = -len(items)
-        self._emitted += len(items)
-        return Sequenced(items, tokens if whole is None else whole, ends, tail, False, empty, excess)
+        return Sequenced(items, tokens if whole is None else whole, ends, tail, False, self._chain.empty_pass, excess)
+
+    def waiting(self) -> list[Any]:
+        """List what the folds hold."""
+        return self._chain.waiting()
 
     def _is_plain(self, unit: Unit) -> bool:
         """Tell whether the unit's elements go through as they are: nothing folds them, and each input gave at most one."""
@@ -148,13 +162,15 @@ class Completion:
 
     def _take_input(self, position: int, results: list[Piece], items: list[Any], tokens: list[Token]) -> None:
         before = self._partial.pop(position, frozenset())
+        if isinstance(before, range):
+            check_results(len(before), len(results))
         left = [number for number in range(len(results)) if number not in before]
         for number in left:
             if number == left[-1]:
                 self._done.add(position, position + 1)
             outs = self._chain.push(results[number], (position, number, len(results)))
             if outs:
-                open_input = None if number == left[-1] else (position, before | {one for one in left if one <= number})
+                open_input = None if number == left[-1] else (position, frozenset((*before, *(one for one in left if one <= number))))
                 self._emit(outs, items, tokens, self._states(), open_input)
         if not left:
             self._done.add(position, position + 1)
@@ -183,7 +199,8 @@ class Completion:
             taken.setdefault(position, set(range(total))).discard(number)
         watermark, runs = _split(self._done.without(taken))
         partial = {**self._partial, **taken}
-        some = tuple((position, tuple(sorted(results))) for position, results in sorted(partial.items()) if results)
+        in_order = ((position, partial[position]) for position in sorted(partial))
+        some = tuple((position, one if isinstance(one, range) else tuple(sorted(one))) for position, one in in_order if one)
         return (self._pass, watermark), Done(runs, some)
 
     def _states(self) -> list[Any]:

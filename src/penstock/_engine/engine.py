@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -9,7 +10,9 @@ from functools import partial
 from typing import Any
 
 from penstock._contracts.breaking import Breaker
+from penstock._contracts.element import bytes_of_all
 from penstock._contracts.event import BlockDone, Event, Listener, Notice, RowsPacked
+from penstock._contracts.fill import Fill
 from penstock._engine.awaiting import ended, failed_call
 from penstock._engine.execute import finish_unit, run_task
 from penstock._engine.failing import is_interrupt, prepare
@@ -28,12 +31,17 @@ from penstock._engine.unit import Failure, Task, Token, Unit
 from penstock._engine.watch import Watch
 from penstock._ops.awaited import AwaitedOp, Outcome
 from penstock._ops.block import Block
-from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
 from penstock._order.runs import Recording
 from penstock.queues import ParkingLot
 
 __all__ = ["Engine"]
+
+
+def oversize_words(num_bytes: int, memory_bytes: int) -> str:
+    """Say that a batch is larger than the budget."""
+    return f"a batch takes {num_bytes / 1e6:.1f} MB, more than memory_bytes ({memory_bytes / 1e6:.1f} MB): one is made at a time"
+
 
 Mark = tuple[int, int, int, int]
 
@@ -173,7 +181,9 @@ class Engine:
         outcome = run_task(segment.plan, task, worker, self.rescue)
         end_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns() - begin_cpu
         stage = segment.plan.stages[task.stage].name or "batch"
-        event = BlockDone(stage, worker.index, begin_ns, end_ns, cpu_ns, task.end - task.begin)
+        made_of, keys = unit.made_of, (unit.key_of(task.begin), unit.key_of(max(task.begin, outcome[1] - 1)))
+        chunk, count = (task.segment, unit.seq), task.end - task.begin
+        event = BlockDone(stage, worker.index, begin_ns, end_ns, cpu_ns, count, chunk, made_of, *keys, worker.kept)
         self._book(task, outcome, end_ns - begin_ns, event, worker)
 
     def book_awaited(self, task: Task, block: Block | None, outcomes: Sequence[Outcome], busy_ns: int, worker: WorkerContext) -> None:
@@ -189,8 +199,10 @@ class Engine:
         op, segment = self.awaited_by(task), self._flow.segments[task.segment]
         assert op is not None
         outcome = (None, task.begin, None) if block is None else ended(task, block, outcomes, op.name)
+        worker.take_room(task.room)
+        worker.keep(0 if outcome[0] is None else bytes_of_all(outcome[0].rows()))
         failed = failed_call(op, outcomes)
-        if failed is not None and self.rescue.cares(failed):
+        if failed is not None and (segment.plan.late_failures or self.rescue.cares(failed)):
             outcome = run_task(segment.plan, task, worker, self.rescue)  # one element after the other fails or not
         if outcome[2] is not None and is_interrupt(outcome[2].error):
             raise outcome[2].error
@@ -210,9 +222,12 @@ class Engine:
         block, end, failure = outcome
         if failure is not None:
             failure = prepare(failure, *segment.where(unit, failure.at))
+        worker.rest()  # once it is booked, its elements may be delivered before this thread runs again
         with self._mutex:
             notice = self._flow.active.notice
-            complete = self._flow.complete(segment, task, block, end, failure, wall_ns, 0 if event is None else event.cpu_ns)
+            cpu_ns = 0 if event is None else event.cpu_ns
+            held = {"kept_bytes": worker.kept, "most_bytes": worker.most_bytes}
+            complete = self._flow.complete(segment, task, block, end, failure, wall_ns, cpu_ns, **held)
         if unit.dead:  # somebody was stuck in it: all of it is done by others
             worker.take_packed()
             self._ring_workers()
@@ -253,7 +268,7 @@ class Engine:
     def poll(self) -> Ready | None:
         """Take the next finished items if there are any; never block."""
         try:
-            ready = self._flow.ready.popleft()
+            ready = self._flow.take()
         except IndexError:
             return None
         self._delivered += 1
@@ -301,6 +316,10 @@ class Engine:
         """How many hand-overs wait for the consumer."""
         return len(self._flow.ready)
 
+    def fills(self) -> list[Fill]:
+        """Return how full the buffers are: what is ready for the consumer, and what waits for each stage but the first."""
+        return self._flow.fills()
+
     # -- the end ------------------------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
@@ -346,14 +365,17 @@ class Engine:
             row = sum(unit.sizes[: tail.at]) if unit.sizes is not None else tail.at
             tail = prepare(tail, *segment.where(unit, row))
         with self._mutex:
+            before = self._flow.oversize
             self._flow.finish(segment, unit, tail)
             self._ring_consumer()
+        if self._flow.oversize > before == 0:
+            self.announce(Notice(time.perf_counter_ns(), "memory", oversize_words(self._flow.oversize, self._flow.memory_bytes)))
         self._lost.tell()
 
     def _read(self, task: Task, begin_ns: int, begin_cpu: int) -> None:
         reader = self._flow.reader
         assert reader is not None
-        unit, failure = reader.read(task.read)
+        unit, failure = reader.read(task.read, task.room)
         end_ns = time.perf_counter_ns()
         interrupt = failure.error if failure is not None and is_interrupt(failure.error) else None
         if failure is not None:
@@ -363,7 +385,8 @@ class Engine:
         if interrupt is not None:
             raise interrupt
         if self._listeners and unit.num_items:
-            self.announce(BlockDone("read", 0, begin_ns, end_ns, time.thread_time_ns() - begin_cpu, unit.num_items))
+            cpu_ns, block, first, last = time.thread_time_ns() - begin_cpu, unit.made_of, unit.key_of(0), unit.key_of(unit.num_items - 1)
+            self.announce(BlockDone("read", 0, begin_ns, end_ns, cpu_ns, unit.num_items, block, None, first, last, unit.given_bytes))
         self._ring_workers()
 
     def _open_rows(self, segment: Segment, unit: Unit) -> None:
@@ -375,11 +398,18 @@ class Engine:
                 return
 
             def allocate(leaves: Any) -> Any:
+                num_bytes = sum(dtype.itemsize * math.prod(shape) for shape, dtype in leaves)
                 with self._mutex:  # of a unit that is given up, nobody counts the buffer
+                    if not self._flow.may_open(segment, unit, num_bytes):
+                        return None
                     unit.leased = is_last and not unit.dead
-                return (self._slots if unit.leased else self._inner_slots).lease(leaves).arrays(leaves)
+                lease = (self._slots if unit.leased else self._inner_slots).lease(leaves)
+                with self._mutex:
+                    self._flow.open_rows(unit, len(lease))
+                return lease.arrays(leaves)
 
-            unit.rows = Rows(batches[0], segment.guess, allocate, partial(segment.name_of, unit), batches[1], threading.Lock())
+            names, lock = partial(segment.name_of, unit), threading.Lock()
+            unit.rows = self._flow.program.make_rows(batches[0], segment.guess, allocate, names, batches[1], lock, segment.units.most_bytes)
 
     def _unchanged(self, seen: Mark) -> bool:
         return not self.stopping and self._mark() == seen

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 
+from penstock._contracts.failing import add_note, argument_of, cause_of, notes_of, traceback_of, words_of, would_end
 from penstock._engine.unit import Failure
 from penstock.errors import StopRaised
-from penstock.queues.failing import add_note, words_of, would_end
 
-__all__ = ["add_note", "attach_others", "is_interrupt", "let_go", "prepare", "words_of"]
+__all__ = ["attach_others", "is_interrupt", "let_go", "prepare"]
 
 _MACHINERY = ("penstock.", "asyncio.")
 
@@ -23,14 +23,14 @@ def prepare(failure: Failure, words: str, key: tuple[int, int]) -> Failure:
     error = failure.error
     if would_end(error) and not is_interrupt(error):
         stopped = StopRaised(
-            f"the function of stage {failure.stage!r} raised {type(error).__name__}{_argument(error)}",
+            f"the function of stage {failure.stage!r} raised {type(error).__name__}{argument_of(error)}",
             where=where,
             fix="raise another exception for an error; filter() or take() end or thin a dataset",
         )
         stopped.__cause__ = error
         return failure._replace(error=stopped)
     note = f"penstock: {where}"
-    if note not in getattr(error, "__notes__", ()):
+    if note not in notes_of(error):
         add_note(error, note)
     return failure
 
@@ -44,7 +44,7 @@ def attach_others(first: Failure, failures: list[Failure]) -> BaseException:
     """Return the first error, with a note for each of the others (two workers may fail together)."""
     error = first.error
     for other in failures:
-        if other.error is not error and other.error is not error.__cause__:
+        if other.error is not error and other.error is not cause_of(error):
             add_note(error, f"penstock: also failed: {words_of(other.error)} (stage {other.stage!r})")
     return error
 
@@ -55,8 +55,9 @@ def let_go(failures: list[Failure]) -> None:
     They hold a worker's elements and the error, which holds them: all would stay in memory until a garbage collection.
     A frame of the user's is left alone: it may be that of a generator which waits between two elements, and emptying it would end it.
     """
-    for error in [one for failure in failures for one in (failure.error, failure.error.__cause__)]:
-        frame = error.__traceback__.tb_frame.f_back if error is not None and error.__traceback__ is not None else None
+    for error in [one for failure in failures for one in (failure.error, cause_of(failure.error))]:
+        traceback = None if error is None else traceback_of(error)
+        frame = None if traceback is None else traceback.tb_frame.f_back
         while frame is not None and str(frame.f_globals.get("__name__")).startswith(_MACHINERY):
             before = frame.f_back
             try:
@@ -64,7 +65,3 @@ def let_go(failures: list[Failure]) -> None:
             except RuntimeError:  # it still runs, and so do all that called it
                 break
             frame = before
-
-
-def _argument(error: BaseException) -> str:
-    return f"({error.args[0]!r})" if error.args else ""

@@ -10,20 +10,23 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
-from penstock._contracts.element import bytes_of
-from penstock._engine.ahead import writing_ahead
+from penstock._contracts.element import bytes_of_all
+from penstock._contracts.fill import Fill
+from penstock._engine.ahead import keeping_failures, writing_ahead
 from penstock._engine.booking import ReadCount, booked_in_place, empty_pass, records_of, sequencers_of
 from penstock._engine.completion import Completion
 from penstock._engine.mishaps import Books, Mishap, Tally, merged
 from penstock._engine.passing import units_of
+from penstock._engine.pieces import bytes_in
 from penstock._engine.pools import READER, SHARED, pool_of, pools_of
 from penstock._engine.program import Program
 from penstock._engine.reader import Reader
-from penstock._engine.segment import Segment
+from penstock._engine.segment import Segment, result_bytes
 from penstock._engine.sequencer import Sequenced, Sequencer
 from penstock._engine.torn import whole
-from penstock._engine.tune import ActiveWorkers
+from penstock._engine.tune import ActiveWorkers, followed
 from penstock._engine.unit import Counted, Failure, Task, Token, Unit
+from penstock._ops.block import UNLIMITED
 from penstock._order.runs import Recording
 
 __all__ = ["Flow", "Ready"]
@@ -33,6 +36,7 @@ _INBOX = 4
 _WINDOW_UNITS = 4096  # a saved state in completion order names at most so many runs
 _WINDOW_ROWS = 1024  # elements that may be finished behind a slow one, if the byte budget allows it
 _UNITS_OF_ELEMENTS = 8  # so many units of single elements are to fit the byte budget
+_LEAST_ROOM = 1 << 18  # of a task that has to run although the budget is spent, if that is little of it: a task costs 0.17 ms
 
 
 class Ready(NamedTuple):
@@ -43,6 +47,9 @@ class Ready(NamedTuple):
     """The place behind each item, in the order of delivery."""
     end: bool
     error: Failure | None
+    num_bytes: int = 0
+    chunk: tuple[int, int] | None = None
+    """What events call the unit: (segment, seq), of the last segment in which something was done to it."""
 
 
 class Flow:
@@ -56,6 +63,8 @@ class Flow:
         log: in completion order, (pass, begin, end) of what went on; whoever records pops it.
         failures: all errors so far.
         lost: what was skipped and replaced, and not announced yet.
+        held_bytes: of all units, of what folds hold, of what is ready and of what was taken last; with what running tasks were granted.
+        oversize: the bytes of the largest batch above the budget, or 0.
     """
 
     def __init__(
@@ -68,7 +77,11 @@ class Flow:
         ordered: bool | Recording = True,
         renewing: bool = False,
     ) -> None:
-        """Begin at the state `start`. Where units may be begun anew (`renewing`), none writes into the batches of another segment."""
+        """Begin at the state `start` of the program's epoch.
+
+        Where units may be run again by another worker (`renewing`), none writes into the batches of another segment.
+        """
+        program = keeping_failures(program) if ordered is True else program
         self.program = program = writing_ahead(program) if ordered is True and not renewing else program
         self.num_workers = max(1, num_workers)
         self.version = 0
@@ -78,7 +91,8 @@ class Flow:
         self.failures: list[Failure] = []
         self.active = ActiveWorkers(self.num_workers)
         self.pools = pools_of(program)
-        self.segments = [Segment(n, plan, program.num_passes, start, at_once=not num_workers) for n, plan in enumerate(program.segments)]
+        num_passes = program.end_pass
+        self.segments = [Segment(n, plan, num_passes, start, at_once=not num_workers) for n, plan in enumerate(program.segments)]
         for segment in self.segments:
             segment.units.bound(memory_bytes // self._wanted_units())
             segment.keeps_going = program.may_cut
@@ -94,10 +108,17 @@ class Flow:
             for segment, record in zip(self.segments, records_of(program, start), strict=True):
                 segment.read_again(record)
         stream = program.segments[0].stream
-        self.reader = None if stream is None else Reader(stream, start, program.num_passes)
+        self.reader = None if stream is None else Reader(stream, start, num_passes)
         self.memory_bytes = memory_bytes
         self._live = 0
         self._unit_bytes = 0
+        self.held_bytes = 0
+        self.oversize = 0
+        self._taken: deque[int] = deque()
+        wide = sum(stage.concurrency or 0 for segment in program.segments for stage in segment.stages)
+        self._share = memory_bytes // (4 * (self.num_workers + wide + 1))  # of one task; all together leave most to what is finished
+        self._least_room = min(memory_bytes // (8 * (self.num_workers + wide)), _LEAST_ROOM)
+        self._read_room = 0
 
     @property
     def tally(self) -> Tally:
@@ -119,6 +140,8 @@ class Flow:
         """Claim the next task for worker number `worker` of `pool`, or return None."""
         if self.ended:
             return None
+        while len(self._taken) > 1:  # the last one is in the consumer's hands
+            self.held_bytes -= self._taken.popleft()
         if pool == READER:
             return self._next_read()
         if pool == SHARED and worker >= self.active.limit:
@@ -132,23 +155,126 @@ class Flow:
         return None
 
     def _segment_task(self, segment: Segment, pool: str) -> Task | None:
-        for stage in range(len(segment.plan.stages) - 1, 0, -1):
-            if pool_of(segment, stage) == pool:
-                task = segment.next_block(stage)
-                if task is not None:
-                    return task
-        if pool_of(segment, 0) != pool or self._blocked_by_next_stage(segment):
+        last = len(segment.plan.stages) - 1
+        if segment.unfinished and pool_of(segment, last) == pool:
+            segment.unfinished.sort(key=lambda task: task.unit.seq if task.unit is not None else 0)
+            task = segment.unfinished[0]
+            assert task.unit is not None
+            if self._may_finish(segment, task.unit):
+                return segment.unfinished.pop(0)
+        for stage in range(last, 0, -1):
+            block = self._next_block(segment, stage) if pool_of(segment, stage) == pool else None
+            if block is not None:
+                return block
+        if pool_of(segment, 0) != pool:
             return None
-        while not segment.has_rows() and segment.can_open() and self._room(segment):
+        blocked = self._blocked_by_next_stage(segment)
+        while not blocked and not segment.has_rows() and segment.can_open() and self._room(segment) and self._has_bytes(segment):
             if self._open(segment):
                 self._pump()
-        return segment.next_rows(self.size_of(pool) if pool != SHARED else self.active.limit)
+        return self._next_rows(segment, self.size_of(pool) if pool != SHARED else self.active.limit, blocked=blocked)
+
+    def _next_rows(self, segment: Segment, num_workers: int, *, blocked: bool) -> Task | None:
+        """Claim rows of a unit for the first stage, as many as there is room for."""
+        for unit in segment.unclaimed():
+            if unit.whole:
+                return segment.next_rows(num_workers, unit)
+            room = self._grant(segment, unit, max(segment.row_bytes))
+            if room is not None and (not blocked or self._is_due(segment, unit.seq)):
+                task = segment.next_rows(num_workers, unit, self._most_rows(segment, room), room)
+                self._book_grant(unit, room)
+                return task
+        return None
+
+    def _most_rows(self, segment: Segment, room: int) -> int:
+        """Return how many rows a task may have to need half of its room; the other stages take them as they are."""
+        row_bytes = max(segment.row_bytes)
+        return max(1, int(room / (2 * row_bytes))) if row_bytes else UNLIMITED
+
+    def _next_block(self, segment: Segment, stage: int) -> Task | None:
+        """Claim the next block of a later stage."""
+        task = segment.waiting_block(stage)
+        if task is None or task.unit is None:
+            return None
+        row_bytes = segment.row_bytes[stage] * (task.end - task.begin)
+        room = self._grant(segment, task.unit, row_bytes)
+        if room is None:
+            task = segment.first_block(stage)
+            room = None if task is None or task.unit is None else self._grant(segment, task.unit, row_bytes)
+        if room is None or task is None or task.unit is None:
+            return None
+        segment.next_block(stage, task)
+        self._book_grant(task.unit, room)
+        return task._replace(room=room)
+
+    def _grant(self, segment: Segment, unit: Unit, num_bytes: float) -> int | None:
+        """Return how many bytes a task of a unit may hold that may need `num_bytes`; None when it has to wait.
+
+        Where there is no room the unit that the consumer needs next goes on all the same, little by little.
+        """
+        room = self.memory_bytes - self.held_bytes
+        if room > num_bytes:
+            return min(room, max(self._share, int(num_bytes)))
+        if self._is_due(segment, unit.seq):
+            return max(min(room, self._share), self._least_room)
+        return None
+
+    def _is_due(self, segment: Segment, seq: int) -> bool:
+        """Tell whether nothing can be delivered before a unit is finished."""
+        if self.ready or seq != segment.lowest:
+            return False
+        return not any(later.opened > later.committed or later.inbox for later in self.segments[segment.number + 1 :])
+
+    def _has_bytes(self, segment: Segment) -> bool:
+        """Tell whether there is memory for the next unit, or it must be opened anyway."""
+        if segment.inbox and (segment.inbox[0].whole or segment.inbox[0].result is not None):
+            return True  # its memory is in use already
+        if self.held_bytes + segment.next_bytes() < self.memory_bytes:
+            return True
+        return segment.opened == segment.committed and self._is_due(segment, segment.opened)
+
+    def _book_grant(self, unit: Unit, room: int) -> None:
+        unit.granted_bytes += room
+        self._charge(unit)
+
+    def _charge(self, unit: Unit) -> None:
+        """Bring the books up to what a unit holds."""
+        if not unit.dead:
+            num_bytes = unit.num_bytes
+            self.held_bytes += num_bytes - unit.charged_bytes
+            unit.charged_bytes = num_bytes
+
+    def _may_finish(self, segment: Segment, unit: Unit) -> bool:
+        """Tell whether the batch of a complete unit may be made now; count what it will take."""
+        rows = unit.rows
+        if rows is None or not rows.beside:
+            return True
+        expected = max(unit.expected_bytes, unit.kept_bytes + rows.batch_bytes)
+        more = expected - max(unit.expected_bytes, unit.kept_bytes)
+        if more and self.held_bytes + more > self.memory_bytes and not self._is_due(segment, unit.seq):
+            return False
+        unit.expected_bytes = expected
+        self._charge(unit)
+        return True
+
+    def take(self) -> Ready:
+        """Take what is ready; IndexError when nothing is. By the consumer, without the mutex."""
+        ready = self.ready.popleft()
+        self._taken.append(ready.num_bytes)
+        return ready
 
     def _open(self, segment: Segment) -> bool:
         """Open the next unit; if nothing is to be done in it, close it again and return True."""
-        unit = segment.open()
+        expected = segment.next_bytes()
+        unit = segment.open(self._most_rows(segment, max(0, min(self._share, self.memory_bytes - self.held_bytes))))
+        if segment.inbox:
+            self._charge(segment.inbox[0])
+            self._charge(unit)
         if segment is self.segments[-1]:
             self._live += 1
+        if unit.num_rows and unit.result is None and not unit.whole:
+            unit.expected_bytes = expected
+            self._charge(unit)
         if unit.num_rows and unit.result is None:
             return False
         self._close_unit(segment, unit)
@@ -188,6 +314,16 @@ class Flow:
         few = segment.opened - segment.committed < max(2 * self.num_workers + 2, segment.wanted_units())
         return few or segment.rows_open < min(_WINDOW_ROWS, segment.known_rows)
 
+    def fills(self) -> list[Fill]:
+        """Return how full its buffers are, in hand-overs and in blocks. Without the mutex."""
+        out = [Fill("ready", len(self.ready), self._wanted_units())]
+        for segment in self.segments:
+            for number, stage in enumerate(segment.plan.stages):
+                if number:
+                    capacity = 2 * self.size_of(pool_of(segment, number)) + 3
+                    out.append(Fill(f"before_{stage.name or number}", len(segment.queues[number]), capacity))
+        return out
+
     @property
     def kept(self) -> int:
         """How many batches the consumer keeps: delivered, with buffers that did not come back."""
@@ -215,13 +351,42 @@ class Flow:
         return max(2 * self.num_workers + 2, self.program.prefetch + 2, 4)
 
     @whole
-    def complete(self, segment: Segment, task: Task, block: Any, end: int, failure: Failure | None, wall_ns: int, cpu_ns: int) -> bool:
-        """Book a finished task; return whether its unit is ready to be finished by this worker."""
+    def complete(
+        self,
+        segment: Segment,
+        task: Task,
+        block: Any,
+        end: int,
+        failure: Failure | None,
+        wall_ns: int,
+        cpu_ns: int,
+        *,
+        kept_bytes: int = 0,
+        most_bytes: int = 0,
+    ) -> bool:
+        """Book a finished task; return whether its unit is ready to be finished by this worker.
+
+        Args:
+            segment: of the task.
+            task: as it was claimed.
+            block: for the next stage, or None.
+            end: the first row that is not done.
+            failure: of that row, or None: then there was no room for it.
+            wall_ns: how long it took.
+            cpu_ns: of that on a CPU.
+            kept_bytes: what it has left behind.
+            most_bytes: what it has held at once.
+        """
         self.version += 1
         unit = task.unit
         assert unit is not None
         if unit.dead:
             return False
+        if task.room < UNLIMITED:
+            unit.granted_bytes -= task.room
+        unit.kept_bytes += kept_bytes - task.num_bytes
+        if end > task.begin:
+            segment.weigh(task.stage, most_bytes / (end - task.begin))
         if end > task.begin and not unit.whole:
             segment.blocks[task.stage].observe(end - task.begin, wall_ns)
             if pool_of(segment, task.stage) == SHARED and not (segment.blocks[task.stage].growing or segment.units.growing):
@@ -232,14 +397,37 @@ class Flow:
             unit.fail(failure)
             segment.fail(unit)
         if block is not None:
-            segment.queues[task.stage + 1].append(Task(task.segment, task.stage + 1, unit, task.begin, end, block))
+            segment.queues[task.stage + 1].append(Task(task.segment, task.stage + 1, unit, task.begin, end, block, num_bytes=kept_bytes))
         elif end > task.begin and task.stage == len(segment.plan.stages) - 1:
             unit.done.append((task.begin, end))
             unit.num_done += end - task.begin
+        if failure is None and end < task.end and not unit.finishing:
+            tail = segment.give_back(task, end)
+            if tail is not None:
+                self._live += segment is self.segments[-1]
+                unit.kept_bytes = min(unit.kept_bytes, kept_bytes)
+                tail.kept_bytes = sum(one.num_bytes for one in segment.queues[task.stage] if one.unit is tail)
+                self._charge(tail)
+            elif task.block is not None:
+                unit.kept_bytes += segment.queues[task.stage][0].num_bytes
+        self._charge(unit)
         if unit.finishing or not unit.rows_complete():
+            return False
+        if not self._may_finish(segment, unit):
+            segment.unfinished.append(Task(segment.number, len(segment.plan.stages) - 1, unit, unit.num_rows, unit.num_rows, None))
             return False
         unit.finishing = True
         return True
+
+    def may_open(self, segment: Segment, unit: Unit, num_bytes: int) -> bool:
+        """Tell whether a unit may have a buffer for all its rows now."""
+        more = num_bytes - max(0, unit.expected_bytes - unit.kept_bytes)
+        return more <= 0 or self.held_bytes + more <= self.memory_bytes or unit.dead or self._is_due(segment, unit.seq)
+
+    def open_rows(self, unit: Unit, num_bytes: int) -> None:
+        """Book the buffer that the rows of a unit are written into."""
+        unit.kept_bytes += num_bytes
+        self._charge(unit)
 
     @whole
     def renew(self, segment: Segment, unit: Unit) -> Unit:
@@ -247,7 +435,11 @@ class Flow:
         self.version += 1
         if unit.leased and segment is self.segments[-1]:
             self._live += 1  # its buffer comes back as well
-        return segment.renew(unit)
+        heir = segment.renew(unit)
+        self.held_bytes -= unit.charged_bytes
+        unit.charged_bytes = 0
+        self._charge(heir)
+        return heir
 
     @whole
     def finish(self, segment: Segment, unit: Unit, tail: Failure | None) -> None:
@@ -261,17 +453,24 @@ class Flow:
             segment.fail(unit)
         last = segment is self.segments[-1]
         if (segment.plan.batch is not None or unit.ahead) and unit.num_items:
-            num_bytes = segment.guess.row_bytes * unit.num_rows if segment.guess is not None else 0
-            segment.units.observe(unit.num_items // (unit.ahead or 1), unit.cost_ns, num_bytes)
+            num_bytes = result_bytes(segment, unit)
+            num_items = unit.num_items // (unit.ahead or 1)
+            segment.units.observe(num_items, unit.cost_ns, num_bytes)
+            segment.item_bytes = followed(segment.item_bytes, num_bytes / unit.num_rows)
             if last or (segment.plan.direct and unit.ahead):
                 self._unit_bytes = max(1, num_bytes)
-        elif unit.result is not None and unit.result.items:
-            # Elements that are delivered one by one: the first of a unit stands for the others.
-            num_bytes = max(1, bytes_of(unit.result.items[0]))
-            segment.most_rows = max(1, self.memory_bytes // (_UNITS_OF_ELEMENTS * num_bytes))
-            if last:
-                self._unit_bytes = num_bytes * len(unit.result.items)
+            if num_bytes > max(self.oversize, self.memory_bytes) and num_items == 1:
+                self.oversize = num_bytes
+        else:
+            num_bytes = unit.kept_bytes or unit.given_bytes
+            if unit.result is not None and unit.result.items:
+                count = len(unit.result.items)
+                segment.most_rows = max(1, self.memory_bytes * count // (_UNITS_OF_ELEMENTS * max(1, num_bytes)))
+                if last:
+                    self._unit_bytes = max(1, num_bytes)
+        unit.given_bytes, unit.kept_bytes, unit.expected_bytes = 0, num_bytes, 0
         self._close_unit(segment, unit)
+        self._charge(unit)
         self._pump()
 
     def _close_unit(self, segment: Segment, unit: Unit) -> None:
@@ -313,15 +512,16 @@ class Flow:
         if last and not unit.leased:
             self._live -= 1
         if sequencer is None:
-            assert last
             items, tokens, tail = booked_in_place(unit, self._books[segment.number])
             if tail is not None and tail is not unit.tail:
                 self.failures.append(tail)
-            self._deliver(Ready(items[::-1], tokens, unit.ends_pass and tail is None, tail))
+            self._deliver(Ready(items[::-1], tokens, unit.ends_pass and tail is None, tail, unit.charged_bytes, _chunk_of(segment, unit)))
             return
         if self.log is not None and segment is self.segments[0] and unit.num_items:
             self.log.append((unit.pass_number, unit.first, unit.first + unit.good_count()))
+        num_bytes, unit.charged_bytes = unit.charged_bytes, 0
         out = sequencer.take(unit)
+        segment.folded_bytes += num_bytes
         if unit.leased and not last and not out.whole:
             self._live += 1  # its buffer comes back when the next segment has copied what was in it
         if out.excess is not None:
@@ -335,15 +535,40 @@ class Flow:
         if last:
             values = out.items if out.whole else [item.value for item in out.items]
             if values or out.ends_pass or tail is not None:
-                self._deliver(Ready(values[::-1], out.tokens, out.ends_pass and tail is None, tail))
+                passed = num_bytes if out.whole else bytes_of_all(values)
+                segment.folded_bytes -= passed
+                self._deliver(Ready(values[::-1], out.tokens, out.ends_pass and tail is None, tail, passed, _chunk_of(segment, unit)))
+        else:
+            self._pass_on(segment, unit, sequencer, out, tail)
+        if segment.folded_bytes:
+            self._weigh_folds(segment, sequencer, unit.num_items)
+
+    def _weigh_folds(self, segment: Segment, sequencer: Sequencer | Completion, num_items: int) -> None:
+        """See now and then what the folds hold: not all that enters them comes out again."""
+        segment.num_folded += num_items
+        often = self.held_bytes > self.memory_bytes
+        if segment.folded_bytes > 0 and segment.num_folded * (8 if often else 1) < segment.num_held:
             return
-        self._pass_on(segment, unit, sequencer, out, tail)
+        waiting = sequencer.waiting()
+        held = bytes_in(waiting)
+        self.held_bytes += held - segment.folded_bytes
+        segment.folded_bytes, segment.num_folded, segment.num_held = held, 0, 4 * len(waiting)
 
     def _pass_on(self, segment: Segment, unit: Unit, sequencer: Sequencer | Completion, out: Sequenced, tail: Failure | None) -> None:
         if not out.items and not out.ends_pass and tail is None:
             return
         following = self.segments[segment.number + 1]
+        num_bytes = unit.kept_bytes
         units = units_of(unit, out, batched=following.plan.batch is not None, alone=following.alone)
+        for one in units:
+            if out.whole and (one.whole or one.result is not None):
+                one.kept_bytes = num_bytes
+            elif one.given is not None:
+                one.given_bytes = num_bytes if out.whole and len(units) == 1 else bytes_of_all(one.given.rows())
+            segment.folded_bytes -= one.num_bytes
+            self.held_bytes -= one.num_bytes  # it is counted again as what it is now
+            self._charge(one)
+            one.made_of = segment.number, unit.seq
         last = units[-1]
         last.ends_pass = out.ends_pass
         last.pass_token = sequencer.start_of_next_pass(unit) if out.ends_pass else None
@@ -370,8 +595,17 @@ class Flow:
             return None
         if len(first.inbox) >= 2 * self.num_workers + 2 or (first is self.segments[-1] and not self._room(first)):
             return None
+        room = self.memory_bytes - self.held_bytes
+        if room <= reader.row_bytes:
+            if first.opened > first.committed or first.inbox or not self._is_due(first, first.opened):
+                return None
+            room = self._least_room
+        room = min(room, max(self._share, int(reader.row_bytes)))
+        most_rows = max(1, int(room / reader.row_bytes)) if reader.row_bytes else first.most_rows
         reader.busy = True
-        return Task(0, 0, None, 0, 0, None, read=min(reader.block_size(), first.most_rows))
+        self._read_room = room
+        self.held_bytes += room
+        return Task(0, 0, None, 0, 0, None, read=min(reader.block_size(), first.most_rows, most_rows), room=room)
 
     @whole
     def book_read(self, unit: Unit, failure: Failure | None, wall_ns: int) -> None:
@@ -380,12 +614,19 @@ class Flow:
         assert reader is not None
         self.version += 1
         reader.observe(unit.num_items, wall_ns)
+        unit.made_of = -1, reader.num_blocks
         if failure is not None:
             self.failures.append(failure)
             unit.inherited = failure._replace(at=unit.num_items)
         reader.busy = False
+        self._end_read()
+        self._charge(unit)
         if unit.num_items or unit.ends_pass or failure is not None:
             self.segments[0].inbox.append(unit)
+
+    def _end_read(self) -> None:
+        self.held_bytes -= self._read_room
+        self._read_room = 0
 
     def put_back(self, task: Task) -> bool:
         """Undo a claim whose run was interrupted; return False when it was already booked, in part or whole, and cannot be undone."""
@@ -393,8 +634,15 @@ class Flow:
         if unit is None:
             if self.reader is not None:
                 self.reader.busy = False
+                self._end_read()
             return True
         if self.torn or unit.finishing or any(begin == task.begin for begin, _ in unit.done):
             return False
         self.segments[task.segment].put_back(task)
+        if task.room < UNLIMITED:
+            self._book_grant(unit, -task.room)
         return True
+
+
+def _chunk_of(segment: Segment, unit: Unit) -> tuple[int, int] | None:
+    return (segment.number, unit.seq) if unit.claimed else unit.made_of

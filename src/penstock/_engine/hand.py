@@ -28,17 +28,24 @@ class HandOver(NamedTuple):
     before: tuple[Places, int]
     """The places of earlier items, and how many of these were delivered: at least one."""
     form: Form
+    epoch: int
+    first_step: int
+    """How many items had been delivered when the epoch began."""
 
     @classmethod
-    def begin(cls, step: int, token: Token, form: Form) -> HandOver:
+    def begin(cls, step: int, token: Token, form: Form, epoch: int = 0, first_step: int = 0) -> HandOver:
         """Return an empty hand at a place."""
-        return cls([], (), 0, step, ((token,), 1), form)
+        return cls([], (), 0, step, ((token,), 1), form, epoch, first_step)
 
     def then(self, items: list[Any], places: Places) -> HandOver:
         """Return what follows when all that was in hand is delivered."""
         total = self.total
         before = (self.places, total) if total else self.before
-        return HandOver(items, places, len(items), self.step + total, before, self.form)
+        return HandOver(items, places, len(items), self.step + total, before, self.form, self.epoch, self.first_step)
+
+    def is_over(self, length: float) -> bool:
+        """Tell whether all items of an epoch of `length` are delivered."""
+        return self.now()[0] - self.first_step >= max(1, length)
 
     def now(self) -> tuple[int, Token]:
         """Return (step, token) behind the last delivered item. One look at the items: another thread may take the next meanwhile."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from penstock._engine.unit import Result, Task, Unit
 from penstock._ops.block import Block
 
-__all__ = ["concatenated", "join", "joined"]
+__all__ = ["concatenated", "join", "joined", "with_late"]
 
 
 def joined(task: Task, blocks: list[tuple[int, Block]]) -> Block:
@@ -44,8 +45,23 @@ def join(unit: Unit, count: int) -> Result:
         origins.extend(part.tolist())
         blocks.append(block)
     unit.parts = {}
+    return with_late(unit, items, origins, concatenated(blocks), count)
+
+
+def with_late(unit: Unit, items: list[Any], origins: list[int], block: Block | None, count: int) -> Result:
+    """Make the result of a unit; elements that failed late stand in their places."""
+    late = [(row, one) for row in sorted(unit.late) if row < count for one in reversed(unit.late[row])]
+    if late:
+        keys = [block.key_of(place) for place in range(len(items))] if block is not None else []
+        for row, (number, key, failed) in late:  # taken out last, put back first
+            place = bisect_right(origins, row) if failed.at_once else bisect_left(origins, row) + number
+            items.insert(place, failed)
+            origins.insert(place, row)
+            keys.insert(place, key)
+        epochs, indices, lanes = zip(*keys, strict=True)
+        block = Block(np.array(epochs, np.int64), np.array(indices, np.int64), np.array(lanes, np.uint64), rows=items)
     one_to_one = len(items) == count and origins == list(range(count))
-    return Result(items, None if one_to_one else origins, concatenated(blocks))
+    return Result(items, None if one_to_one else origins, block)
 
 
 def concatenated(blocks: list[Block]) -> Block | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -24,7 +24,7 @@ from penstock._engine.operators import (
 )
 from penstock._engine.pieces import bare, weight_of
 from penstock._engine.program import BatchPlan, Program, SegmentPlan, Sift, StagePlan
-from penstock._engine.unit import Piece
+from penstock._engine.unit import LateFailure, Piece
 from penstock._ops.awaited import AwaitedOp
 from penstock._ops.cached import CacheLeaf
 from penstock._ops.collation import Pad
@@ -35,14 +35,15 @@ from penstock._ops.positions import EnumerateOp
 from penstock._ops.stack import stack_rows
 from penstock._ops.streams import FilterOp, FlatMapOp, UnbatchOp
 from penstock._ops.weigh import GatherOp, WeighOp, whole_number
+from penstock._order.arithmetic import INFINITE
 from penstock._order.folds import Batching, Fold, Numbering, Passes, Sharding, Skipping, Taking
 from penstock._order.holding import Bucketing, Buffering, Concatenating, FirstFit, Windowing
 from penstock._order.resampling import Resampling
 from penstock._plan import node as plan
-from penstock._plan.length import STREAMS, length_of
+from penstock._plan.length import STREAMS, is_indexable, length_of, walk
 from penstock.errors import PlanError
 
-__all__ = ["check_completion", "lower"]
+__all__ = ["check_completion", "counted_node", "lower"]
 
 _NUMBERING = (plan.Take, plan.Skip, plan.Shard, plan.Repeat)
 
@@ -55,14 +56,12 @@ def lower(root: plan.Node, *, folded: bool = False, skips: bool = False) -> Prog
     the maps that it stands above, and each segment ends at a sequencer.
 
     Raises:
-        PlanError: when an enumerate stands above a map with `concurrency=` above the batch.
+        PlanError: when an enumerate stands above a map with `concurrency=` above the batch, or a take could not begin again.
     """
     chain = chain_of(root)
     prefetch = max((node.buffer_size for node in chain if isinstance(node, plan.Prefetch)), default=0)
     chain = [node for node in chain if not isinstance(node, plan.Prefetch)]
-    cut = (*STREAMS, *BATCHES) if folded else STREAMS
-    cached = max((place for place, node in enumerate(chain) if isinstance(node, plan.Cache)), default=0)  # what it keeps is made at once
-    first = next((place for place, node in enumerate(chain) if isinstance(node, cut) and place >= cached), len(chain))
+    first = _num_indexed(chain, folded=folded)
     builder = _Builder(counter=Counter(), folded=folded, skips=skips)
     if isinstance(chain[0], plan.ReadStream):
         builder.segment = SegmentPlan(stream=chain[0].source)
@@ -70,7 +69,45 @@ def lower(root: plan.Node, *, folded: bool = False, skips: bool = False) -> Prog
     else:
         builder.index(chain[:first])
     builder.stream(chain[first:])
-    return Program(segments=tuple(builder.finish()), prefetch=prefetch)
+    segments = tuple(builder.finish())
+    _check_takes(segments)
+    return Program(segments=segments, prefetch=prefetch)
+
+
+def _check_takes(segments: Sequence[SegmentPlan]) -> None:
+    """Refuse a `take` that could not begin again: what it takes from never ends, and other elements of it are on their way already.
+
+    Raises:
+        PlanError: a repeat stands above the take, an endless one below it, and a filter, flat_map or Skip between the two.
+    """
+    endless_below = False
+    for segment in segments:
+        endless_here = False
+        for fold in segment.folds or ():
+            if isinstance(fold, Taking) and fold.repeated and endless_below:
+                raise PlanError(
+                    f"take({fold.count}) cannot begin again for the repeat() above it: below it is an endless repeat(), and between the "
+                    "two elements may be left out",
+                    where=f"take({fold.count}) between two repeats",
+                    fix="give the lower repeat() a count that is enough for the take, or put take() right above it",
+                )
+            if isinstance(fold, Taking):
+                endless_below = endless_here = False
+            endless_here = endless_here or (isinstance(fold, Passes) and fold.count is None)
+        endless_below = endless_below or endless_here
+
+
+def _num_indexed(chain: Sequence[plan.Node], *, folded: bool) -> int:
+    """Count the nodes of the first segment whose positions are arithmetic."""
+    cut = (*STREAMS, *BATCHES) if folded else STREAMS
+    cached = max((place for place, node in enumerate(chain) if isinstance(node, plan.Cache)), default=0)  # what it keeps is made at once
+    return next((place for place, node in enumerate(chain) if isinstance(node, cut) and place >= cached), len(chain))
+
+
+def counted_node(root: plan.Node, *, folded: bool) -> plan.Node:
+    """Return the node whose elements the positions of a state count: the top of the first segment, or the stream itself."""
+    chain = [node for node in chain_of(root) if not isinstance(node, plan.Prefetch)]
+    return chain[max(0, _num_indexed(chain, folded=folded) - 1)]
 
 
 def check_completion(root: plan.Node, *, recorded: bool) -> None:
@@ -140,7 +177,7 @@ class _Builder:
             top = [item for above in chain[place + 1 :] for item in items_of(above, self.counter)]
         stages = stages_of(items, self.counter)
         stages[0] = replace(stages[0], name="+".join(filter(None, ("cache" if isinstance(leaf, CacheLeaf) else "read", stages[0].name))))
-        self.segment = SegmentPlan(leaf=leaf, length=length_of(chain[-1]), stages=tuple(stages), batch=batch)
+        self.segment = SegmentPlan(leaf=leaf, length=length_of(chain[-1]), period=_period(chain[-1]), stages=tuple(stages), batch=batch)
         plain = [item for item in top if getattr(item, "concurrency", None) is None]
         if len(plain) == len(top):
             self.segment = replace(self.segment, top=tuple(fuse(top, self.counter)))
@@ -300,7 +337,9 @@ class _Builder:
 
     def _number(self, fold: Fold) -> None:
         """Add a numbering fold; below maps it moves into the sequencer before them, because it commutes with them."""
-        if not self.folds and self.done and not self._sifts() and not (self.skips and not isinstance(fold, Passes) and self.steps):
+        # Where elements may be left out, what counts them stays, and so does an endless repeat, which must see whether any came.
+        stays = self.skips and bool(self.steps) and not (isinstance(fold, Passes) and fold.count is not None)
+        if not self.folds and self.done and not self._sifts() and not stays:
             place = len(self.done) - 1
             while place and self.done[place].transparent:
                 place -= 1
@@ -309,6 +348,14 @@ class _Builder:
             self.done[place] = replace(before, folds=(*before.folds, fold))
             return
         self.folds.append(fold)
+
+
+def _period(root: plan.Node) -> int:
+    """Return the elements of one pass below an endless repeat, the longest of all such passes; 0 for a plan that ends."""
+    if length_of(root) != INFINITE:
+        return 0
+    passes = [length_of(node.child) for node in walk(root) if isinstance(node, plan.Repeat) and node.count is None]
+    return max((int(length) for length in passes if length and length != INFINITE), default=0)
 
 
 def _checked_length(node: plan.BucketByLength) -> Callable[[Any], int]:
@@ -326,7 +373,7 @@ def _stacked(values: tuple[Any, ...], layout: None) -> Any:
 
 def _numbered(number: int, piece: Piece) -> Piece:
     """Pair an element with its number; it keeps its key."""
-    return Piece((number, piece.value), piece.key)
+    return piece if isinstance(piece.value, LateFailure) else Piece((number, piece.value), piece.key)
 
 
 def _fold_of(node: plan.Node, above: list[plan.Node]) -> Fold:
@@ -338,4 +385,5 @@ def _fold_of(node: plan.Node, above: list[plan.Node]) -> Fold:
         case plan.Shard():
             return Sharding(node.num_shards, node.index)
     assert isinstance(node, plan.Repeat), node
-    return Passes(node.count)
+    empty = is_indexable(node.child) and length_of(node.child) == 0  # stays empty however often it is repeated
+    return Passes(1 if empty else node.count)

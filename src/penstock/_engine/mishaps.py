@@ -30,6 +30,8 @@ class Mishap(NamedTuple):
         place: its pass and number in the leaf of the plan, None when only its key is known.
         error: None when it is known from a saved state and was not tried again.
         inner: as that of `Known`.
+        fixed: whether it is an element of a batch inside the leaf of the plan. It was replaced, so a resume that reads it again may try
+            it once more: nothing behind it moves.
     """
 
     item: int
@@ -46,6 +48,7 @@ class Mishap(NamedTuple):
     error: BaseException | None
     retries: int
     inner: tuple[int, ...] = ()
+    fixed: bool = False
 
     @property
     def action(self) -> str:
@@ -59,13 +62,17 @@ class Mishap(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """How many elements of one site were skipped, or replaced, in all and in one pass."""
+    """How many elements of one site were skipped, or replaced, in all and in one pass.
+
+    `keys` has (index, lane) of each of them once, if the limit is a number of elements: one that fails in each epoch counts once.
+    """
 
     action: str
     site: str
     total: int
     pass_number: int
     in_pass: int
+    keys: frozenset[tuple[int, int]] = frozenset()
 
 
 Tally = tuple[Entry, ...]
@@ -76,10 +83,11 @@ def merged(first: Tally, second: Iterable[Entry]) -> Tally:
     out = {(entry.action, entry.site): entry for entry in first}
     for entry in second:
         name = entry.action, entry.site
-        other = out.get(name, entry._replace(total=0, in_pass=0))
+        other = out.get(name, Entry(*name, 0, entry.pass_number, 0))
         old, new = sorted((entry, other), key=lambda one: one.pass_number)
         in_pass = new.in_pass + (old.in_pass if old.pass_number == new.pass_number else 0)
-        out[name] = Entry(*name, entry.total + other.total, new.pass_number, in_pass)
+        keys = other.keys if entry.keys <= other.keys else entry.keys | other.keys
+        out[name] = Entry(*name, entry.total + other.total, new.pass_number, in_pass, keys)
     return tuple(out.values())
 
 
@@ -111,7 +119,9 @@ class Books:
             pass_number: of the source.
             num_read: elements of the pass up to here, this one included.
         """
-        self.tally = merged(self.tally, (Entry(mishap.action, mishap.site, 1, pass_number, 1),))
+        counted = isinstance(mishap.limit, int)
+        keys = frozenset([mishap.key[1:]]) if counted else frozenset()
+        self.tally = merged(self.tally, (Entry(mishap.action, mishap.site, 1, pass_number, 1, keys),))
         if mishap.error is None:
             return None
         self.fresh.append(mishap)
@@ -129,9 +139,9 @@ def _excess(mishap: Mishap, entry: Entry, num_read: int) -> TooManySkipped | Non
     limit, name = mishap.limit, "Replace" if mishap.how else "Skip"
     assert limit is not None
     if isinstance(limit, int):
-        if entry.total <= limit:
+        if len(entry.keys) <= limit:
             return None
-        found = f"{entry.total} elements were {mishap.action}, the limit is {limit}"
+        found = f"{len(entry.keys)} elements were {mishap.action}, the limit is {limit}"
     else:
         if entry.in_pass <= limit * max(num_read, _FEWEST):
             return None

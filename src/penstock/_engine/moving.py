@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from penstock._engine.bounds import count
+from penstock._engine.bounds import count, within_reach
 from penstock._engine.lower import lower
 from penstock._engine.unit import Record, Token
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._plan.describe import lines
-from penstock._plan.length import is_indexable, length_of
+from penstock._plan.length import ROOM, is_indexable, length_of
 from penstock._plan.node import AnyBatch, Map, Node, Prefetch, Repeat, Shard, children_of
 from penstock._plan.progress import GlobalPosition, resharded, shard_of
+from penstock._plan.saved import LARGEST
 from penstock.errors import StateMismatch
 
 __all__ = ["Form", "Part", "check_positions", "folded_part", "global_place", "movable_shard", "parts_at", "repeated", "skipping"]
@@ -74,16 +75,16 @@ def movable_shard(root: Node) -> Shard | None:
     return shard_of(root) if is_indexable(root) else None
 
 
-def global_place(root: Node, record: Any) -> GlobalPosition:
+def global_place(root: Node, record: dict[str, int]) -> GlobalPosition:
     shard = shard_of(root)
     assert shard is not None
     total = length_of(shard.child)
     repeat = repeated(root, shard)
     most_epochs: float = 1 if repeat is None else (INFINITE if repeat.count is None else repeat.count)
-    if not isinstance(record, dict):
-        count(record, "global position")
-    epoch = count(record.get("epoch"), "epoch", most_epochs)
-    element = count(record.get("element"), "element", INFINITE if total is None else total)
+    epoch = count(record["epoch"], "epoch", min(most_epochs, LARGEST // int(total or 1) - ROOM) if total != INFINITE else most_epochs)
+    element = count(record["element"], "element", INFINITE if total is None else total)
+    if total == INFINITE:
+        within_reach(shard.child, element, "element")
     return GlobalPosition(epoch, 0 if epoch == most_epochs else element)
 
 

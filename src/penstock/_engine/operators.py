@@ -178,7 +178,7 @@ def items_of(node: plan.Node, counter: Counter) -> list[Item]:
         case plan.Skip():
             return [SkipOp(node.count)]
         case plan.Repeat():
-            return [] if below in (INFINITE, 0) else [RepeatOp(int(below or 0), node.count, node.first)]
+            return [] if below in (INFINITE, 0) else [RepeatOp(int(below or 0), node.whole or node.count, node.first)]
         case plan.Enumerate():
             return [EnumerateOp(node.start)]
     return []

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock._engine.pieces import pieces_of
+from penstock._engine.pieces import failure_in, pieces_of
 from penstock._engine.sequencer import Sequenced
-from penstock._engine.unit import Counted, Result, Token, Unit
+from penstock._engine.unit import Counted, LateFailure, Result, Token, Unit
 from penstock._ops.block import Block
 
 __all__ = ["given_unit", "passed_on", "units_of"]
@@ -24,13 +24,15 @@ def units_of(unit: Unit, out: Sequenced, *, batched: bool, alone: bool) -> list[
     tokens = [out.tokens.behind(number + 1) for number in range(len(groups))] if isinstance(out.tokens, Counted) else out.tokens
     size = 1 if alone else max(1, len(groups))
     return [
-        given_unit(groups[first : first + size], batched, tokens[first : first + size], unit.pass_number, 0)
+        given_unit(groups[first : first + size], batched, tokens[first : first + size], unit.pass_number, 0, late=out.late)
         for first in range(0, max(1, len(groups)), size)
     ]
 
 
-def given_unit(pieces: list[list[Any]], batched: bool, tokens: Sequence[Token], pass_number: int, first: int) -> Unit:
-    """Make a unit for the next segment of what a sequencer emitted: groups of pieces, or single ones."""
+def given_unit(
+    pieces: list[list[Any]], batched: bool, tokens: Sequence[Token], pass_number: int, first: int, *, late: bool = False
+) -> Unit:
+    """Make a unit for the next segment of what a sequencer emitted: groups of pieces or single ones, of which some may be `late`."""
     flat = [piece for group in pieces for piece in group]
     keys = [piece.key for piece in flat]
     block = Block(
@@ -48,6 +50,7 @@ def given_unit(pieces: list[list[Any]], batched: bool, tokens: Sequence[Token], 
         num_rows=len(flat),
         given=block,
         tokens=tokens,
+        bad_rows={row: LateFailure(failure) for row, piece in enumerate(flat) if (failure := failure_in(piece))} if late else {},
     )
 
 

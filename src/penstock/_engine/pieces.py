@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from penstock._contracts.element import bytes_of
 from penstock._engine.ahead import taken_out
 from penstock._engine.joining import join
-from penstock._engine.unit import Piece, Result, Unit
+from penstock._engine.unit import Failure, LateFailure, Piece, Result, Unit
 from penstock._ops.weigh import Gathered, Weighed
 from penstock._order.chain import Held
 from penstock._order.holding import Group
+from penstock.errors import LengthMismatch
 
-__all__ = ["bare", "helds_in", "pieces_by_input", "pieces_of", "unwrapped", "weight_of"]
+__all__ = ["bare", "bytes_in", "failure_in", "helds_in", "pieces_by_input", "pieces_of", "unwrapped", "weight_of"]
 
 
 def pieces_by_input(unit: Unit) -> list[list[Piece]]:
@@ -39,8 +41,13 @@ def _take_out(unit: Unit) -> None:
 def pieces_of(result: Result) -> list[Piece]:
     """Return the elements of a result, each with its key."""
     block = result.block
+    if block is None and result.items:
+        raise LengthMismatch(
+            f"{len(result.items)} elements came to a fold without their keys",
+            where="between two segments of the plan (ds.explain() shows them)",
+            fix="this is a fault of penstock: please report it, with print(ds) and the options of the feed",
+        )
     if block is None:
-        assert not result.items
         return []
     keys = zip(block.epochs.tolist(), block.indices.tolist(), block.lanes.tolist(), strict=True)
     return [Piece(item, key) for item, key in zip(result.items, keys, strict=True)]
@@ -64,6 +71,27 @@ def helds_in(out: Any) -> Sequence[Held]:
     if isinstance(out, Group):
         return out.items
     return [held for part in out for held in helds_in(part)] if isinstance(out, list) else ()
+
+
+def failure_in(out: Any) -> Failure | None:
+    """Return the failure of an element in what leaves the folds, or None."""
+    if isinstance(out, list):
+        return next(filter(None, map(failure_in, out)), None)
+    value = out.value if isinstance(out, Piece) else out
+    if isinstance(value, Gathered):
+        return next(filter(None, map(failure_in, value.values)), None)
+    return value.failure if isinstance(value, LateFailure) else None
+
+
+def bytes_in(waiting: Iterable[Any]) -> int:
+    """Return the memory of what folds hold."""
+    total = 0
+    for one in waiting:
+        if isinstance(one, (list, Group)):
+            total += bytes_in(one if isinstance(one, list) else one.items)
+        else:
+            total += bytes_of(bare(one.item if type(one) is Held else one).value)
+    return total
 
 
 def unwrapped(out: Any) -> Any:

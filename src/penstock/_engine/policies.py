@@ -8,16 +8,20 @@ from typing import Any
 from penstock._contracts.options import Options
 from penstock._contracts.policy import Policy, Replace, Skip, final
 from penstock._engine.lower import lower
-from penstock._engine.operators import chain_of
+from penstock._engine.operators import BATCHES, chain_of
 from penstock._engine.program import SegmentPlan
 from penstock._engine.rescue import Policies
 from penstock._plan.length import STREAMS, walk
-from penstock._plan.node import Filter, FlatMap, Map, Node, Shard
+from penstock._plan.node import Cache, Filter, FlatMap, Map, Node, Shard, children_of
 from penstock.errors import FeedStalled, PlanError
 
 __all__ = ["check_policies", "check_stalls", "policies_in", "policies_of"]
 
-_NOTICE = "Skip replaces here: with shard() in the plan, every shard must make equal numbers of steps"
+_BESIDE_SHARD = "Skip replaces here: with shard() in the plan, every shard must make equal numbers of steps"
+_IN_BRANCH = (
+    "Skip replaces an element of a batch below cache(), zip(), concatenate(), mix() or interleave(): positions are fixed there. "
+    "With batch() above it, the element is left out"
+)
 
 
 def policies_in(root: Node) -> list[Policy]:
@@ -37,8 +41,14 @@ def policies_of(root: Node, options: Options) -> Policies:
         on_read_error=options.on_read_error,
         keeps_positions=shards,
         skips=skips and not shards,
-        notice=_NOTICE if skips and shards else "",
+        notice=(_BESIDE_SHARD if shards else _IN_BRANCH if _batches_in_branches(root) else "") if skips else "",
     )
+
+
+def _batches_in_branches(root: Node) -> bool:
+    """Tell whether a batch stands below an operator that needs the positions of what comes to it."""
+    branching = [node for node in walk(root) if isinstance(node, Cache) or len(children_of(node)) > 1]
+    return any(isinstance(below, BATCHES) for node in branching for child in children_of(node) for below in walk(child))
 
 
 def check_policies(root: Node, policies: Policies, *, folded: bool) -> None:

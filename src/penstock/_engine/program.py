@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,8 +12,12 @@ from penstock._ops.awaited import AwaitedOp
 from penstock._ops.block import Block, Ints
 from penstock._ops.collation import Collation
 from penstock._ops.operator import Leaf, Operator
+from penstock._ops.rows import Rows
+from penstock._ops.streams import FilterOp
+from penstock._ops.weigh import WeighOp
 from penstock._order.arithmetic import INFINITE, Length
-from penstock._order.folds import Fold, Passes, Taking
+from penstock._order.folds import Batching, Fold, Passes, Sharding, Skipping, Taking
+from penstock._order.holding import Windowing
 
 __all__ = ["BatchPlan", "Program", "SegmentPlan", "Sift", "StagePlan"]
 
@@ -47,6 +52,10 @@ class StagePlan:
         return steps[0] if len(steps) == 1 and isinstance(steps[0], AwaitedOp) else None
 
 
+def _decides(step: Sift | Operator) -> bool:
+    return hasattr(step, "sift") or isinstance(step, WeighOp)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
     """How rows become batches. `length` is that of the elements below, for the last batch of a pass.
@@ -69,24 +78,61 @@ class SegmentPlan:
         leaf: computes rows at positions; None when the rows come from the segment before or from `stream`.
         stream: the generator that this segment reads, or None.
         length: items of one pass, for a segment with a leaf.
+        period: of an endless length, the elements of one pass below an endless `repeat`; 0 where there is none.
         stages: of the rows.
         batch: None when the rows are delivered as they are.
         top: operators above the batch; sifts only at their end.
         folds: the sequencer at the end, or None to deliver.
         ahead: the batch of the next segment, when rows are written into it before the folds have counted them.
         direct: whether the next segment is the last one and does nothing but make these batches.
+        late_failures: whether an element that fails is raised only when the folds let it through: they may leave it out by count.
+        hands_failures_on: whether its folds let failures through to the next segment, whose folds may leave them out.
         concurrency: of the whole segment; None means the shared workers.
     """
 
     leaf: Leaf | None = None
     stream: StreamSource | None = None
     length: Length = None
+    period: int = 0
     stages: tuple[StagePlan, ...] = ()
     batch: BatchPlan | None = None
     top: tuple[Operator | Sift, ...] = ()
     folds: tuple[Fold, ...] | None = None
     ahead: BatchPlan | None = None
     direct: bool = False
+    late_failures: bool = False
+    hands_failures_on: bool = False
+
+    @property
+    def drops(self) -> bool:
+        """Tell whether the folds may leave elements out by their count alone."""
+        kinds = (Taking, Skipping, Sharding, Windowing)
+        return any(isinstance(fold, kinds) or (isinstance(fold, Batching) and fold.drop_remainder) for fold in self.folds or ())
+
+    @property
+    def multiplies(self) -> bool:
+        """Tell whether one item may give several."""
+        steps = (*self.top, *(sift for stage in self.stages for sift in stage.sifts))
+        return any(hasattr(step, "sift") and not isinstance(step, FilterOp) for step in steps)
+
+    @property
+    def settled_after(self) -> tuple[int, int]:
+        """The last (stage, step) whose result decides how many elements come of a row, or where a fold puts them; (-1, -2) for none."""
+        steps = [(stage, number, step) for stage, plan in enumerate(self.stages) for number, step in enumerate(plan.sifts)]
+        return max(((stage, number) for stage, number, step in steps if _decides(step)), default=(-1, -2))
+
+    @property
+    def settled_at_top(self) -> int:
+        """The same for batches: the number of a step in the run of filters, flat_maps and maps at the top; -2 for none."""
+        if any(isinstance(step, WeighOp) for step in self.top):
+            return len(self.top)
+        first = next((place for place, step in enumerate(self.top) if hasattr(step, "sift")), len(self.top))
+        return max((number for number, step in enumerate(self.top[first:]) if _decides(step)), default=-2)
+
+    @property
+    def decides(self) -> bool:
+        """Tell whether a step says how many elements there are, or where a fold puts them."""
+        return self.settled_after > (-1, -2) or self.settled_at_top > -2
 
     @property
     def one_to_one(self) -> bool:
@@ -111,6 +157,10 @@ class Program:
     segments: tuple[SegmentPlan, ...]
     prefetch: int
     policies: Policies = Policies()  # noqa: RUF009 - a frozen value
+    epoch: int = 0
+    """Which one is run: the run ends with it."""
+    make_rows: Callable[..., Rows] = Rows
+    """Makes the rows of batches under construction; a profiler replaces it."""
 
     @property
     def num_passes(self) -> float:
@@ -121,6 +171,21 @@ class Program:
                 if isinstance(fold, Passes):
                     passes *= INFINITE if fold.count is None else fold.count
         return passes
+
+    @property
+    def passes_per_epoch(self) -> int:
+        """How many passes of the source an epoch of a feed counts up; one where only what was delivered ends it."""
+        return 1 if self.num_passes == INFINITE else int(self.num_passes)
+
+    @property
+    def first_pass(self) -> int:
+        """The number of the pass of the source that the epoch begins with."""
+        return self.epoch * self.passes_per_epoch
+
+    @property
+    def end_pass(self) -> float:
+        """The number behind that of the last pass of the source in the epoch."""
+        return INFINITE if self.num_passes == INFINITE else self.first_pass + self.num_passes
 
     @property
     def may_cut(self) -> bool:

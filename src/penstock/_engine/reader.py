@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from penstock._contracts.element import WEIGHTLESS, bytes_of
+from penstock._contracts.failing import add_note
 from penstock._contracts.source import StatefulStream, StreamSource
-from penstock._engine.tune import BlockSize
+from penstock._engine.tune import BlockSize, followed
 from penstock._engine.unit import NOTHING_DONE, Done, Failure, Note, Token, Unit
-from penstock._ops.block import Block, ElementFailed
+from penstock._ops.block import UNLIMITED, Block, ElementFailed
 from penstock.errors import LengthMismatch, StateUnavailable
 
 __all__ = ["Reader"]
@@ -41,6 +43,9 @@ class Reader:
         self._failed = False
         self._unclosed: BaseException | None = None
         self._blocks = BlockSize()
+        self.row_bytes = 0.0
+        self.num_blocks = 0
+        self._room_left = UNLIMITED
         self._rows: list[Any] = []  # of the running `read`, for who looks at it from outside
 
     @property
@@ -63,6 +68,7 @@ class Reader:
 
     def observe(self, num_rows: int, wall_ns: int) -> None:
         """Learn what reading costs."""
+        self.num_blocks += 1
         if num_rows:
             self._blocks.observe(num_rows, wall_ns)
 
@@ -72,8 +78,12 @@ class Reader:
         if self._failed and pass_number >= self._pass_number:  # it failed behind what anybody wanted of the pass
             self._failed = self.done = False
 
-    def read(self, count: int) -> tuple[Unit, Failure | None]:
-        """Read up to `count` elements of the current pass; a failure's `at` is the position of the element that failed."""
+    def read(self, count: int, room: int = UNLIMITED) -> tuple[Unit, Failure | None]:
+        """Read up to `count` elements of the current pass, or those up to the one with which they hold more than `room` bytes.
+
+        A failure's `at` is the position of the element that failed.
+        """
+        self._room_left = room
         rows: list[Any] = []
         self._rows = rows
         pass_number = self._pass_number
@@ -91,7 +101,10 @@ class Reader:
             except ElementFailed as failed:
                 failure = Failure(failed.offset, failed.error, failed.stage, 0)
                 self.done = True
-        return self._unit(pass_number, first, rows, beyond, ended), failure
+        unit = self._unit(pass_number, first, rows, beyond, ended)
+        unit.given_bytes = room - self._room_left
+        self.row_bytes = followed(self.row_bytes, unit.given_bytes / max(1, len(rows)))
+        return unit, failure
 
     def close(self) -> None:
         """End the generator: its `finally` blocks run. Raises what they raise, also when that was in an earlier `read`."""
@@ -101,7 +114,7 @@ class Reader:
             try:
                 close()
             except BaseException as error:
-                error.add_note(f"penstock: stage 'read', while closing {self._source.label()}")
+                add_note(error, f"penstock: stage 'read', while closing {self._source.label()}")
                 raise
         left, self._unclosed = self._unclosed, None
         if left is not None:
@@ -113,15 +126,15 @@ class Reader:
         try:
             if self._is_cut():  # not opened again: a pass that failed to open is cut too
                 return True
-            iterator = self._begin()
-            while len(rows) < count:
+            iterator, room = self._begin(), self._room_left
+            while len(rows) < count and room >= 0:
                 if self._is_cut():
                     return True
                 delivered = self._delivered(self._position + len(rows))
                 if delivered and rows:
                     break  # a unit has no gaps
                 try:
-                    rows.append(next(iterator))
+                    rows.append(row := next(iterator))
                 except StopIteration:
                     self._check_length(self._position + len(rows))
                     return True
@@ -131,6 +144,8 @@ class Reader:
                 if delivered:
                     rows.clear()
                     self._position += 1
+                elif type(row) not in WEIGHTLESS:
+                    room = self._room_left = room - bytes_of(row)
                 if len(rows) == 1 and self._stateful is not None:
                     self._note = self._noted(self._stateful)
                 if time.perf_counter_ns() > deadline_ns:

@@ -1,4 +1,4 @@
-"""A unit that is begun anew because an element of it does not end. Pure.
+"""A unit that is run again because an element of it does not end. Pure.
 
 A worker that is stuck in a user's function cannot be taken out of it. It is left behind with its unit, whose buffers are its own as long as
 it holds them; everything of the unit is computed again in another one, around the element.
@@ -60,7 +60,12 @@ def renewed(unit: Unit, levels: Levels) -> Unit:
         finishing=False,
         result=None,
         leased=False,
+        kept_bytes=0,
+        granted_bytes=0,
+        charged_bytes=0,
         mishaps=[],
+        late={},
+        bad_rows=dict(unit.bad_rows),
         single=True,
         stalled={place: list(stalls) for place, stalls in unit.stalled.items()},
     )

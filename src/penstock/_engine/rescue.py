@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
+from penstock._contracts.failing import add_note
 from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, decide
 from penstock._engine.failing import is_interrupt
 from penstock._engine.mishaps import Mishap
 from penstock._engine.unit import Failure, Known
 from penstock._ops.block import ElementFailed
 
-__all__ = ["GONE", "MOST_REPLACEMENTS", "RAISING", "Case", "Policies", "Rescue", "in_pieces", "mended"]
+__all__ = ["GONE", "MOST_REPLACEMENTS", "RAISING", "Around", "Case", "Partial", "Policies", "Rescue", "in_pieces", "mended"]
 
 MOST_REPLACEMENTS = 100
 """So many elements in a row are tried in the place of one: more are no accident."""
@@ -40,11 +41,20 @@ class Policies:
 
     def of(self, failed: ElementFailed) -> tuple[Policy, str]:
         """Return the policy for a failure, and the name that its limit is counted under."""
+        if failed.final:
+            return Raise(), ""
         if failed.policy is not None:
             return failed.policy, f"stage {failed.stage!r}"
         if failed.stage == "read" and self.on_read_error is not None:
             return self.on_read_error, "on_read_error"
         return self.on_error, "on_error"
+
+
+class Partial(NamedTuple):
+    """The result of the first rows of a piece: there was no room for more."""
+
+    result: Any
+    end: int
 
 
 class Case(NamedTuple):
@@ -56,6 +66,7 @@ class Case(NamedTuple):
         restore: undoes what `others` changed.
         key: (epoch, index, lane).
         replayed: whether it was read before the state was saved that the run began with.
+        fixed: whether it is an element of a batch inside the leaf of the plan: `Skip` replaces it.
     """
 
     item: int
@@ -69,6 +80,7 @@ class Case(NamedTuple):
     place: tuple[int, int] | None
     replayed: bool
     stage: int
+    fixed: bool = False
 
     def known_as(self, known: Known) -> Mishap:
         """Return what is booked for it when it is known from a saved state and not run again."""
@@ -101,28 +113,55 @@ class Rescue:
         """Tell whether something is to be done about a failure but to raise it."""
         return not isinstance(decide(self.policies.of(failed)[0], failed.error, 0), Raise)
 
-    def treat(self, case: Case, failed: ElementFailed, worker: int, mishaps: list[Mishap]) -> Any:
-        """Return the result of the element or of its replacement, GONE, or a Failure; book what was skipped or replaced in `mishaps`."""
+    def treat(self, case: Case, failed: ElementFailed, worker: int, mishaps: list[Mishap]) -> tuple[Any, ElementFailed]:
+        """Return the result of the element or of its replacement, GONE, or a Failure, and how it failed the last time.
+
+        Books what was skipped or replaced in `mishaps`.
+        """
         policy, site, failed, retries, result = self._try_again(case, failed, worker)
-        if policy is None:
-            return result
+        return (result if policy is None else self._given_up(case, policy, site, failed, worker, retries, mishaps)), failed
+
+    def _given_up(
+        self, case: Case, policy: Policy, site: str, failed: ElementFailed, worker: int, retries: int, mishaps: list[Mishap]
+    ) -> Any:
+        """Do what the policy says about an element that is not tried again."""
         if retries:
-            failed.error.add_note(f"penstock: tried {retries + 1} times")
+            add_note(failed.error, f"penstock: tried {retries + 1} times")
         failure = Failure(case.row, failed.error, failed.stage, worker)
         if not isinstance(policy, (Skip, Replace)):
             return failure
         if case.replayed:
-            failed.error.add_note(_FAILED_ONLY_NOW)
+            add_note(failed.error, _FAILED_ONLY_NOW)
             return failure
         who = case.key, case.where, case.keys, case.place
-        mishap = Mishap(case.item, case.row, 0, site, policy.limit, *who, failed.stage, worker, failed.error, retries)
-        if isinstance(policy, Skip) and not self.policies.keeps_positions:
+        mishap = Mishap(case.item, case.row, 0, site, policy.limit, *who, failed.stage, worker, failed.error, retries, (), case.fixed)
+        if isinstance(policy, Skip) and not self.policies.keeps_positions and not case.fixed:
             if failed.inner is not None:
                 mishap = mishap._replace(key=failed.key or case.key, inner=(case.stage, *failed.inner))
             mishaps.append(mishap)
             return GONE
-        name = "Skip(), which replaces beside shard()," if isinstance(policy, Skip) else "Replace()"
-        return _replaced(case, mishap, failure, mishaps, name)
+        name = "Replace()"
+        if isinstance(policy, Skip):
+            name = f"Skip(), which replaces {'in a batch inside a branch or cache' if case.fixed else 'beside shard()'},"
+        return self._replaced(case, mishap, failure, mishaps, name)
+
+    def _replaced(self, case: Case, mishap: Mishap, failure: Failure, mishaps: list[Mishap], name: str) -> Any:
+        count = 0
+        for distance, run in case.others() if case.others is not None else ():
+            count += 1
+            try:
+                result = run()
+            except ElementFailed as other:
+                _let_interrupt_through(other)
+                policy, _, _, _, result = self._try_again(case._replace(again=run), other, mishap.worker)
+                if policy is not None:
+                    continue
+            mishaps.append(mishap._replace(how=distance))
+            return result
+        case.restore()
+        words = f"the next {count} elements failed as well" if count else "there is no other element to put in its place"
+        add_note(failure.error, f"penstock: {name} gave up: {words}")
+        return failure
 
     def _try_again(self, case: Case, failed: ElementFailed, worker: int) -> tuple[Policy | None, str, ElementFailed, int, Any]:
         """Retry as often as the policies say; return what is to be done then, or None and the result."""
@@ -152,15 +191,30 @@ _FAILED_ONLY_NOW = (
 )
 
 
+class Around(NamedTuple):
+    """What belongs to a row that fails.
+
+    Attributes:
+        worker: the number of the worker.
+        mishaps: gets what was left out or replaced.
+        stalled: returns the failure of an input that is known not to end without some elements: it is not run.
+        late: takes a failure that is raised only if the folds let the element through, and returns what of the input is left out as in
+            `Without`, () for all of it; None for a failure that is raised now.
+    """
+
+    worker: int
+    mishaps: list[Mishap]
+    stalled: Callable[[list[tuple[int, ...]]], ElementFailed | None] = lambda without: None
+    late: Callable[[ElementFailed, Failure], tuple[int, ...] | None] = lambda failed, failure: None
+
+
 def mended(
     rescue: Rescue,
     case_of: Callable[[list[tuple[int, ...]]], Case],
     run: Callable[[list[tuple[int, ...]]], Any],
     failed: ElementFailed | None,
     known: Iterable[Known],
-    worker: int,
-    mishaps: list[Mishap],
-    stalled: Callable[[list[tuple[int, ...]]], ElementFailed | None] = lambda without: None,
+    around: Around,
 ) -> Any:
     """Return what stands for an input that failed, without those of the elements that it gave which are left out.
 
@@ -170,19 +224,22 @@ def mended(
         run: runs the input without some elements.
         failed: None when the input is only known to have failed before the state was saved.
         known: what was left out of it then, at this stage.
-        worker: the number of the worker.
-        mishaps: gets what was left out.
-        stalled: returns the failure of an input that is known not to end without some elements: it is not run.
+        around: the row.
     """
+    mishaps = around.mishaps
     without = [one.inner[1:] for one in known if one.inner]
     mishaps.extend(case_of(without).known_as(one) for one in known)
     while True:
-        failed = failed or stalled(without)
+        failed = failed or around.stalled(without)
         if failed is not None:
-            result = rescue.treat(case_of(without), failed, worker, mishaps)
-            if result is not GONE or not mishaps[-1].inner:
+            result, failed = rescue.treat(case_of(without), failed, around.worker, mishaps)
+            late = around.late(failed, result) if isinstance(result, Failure) else None
+            if late is not None:
+                result = GONE
+            inner = late if late is not None else mishaps[-1].inner[1:] if result is GONE else ()
+            if not inner:
                 return result
-            without.append(mishaps[-1].inner[1:])
+            without.append(inner)
             failed = None
             continue
         try:
@@ -196,23 +253,6 @@ RAISING = Rescue(policies=Policies(), pause=lambda seconds: False, retrying=lamb
 """For engines without policies."""
 
 
-def _replaced(case: Case, mishap: Mishap, failure: Failure, mishaps: list[Mishap], name: str) -> Any:
-    count = 0
-    for distance, run in case.others() if case.others is not None else ():
-        count += 1
-        try:
-            result = run()
-        except ElementFailed as other:
-            _let_interrupt_through(other)
-            continue
-        mishaps.append(mishap._replace(how=distance))
-        return result
-    case.restore()
-    words = f"the next {count} elements failed as well" if count else "there is no other element to put in its place"
-    failure.error.add_note(f"penstock: {name} gave up: {words}")
-    return failure
-
-
 def _let_interrupt_through(failed: ElementFailed) -> None:
     if is_interrupt(failed.error):
         raise failed.error from None
@@ -222,7 +262,7 @@ def in_pieces(
     begin: int,
     end: int,
     known: Collection[int],
-    run: Callable[[int, int], T],
+    run: Callable[[int, int], T | Partial],
     treat: Callable[[int, ElementFailed | None], Any],
     *,
     single: bool = False,
@@ -233,7 +273,7 @@ def in_pieces(
         begin: the first row.
         end: behind the last one.
         known: rows that `treat` is to be asked for at once.
-        run: computes rows (begin, end); an ElementFailed counts from its begin.
+        run: computes rows (begin, end); an ElementFailed counts from its begin, and a Partial ends all.
         treat: returns what stands for a row that failed: a result, GONE or a Failure. None stands for a row that is known.
         single: runs the rows one by one from the start.
 
@@ -250,7 +290,10 @@ def in_pieces(
             stop = min(stop, begin + 1)
         if begin < stop:
             try:
-                done.append((begin, run(begin, stop)))
+                result: Any = run(begin, stop)
+                if isinstance(result, Partial):
+                    return [*done, (begin, result.result)], result.end, None
+                done.append((begin, result))
             except ElementFailed as found:
                 _let_interrupt_through(found)
                 if found.whole and stop - begin > 1:

@@ -3,29 +3,52 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
-from penstock._contracts.source import StatefulStream, StreamSource
-from penstock._engine.bounds import LARGEST, border_of, count, known_of, listed, tally_of
-from penstock._engine.lower import lower
+from penstock._contracts.source import StatefulStream
+from penstock._engine.bounds import count, known_of, listed, listed_tally, tally_of, within_reach
+from penstock._engine.lower import counted_node, lower
 from penstock._engine.moving import Form, Part, folded_part, global_place, movable_shard, parts_at, repeated, skipping
+from penstock._engine.program import Program
+from penstock._engine.rescue import MOST_REPLACEMENTS
+from penstock._engine.sequencer import OPEN, PASS_END
 from penstock._engine.unit import Done, Note, Record, Token
 from penstock._order.arithmetic import INFINITE
 from penstock._order.chain import HoldingFold
-from penstock._order.folds import Fold
-from penstock._plan.describe import lines, sources
-from penstock._plan.length import is_indexable, walk
+from penstock._order.folds import Fold, Passes
+from penstock._plan.describe import components, lines, sources
+from penstock._plan.length import ROOM, is_indexable, length_of, passes_of, walk
 from penstock._plan.node import Node, ReadStream, Shard
 from penstock._plan.progress import global_position
-from penstock._plan.reweighting import histories, reweighted
-from penstock._plan.saved import FORMAT, checked, compare, sealed
+from penstock._plan.reweighting import histories, plan_before, reweighted
+from penstock._plan.saved import FORMAT, LARGEST, checked, compare, sealed, short
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 
-__all__ = ["restored", "saved"]
+__all__ = ["Restored", "is_end_of_all", "restored", "saved"]
 
 
-def saved(root: Node, form: Form, token: Token, step: int, dataset: list[dict[str, Any]], version: str) -> dict[str, Any]:
+class Restored(NamedTuple):
+    """Where a state goes on.
+
+    Attributes:
+        parts: the programs to run, one after the other, up to the end of the epoch.
+        step: how many elements were delivered in all.
+        epoch: the number of the epoch.
+        first_step: how many elements had been delivered when it began.
+    """
+
+    parts: list[Part]
+    step: int
+    epoch: int
+    first_step: int
+
+
+def saved(
+    root: Node, form: Form, token: Token, step: int, dataset: list[dict[str, Any]], version: str, epoch: tuple[int, int] = (0, 0)
+) -> dict[str, Any]:
     """Return the state that resumes right behind `token` of `form`, a part of the plan `root`.
+
+    `epoch` is the number of the epoch, and how many elements of it were delivered.
 
     Raises:
         StateUnavailable: when the source is a generator that may not be read again.
@@ -40,11 +63,12 @@ def saved(root: Node, form: Form, token: Token, step: int, dataset: list[dict[st
         "dataset": dataset,
         "shard": [[node.num_shards, node.index] for node in shards],
         "step": step,
+        "epoch": list(epoch),
         "position": None,
         "global": None,
     }
     if token.tally:
-        record["lost"] = [list(entry) for entry in token.tally]
+        record["lost"] = listed_tally(token.tally)
     mixes = histories(form.root)[: len(histories(root))]  # a moved plan may hold them twice
     if mixes:
         record["mix"] = mixes
@@ -62,6 +86,17 @@ def saved(root: Node, form: Form, token: Token, step: int, dataset: list[dict[st
         if note is not None:
             record["position"]["stream"] = {"pass": note.pass_number, "position": note.position, "cut": note.cut, "state": note.state}
     return sealed(record)
+
+
+def is_end_of_all(root: Node, form: Form, token: Token) -> bool:
+    """Tell whether the last element of an epoch is that of all shards, where a state moves between them: some may have one more."""
+    shard = None if form.folded else movable_shard(root)
+    if shard is None:
+        return True
+    place, repeat, total = global_position(form.root, token.source[1]), repeated(root, shard), length_of(shard.child)
+    if repeat is not None:
+        return place.epoch >= (repeat.count or 1)
+    return place.element >= (total or 0)
 
 
 def _note_of(root: Node, token: Token) -> Note | None:
@@ -88,8 +123,8 @@ def _note_of(root: Node, token: Token) -> Note | None:
 
 def restored(
     root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: bool, folded: bool, skips: bool = False, ordered: bool = False
-) -> tuple[list[Part], int]:
-    """Return the parts to run for a saved state, and its step. With `folded` they are folded; a folded state stays so without it.
+) -> Restored:
+    """Return where a saved state goes on. With `folded` they are folded; a folded state stays so without it.
 
     With `skips`, elements may be left out from now on. With `ordered`, elements keep their order.
 
@@ -98,17 +133,24 @@ def restored(
         StateMismatch: when it belongs to another plan, dataset or number of shards that cannot be mapped.
     """
     record = checked(state)
-    step = count(record["step"], "step")
+    epoch, in_epoch = record.get("epoch", (0, record["step"]))
     if strict:
-        compare(record, lines(root, saved=True), dataset)
+        before, changes = plan_before(root, record.get("mix"))
+        fingerprints = dict(zip(map(id, sources(root)), dataset, strict=False))
+        kept = [fingerprints[id(node)] for node in sources(before) if id(node) in fingerprints]
+        compare(record, lines(before, saved=True), kept, components(before), changes)
     shards = [[node.num_shards, node.index] for node in walk(root) if isinstance(node, Shard)]
-    root = _with_weights(root, record, strict=strict)
+    root = _with_weights(root, record, epoch, strict=strict)
     if record["global"] is not None and movable_shard(root) is not None:
         place = global_place(root, record["global"])
         parts = parts_at(root, place)
         first, *rest = [folded_part(root, part, ordered=ordered) for part in parts] if folded else parts
         first = first._replace(token=first.token._replace(tally=tally_of(record.get("lost", []))))
-        return [skipping(part, skips=skips) for part in (first, *rest)], step
+        left = sum(length_of(part.form.root) or 0 for part in parts) - parts[0].token.source[1]
+        if left != INFINITE:  # the step was that of another number of shards
+            in_epoch = int(length_of(root) or 0) - int(left)
+        parts = [_in_epoch(root, skipping(part, skips=skips), epoch) for part in (first, *rest)]
+        return Restored(parts, record["step"], epoch, record["step"] - in_epoch)
     if strict and record["shard"] != shards:
         raise StateMismatch(
             f"the state was saved with shard{_words(record['shard'])} and this plan has shard{_words(shards)}; a state moves to another "
@@ -116,27 +158,42 @@ def restored(
             where="load_state_dict()",
             fix="resume with the same shards, or put shard() above shuffle and filter",
         )
-    part = _part(root, record["position"])
-    part = skipping(folded_part(root, part, ordered=ordered) if folded else part, skips=skips)
-    return [part._replace(token=part.token._replace(tally=tally_of(record.get("lost", []))))], step
+    if record["position"] is None:
+        raise StateMismatch(
+            f"the state counts the elements below a shard that can move, {short(record['global'])}, and this plan has none",
+            where="load_state_dict()",
+            fix="resume with the pipeline that was saved",
+        )
+    part = _part(root, record["position"], epoch)
+    other = folded_part(root, part, ordered=ordered) if folded else part
+    if other.token is not part.token:  # a place of epoch 0, made of the position in the pass
+        other = _in_epoch(root, other, epoch)
+    part = skipping(other, skips=skips)
+    part = part._replace(token=part.token._replace(tally=tally_of(record.get("lost", []))))
+    return Restored([part], record["step"], epoch, record["step"] - in_epoch)
 
 
-def _with_weights(root: Node, record: dict[str, Any], *, strict: bool) -> Node:
+def _in_epoch(root: Node, part: Part, epoch: int) -> Part:
+    """Move a place of epoch 0 to another epoch."""
+    program = lower(part.form.root, folded=part.form.folded, skips=part.form.skips)
+    number, position = part.token.source
+    return part._replace(token=part.token._replace(source=(number + _passes_before(root, program, epoch), position)))
+
+
+def _passes_before(root: Node, program: Program, epoch: int) -> int:
+    """Return how many passes of the source stand before an epoch that is not so far on that numbers overflow."""
+    return program.passes_per_epoch * count(epoch, "epoch", (LARGEST // passes_of(root) - ROOM) // program.passes_per_epoch - 1)
+
+
+def _with_weights(root: Node, record: dict[str, Any], epoch: int, *, strict: bool) -> Node:
     """Return the plan with the history of its mixes; the bounds of the position are checked later, against this plan."""
     shard = movable_shard(root)
-    place, number, below = record["position"], None, None
-    if shard is not None and isinstance(record["global"], dict):
-        number = record["global"].get("element") if record["global"].get("epoch") == 0 and not repeated(root, shard) else None
+    place, everywhere, number, below = record["position"], record["global"], None, None
+    if shard is not None and everywhere is not None:
+        number = everywhere["element"] if everywhere["epoch"] == 0 and not repeated(root, shard) else None
         below = shard.child
-    elif (
-        is_indexable(root)
-        and isinstance(place, dict)
-        and isinstance(place.get("source"), list)
-        and place["source"][:1] == [0]
-        and place.get("folded") is not True
-    ):
-        number = place["source"][-1]
-    number = number if isinstance(number, int) and 0 <= number <= LARGEST else None
+    elif is_indexable(root) and place is not None and place["source"][0] == epoch and not place.get("folded"):
+        number = place["source"][1]
     return reweighted(root, record.get("mix"), number, below, strict=strict)
 
 
@@ -144,40 +201,58 @@ def _words(shards: Any) -> str:
     return ", ".join(f"({number}, {index})" for number, index in shards) or "s: none"
 
 
-def _part(root: Node, record: Any) -> Part:
+def _part(root: Node, place: dict[str, Any], epoch: int) -> Part:
     """Check a position against the plan's program."""
-    folded = isinstance(record, dict) and record.get("folded") is True
-    skips = isinstance(record, dict) and record.get("skips") is True
+    folded, skips = place.get("folded", False), place.get("skips", False)
     program = lower(root, folded=folded, skips=skips)
-    first = program.segments[0]
-    folds = [segment.folds for segment in program.segments if segment.folds is not None and not segment.transparent]
-    if not isinstance(record, dict) or not isinstance(record.get("source"), list) or len(record["source"]) != 2:
-        count(None, "position")
-    length = first.length if first.leaf is not None else None
-    source = (count(record["source"][0], "pass"), count(record["source"][1], "position", INFINITE if length is None else length))
-    sequencers = record.get("sequencers")
-    if not isinstance(sequencers, list) or (len(sequencers) != len(folds) and (sequencers or source != (0, 0))):
-        count(None, "fold states")
-    out = []
-    for saved_record, chain in zip(sequencers, folds, strict=False):
-        out.append(_record(saved_record, chain))
-    done = _done(record.get("done"), source[1], INFINITE if length is None else length)
-    token = Token(source, tuple(out), done, _note(first.stream, source, record.get("stream")))
+    chains = [segment.folds for segment in program.segments if segment.folds is not None and not segment.transparent]
+    counted = counted_node(root, folded=folded)
+    length = length_of(counted)
+    length = INFINITE if length is None else length
+    # A pass behind the last one, or so far on that its number times the repeats below overflows, would be waited for in vain.
+    before = _passes_before(root, program, epoch)
+    most_passes = min(program.num_passes - 1, LARGEST // passes_of(root) - ROOM - before)
+    source = (before + count(place["source"][0] - before, "pass", most_passes), count(place["source"][1], "position", length))
+    if length == INFINITE:
+        within_reach(counted, source[1], "position")
+    saved_records = place["sequencers"]
+    if len(saved_records) != len(chains) and (saved_records or source != (before, 0)):
+        raise _damaged_fold(f"{short(saved_records)}, not one record for each of {len(chains)} places where elements are counted")
+    most_how = MOST_REPLACEMENTS if program.segments[0].leaf is not None else 0
+    records = tuple(_record(one, chain, most_how) for one, chain in zip(saved_records, chains, strict=False))
+    count(source[0] - before, "pass", _most_passes_ended(program, records))
+    token = Token(source, records, _done(place["done"], source[1], length), _note(program, source, place.get("stream")))
     return Part(Form(root, folded, skips), token)
+
+
+def _most_passes_ended(program: Program, records: tuple[Record, ...]) -> float:
+    """Return how many passes of the source have ended at most, by the states of the repeats: a later pass would not be theirs.
+
+    It may be fewer: a full `take` cuts the passes of the repeats below it.
+    """
+    chains = [segment.folds for segment in program.segments if segment.folds is not None and not segment.transparent]
+    ended, passes = 0.0, 1.0  # passes of the source in one pass of what is below
+    for folds, record in zip(chains, records, strict=False):
+        if record.mode != OPEN:  # the rest of this pass is left out: the states are those of the next one
+            ended -= passes
+        for fold, state in zip(folds, record.states, strict=True):
+            if isinstance(fold, Passes):
+                ended += state * passes if state else 0
+                passes *= INFINITE if fold.count is None else fold.count
+        if record.mode == PASS_END:
+            ended += passes
+        if ended == INFINITE or (passes == INFINITE and record.mode != OPEN):
+            return INFINITE
+    return ended if records else program.num_passes
 
 
 def _done(record: Any, position: int, length: float) -> Done:
     """Check what was delivered in completion order: from `position` on, inside the pass, ascending, with gaps between."""
-    try:
-        runs, partial = record
-        out = Done(
-            tuple((count(begin, "run", length), count(end, "run", length)) for begin, end in runs),
-            tuple((count(place, "position", length), tuple(count(number, "result") for number in results)) for place, results in partial),
-        )
-    except (TypeError, ValueError) as error:
-        if isinstance(error, StateDamaged):
-            raise
-        return Done(((count(None, "list of runs"), 0),))
+    runs, partial = record
+    out = Done(
+        tuple((count(begin, "run", length), count(end, "run", length)) for begin, end in runs),
+        tuple((count(place, "position", length), tuple(results)) for place, results in partial),
+    )
     places = [position - 1, *(place for run in out.runs for place in run)]
     inputs = [place for place, _ in out.partial]
     if any(after <= before for before, after in pairwise(places)) or any(after <= before for before, after in pairwise(inputs)):
@@ -185,22 +260,21 @@ def _done(record: Any, position: int, length: float) -> Done:
     return out
 
 
-def _record(saved_record: Any, folds: tuple[Fold, ...]) -> Record:
-    """Check what a sequencer saved against its folds."""
-    if not isinstance(saved_record, list) or len(saved_record) not in (5, 7) or not isinstance(saved_record[2], list):
-        count(None, "fold states")
+def _record(saved_record: list[Any], folds: tuple[Fold, ...], most_how: int) -> Record:
+    """Check what a sequencer saved against its folds; an input may be replaced by the one up to `most_how` places further on."""
     skip, mode, states, recall, drop, known, replay = saved_record if len(saved_record) == 7 else [*saved_record, [], [0, 0]]
     if len(states) != len(folds):
-        count(None, "fold states")
-    numbers = count(skip, "sub-position"), count(mode, "fold mode", 2)
-    again = known_of(known), border_of(replay)
-    out = Record(*numbers, tuple(states), count(recall, "number of held elements"), count(drop, "number of results"), *again)
+        raise _damaged_fold(f"{short(states)}, not {len(folds)} states")
+    for one in known:
+        count(one[2], "replaced element", most_how)
     for value, fold in zip(states, folds, strict=True):
         if hasattr(fold, "held"):
-            _check_held(value, cast(HoldingFold, fold), out.recall)
+            _check_held(value, cast(HoldingFold, fold), recall)
         else:
             _check_like(value, fold.initial())
-    return out
+        if isinstance(fold, Passes) and fold.count is not None:
+            count(value, "pass of a repeat", fold.count - 1)
+    return Record(skip, mode, tuple(states), recall, drop, known_of(known), tuple(replay))
 
 
 def _check_held(value: Any, fold: HoldingFold, recall: int) -> None:
@@ -208,9 +282,9 @@ def _check_held(value: Any, fold: HoldingFold, recall: int) -> None:
     try:
         numbers = fold.numbers(value)
     except (TypeError, ValueError, KeyError) as error:
-        raise _damaged_fold(f"{value!r} ({error})") from None
+        raise _damaged_fold(f"{short(value)} ({error})") from None
     if any(number >= recall for number in numbers):
-        raise _damaged_fold(f"{value!r}, which holds more than the {recall} elements that are read again")
+        raise _damaged_fold(f"{short(value)}, which holds more than the {recall} elements that are read again")
 
 
 def _check_like(value: Any, initial: Any) -> None:
@@ -218,7 +292,7 @@ def _check_like(value: Any, initial: Any) -> None:
     if isinstance(initial, int):
         count(value, "fold state")
     elif type(value) is not type(initial) or len(value) != len(initial) or (isinstance(initial, dict) and value.keys() != initial.keys()):
-        raise _damaged_fold(repr(value))
+        raise _damaged_fold(f"{short(value)}, not as {short(initial)}")
     else:
         for place in initial if isinstance(initial, dict) else range(len(initial)):
             _check_like(value[place], initial[place])
@@ -232,13 +306,12 @@ def _damaged_fold(words: str) -> StateDamaged:
     )
 
 
-def _note(stream: StreamSource | None, source: tuple[int, int], record: Any) -> Note | None:
+def _note(program: Program, source: tuple[int, int], record: dict[str, Any] | None) -> Note | None:
     """Check what a stream said of its place: not behind the place of delivery, and for a stream that can go there."""
+    stream = program.segments[0].stream
     if record is None:
         return None
-    if not isinstance(record, dict) or not isinstance(record.get("cut"), bool) or "state" not in record:
-        count(None, "stream state")
-    place = (count(record.get("pass"), "stream's pass", source[0]), count(record.get("position"), "stream's position"))
+    place = (count(record["pass"], "stream's pass", source[0]), record["position"])
     if place > source:
         count(place[1], "stream's position", source[1])
     if stream is None or not (isinstance(stream, StatefulStream) or stream.can_fast_forward()):

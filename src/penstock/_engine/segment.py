@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from penstock._contracts.element import bytes_of_all
 from penstock._engine.ahead import rows_ahead
 from penstock._engine.program import SegmentPlan
 from penstock._engine.renewing import renewed
 from penstock._engine.sizing import block_sizes
-from penstock._engine.tune import UnitSize
+from penstock._engine.tune import UnitSize, followed
 from penstock._engine.unit import NOTHING_DONE, Known, Levels, Record, Task, Token, Unit
+from penstock._ops.block import UNLIMITED, part_of
 from penstock._ops.collation import Collation
 from penstock._ops.operator import ChainOp
 from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import batch_rows
 from penstock._order.runs import Recording
 
-__all__ = ["Segment"]
+__all__ = ["Segment", "result_bytes"]
 
 _UNKNOWN = 1 << 40
 
@@ -40,6 +43,10 @@ class Segment:
         rows_open: of the units that are not committed.
         widest: workers of its own, or calls in flight, that its widest stage has, or 0.
         failed_seq: the lowest unit that failed, or None; nothing behind it is claimed.
+        row_bytes: what a row takes of a worker's memory while a task of each stage runs; a guess.
+        item_bytes: what a row of a finished unit takes; a guess.
+        unfinished: tasks without rows, of units that are complete and have to wait for room to make their batches.
+        folded_bytes: of what the folds behind this segment hold, at most; `num_folded` inputs ago it was measured: `num_held` elements.
     """
 
     __slots__ = (
@@ -52,12 +59,15 @@ class Segment:
         "_next_item",
         "_num_passes",
         "_num_rows",
+        "_open",
         "_opened_in",
         "_pass_number",
         "_phase",
         "_positions",
         "_renewed",
         "_replay",
+        "_rests",
+        "_tails",
         "alone",
         "blocks",
         "committed",
@@ -65,19 +75,25 @@ class Segment:
         "exhausted",
         "failed_seq",
         "finished",
+        "folded_bytes",
         "guess",
         "inbox",
+        "item_bytes",
         "keeps_going",
         "loose",
         "lowest",
         "most_rows",
+        "num_folded",
+        "num_held",
         "number",
         "opened",
         "plan",
         "queues",
         "reading",
         "recording",
+        "row_bytes",
         "rows_open",
+        "unfinished",
         "units",
         "widest",
     )
@@ -118,8 +134,15 @@ class Segment:
         self._num_rows = 0
         self._phase = 0  # so many rows of an unfinished batch the folds will have when all open units have passed, if none loses more
         self._current: Unit | None = None
+        self._open: list[Unit] = []
+        self._tails: list[Unit] = []
+        self._rests: list[Task] = []
+        self.unfinished: list[Task] = []
+        self.row_bytes = [0.0] * len(plan.stages)
+        self.item_bytes = 0.0
+        self.folded_bytes = self.num_folded = self.num_held = 0
         self._heirs: dict[int, Unit] = {}  # not known to the units themselves: who is stuck in one must not hold the next one's batches
-        self._renewed: deque[Unit] = deque()  # units that stalled, begun anew; claimed before any other
+        self._renewed: deque[Unit] = deque()  # units that stalled, to be run again; claimed before any other
         self._positions = ChainOp(plan.leaf, tuple(op for stage in plan.stages for op in stage.operators)) if plan.leaf else None
 
     def read_again(self, record: Record | None) -> None:
@@ -140,10 +163,11 @@ class Segment:
             return bool(self.inbox)
         return not self.exhausted
 
-    def open(self) -> Unit:
-        """Open the next unit."""
-        unit = self._open_leaf() if self.plan.leaf is not None else self._open_given()
+    def open(self, most_rows: int = _UNKNOWN) -> Unit:
+        """Open the next unit: one batch, or as many batches or elements as make one task, of at most so many rows."""
+        unit = self._open_leaf(most_rows) if self.plan.leaf is not None else self._open_given(most_rows)
         self.rows_open += unit.num_rows
+        self._open.append(unit)
         if self._replay > self._opened_in:
             self._note_replayed(unit)
         if unit.ends_pass:
@@ -171,6 +195,18 @@ class Segment:
                 else:
                     unit.known_items.setdefault(item, []).append(one)
 
+    def next_bytes(self) -> int:
+        """Guess what the next unit will take, if it is one batch; what several or single elements take is granted with their tasks."""
+        if self.plan.leaf is None:
+            unit = self.inbox[0] if self.inbox else None
+            return 0 if unit is None or unit.sizes is None else int(self.item_bytes * unit.num_rows)
+        batch = self.plan.ahead or self.plan.batch
+        return 0 if batch is None else int(self.item_bytes * batch.batch_size * self.units.items)
+
+    def weigh(self, stage: int, num_bytes: float) -> None:
+        """Learn what a row took of a worker's memory."""
+        self.row_bytes[stage] = followed(self.row_bytes[stage], num_bytes)
+
     def wanted_units(self, rounds: int = 4) -> int:
         """Return how many units may be open for the sake of stages with a concurrency of their own, by the mean size of those so far.
 
@@ -178,22 +214,28 @@ class Segment:
         """
         return rounds * self.widest * self.opened // max(1, self._num_rows) + 2 if self.widest else 0
 
-    def _open_given(self) -> Unit:
+    def _open_given(self, most_rows: int) -> Unit:
         unit = self.inbox.popleft()
+        most_rows = min(most_rows, self._task_rows())
+        if unit.num_rows > most_rows and unit.result is None and not unit.whole:
+            count, border = unit.whole_items(most_rows, up=True)  # not less than a task may have: it would never learn that more is better
+            if border < unit.num_rows:
+                self.inbox.appendleft(unit.cut(count))
         unit.seq = self.opened
         self.opened += 1
         return unit
 
-    def _open_leaf(self) -> Unit:
+    def _open_leaf(self, most_rows: int) -> Unit:
         length = self.plan.length
         assert length is not None
         border, ahead = self._next_run(length), 0
-        num_batches = 1 if self.alone else self.units.items
+        batch = self.plan.ahead or self.plan.batch
+        num_batches = 1 if self.alone or batch is None else max(1, min(self.units.items, most_rows // batch.batch_size))
         wanted: float = num_batches
         if self.plan.ahead is not None:
             wanted, ahead = rows_ahead(self.plan, self._phase, num_batches, border - self._next_item)
         elif not self.plan.batch:
-            wanted = min(self.most_rows, *(block.rows(1 << 40, 1) for block in (self.blocks if self.alone else self.blocks[:1])))
+            wanted = min(most_rows, self.most_rows, self._task_rows())
         count = 0 if self.cut_pass >= self._pass_number else int(min(wanted, border - self._next_item))
         first, pass_number, beyond = self._next_item, self._pass_number, self._done
         self._next_item += count
@@ -261,32 +303,106 @@ class Segment:
 
     # -- claiming -----------------------------------------------------------------------------------------------------------------
 
-    def next_rows(self, num_workers: int) -> Task | None:
-        """Claim the next rows of the open unit for the first stage."""
-        unit = self._unclaimed()
+    def _task_rows(self) -> int:
+        return min(block.rows(_UNKNOWN, 1) for block in self.blocks)
+
+    def next_rows(self, num_workers: int, unit: Unit | None = None, most_rows: int = _UNKNOWN, room: int = UNLIMITED) -> Task | None:
+        """Claim the next rows of a unit, by default the first that has some, for the first stage; they may hold `room` bytes.
+
+        A unit that is more than one batch or element is one task, so that it can be cut where its elements turn out large.
+        """
+        unit = next(self.unclaimed(), None) if unit is None else unit
         if unit is None:
             return None
+        for place, rest in enumerate(self._rests):
+            if rest.unit is unit:
+                del self._rests[place]
+                end = min(rest.end, rest.begin + most_rows)
+                if end < rest.end:
+                    self._rests.insert(place, rest._replace(begin=end))
+                return rest._replace(end=end, room=room)
         begin = unit.claimed
         split = num_workers if (self.plan.batch is not None or unit.ahead) and unit.seq == 0 else 1
-        rows = min(block.rows(unit.limit - begin, split) for block in self.blocks)  # what later stages take as it comes
+        rows = min(most_rows, *(block.rows(unit.limit - begin, split) for block in self.blocks))  # what later stages take as it comes
+        if unit.num_items > (unit.ahead or 1):
+            rows = unit.limit
         end = unit.claimed = unit.limit if unit.whole else begin + (1 if unit.single else rows)
-        if unit is self._current and end >= unit.limit:
-            self._current = None
-        return Task(self.number, 0, unit, begin, end, None)
+        if end >= unit.limit:
+            self._current = None if unit is self._current else self._current
+            self._tails = [tail for tail in self._tails if tail is not unit]
+        return Task(self.number, 0, unit, begin, end, None, room=room)
+
+    def _cut(self, unit: Unit, count: int) -> Unit:
+        """Leave `count` items with a unit; the others are the unit behind it, and wait to be claimed."""
+        tail = unit.cut(count)
+        tail.seq = unit.seq + 1
+        for other in self._open:
+            if other.seq > unit.seq:
+                other.seq += 1
+        self.finished = {one.seq: one for one in self.finished.values()}
+        self._heirs = {seq + (seq > unit.seq): heir for seq, heir in self._heirs.items()}
+        self._gone = {seq + (seq > unit.seq) for seq in self._gone}
+        self._ends = deque(seq + (seq > unit.seq or (tail.ends_pass and seq == unit.seq)) for seq in self._ends)
+        if self.failed_seq is not None and (self.failed_seq > unit.seq or (self.failed_seq == unit.seq and tail.failure is not None)):
+            self.failed_seq += 1
+        self.opened += 1
+        self._open.append(tail)
+        self._tails.append(tail)
+        return tail
+
+    def give_back(self, task: Task, end: int) -> Unit | None:
+        """Take back the rows of a task that were not done, for want of room; return the unit that they belong to now, if it is new."""
+        unit = task.unit
+        assert unit is not None
+        count, border = unit.whole_items(end, up=False)
+        tail = None
+        if not unit.single and (task.begin, task.end) == (0, unit.num_rows) and not (border < end and unit.mishaps):
+            if not count:
+                count, border = unit.whole_items(1, up=True)
+            if border < unit.num_rows:
+                tail = self._cut(unit, count)
+                unit.done = [(begin, min(stop, border)) for begin, stop in unit.done]
+                unit.num_done = min(unit.num_done, border)
+        border = task.end if tail is None else unit.num_rows
+        if end < border:
+            self._wait(task, unit, end, border, 0)
+        if tail is not None and task.block is not None:
+            self._tails.remove(tail)
+            tail.claimed = tail.num_rows
+            self._wait(task, tail, border, task.end, border)
+        return tail
+
+    def _wait(self, task: Task, unit: Unit, begin: int, end: int, shift: int) -> None:
+        rest = task._replace(unit=unit, begin=begin - shift, end=end - shift)
+        if task.block is None:
+            self._rests.append(rest)
+            return
+        part = part_of(task.block, begin - task.begin, end - task.begin)
+        num_bytes = task.num_bytes * len(part) // max(1, len(task.block))
+        self.queues[task.stage].appendleft(rest._replace(block=part, num_bytes=num_bytes))
 
     def has_rows(self) -> bool:
-        """Tell whether `next_rows` would give a task."""
-        return self._unclaimed() is not None
+        """Tell whether there are units with rows to claim."""
+        return next(iter(self.unclaimed()), None) is not None
 
-    def _unclaimed(self) -> Unit | None:
-        """Return the unit to claim rows of next."""
+    def unclaimed(self) -> Iterator[Unit]:
+        """Yield the units with rows to claim for the first stage: to be run again, given back, and then the one that was opened last."""
         while self._renewed and (self._renewed[0].dead or not self._has_wanted_rows(self._renewed[0])):
             self._renewed.popleft()
-        unit = self._renewed[0] if self._renewed else self._current
-        return unit if unit is not None and self._has_wanted_rows(unit) else None
+        if self._renewed:
+            yield self._renewed[0]
+        if self._rests or self._tails:
+            self._rests = [task for task in self._rests if task.unit is not None and not task.unit.dead and task.begin < task.unit.limit]
+            waiting = [task.unit for task in self._rests if task.unit is not None] + self._tails
+            yield from sorted((unit for unit in waiting if not self._is_behind_failure(unit)), key=lambda unit: unit.seq)
+        if self._current is not None and self._has_wanted_rows(self._current):
+            yield self._current
+
+    def _is_behind_failure(self, unit: Unit) -> bool:
+        return self.failed_seq is not None and unit.seq > self.failed_seq
 
     def _has_wanted_rows(self, unit: Unit) -> bool:
-        return unit.claimed < unit.limit and (self.failed_seq is None or unit.seq <= self.failed_seq)
+        return unit.claimed < unit.limit and not self._is_behind_failure(unit)
 
     def living(self, unit: Unit) -> Unit | None:
         """Return the unit that stands in the place of one now, perhaps itself; None when it was committed."""
@@ -299,6 +415,9 @@ class Segment:
         if self._current is unit:
             self._current = None
         self._renewed.append(heir)
+        self._open.append(heir)
+        self._tails = [tail for tail in self._tails if tail is not unit]
+        self.unfinished = [task for task in self.unfinished if task.unit is not unit]
         self._heirs[unit.seq] = heir
         for queue in self.queues:  # now: where many wait nothing is claimed before them
             kept = [task for task in queue if task.unit is not unit]
@@ -306,22 +425,36 @@ class Segment:
             queue.extend(kept)
         return heir
 
-    def next_block(self, stage: int) -> Task | None:
-        """Claim the next block that waits for a later stage; blocks behind a failure are dropped."""
+    def next_block(self, stage: int, task: Task | None = None) -> Task | None:
+        """Claim a block that waits for a later stage, by default the next."""
+        task = self.waiting_block(stage) if task is None else task
+        if task is not None:
+            self.queues[stage].remove(task)
+        return task
+
+    def waiting_block(self, stage: int) -> Task | None:
+        """Return the next block that waits for a later stage; blocks behind a failure are dropped."""
         queue = self.queues[stage]
         while queue:
-            task = queue.popleft()
+            task = queue[0]
             assert task.unit is not None
-            if task.begin < task.unit.limit and (self.failed_seq is None or task.unit.seq <= self.failed_seq):
+            if task.begin < task.unit.limit and not self._is_behind_failure(task.unit):
                 return task
+            queue.popleft()
         return None
+
+    def first_block(self, stage: int) -> Task | None:
+        """Return the block that waits for a later stage and is wanted first."""
+        wanted = [task for task in self.queues[stage] if task.unit is not None and task.begin < task.unit.limit]
+        return min(wanted, key=lambda task: task.unit.seq if task.unit is not None else 0, default=None)
 
     def put_back(self, task: Task) -> None:
         """Undo a claim: the consumer's thread was interrupted in the middle of it."""
         assert task.unit is not None
-        if task.stage == 0 and task.block is None:
-            task.unit.claimed = task.begin
-            self._current = task.unit
+        if task.begin == task.end:
+            self.unfinished.append(task)
+        elif task.stage == 0 and task.block is None:
+            self._rests.append(task)
         else:
             self.queues[task.stage].appendleft(task)
 
@@ -347,6 +480,7 @@ class Segment:
     def commit(self, unit: Unit) -> None:
         """Take a finished unit out."""
         self._heirs.pop(unit.seq, None)
+        self._open = [one for one in self._open if one.seq != unit.seq]
         del self.finished[unit.seq]
         self.committed += 1
         self.rows_open -= unit.num_rows
@@ -394,3 +528,11 @@ class Segment:
     def position(self) -> dict[str, Any]:
         """Say how far the segment is, for tests and reports."""
         return {"opened": self.opened, "committed": self.committed, "waiting": sum(map(len, self.queues))}
+
+
+def result_bytes(segment: Segment, unit: Unit) -> int:
+    """Return what the batches of a finished unit take: by their spec where all rows were written in place."""
+    items = unit.result.items if unit.result is not None else []
+    if unit.in_place and segment.guess is not None:
+        return segment.guess.row_bytes * unit.num_rows
+    return bytes_of_all(items) if items else unit.kept_bytes

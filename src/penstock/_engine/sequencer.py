@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from penstock._engine.mishaps import Books, Mishap, merged
-from penstock._engine.pieces import pieces_by_input, unwrapped
-from penstock._engine.unit import Counted, Failure, Known, Piece, Record, Token, Unit
+from penstock._engine.pieces import failure_in, pieces_by_input, unwrapped
+from penstock._engine.unit import Counted, Failure, Known, LateFailure, Piece, Record, Token, Unit
 from penstock._order.chain import Chain
-from penstock._order.folds import Fold, Passes
+from penstock._order.folds import Fold
 from penstock.errors import StateMismatch
 
-__all__ = ["DROP_END", "OPEN", "PASS_END", "Sequenced", "Sequencer"]
+__all__ = ["DROP_END", "OPEN", "PASS_END", "Sequenced", "Sequencer", "check_results"]
 
 OPEN, DROP_END, PASS_END = 0, 1, 2
 """What a sequencer does with what is left of a pass: fold it; ignore it and its end; ignore it, but let its end go on upwards."""
@@ -33,6 +33,8 @@ class Sequenced(NamedTuple):
     """The tail, if it is that of a limit: the segment does not know of it yet."""
     whole: bool = False
     """Whether the unit goes on as it is: `items` are only as many as there are."""
+    late: bool = False
+    """Whether there may be elements among the items that failed."""
 
 
 class Sequencer:
@@ -49,12 +51,13 @@ class Sequencer:
         "_chain",
         "_checkpoint",
         "_drop",
-        "_emitted",
-        "_endless",
         "_entered",
+        "_failed",
+        "_hands_on",
         "_holds",
         "_input",
         "_known",
+        "_late",
         "_mode",
         "_num_outs",
         "_origin",
@@ -74,25 +77,31 @@ class Sequencer:
         transparent: bool = False,
         books: Books | None = None,
         behind_another: bool = False,
+        first_pass: int = 0,
+        hands_failures_on: bool = False,
     ) -> None:
-        """Start with the resume token of the input before, and this sequencer's own saved record; `books` count what was left out."""
+        """Start with the resume token of the input before, and this sequencer's own saved record; `books` count what was left out.
+
+        With `hands_failures_on` an element that failed goes on to the next segment; else it ends the run where it comes out.
+        """
         self._books = books or Books()
         self._input = before.source[0], -1  # the last one: its pass, and its number in what this run saw of the pass
         self._origin = before.source[0], 0  # the first one behind the checkpoint
         self._known: list[Known] = []  # inputs behind the checkpoint that were left out or replaced
-        self._endless = any(isinstance(fold, Passes) and fold.count is None for fold in folds)
         self._before = before
         record = saved or Record(0, OPEN, ())
         self._skip, self._mode, self._drop = record.skip, record.mode, record.drop
-        self._chain = Chain(folds, None if saved is None else record.states, recall=record.recall, unwrap=unwrapped)
+        self._chain = Chain(folds, None if saved is None else record.states, recall=record.recall, unwrap=unwrapped, first_pass=first_pass)
         self._holds = self._chain.holding is not None
         if saved is None:
             record = record._replace(states=tuple(self._chain.snapshot()))
         self._checkpoint = before, record._replace(drop=0, known=(), replay=(0, 0))
         self._num_outs = 0
         self._entered, self._patience = 0, _CHECKPOINT_ITEMS
-        self._emitted = 0 if saved is None else 1  # a pass that gave something before the save is not an empty one
         self._started = False
+        self._late = False  # whether an element that failed is among those in the folds
+        self._hands_on = hands_failures_on
+        self._failed: Failure | None = None  # that of the first one that came out
         self._transparent = transparent
         # Positions are those of the source: what a later sequencer takes is numbered otherwise.
         self._partial = (before.source[0], {} if behind_another else dict(before.done.partial))
@@ -102,11 +111,13 @@ class Sequencer:
         items: list[Any] = []
         tokens: list[Token] = []
         try:
-            out = self._take(unit, items, tokens)
+            return self._take(unit, items, tokens)
         except StateMismatch as error:  # what was held when the state was saved did not come again
-            return Sequenced(items, tokens, False, Failure(len(items), error, "resume", 0), False, False)
-        self._emitted += len(items)
-        return out
+            return Sequenced(items, tokens, False, Failure(len(items), error, "resume", 0), False, False, late=self._late)
+
+    def waiting(self) -> list[Any]:
+        """List what the folds hold."""
+        return self._chain.waiting()
 
     def _take(self, unit: Unit, items: list[Any], tokens: list[Token]) -> Sequenced:
         ends = cut = False
@@ -119,6 +130,7 @@ class Sequencer:
         counted = None if items else self._take_whole(unit, items)
         if unit.result is not None and counted is None:
             lost = unit.mishaps_by_item() if unit.mishaps else {}
+            self._late = self._late or bool(unit.late)
             for number, results in enumerate(pieces_by_input(unit)):
                 if self._mode != OPEN:
                     break
@@ -130,7 +142,8 @@ class Sequencer:
                 taken = self._partial[1].get(unit.first + number, ()) if unit.pass_number == self._partial[0] else ()
                 step_ends, step_cut = self._take_input(self._after(unit, number), results, taken, items, tokens)
                 ends, cut = ends or step_ends, cut or step_cut
-        empty = False
+                if self._failed is not None:
+                    break
         tail = excess or unit.tail
         if excess is None and self._mode != OPEN and tail is not None and not (unit.ends_pass and tail.at >= unit.num_items):
             tail = None  # what fails behind the early end of a pass is nobody's, but for a generator's own cleanup
@@ -140,14 +153,18 @@ class Sequencer:
             else:
                 ends = ends or self._mode == PASS_END
                 self._mode = OPEN
-            empty = self._endless and self._emitted + len(items) == 0
-            self._emitted = -len(items)
             self._before, self._skip = self._pass_start(unit), 0
+            self._started = False  # a take(0) is full before the next pass begins
         if ends and self._num_outs < self._drop:
             raise _not_again(f"{self._drop} results were delivered behind the last checkpoint, and {self._num_outs} came again")
+        if self._failed is not None:
+            tail = excess = self._failed._replace(at=len(items))
+            ends = False
         if self._holds and (ends or (unit.ends_pass and tail is None)):
             self._save(self._before, 0)
-        return Sequenced(items, tokens if counted is None else counted, ends, tail, cut, empty, excess, counted is not None)
+        return Sequenced(
+            items, tokens if counted is None else counted, ends, tail, cut, self._chain.empty_pass, excess, counted is not None, self._late
+        )
 
     def _take_whole(self, unit: Unit, items: list[Any]) -> Sequence[Token] | Counted | None:
         """Take all of a unit at once if it comes out as it went in, which changes no state but counts; return its tokens.
@@ -155,12 +172,13 @@ class Sequencer:
         None, and nothing is done, where the inputs must be looked at one by one.
         """
         result, size = unit.result, unit.ahead if unit.whole and unit.ahead else 1
-        if result is None or result.origins is not None or unit.mishaps or unit.tail is not None or not unit.num_items:
+        if result is None or result.origins is not None or unit.mishaps or unit.late or unit.tail is not None or not unit.num_items:
             return None
         partial = unit.pass_number == self._partial[0] and self._partial[1]
         count = unit.num_items // size
         if self._mode != OPEN or self._holds or self._skip or partial or not self._chain.lets_through(count, unit.ahead and size):
             return None
+        self._chain.mark_passes()
         tokens = self._tokens_of_whole(unit, count, size)
         pass_number, number = self._input
         self._input = unit.pass_number, unit.num_items + (number if pass_number == unit.pass_number else -1)
@@ -194,7 +212,8 @@ class Sequencer:
             self._known.clear()
         for mishap in mishaps:
             row = -1 if mishap.row < 0 else mishap.row - unit.first_row(mishap.item)
-            self._known.append(Known(*self._input, mishap.how, mishap.site, mishap.inner, row))
+            if not mishap.fixed:
+                self._known.append(Known(*self._input, mishap.how, mishap.site, mishap.inner, row))
             error = self._books.book(mishap, source.tally, source.source[0], source.source[1])
             if error is not None:
                 return Failure(number, error, mishap.stage, mishap.worker)
@@ -214,11 +233,13 @@ class Sequencer:
         self, after: Token, results: list[Piece], taken: Sequence[int], items: list[Any], tokens: list[Token]
     ) -> tuple[bool, bool]:
         skip, self._skip = self._skip, 0
-        if skip > len(results):
-            raise _not_again(f"{skip} results of one element were delivered, and it gives {len(results)} now")
+        check_results(skip, len(results))
         for number, piece in enumerate(results):
             if number < skip or number in taken:
                 continue
+            if self._late and isinstance(piece.value, LateFailure) and piece.value.at_once:
+                self._failed = self._failed or piece.value.failure
+                break
             mark = (self._before, number, self._chain.lower(), self._input) if self._holds else None
             outs = self._chain.push(piece, mark)
             place = (after, 0) if number == len(results) - 1 else (self._before, number + 1)
@@ -258,8 +279,10 @@ class Sequencer:
         return token._replace(tally=merged(token.tally, self._books.tally)) if self._books.tally else token
 
     def _emit(self, outs: Sequence[Any], items: list[Any], tokens: list[Token], before: Token, skip: int, mode: int = OPEN) -> None:
-        if not outs:
+        if not outs or self._failed is not None:
             return
+        if self._late and not self._hands_on:
+            outs = self._good(outs)
         if self._holds:
             below, record = self._checkpoint
             record = record._replace(**self._again(self._origin))
@@ -276,6 +299,15 @@ class Sequencer:
             token = _with(before, Record(skip, mode, tuple(self._chain.snapshot()), **again))
         items.extend(outs)
         tokens.extend([token] * len(outs))
+
+    def _good(self, outs: Sequence[Any]) -> Sequence[Any]:
+        """Return what comes out before the first one with an element that failed; results that were delivered before count as good."""
+        first = max(0, self._drop - self._num_outs) if self._holds else 0
+        for number in range(first, len(outs)):
+            self._failed = failure_in(outs[number])
+            if self._failed is not None:
+                return outs[:number]
+        return outs
 
     def _save(self, before: Token, skip: int) -> None:
         """Take a checkpoint at this place, unless it cannot be one."""
@@ -316,6 +348,16 @@ class Sequencer:
 def _since(origin: tuple[int, int], where: Sequence[int]) -> tuple[int, int]:
     """Return the pass of an input, and its number in it as a run counts that begins at `origin`."""
     return where[0], where[1] - (origin[1] if where[0] == origin[0] else 0)
+
+
+def check_results(num_taken: int, num_results: int) -> None:
+    """Refuse an element that gives fewer results than were delivered of it.
+
+    Raises:
+        StateMismatch: it does.
+    """
+    if num_taken > num_results:
+        raise _not_again(f"{num_taken} results of one element were delivered, and it gives {num_results} now")
 
 
 def _not_again(what: str) -> StateMismatch:

@@ -17,6 +17,7 @@ __all__ = ["KEEP_BYTES", "Lease", "SlotPool", "anonymous_memory"]
 
 _ALIGNMENT = 64  # one cache line; also what device_put needs to take memory as it is
 _PAGE = 4096
+_SMALL = 1 << 16  # bytes that are allocated in 4 us
 _HUGE_PAGE = 2 << 20
 _KEEP = 2
 _KEEP_SMALL, KEEP_BYTES = 16, 64 << 20
@@ -57,6 +58,10 @@ class Lease:
     @property
     def __array_interface__(self) -> dict[str, Any]:
         return {"shape": self._view.shape, "typestr": "|u1", "data": (self._view.ctypes.data, False), "version": 3}
+
+    def __len__(self) -> int:
+        """Return the size of the buffer."""
+        return len(self._view)
 
     def arrays(self, leaves: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> list[NDArray[Any]]:
         """Return arrays of the given shapes and dtypes, one behind the other, aligned."""
@@ -148,7 +153,7 @@ class SlotPool:
                 buffer = self._free.pop()
             except IndexError:
                 return None
-            if num_bytes <= len(buffer) <= 4 * max(num_bytes, _HUGE_PAGE):
+            if num_bytes <= len(buffer) <= 4 * max(num_bytes, _SMALL):
                 return buffer
 
 

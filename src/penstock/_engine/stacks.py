@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import linecache
 import os
-import sys
 from collections.abc import Iterator
 from typing import Any
 
+from penstock._contracts.frames import current_frames
 from penstock._engine.stall import Frame
 
 __all__ = ["awaits_of", "frames_of", "stack_of", "stacks_of", "waits_of"]
@@ -16,7 +16,7 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def stacks_of(threads: set[int]) -> dict[int, tuple[Frame, ...]]:
-    frames = sys._current_frames()
+    frames = current_frames()
     stacks = {thread: stack_of(frame) for thread, frame in frames.items() if thread in threads}
     frames.clear()  # this function's own frame is among them: a cycle that would keep the feed alive
     return stacks
@@ -45,7 +45,7 @@ def waits_of(thread: int | None) -> tuple[tuple[Frame, ...], list[Any]]:
 
     There are no such calls while the loop waits, or goes round. The frames keep alive what they hold: drop them soon.
     """
-    every = sys._current_frames()
+    every = current_frames()
     frames = list(frames_of(every.get(-1 if thread is None else thread)))
     every.clear()
     calls = [_call(frame) for frame in reversed(frames)]

@@ -19,6 +19,7 @@ from penstock._engine.unit import TOP, Stall, Unit
 from penstock._engine.watch import Stuck, Watch
 from penstock._ops.block import ElementFailed
 from penstock.errors import FeedStalled
+from penstock.queues.standing import level_of_caller
 
 __all__ = ["Stalls"]
 
@@ -71,7 +72,7 @@ class Stalls:
         if kind != "slow" and self._watch.on_stall != "warn":
             self._lent.broke(error)
         else:
-            warnings.warn(str(error), RuntimeWarning, stacklevel=6)  # the line of the loop that asked for the next element
+            warnings.warn(str(error), RuntimeWarning, stacklevel=level_of_caller())  # the line of the loop that asked for the next element
 
     def _give_up(self, situation: Situation) -> None:
         """Begin the units anew in which somebody is stuck, around the elements that do not end."""

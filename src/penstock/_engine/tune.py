@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import Any
 
-__all__ = ["ActiveWorkers", "BlockSize", "UnitSize", "awaited_ns", "largest_block"]
+__all__ = ["ActiveWorkers", "BlockSize", "UnitSize", "awaited_ns", "followed", "largest_block"]
 
 _TARGET_NS = 8_000_000  # booking a task costs 0.17 ms where decoding has emptied the caches
 _STEADY_TARGET_NS = 24_000_000  # of elements that all cost about the same, or in one thread: none keeps others waiting that are done
@@ -25,6 +25,11 @@ _UNIT_BYTES = 8 << 20  # of a unit of several batches; units in flight should li
 def largest_block(num_branches: int) -> int:
     """Return the most rows of a task: more where they are dealt out to many sources, so that each is asked for several at once."""
     return max(_LARGEST_BLOCK, min(_ROWS_PER_BRANCH * num_branches, _MOST_BRANCHED))
+
+
+def followed(guess: float, found: float) -> float:
+    """Return the guess of a size after one more was found: at once if it is larger, by halves if it is smaller."""
+    return max(found, (guess + found) / 2)
 
 
 def awaited_ns(busy_ns: int, num_calls: int, concurrency: int, *, batched: bool) -> int:
@@ -114,6 +119,11 @@ class UnitSize:
         ceiling = before * _GROWTH if num_items >= before else before
         self._size = max(self._least_items, min(int(wanted), ceiling))
         self.growing = self._size > 2 * before
+
+    @property
+    def most_bytes(self) -> int:
+        """What a unit of several items should take at most, with some of it for a guess."""
+        return 2 * self._most_bytes
 
     @property
     def items(self) -> int:

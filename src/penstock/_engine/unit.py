@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from penstock._contracts.policy import Policy
 from penstock._engine.mishaps import Mishap, Tally
-from penstock._ops.block import Block, Ints
+from penstock._ops.block import UNLIMITED, Block, Ints
 from penstock._ops.rows import Rows
 from penstock._order.runs import Run
 from penstock.errors import StateUnavailable
@@ -22,6 +22,7 @@ __all__ = [
     "Done",
     "Failure",
     "Known",
+    "LateFailure",
     "Levels",
     "Note",
     "Piece",
@@ -32,6 +33,8 @@ __all__ = [
     "Token",
     "Unit",
 ]
+
+_T = TypeVar("_T")
 
 Levels = list[tuple[Ints, Ints]]
 
@@ -87,7 +90,7 @@ class Done(NamedTuple):
     """
 
     runs: tuple[Run, ...] = ()
-    partial: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    partial: tuple[tuple[int, Sequence[int]], ...] = ()
 
 
 NOTHING_DONE = Done()
@@ -146,6 +149,17 @@ class Failure(NamedTuple):
     worker: int
 
 
+@dataclass(frozen=True, slots=True)
+class LateFailure:
+    """Takes the place of an element that failed, up to the folds: it is raised only if they let it through.
+
+    With `at_once` it is raised as soon as it comes to a fold: how many elements stood in its place is not known.
+    """
+
+    failure: Failure
+    at_once: bool = False
+
+
 class Result(NamedTuple):
     """The finished items of a unit; `origins[i]` is the item of the unit that gave result i (None when they are one to one)."""
 
@@ -189,8 +203,19 @@ class Unit:
     Attributes of one that stalled: `dead`, given up: what comes back for it is dropped. The one in its place has `single`, computes one row
     per task, and `stalled`, what is known not to end, by stage and row.
 
+    Of elements that failed where folds may leave them out: `late`, by row or item, those of its results that failed (number among the
+    results that are left, key, failure), in the order in which they were taken out; `bad_rows`, rows without an element: it failed in an
+    earlier segment, or here below a batch, which is then late itself.
+
     Of rows that are written before the folds behind them have counted them: `ahead`, the rows of each batch (0 where that is not so), and
     `whole`, whether all of them are there, and `keys` of those that were written, from each first row on, without elements.
+
+    `made_of` is the unit that it was made of, as (segment, seq): in the segment before, or in segment -1 of what was read.
+
+    `in_place` says that its batches are as the workers wrote them.
+
+    Of the memory that it holds: `given_bytes` of what it was made of, `kept_bytes` of what was made of that so far, at least
+    `expected_bytes`, `granted_bytes` of tasks in work, and `charged_bytes`, all of it as it stands in the books of the flow.
     """
 
     seq: int
@@ -229,10 +254,81 @@ class Unit:
     stalled: dict[tuple[int, int], list[Stall]] = field(default_factory=dict)
     ahead: int = 0
     whole: bool = False
+    in_place: bool = False
+    given_bytes: int = 0
+    kept_bytes: int = 0
+    expected_bytes: int = 0
+    granted_bytes: int = 0
+    charged_bytes: int = 0
     keys: dict[int, tuple[Block, Ints | range]] = field(default_factory=dict)
+    late: dict[int, list[tuple[int, tuple[int, int, int], LateFailure]]] = field(default_factory=dict)
+    bad_rows: dict[int, LateFailure] = field(default_factory=dict)
+    made_of: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         self.limit = self.num_rows
+
+    @property
+    def num_bytes(self) -> int:
+        """The memory that it holds."""
+        return self.given_bytes + max(self.kept_bytes, self.expected_bytes) + self.granted_bytes
+
+    def cut(self, count: int) -> Unit:
+        """Keep the first `count` items; return a unit of the others, of which nothing is done in this stage.
+
+        One worker at most has rows of it, and those it has done belong to the items that are kept.
+        """
+        rows = self.first_row(count)
+        share = (self.num_rows - rows) / self.num_rows
+        tail = Unit(
+            seq=-1,
+            pass_number=self.pass_number,
+            first=self.first + count,
+            sizes=None if self.sizes is None else self.sizes[count:],
+            num_items=self.num_items - count,
+            num_rows=self.num_rows - rows,
+            levels=[(epochs[rows:], positions[rows:]) for epochs, positions in self.levels],
+            top_levels=[(epochs[count:], positions[count:]) for epochs, positions in self.top_levels],
+            given=None if self.given is None else self.given.select(slice(rows, None)),
+            ends_pass=self.ends_pass,
+            pass_token=self.pass_token,
+            inherited=_behind(self.inherited, count),
+            beyond=self.beyond,
+            mishaps=[mishap._replace(item=mishap.item - count, row=mishap.row - rows) for mishap in self.mishaps if mishap.item >= count],
+            known=_from(self.known, rows),
+            known_items=_from(self.known_items, count),
+            num_replayed=max(0, self.num_replayed - count),
+            single=self.single,
+            stalled={(stage, row - rows): some for (stage, row), some in self.stalled.items() if row >= rows},
+            ahead=self.ahead,
+            given_bytes=int(self.given_bytes * share),
+            made_of=self.made_of,
+            bad_rows=_from(self.bad_rows, rows),
+        )
+        if isinstance(self.tokens, Counted):
+            tail.tokens = Counted(self.tokens.behind(count), self.tokens.stride)
+        elif self.tokens is not None:
+            tail.tokens, self.tokens = self.tokens[count:], self.tokens[:count]
+        if self.failure is not None and self.failure.at >= rows:
+            tail.fail(self.failure._replace(at=self.failure.at - rows))
+            self.failure = None
+        self.levels = [(epochs[:rows], positions[:rows]) for epochs, positions in self.levels]
+        self.top_levels = [(epochs[:count], positions[:count]) for epochs, positions in self.top_levels]
+        self.given = None if self.given is None else self.given.select(slice(0, rows))
+        self.sizes = None if self.sizes is None else self.sizes[:count]
+        self.mishaps = [mishap for mishap in self.mishaps if mishap.item < count]
+        self.bad_rows = {row: one for row, one in self.bad_rows.items() if row < rows}
+        self.keys = {begin: _rows_before(keys, rows) for begin, keys in self.keys.items() if begin < rows}
+        self.num_items, self.num_rows, self.limit = count, rows, rows if self.failure is None else self.limit
+        self.num_replayed, self.given_bytes = min(self.num_replayed, count), self.given_bytes - tail.given_bytes
+        self.ends_pass, self.pass_token, self.inherited = False, None, None
+        return tail
+
+    def key_of(self, row: int) -> tuple[int, int]:
+        """Return (epoch, index) of the element that a row is made of."""
+        given, levels = self.given, self.levels  # another worker may finish or cut the unit meanwhile
+        epochs, indices = (given.epochs, given.indices) if given is not None else levels[0] if levels else ((), ())
+        return (int(epochs[row]), int(indices[row])) if row < len(epochs) else (self.pass_number, self.first + row)
 
     def fail(self, failure: Failure) -> None:
         """Keep the failure with the lowest row; rows from there on are not wanted any more."""
@@ -262,6 +358,16 @@ class Unit:
         """Return the item that a row belongs to."""
         return row if self.sizes is None else int(np.searchsorted(np.cumsum(self.sizes), row, side="right"))
 
+    def whole_items(self, row: int, *, up: bool) -> tuple[int, int]:
+        """Return how many items, and how many rows, can be delivered without those behind `row`: rounded down or up to a whole batch."""
+        if self.sizes is not None:
+            borders = np.cumsum(self.sizes)
+            count = int(np.searchsorted(borders, row, side="left" if up else "right")) + up
+            return count, int(borders[count - 1]) if count else 0
+        size = self.ahead or 1
+        border = -(-row // size) * size if up else row // size * size
+        return border, border
+
     def first_row(self, item: int) -> int:
         """Return the first row of an item."""
         return item if self.sizes is None else sum(self.sizes[:item])
@@ -280,8 +386,26 @@ class Unit:
         return self.tokens.behind(item + 1) if isinstance(self.tokens, Counted) else self.tokens[item]
 
 
+def _from(some: dict[int, _T], border: int) -> dict[int, _T]:
+    """Return what stands at rows or items from `border` on, as a unit counts that begins there."""
+    return {number - border: one for number, one in some.items() if number >= border}
+
+
+def _behind(failure: Failure | None, count: int) -> Failure | None:
+    return None if failure is None else failure._replace(at=failure.at - count)
+
+
+def _rows_before(keys: tuple[Block, Ints | range], border: int) -> tuple[Block, Ints | range]:
+    block, rows = keys
+    count = int(np.searchsorted(rows, border))
+    return Block(block.epochs[:count], block.indices[:count], block.lanes[:count]), rows[:count]
+
+
 class Task(NamedTuple):
-    """A range of rows of a unit for one stage; or, with `read`, the next elements of a generator."""
+    """A range of rows of a unit for one stage; or, with `read`, the next elements of a generator.
+
+    It ends early where it holds more than `room` bytes. `num_bytes` are those of its block.
+    """
 
     segment: int
     stage: int
@@ -290,3 +414,5 @@ class Task(NamedTuple):
     end: int
     block: Block | None
     read: int = 0
+    room: int = UNLIMITED
+    num_bytes: int = 0

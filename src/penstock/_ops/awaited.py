@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from penstock._contracts.failing import cause_of
 from penstock._contracts.policy import Policy
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.worker import WorkerContext, generator_of
@@ -41,6 +42,7 @@ class AwaitedOp:
         return epochs, positions
 
     def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+        block.rows()  # what cannot be read is a failure of the read, not of the call
         outcomes = self.gather(self, block)
         last = outcomes[-1] if outcomes else None
         if last is not None and last.error is not None:
@@ -61,5 +63,5 @@ class AwaitedOp:
 
 def _raised(error: BaseException) -> BaseException:
     """Return what the user raised: Python makes a RuntimeError of a StopIteration that leaves a coroutine."""
-    cause = error.__cause__
+    cause = cause_of(error)
     return cause if isinstance(error, RuntimeError) and isinstance(cause, StopIteration) else error

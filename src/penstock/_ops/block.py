@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from operator import length_hint
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.element import LEAF, Structure, unflatten
+from penstock._contracts.element import LEAF, WEIGHTLESS, Structure, bytes_of, unflatten
 from penstock._contracts.policy import Policy
 from penstock._contracts.source import ColumnSource, RowFailed, TransientSource
 from penstock._contracts.transform import Scratch
 from penstock.errors import LengthMismatch
 
-__all__ = ["Block", "ElementFailed", "Gathers", "Ints", "Keys", "split", "zeros"]
+__all__ = ["UNLIMITED", "Block", "ElementFailed", "Gathers", "Ints", "Keys", "part_of", "split", "zeros"]
 
 Ints = NDArray[np.int64]
 Keys = tuple[Ints, Ints, NDArray[np.uint64]]
 """Epochs, indices and lanes."""
+
+
+UNLIMITED = 1 << 62
+"""The room of a block that is computed whole, whatever it holds."""
 
 
 class ElementFailed(Exception):
@@ -45,10 +50,15 @@ class ElementFailed(Exception):
         self.inner: tuple[int, int] | None = None  # step, and number among the elements that its input gave
         self.key: tuple[int, int, int] | None = None
         self.stalled = False  # it did not fail, it did not end
+        self.inside_batch = False  # one element of a batch inside the leaf failed, and the block counts batches
+        self.final = False  # no policy acts on it (again)
+        self.step = -1  # of a run of filters, flat_maps and the maps among them, which one failed; -1 below them
 
     def moved(self, offset: int) -> ElementFailed:
         """Return the same failure at another offset, as the block of a parent counts."""
-        return ElementFailed(offset, self.stage, self.error, self.policy, whole=self.whole)
+        out = ElementFailed(offset, self.stage, self.error, self.policy, whole=self.whole)
+        out.inside_batch, out.final = self.inside_batch, self.final
+        return out
 
 
 def zeros(count: int) -> NDArray[np.uint64]:
@@ -63,10 +73,81 @@ class Gathers(Protocol):
         """Append one element per index; when one cannot be read, `len(rows)` tells which."""
 
 
+_ALIKE = 64  # numbers that are read before one of them is looked at
+
+
+class _Enough(BaseException):
+    """Ends a `gather` in the middle: what it has appended has no room for more. No source may take it for an error of its own."""
+
+
+class _Bounded(list[Any]):
+    """Rows that end a `gather` when they hold more than `room` bytes, behind the element with which they do."""
+
+    __slots__ = ("room",)
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room = room
+
+    def append(self, row: Any) -> None:
+        super().append(row)
+        if type(row) not in WEIGHTLESS:
+            self.room -= bytes_of(row)
+            if self.room < 0:
+                raise _Enough
+
+    def extend(self, rows: Iterable[Any]) -> None:
+        left, append, room = iter(rows), super().append, self.room
+        try:
+            for row in left:
+                append(row)
+                if type(row) is np.ndarray:
+                    room -= row.nbytes
+                elif type(row) in WEIGHTLESS:
+                    break
+                else:
+                    room -= bytes_of(row)
+                if room < 0:
+                    raise _Enough
+            else:
+                return
+        finally:
+            self.room = room
+        self._extend_alike(left)
+
+    def _extend_alike(self, left: Iterator[Any]) -> None:
+        """Append behind a number: the next are numbers too, and measuring each would cost as much as reading it."""
+        kind, begin = type(self[-1]), -_ALIKE
+        while type(self[-1]) is kind and len(self) >= begin + _ALIKE:
+            begin = len(self)
+            super().extend(islice(left, _ALIKE))
+        if type(self[-1]) is not kind:
+            self._measure(begin)
+            if len(self) == begin + _ALIKE:
+                self.extend(left)
+
+    def _measure(self, begin: int) -> None:
+        self.room -= sum(map(bytes_of, self[begin:]))
+        if self.room < 0:
+            raise _Enough
+
+    def __iadd__(self, rows: Iterable[Any]) -> Self:  # type: ignore[misc]  # as a list's own, whose rows may be of any iterable
+        self.extend(rows)
+        return self
+
+
 class Block:
     """Elements with their keys, as rows or as columns, or still to be gathered from an array source.
 
     A key is (epoch, index, lane): the pass, the number in the source, and what tells apart elements that share both.
+
+    A block may turn out shorter when it is read, and what an operator makes of it may be shorter than it: they stop behind the element
+    with which they hold more than `room`. At least one element is there.
+
+    Attributes:
+        room: how many bytes it, and what is made of it, may hold before that.
+        num_bytes: of its rows, as far as they were read or made for this block: 0 of those that were there before.
+        taken: how many inputs it was made of, where one may give several elements, or none; None for all.
     """
 
     __slots__ = (
@@ -80,7 +161,10 @@ class Block:
         "epochs",
         "indices",
         "lanes",
+        "num_bytes",
         "origins",
+        "room",
+        "taken",
     )
 
     def __init__(
@@ -99,6 +183,9 @@ class Block:
         self.indices = indices
         self.lanes = lanes
         self.origins: Ints | None = None  # behind a filter or flat_map: the offset of the input that each element came from
+        self.room = UNLIMITED
+        self.num_bytes = 0
+        self.taken: int | None = None
         self._progress: Any = None  # what grows or shrinks with each element: see `begun`
         self._rows = rows
         self._source = source
@@ -110,13 +197,21 @@ class Block:
     def __len__(self) -> int:
         return len(self.indices)
 
-    def with_rows(self, rows: list[Any]) -> Block:
-        """Return other elements under the same keys."""
-        return Block(self.epochs, self.indices, self.lanes, rows=rows)
+    def with_rows(self, rows: list[Any], num_bytes: int = 0) -> Block:
+        """Return other elements under the same keys; of fewer, those of the first keys."""
+        if len(rows) != len(self.indices):
+            here = slice(0, len(rows))
+            out = Block(self.epochs[here], self.indices[here], self.lanes[here], rows=rows)
+        else:
+            out = Block(self.epochs, self.indices, self.lanes, rows=rows)
+        out.room, out.num_bytes = self.room, num_bytes
+        return out
 
     def with_columns(self, structure: Structure, columns: list[NDArray[Any]]) -> Block:
         """Return other columns under the same keys."""
-        return Block(self.epochs, self.indices, self.lanes, columns=(structure, columns))
+        out = Block(self.epochs, self.indices, self.lanes, columns=(structure, columns))
+        out.room = self.room
+        return out
 
     def select(self, offsets: Any) -> Block:
         """Return the elements at `offsets` (a slice or an int64 array); rows only."""
@@ -124,6 +219,7 @@ class Block:
         part = rows[offsets] if isinstance(offsets, slice) else [rows[offset] for offset in offsets.tolist()]
         out = Block(self.epochs[offsets], self.indices[offsets], self.lanes[offsets], rows=part)
         out.origins = None if self.origins is None else self.origins[offsets]
+        out.room = self.room
         return out
 
     def rows(self) -> list[Any]:
@@ -138,6 +234,11 @@ class Block:
             else:
                 self._rows = self._gather()
         return self._rows
+
+    def let_go(self) -> None:
+        """Forget elements that were read or made for this block: an operator has made others of them, and callers still hold the block."""
+        if self.num_bytes and self._columns is None:
+            self._rows, self._progress = [], None
 
     def each(self) -> Iterator[Any]:
         """Iterate over the elements so that `begun` tells how far it is. Free of cost per element: a list's iterator knows what is left."""
@@ -223,17 +324,28 @@ class Block:
             np.copyto(target, column)
         return out
 
+    def _is_even(self) -> bool:
+        """Tell whether all elements take the same, which who made the block has seen to."""
+        source = self._column_source
+        return source is not None and not any(dtype.hasobject for _, dtype in source.leaves())
+
     def _gather(self) -> list[Any]:
         assert self._source is not None
-        rows: list[Any] = []
+        bounded = _Bounded(self.room) if self.room < UNLIMITED and not self._is_even() else None
+        rows: list[Any] = [] if bounded is None else bounded
         self._progress = rows
         try:
             self._source.gather(self.indices.tolist(), rows)
+        except _Enough:
+            here = slice(0, len(rows))
+            self.epochs, self.indices, self.lanes = self.epochs[here], self.indices[here], self.lanes[here]
         except BaseException as error:
             raise ElementFailed(min(len(rows), len(self) - 1), "read", error) from error
         self._progress = None
         if len(rows) != len(self):
             raise ElementFailed(min(len(rows), len(self) - 1), "read", _miscounted(len(rows), len(self)))
+        if bounded is not None:
+            self.num_bytes = self.room - bounded.room
         return rows
 
 
@@ -253,3 +365,14 @@ def split(structure: Structure, columns: Sequence[NDArray[Any]]) -> list[Any]:
         keys = structure[1]
         return [dict(zip(keys, leaves, strict=True)) for leaves in zip(*columns, strict=True)]
     return [unflatten(structure, iter(leaves)) for leaves in zip(*columns, strict=True)]
+
+
+def part_of(block: Block, begin: int, end: int) -> Block:
+    """Return what came of the inputs begin..end of a block."""
+    if block.origins is None:
+        return block.select(slice(begin, end))
+    first, last = np.searchsorted(block.origins, (begin, end)).tolist()
+    out = block.select(slice(first, last))
+    assert out.origins is not None
+    out.origins = out.origins - begin
+    return out

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._ops.block import Block, ElementFailed, Ints, Keys, zeros
+from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, Keys, zeros
 from penstock._ops.operator import Leaf
 from penstock._ops.worker import WorkerContext
 
@@ -40,22 +40,34 @@ class BranchesLeaf(ABC):
         places: list[Ints] = []
         numbers: list[int] = []
         failures: list[ElementFailed] = []
+        left, end = worker.room, len(positions)  # each branch gives one element at least, and all those before `end`
         for branch, offsets, below_epochs, below in self.parts(epochs, positions):
+            count = len(offsets) if end == len(positions) else int(np.searchsorted(offsets, end))
+            if not count:
+                continue
             try:
-                block = self.branches[branch].run(below_epochs, below, worker)
-                if not block.columnar:
-                    block.rows()
+                block = read_within(self.branches[branch], below_epochs[:count], below[:count], worker, left)
             except ElementFailed as failure:
                 failures.append(failure.moved(int(offsets[failure.offset])))
                 continue
+            left -= block.num_bytes
+            if len(block) < count:
+                end = int(offsets[len(block)])
             blocks.append(block)
-            places.append(offsets)
+            places.append(offsets[: len(block)])
             numbers.append(branch)
+        if end < len(positions):
+            epochs, positions = epochs[:end], positions[:end]
+            kept = [int(np.searchsorted(offsets, end)) for offsets in places]
+            blocks = [block if len(block) == count else block.select(slice(0, count)) for block, count in zip(blocks, kept, strict=True)]
+            places = [offsets[:count] for offsets, count in zip(places, kept, strict=True)]
         if not failures and not _alike(blocks):
             failures = _read(blocks, places)
         if failures:
             raise min(failures, key=lambda failure: failure.offset)
-        return self._joined(blocks, places, numbers, epochs, positions)
+        joined = self._joined(blocks, places, numbers, epochs, positions)
+        joined.num_bytes = worker.room - left
+        return joined
 
     def _joined(self, blocks: list[Block], places: list[Ints], numbers: list[int], epochs: Ints, positions: Ints) -> Block:
         """Put the elements of all branches in the order of their offsets."""
@@ -93,6 +105,16 @@ class BranchesLeaf(ABC):
     def _branch(self, epoch: int, position: int) -> tuple[int, int, int]:
         ((branch, _, epochs, below),) = self.parts(np.array([epoch], np.int64), np.array([position], np.int64))
         return branch, int(epochs[0]), int(below[0])
+
+
+def read_within(leaf: Leaf, epochs: Ints, positions: Ints, worker: WorkerContext, room: int) -> Block:
+    """Return the elements of a leaf, read already unless they come in columns; fewer than were asked for where there is no room for all."""
+    with worker.given_room(max(0, room) if room < UNLIMITED else room):
+        block = leaf.run(epochs, positions, worker)
+        block.room = worker.room
+    if not block.columnar:
+        block.rows()
+    return block
 
 
 def _alike(blocks: list[Block]) -> bool:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from penstock._contracts.element import bytes_of_all
 from penstock._contracts.store import RecordStore
-from penstock._ops.block import Block, ElementFailed, Ints, Keys
+from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, Keys
 from penstock._ops.operator import Leaf
 from penstock._ops.worker import WorkerContext
 from penstock.formats.tree import pack, unpack
@@ -38,13 +39,16 @@ class CacheLeaf:
         if absent:
             self._compute(records, places, absent, worker)
         rows = [unpack(record) for record in records if record is not None]
-        return Block(*self.keys(epochs, positions), rows=rows)
+        block = Block(*self.keys(epochs, positions), rows=rows)
+        block.num_bytes = bytes_of_all(rows)
+        return block
 
     def _compute(self, records: list[bytes | None], places: list[int], absent: list[int], worker: WorkerContext) -> None:
         """Compute the absent elements, put their records into the store and into `records`."""
         asked = [places[offset] for offset in absent]
         try:
-            rows = self.child.run(np.zeros(len(asked), np.int64), np.array(asked, np.int64), worker).rows()
+            with worker.given_room(UNLIMITED):
+                rows = self.child.run(np.zeros(len(asked), np.int64), np.array(asked, np.int64), worker).rows()
         except ElementFailed as failed:
             raise failed.moved(absent[failed.offset]) from failed.error
         packed = []

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.element import LEAF, ArraySpec, Structure, flatten, leaf_paths, sizes_of, spec_of, structure_of, unflatten
+from penstock._contracts.element import LEAF, ArraySpec, Structure, leaf_paths, sizes_of, spec_of, unflatten
 from penstock._ops.padding import fill_for, shapes_of, values_of
-from penstock._ops.stack import BatchSpec, Names, can_stand, refuse_row, stack_rows, words_of
+from penstock._ops.stack import BatchSpec, Names, columns_of_rows, let_go, stack_column, stack_rows, words_of
 from penstock.errors import SpecError
 
 __all__ = ["Collation", "Pad", "Ragged", "Stack"]
 
 _OBJECT = np.dtype(object)
+_ONLY_SIZES = (
+    "give both the same number of dimensions in a map before; only sizes may differ: any of them for padded_batch, the first of its ragged "
+    "fields for ragged_batch"
+)
+_AT_ONCE = 1 << 20  # bytes of padding that are written before the items
 
 
 class Collation(Protocol):
@@ -31,7 +36,10 @@ class Collation(Protocol):
         """Tell whether the shape of a batch is known from one of its rows, so that workers may write theirs before the others are done."""
 
     def collate(self, rows: list[Any], names: Names) -> Any:
-        """Make one element of all rows of a batch (at least one). Raises SpecError when two of them do not fit each other."""
+        """Make one element of all rows of a batch (at least one). Raises SpecError when two of them do not fit each other.
+
+        `rows` may be emptied once all of them fit: then each is let go when it is copied, and large ones do not lie in memory twice.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +80,12 @@ class Pad:
     def collate(self, rows: list[Any], names: Names) -> Any:
         spec = BatchSpec(rows[0], lambda: names(0))
         shapes, values = shapes_of(self.shapes, spec.structure), values_of(self.values, spec.structure)
-        columns = _columns(rows, spec, names, lambda number, found, leaf: len(found.shape) == len(leaf.shape))
-        out = [_pad_leaf(number, column, spec, shapes[number], values[number], names) for number, column in enumerate(columns)]
-        return unflatten(spec.structure, iter(out))
+        columns = columns_of_rows(rows, spec, names, lambda number, found, leaf: len(found.shape) == len(leaf.shape), _ONLY_SIZES)
+        shaped = [_padded(number, column, spec, shapes[number], values[number], names) for number, column in enumerate(columns)]
+        rows.clear()
+        for column, (array, fill) in zip(columns, shaped, strict=True):
+            _pad_into(array, column, fill)
+        return unflatten(spec.structure, (array for array, _ in shaped))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +114,9 @@ class Ragged:
             free = 1 if ragged[number] else 0
             return len(found.shape) == len(leaf.shape) and found.shape[free:] == leaf.shape[free:]
 
-        columns = _columns(rows, spec, names, fits)
-        out = [(_join if ragged[number] else _stack)(column, spec.leaves[number]) for number, column in enumerate(columns)]
+        columns = columns_of_rows(rows, spec, names, fits, _ONLY_SIZES)
+        rows.clear()
+        out = [(_join if ragged[number] else stack_column)(column, spec.leaves[number]) for number, column in enumerate(columns)]
         return unflatten(spec.structure, iter(out))
 
     def _ragged_leaves(self, spec: BatchSpec, names: Names) -> list[bool]:
@@ -137,70 +149,42 @@ def _tops(structure: Structure) -> list[Any]:
     return [key for key, child in zip(keys, structure[-1], strict=True) for _ in leaf_paths(child)]
 
 
-def _columns(rows: list[Any], spec: BatchSpec, names: Names, fits: Callable[[int, ArraySpec, ArraySpec], bool]) -> list[list[Any]]:
-    """Return the values of each leaf, once every one has the first one's dtype and a shape that `fits`.
-
-    Raises:
-        SpecError: naming the two elements and the leaf that does not fit.
-    """
-    columns: list[list[Any]] = [[] for _ in spec.leaves]
-    for row, given in enumerate(rows):
-        element = spec.ordered(given)
-        if structure_of(element) != spec.structure:
-            refuse_row(spec, 0, row, element, names)
-        for number, (column, value) in enumerate(zip(columns, flatten(element), strict=True)):
-            found, leaf = spec_of(value), spec.leaves[number]
-            if not can_stand(value, found):
-                BatchSpec(element, lambda row=row: names(row))  # type: ignore[misc]  # says which field it is
-            if found.dtype != leaf.dtype or not fits(number, found, leaf):
-                path = leaf_paths(spec.structure)[number] or "the element"
-                raise SpecError(
-                    f"two elements of one batch differ: {path} is {leaf} in one and {found} in the other",
-                    where=f"stage 'batch', element {names(0)} and element {names(row)}",
-                    fix="cast to one dtype and number of dimensions in a map before; only sizes may differ: any of them for padded_batch, "
-                    "the first of its ragged fields for ragged_batch",
-                )
-            column.append(value)
-    return columns
-
-
-def _stack(column: list[Any], leaf: ArraySpec) -> NDArray[Any]:
-    array = np.empty((len(column), *sizes_of(leaf)), leaf.dtype)
-    for row, item in enumerate(column):
-        array[row] = item
-    return array
-
-
 def _join(column: list[Any], leaf: ArraySpec) -> dict[str, NDArray[Any]]:
     splits = np.zeros(len(column) + 1, np.int64)
     np.cumsum([len(item) for item in column], out=splits[1:])
     values = np.empty((int(splits[-1]), *sizes_of(leaf)[1:]), leaf.dtype)
     borders = splits.tolist()
-    for row, item in enumerate(column):
+    for row, item in let_go(column):
         values[borders[row] : borders[row + 1]] = item
     return {"values": values, "row_splits": splits}
 
 
-def _pad_leaf(
+def _padded(
     number: int,
     column: list[Any],
     spec: BatchSpec,
     wanted: Sequence[int | None] | None,
     value: Any,
     names: Names,
-) -> NDArray[Any]:
+) -> tuple[NDArray[Any], Any]:
+    """Return an array for a padded leaf, and what is to stand where no element does."""
     leaf = spec.leaves[number]
     found = [sizes_of(spec_of(item)) for item in column]
     longest = tuple(max(sizes) for sizes in zip(*found, strict=True)) if leaf.shape else ()
     if wanted is not None:
         longest = _fit(number, wanted, found, longest, spec, names)
-    array = np.empty((len(column), *longest), leaf.dtype)
-    if leaf.shape:
-        array[...] = _fill(number, value, spec)
-    for row, item in enumerate(column):
-        corner: tuple[int | slice, ...] = (row, *(slice(0, size) for size in found[row]))
+    return np.empty((len(column), *longest), leaf.dtype), _fill(number, value, spec) if leaf.shape else None
+
+
+def _pad_into(array: NDArray[Any], column: list[Any], fill: Any) -> None:
+    at_once = array.ndim > 1 and array.nbytes <= _AT_ONCE
+    if at_once:
+        array[...] = fill
+    for row, item in let_go(column):
+        if array.ndim > 1 and not at_once:
+            array[row] = fill  # now: its pages take the place of the items before
+        corner: tuple[int | slice, ...] = (row, *(slice(0, size) for size in sizes_of(spec_of(item))))
         array[corner] = item
-    return array
 
 
 def _fill(number: int, value: Any, spec: BatchSpec) -> Any:

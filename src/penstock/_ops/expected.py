@@ -87,8 +87,7 @@ def _fits(tree: Any) -> Fits:
     kind, count = kind_of(tree), len(children)
 
     def fits(value: Any) -> bool:
-        same = (type(value) is kind or kind_of(value) is kind) and len(value) == count
-        return same and all(child(item) for child, item in zip(children, value, strict=True))
+        return kind_of(value) is kind and len(value) == count and all(child(item) for child, item in zip(children, value, strict=True))
 
     return fits
 
@@ -131,7 +130,7 @@ def _leaf(spec: ArraySpec) -> Fits:
             return _in_range(value)
         if type(value) is scalar and value.dtype == spec.dtype:
             return True
-        return not isinstance(value, (dict, list, tuple)) and spec_of(value) == spec and _in_range(value)
+        return kind_of(value) is None and spec_of(value) == spec and _in_range(value)
 
     return fits
 
@@ -150,7 +149,7 @@ def _loose_leaf(spec: ArraySpec) -> Fits:
     def fits(value: Any) -> bool:
         if type(value) is np.ndarray and value.dtype == dtype:
             shape = value.shape
-        elif isinstance(value, (dict, list, tuple)):
+        elif kind_of(value) is not None:
             return False
         else:
             found = spec_of(value)
@@ -193,7 +192,7 @@ _SHOWN_BITS = 256
 
 
 def _came(value: Any) -> str:
-    if isinstance(value, (dict, list, tuple)):
+    if kind_of(value) is not None:
         return _cut(repr(map_leaves(spec_of, value))) if len(flatten(value)) <= _MOST_LETTERS else f"a {type(value).__name__}"
     spec = spec_of(value)
     if not _in_range(value):

@@ -8,9 +8,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from penstock._contracts.element import bytes_of_all
 from penstock._contracts.source import ColumnSource, DistantSource, IndexedSource, TransientSource
-from penstock._ops.block import Block, ElementFailed, Ints, Keys, zeros
-from penstock._ops.branches import BranchesLeaf, Part
+from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, Keys, zeros
+from penstock._ops.branches import BranchesLeaf, Part, read_within
 from penstock._ops.collation import Collation
 from penstock._ops.operator import ChainOp, Leaf
 from penstock._ops.worker import WorkerContext
@@ -48,9 +49,13 @@ class ZipLeaf:
     branches: tuple[Leaf, ...]
 
     def run(self, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
-        blocks = [branch.run(epochs, positions, worker) for branch in self.branches]
-        rows = list(zip(*(block.rows() for block in blocks), strict=True))
-        return blocks[0].with_rows(cast("list[Any]", rows))
+        blocks: list[Block] = []
+        left, count = worker.room, len(positions)
+        for branch in self.branches:
+            blocks.append(read_within(branch, epochs[:count], positions[:count], worker, left))
+            left, count = left - blocks[-1].num_bytes, len(blocks[-1])
+        rows = list(zip(*(block.rows()[:count] for block in blocks), strict=True))
+        return blocks[0].with_rows(cast("list[Any]", rows), sum(block.num_bytes for block in blocks))
 
     def where(self, epoch: int, position: int) -> str:
         return " with ".join(branch.where(epoch, position) for branch in self.branches)
@@ -101,9 +106,17 @@ class BatchLeaf:
     def run(self, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         row_epochs, row_positions, sizes = batch_rows(epochs, positions, self.length, self.batch_size, self.shift, self.stride)
         try:
-            rows = self.child.run(row_epochs, row_positions, worker).rows()
+            rows = self._rows(row_epochs, row_positions, worker)
         except ElementFailed as failure:
-            raise failure.moved(int(np.searchsorted(np.cumsum(sizes), failure.offset, side="right"))) from failure.error
+            moved = failure.moved(int(np.searchsorted(np.cumsum(sizes), failure.offset, side="right")))
+            moved.inside_batch, moved.whole = True, False
+            raise moved from failure.error
+        if len(rows) < len(row_positions):
+            count = int(np.searchsorted(np.cumsum(sizes), len(rows), side="right"))
+            if not count:
+                with worker.given_room(UNLIMITED):
+                    return self.run(epochs[:1], positions[:1], worker)
+            epochs, positions, sizes = epochs[:count], positions[:count], sizes[:count]
         out, start = [], 0
         for number, size in enumerate(sizes):
 
@@ -113,9 +126,22 @@ class BatchLeaf:
             try:
                 out.append(self.collation.collate(rows[start : start + size], names))
             except BaseException as error:
-                raise ElementFailed(number, "batch", error) from error
+                failed = ElementFailed(number, "batch", error)
+                failed.final = True  # its elements are good, they only do not fit each other
+                raise failed from error
             start += size
-        return Block(epochs, positions, zeros(len(positions)), rows=out)
+        block = Block(epochs, positions, zeros(len(positions)), rows=out)
+        block.num_bytes = bytes_of_all(out)
+        return block
+
+    def _rows(self, epochs: Ints, positions: Ints, worker: WorkerContext) -> list[Any]:
+        """Compute the elements of all batches; where the worker can, it puts others in the place of those that fail."""
+        try:
+            return read_within(self.child, epochs, positions, worker, worker.room).rows()
+        except ElementFailed as failure:
+            if worker.mend is None or failure.final:
+                raise
+            return worker.mend(self.child, self.length, epochs, positions)
 
     def where(self, epoch: int, position: int) -> str:
         first = position * self.shift

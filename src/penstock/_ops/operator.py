@@ -21,14 +21,14 @@ class RowSink(Protocol):
     def small(self) -> bool:
         """Tell whether elements are so small that writing many at once is quicker than one by one."""
 
-    def put_rows(self, row: int, elements: list[Any]) -> None:
-        """Write several elements from `row` on."""
+    def put_rows(self, row: int, elements: list[Any]) -> int:
+        """Write several elements from `row` on; return the bytes of those that are kept beside the batch."""
 
-    def put(self, row: int, element: Any, done: str | None = None) -> None:
-        """Write one element; `done` names a field of a dict that already stands in its row."""
+    def put(self, row: int, element: Any, done: str | None = None) -> int:
+        """Write one element; `done` names a field of a dict that already stands in its row. Return its bytes if it is kept beside."""
 
-    def put_block(self, row: int, block: Block) -> None:
-        """Write a whole block from `row` on."""
+    def put_block(self, row: int, block: Block) -> int:
+        """Write a whole block from `row` on; return as `put_rows`."""
 
     def array_of(self, field: str) -> Any:
         """Return the array whose rows take `field`, or None when that is not known yet."""
@@ -64,15 +64,18 @@ class Operator(Protocol):
         """Return the (epochs, positions) below."""
 
     def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
-        """Turn the block from below into this operator's; `epochs` and `positions` are its own."""
+        """Turn the block from below into this operator's; `epochs` and `positions` are its own.
+
+        What comes out may be shorter: see `Block`.
+        """
 
 
 @runtime_checkable
 class WritesRows(Protocol):
     """An operator that can write its results straight into a batch."""
 
-    def up_into(self, block: Block, worker: WorkerContext, sink: RowSink, row: int) -> None:
-        """Like `up`, with element i written to row `row + i`."""
+    def up_into(self, block: Block, worker: WorkerContext, sink: RowSink, row: int) -> tuple[int, int]:
+        """Like `up`, with element i written to row `row + i`. Return how many were, and the bytes of those kept beside the batch."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +99,9 @@ class ChainOp:
         if not self.operators:
             return self.leaf.run(epochs, positions, worker)
         levels = self.levels(epochs, positions)
-        return climb(self.operators, self.leaf.run(*levels[0], worker), levels[1:], worker)
+        block = self.leaf.run(*levels[0], worker)
+        block.room = worker.room
+        return climb(self.operators, block, levels[1:], worker)
 
     def where(self, epoch: int, position: int) -> str:
         """Say where one element comes from."""
@@ -119,5 +124,11 @@ def climb(operators: Sequence[Operator], block: Block, levels: Sequence[tuple[In
     """Run a block up through `operators`; `levels` are their own (epochs, positions)."""
     for operator, (epochs, positions) in zip(operators, levels, strict=True):
         worker.block, worker.operator = block, operator
-        block = operator.up(block, epochs, positions, worker)
+        if len(block) < len(positions):
+            epochs, positions = epochs[: len(block)], positions[: len(block)]
+        made = operator.up(block, epochs, positions, worker)
+        if made is not block:
+            worker.weigh(block.num_bytes + made.num_bytes)
+            block.let_go()
+        block = made
     return block

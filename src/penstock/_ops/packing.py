@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.element import is_masked
+from penstock._contracts.element import EmptyList, array_of, is_masked
 from penstock._ops.padding import fill_for
+from penstock._ops.stack import flaw_of
 from penstock.errors import SpecError
 
 __all__ = ["pack_rows", "places_in_use", "sequence_length", "whole_sequence_length"]
@@ -20,15 +21,15 @@ _RESERVED = ("segment_ids", "positions")
 
 
 def sequence_length(element: Any) -> int:
-    """Return the length of a sequence: an array of one dimension, not masked, or a dict of such arrays of equal lengths.
+    """Return the length of a sequence: an array or list of one dimension, not masked, or a dict of such ones of equal lengths.
 
     Raises:
         SpecError: it is neither.
     """
-    if _is_sequence(element):
+    if _is_sequence(_array(element)):
         return len(element)
     if isinstance(element, dict) and element and not any(name in element for name in _RESERVED):
-        lengths = {len(value) if _is_sequence(value) else -1 for value in element.values()}
+        lengths = {len(value) if _is_sequence(_array(value)) else -1 for value in element.values()}
         if len(lengths) == 1 and -1 not in lengths:
             return lengths.pop()
     raise SpecError(
@@ -40,6 +41,12 @@ def sequence_length(element: Any) -> int:
 
 def _is_sequence(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.ndim == 1 and not is_masked(value)
+
+
+def _array(value: Any) -> Any:
+    """Return the array of a list of numbers, and anything else as it is."""
+    array = array_of(value) if isinstance(value, list) else None
+    return value if array is None else array
 
 
 def whole_sequence_length(length: int) -> Callable[[Any], int]:
@@ -68,13 +75,12 @@ def pack_rows(length: int, padding_value: Any) -> Callable[[tuple[Any, ...], Any
     fills: dict[np.dtype[Any], NDArray[Any]] = {}
 
     def pack(values: tuple[Any, ...], layout: list[tuple[int, int]] | None) -> Row:
-        first = _fields(values[0])
-        spec = {name: array.dtype for name, array in first.items()}
+        sequences = [_fields(value) for value in values]
+        spec = {name: _dtype_of(name, sequences) for name in sequences[0]}
         row = {name: np.empty(length, dtype) for name, dtype in spec.items()}
         segments, positions = np.empty(length, np.int32), np.empty(length, np.int32)
         start = 0
-        for number, value in enumerate(values):
-            fields = _fields(value)
+        for number, fields in enumerate(sequences):
             begin, end = (0, len(next(iter(fields.values())))) if layout is None else layout[number]
             stop = start + end - begin
             _check_fields(spec, fields)
@@ -101,7 +107,13 @@ def places_in_use(row: Row) -> tuple[int, int]:
 
 
 def _fields(value: Any) -> dict[str, NDArray[Any]]:
-    return value if isinstance(value, dict) else {"tokens": value}
+    return {name: _array(one) for name, one in value.items()} if isinstance(value, dict) else {"tokens": _array(value)}
+
+
+def _dtype_of(name: str, sequences: list[dict[str, NDArray[Any]]]) -> np.dtype[Any]:
+    """Return the dtype of the first sequence's field, or of the first that is no empty list."""
+    arrays = [fields[name] for fields in sequences if name in fields]
+    return next((array for array in arrays if type(array) is not EmptyList), arrays[0]).dtype
 
 
 def _fill(name: str, dtype: np.dtype[Any], padding_value: Any) -> NDArray[Any]:
@@ -116,7 +128,7 @@ def _fill(name: str, dtype: np.dtype[Any], padding_value: Any) -> NDArray[Any]:
 
 
 def _check_fields(spec: dict[str, np.dtype[Any]], fields: dict[str, NDArray[Any]]) -> None:
-    found = {name: array.dtype for name, array in fields.items()}
+    found = {name: spec.get(name, array.dtype) if type(array) is EmptyList else array.dtype for name, array in fields.items()}
     if found != spec:
         raise SpecError(
             f"sequences of one row differ: {_words(spec)} and {_words(found)}",
@@ -132,6 +144,9 @@ def _words(spec: dict[str, np.dtype[Any]]) -> str:
 def _shown(element: Any) -> str:
     if isinstance(element, dict):
         return "a dict of " + (", ".join(f"{name}: {_shown(value)}" for name, value in element.items()) or "nothing")
+    element = _array(element)
+    if isinstance(element, list) and array_of(element) is not None:
+        return flaw_of(element)[0].removeprefix("is ")
     if isinstance(element, np.ndarray):
         return f"a{' masked' if is_masked(element) else 'n'} array {element.dtype}{list(element.shape)}"
     return f"a {type(element).__name__}"

@@ -92,7 +92,7 @@ class SkipOp(_Moves):
 
 @dataclass(frozen=True, slots=True)
 class RepeatOp(_Moves):
-    """Positions of several passes, the first of which is pass `first`."""
+    """Positions of several passes, of `count` in all; the first of them is pass `first`."""
 
     num_elements: int
     count: int | None
@@ -117,5 +117,6 @@ class EnumerateOp:
         return epochs, positions
 
     def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
-        numbers = (positions + self.start).tolist()
-        return block.with_rows(list(zip(numbers, block.rows(), strict=True)))
+        rows = block.rows()  # perhaps fewer than there are positions
+        numbers = (positions[: len(rows)] + self.start).tolist()
+        return block.with_rows(list(zip(numbers, rows, strict=True)), block.num_bytes)

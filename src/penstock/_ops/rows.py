@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.element import Structure, sizes_of, unflatten
-from penstock._ops.block import Block, ElementFailed, split
+from penstock._contracts.element import Structure, bytes_of, sizes_of, unflatten
+from penstock._ops.block import UNLIMITED, Block, ElementFailed, split
 from penstock._ops.collation import Collation
 from penstock._ops.stack import BatchSpec, only_texts
 from penstock.errors import SpecError
 
 __all__ = ["Allocate", "Rows"]
 
-Allocate = Callable[[Sequence[tuple[tuple[int, ...], np.dtype[Any]]]], list[NDArray[Any]]]
-"""Makes arrays of the given shapes and dtypes over one buffer."""
+Allocate = Callable[[Sequence[tuple[tuple[int, ...], np.dtype[Any]]]], list[NDArray[Any]] | None]
+"""Makes arrays of the given shapes and dtypes over one buffer; None when there is no room for them: rows are then kept beside."""
 
 _SMALL_BYTES = 64
 
@@ -32,7 +32,20 @@ class Rows:
     Thread-safe for different rows.
     """
 
-    __slots__ = ("_allocate", "_arrays", "_collation", "_guess", "_in_place", "_lock", "_loose", "_names", "_num_rows", "_sizes")
+    __slots__ = (
+        "_allocate",
+        "_arrays",
+        "_collation",
+        "_guess",
+        "_in_place",
+        "_largest",
+        "_lock",
+        "_loose",
+        "_most_bytes",
+        "_names",
+        "_num_rows",
+        "_sizes",
+    )
 
     def __init__(
         self,
@@ -42,6 +55,7 @@ class Rows:
         names: Callable[[int], str],
         collation: Collation,
         lock: AbstractContextManager[Any] | None = None,
+        most_bytes: int = UNLIMITED,
     ) -> None:
         """Prepare for batches of the given sizes.
 
@@ -52,6 +66,7 @@ class Rows:
             names: says which element stands in a row, for errors.
             collation: what becomes of the rows of a batch.
             lock: held while the arrays are made; None when one thread writes.
+            most_bytes: of arrays for several batches; where they would be larger, all rows are kept beside.
         """
         self._sizes = sizes
         self._num_rows = sum(sizes)
@@ -62,7 +77,9 @@ class Rows:
         self._in_place = collation.in_place
         self._arrays: list[NDArray[Any]] | None = None
         self._loose: dict[int, Any] = {}
+        self._largest = 0
         self._lock = lock or nullcontext()
+        self._most_bytes = most_bytes
 
     @property
     def spec(self) -> BatchSpec | None:
@@ -70,30 +87,41 @@ class Rows:
         return self._guess
 
     @property
+    def beside(self) -> bool:
+        """Tell whether some rows are kept beside the arrays: then a batch is made of them in memory of its own."""
+        return bool(self._loose)
+
+    @property
+    def batch_bytes(self) -> int:
+        """What a batch of all rows that are kept beside may take at most, at its end."""
+        return len(self._loose) * self._largest
+
+    @property
     def small(self) -> bool:
         """Tell whether elements are known to be small."""
         return self._guess is not None and self._guess.row_bytes <= _SMALL_BYTES
 
-    def put(self, row: int, element: Any, done: str | None = None) -> None:
-        """Write one element."""
-        if not self._in_place:
-            self._loose[row] = element
-            return
-        arrays = self._try_open(element, row)
-        if arrays is None or self._guess is None or not self._guess.put(arrays, row, element, done):
-            self._loose[row] = element
+    def put(self, row: int, element: Any, done: str | None = None) -> int:
+        """Write one element, or keep it beside the arrays; return the bytes of one that is kept."""
+        if self._in_place:
+            arrays = self._try_open(element, row)
+            if arrays is not None and self._guess is not None and self._guess.put(arrays, row, element, done):
+                return 0
+        self._loose[row] = element
+        num_bytes = bytes_of(element)
+        self._largest = max(self._largest, num_bytes)
+        return num_bytes
 
-    def put_rows(self, row: int, elements: list[Any]) -> None:
-        """Write several elements from `row` on."""
+    def put_rows(self, row: int, elements: list[Any]) -> int:
+        """Write several elements from `row` on; return the bytes of those that are kept beside the arrays."""
         if self._in_place and elements:
             arrays = self._try_open(elements[0], row)
             if arrays is not None and self._guess is not None and self._guess.put_many(arrays, row, elements):
-                return
-        for offset, element in enumerate(elements):
-            self.put(row + offset, element)
+                return 0
+        return sum(self.put(row + offset, element) for offset, element in enumerate(elements))
 
-    def put_block(self, row: int, block: Block) -> None:
-        """Write a whole block from `row` on, column by column where it has columns."""
+    def put_block(self, row: int, block: Block) -> int:
+        """Write a whole block from `row` on, column by column where it has columns; return as `put_rows`."""
         if self._in_place and block.columnar:
             arrays = self.columns_of(block.structure(), row, len(block))
             if arrays is None and self._guess is None:
@@ -105,37 +133,52 @@ class Rows:
             ):
                 block.columns(arrays)
                 if only_texts(arrays):
-                    return
-        self.put_rows(row, block.rows())
+                    return 0
+        return self.put_rows(row, block.rows())
 
     def array_of(self, field: str) -> NDArray[Any] | None:
         """Return the array of a field of flat dicts, or None when it is not known."""
         if self._guess is None or not self._in_place:
             return None
         place = self._guess.place_of(field)
-        return None if place is None else self._open(None, 0)[place]
+        arrays = None if place is None else self._open(None, 0)
+        return None if arrays is None or place is None else arrays[place]
 
     def columns_of(self, structure: Structure, row: int, count: int) -> list[NDArray[Any]] | None:
         """Return the rows of every leaf, or None when no spec is known or it is another one."""
         if self._guess is None or not self._in_place or self._guess.structure != structure:
             return None
-        return [array[row : row + count] for array in self._open(None, row)]
+        arrays = self._open(None, row)
+        return None if arrays is None else [array[row : row + count] for array in arrays]
 
-    def finish(self, num_batches: int) -> list[Any]:
-        """Return the first `num_batches` batches, in order. All their rows must have been put.
+    def finish(self, num_batches: int, bad: dict[int, ElementFailed] | None = None, *, without: Container[int] = ()) -> list[Any]:
+        """Return the first `num_batches` batches, in order. All rows must have been put but those of batches `without` one, which are None.
+
+        With `bad`, it gets the failures of batches that have elements which do not fit each other, and None takes their places.
 
         Raises:
-            ElementFailed: with the offset of a batch that has elements which do not fit each other.
+            ElementFailed: with the offset of such a batch, without `bad`.
         """
         out: list[Any] = []
         start = 0
         for number, size in enumerate(self._sizes[:num_batches]):
             try:
-                out.append(self._batch(start, size))
-            except Exception as error:
-                raise ElementFailed(number, "batch", error) from error
+                out.append(None if number in without else self._checked_batch(number, start, size))
+            except ElementFailed as failed:
+                if bad is None:
+                    raise
+                bad[number] = failed
+                out.append(None)
             start += size
         return out
+
+    def _checked_batch(self, number: int, start: int, size: int) -> Any:
+        try:
+            return self._batch(start, size)
+        except Exception as error:
+            failed = ElementFailed(number, "batch", error)
+            failed.final = True  # its elements are good: no policy leaves them out
+            raise failed from error
 
     def elements(self) -> list[Any]:
         """Return the elements of all rows again: of what was written into arrays, views. A row that was never put has any element."""
@@ -161,7 +204,14 @@ class Rows:
         for row, element in enumerate(loose):
             if element is self:
                 loose[row] = self._element(start + row)
-        return self._collation.collate(loose, names)
+        if len(self._sizes) > 1:
+            return self._collation.collate(loose, names)
+        self._loose = {}  # the only batch: its rows are let go while it is made
+        try:
+            return self._collation.collate(loose, names)
+        except BaseException:
+            self._loose = dict(enumerate(loose))
+            raise
 
     def _element(self, row: int) -> Any:
         assert self._arrays is not None
@@ -175,17 +225,24 @@ class Rows:
         except SpecError:
             return None
 
-    def _open(self, element: Any, row: int) -> list[NDArray[Any]]:
+    def _open(self, element: Any, row: int) -> list[NDArray[Any]] | None:
         arrays = self._arrays
         if arrays is not None:
             return arrays
         with self._lock:
             if self._arrays is None:
-                if self._guess is None:
-                    self._guess = BatchSpec(element, lambda: self._names(row))
+                if self._guess is None or (element is not None and not self._guess.fits(element)):
+                    self._guess = BatchSpec(element, lambda: self._names(row))  # from here on others are as large, perhaps
+                if len(self._sizes) > 1 and self._num_rows * self._guess.row_bytes > self._most_bytes:
+                    self._in_place = False
+                    return None
                 leaves = self._guess.leaves
                 plain = [((self._num_rows, *sizes_of(leaf)), leaf.dtype) for leaf in leaves if not leaf.dtype.hasobject]
-                given = iter(self._allocate(plain) if plain else [])
+                memory = self._allocate(plain) if plain else []
+                if memory is None:
+                    self._in_place = False
+                    return None
+                given = iter(memory)
                 self._arrays = [
                     np.empty((self._num_rows, *sizes_of(leaf)), leaf.dtype) if leaf.dtype.hasobject else next(given) for leaf in leaves
                 ]

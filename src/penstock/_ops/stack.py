@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 from penstock._contracts.element import (
     LEAF,
     ArraySpec,
+    EmptyList,
     Structure,
+    array_of,
     flatten,
     is_masked,
+    items_of,
     kind_of,
     leaf_paths,
     sizes_of,
@@ -23,14 +26,30 @@ from penstock._contracts.element import (
 )
 from penstock.errors import SpecError
 
-__all__ = ["BatchSpec", "Names", "can_stand", "only_texts", "refuse_row", "stack_rows", "words_of"]
+__all__ = [
+    "BatchSpec",
+    "Fits",
+    "Names",
+    "columns_of_rows",
+    "flaw_of",
+    "let_go",
+    "only_texts",
+    "refuse_leaf",
+    "stack_column",
+    "stack_rows",
+    "words_of",
+]
 
 Names = Callable[[int], str]
 """Says which element stands in a row, for errors."""
 
+Fits = Callable[[int, ArraySpec, ArraySpec], bool]
+"""Tells whether a value may have the first spec where an element before it has the second; the number is that of the leaf."""
+
 _OBJECT = np.dtype(object)
 _TEXTS = {str, bytes}
 _INT64 = np.dtype(np.int64)
+_FLOAT64 = np.dtype(np.float64)
 _SHOWN_BITS = 256
 
 
@@ -50,7 +69,7 @@ class BatchSpec:
         self.leaves: list[ArraySpec] = [spec_of(value) for value in values]
         for number, (value, leaf) in enumerate(zip(values, self.leaves, strict=True)):
             if not can_stand(value, leaf):
-                raise _misplaced(value, leaf_paths(self.structure)[number] or "the element", name())
+                refuse_leaf(value, leaf_paths(self.structure)[number], f"stage 'batch', element {name()}")
         self._has_dicts = _has_dicts(self.structure)
         self._flat_keys: tuple[Any, ...] | None = None
         if self.structure is not LEAF and self.structure[0] == "dict" and all(child is LEAF for child in self.structure[2]):
@@ -61,6 +80,10 @@ class BatchSpec:
     def same(self, other: BatchSpec) -> bool:
         """Tell whether elements of both fit one batch."""
         return self.structure == other.structure and self.leaves == other.leaves
+
+    def fits(self, element: Any) -> bool:
+        """Tell whether an element has the structure, shapes and dtypes of this."""
+        return structure_of(element) == self.structure and list(map(spec_of, flatten(element))) == self.leaves
 
     def place_of(self, field: str) -> int | None:
         """Return the number of the leaf `field` of flat dicts, or None."""
@@ -139,7 +162,7 @@ class BatchSpec:
             if other != leaf:
                 return f"{path or 'the element'} is {leaf} in one and {other} in the other"
             if not can_stand(value, leaf):
-                return f"{path or 'the element'} {_flaw_of(value)}"
+                return f"{path or 'the element'} {flaw_of(value)[0]}"
         return None
 
 
@@ -173,21 +196,47 @@ def can_stand(value: Any, leaf: ArraySpec) -> bool:
     return type(value) is not int or -(2**63) <= value < 2**63
 
 
-def _flaw_of(value: Any) -> str:
-    """Say why a value cannot stand in a batch."""
+def flaw_of(value: Any) -> tuple[str, str]:
+    """Say why a value cannot stand in a batch, and what to do."""
+    if isinstance(value, list):
+        return _flaw_of_list(value)
     if type(value) is not int:
-        return f"is a {type(value).__name__}, which cannot stand in a batch"
-    return f"= {value if value.bit_length() <= _SHOWN_BITS else f'an int of {value.bit_length()} bits'} does not fit int64"
-
-
-def _misplaced(value: Any, path: str, name: str) -> SpecError:
-    return SpecError(
-        f"{path} {_flaw_of(value)}",
-        where=f"stage 'batch', element {name}",
-        fix="declare the field as np.uint64 or np.float64 where it is read, or return such a number from a map before batch"
-        if type(value) is int
-        else "return arrays, numbers, str or bytes; drop or convert this field in a map before batch",
+        return (
+            f"is a {type(value).__name__}, which cannot stand in a batch",
+            "return arrays, numbers, str or bytes; drop or convert this field in a map before batch",
+        )
+    return (
+        f"= {_shown_int(value)} does not fit int64",
+        "declare the field as np.uint64 or np.float64 where it is read, or return such a number from a map before batch",
     )
+
+
+def _flaw_of_list(value: list[Any]) -> tuple[str, str]:
+    """Say why a list of numbers is no array, and what to do."""
+    numbers = items_of(value)
+    large = next((number for number in numbers if type(number) is int and not -(2**63) <= number < 2**63), None)
+    cast = "return np.array(value, dtype) with the dtype that you mean, such as np.uint64 or np.float64, from a map before batch"
+    if large is not None:
+        return f"is a list with {_shown_int(large)}, which does not fit int64", cast
+    try:
+        dtype = np.asarray(value).dtype
+    except ValueError:
+        return (
+            "is a list of lists of different lengths, which is no array",
+            "join the inner lists to one in a map before, with their lengths as another field, and use ragged_batch; or pad them there",
+        )
+    rounded = next(number for number in numbers if isinstance(number, (int, np.integer)) and int(dtype.type(number).real) != number)
+    return f"is a list with {rounded} among numbers of other types, which {dtype} does not hold as it is", cast
+
+
+def _shown_int(value: int) -> str:
+    return str(value) if value.bit_length() <= _SHOWN_BITS else f"an int of {value.bit_length()} bits"
+
+
+def refuse_leaf(value: Any, path: str, where: str) -> NoReturn:
+    """Raise the SpecError for a leaf that cannot stand in a batch."""
+    flaw, fix = flaw_of(value)
+    raise SpecError(f"{path or 'the element'} {flaw}", where=where, fix=fix)
 
 
 def _store(array: NDArray[Any], row: int, value: Any, leaf: ArraySpec) -> bool:
@@ -202,10 +251,17 @@ def _store(array: NDArray[Any], row: int, value: Any, leaf: ArraySpec) -> bool:
     elif kind is str or kind is bytes:
         if leaf.dtype != _OBJECT or leaf.shape:
             return False
+    elif kind is float:
+        if leaf.dtype != _FLOAT64 or leaf.shape:
+            return False
     elif kind is int:
         if leaf.dtype != _INT64 or leaf.shape or not -(2**63) <= value < 2**63:
             return False
-    elif spec_of(value) != leaf or not can_stand(value, leaf):
+    elif isinstance(value, list):
+        made = array_of(value)
+        # A list that is empty has the dtype of its neighbours, which only the whole batch tells.
+        return type(made) is np.ndarray and _store(array, row, made, leaf)
+    elif kind is EmptyList or spec_of(value) != leaf or not can_stand(value, leaf):
         return False
     array[row] = value
     return True
@@ -224,19 +280,107 @@ def stack_rows(rows: list[Any], names: Names) -> Any:
     """
     spec = BatchSpec(rows[0], lambda: names(0))
     arrays = [np.empty((len(rows), *sizes_of(leaf)), leaf.dtype) for leaf in spec.leaves]
-    for row, element in enumerate(rows):
-        if not (spec.put(arrays, row, element, None) or spec.put(arrays, row, spec.ordered(element), None)):
-            refuse_row(spec, 0, row, element, names)
-    return unflatten(spec.structure, iter(arrays))
+    if all(spec.put(arrays, row, element, None) or spec.put(arrays, row, spec.ordered(element), None) for row, element in enumerate(rows)):
+        return unflatten(spec.structure, iter(arrays))
+    columns = columns_of_rows(rows, spec, names, lambda number, found, leaf: found.shape == leaf.shape, _EQUAL)
+    return unflatten(spec.structure, map(stack_column, columns, spec.leaves))
 
 
-def refuse_row(spec: BatchSpec, first: int, row: int, element: Any, names: Names) -> None:
-    """Raise the SpecError that names the batch's first element and the one that differs from it; that one alone if it can stand in none."""
+_EQUAL = "make them equal before batch (resize, crop, cast), or use padded_batch or ragged_batch for lengths that vary"
+
+
+def stack_column(column: list[Any], leaf: ArraySpec) -> NDArray[Any]:
+    """Return the values of one leaf, all of its spec, as rows of a new array; the column lets go of them."""
+    array = np.empty((len(column), *sizes_of(leaf)), leaf.dtype)
+    for row, item in let_go(column):
+        array[row] = item
+    return array
+
+
+def let_go(column: list[Any]) -> Iterator[tuple[int, Any]]:
+    """Yield the items of a column with their numbers; the column lets go of each."""
+    for row in range(len(column)):
+        item, column[row] = column[row], None
+        yield row, item
+        del item
+
+
+def columns_of_rows(rows: list[Any], spec: BatchSpec, names: Names, fits: Fits, fix: str) -> list[list[Any]]:
+    """Return the values of each leaf, once every one has the first one's dtype and a shape that `fits`.
+
+    A list that is empty takes the dtype of the first value beside it that is none, and the sizes behind its first dimension; `spec` then
+    has what that one has.
+
+    Args:
+        rows: the elements of a batch.
+        spec: that of the first; changed as said.
+        names: say which element stands in a row.
+        fits: the rule for shapes.
+        fix: what to do about shapes that do not fit.
+
+    Raises:
+        SpecError: naming the two elements and the leaf that does not fit.
+    """
+    columns: list[list[Any]] = [[] for _ in spec.leaves]
+    doubtful: set[int] = set()
+    for row, given in enumerate(rows):
+        element = spec.ordered(given)
+        structure = structure_of(element)
+        if structure != spec.structure:
+            _refuse_structure(spec.structure, structure, element, row, names)
+        for number, (column, value) in enumerate(zip(columns, flatten(element), strict=True)):
+            found, leaf = spec_of(value), spec.leaves[number]
+            if not can_stand(value, found):
+                BatchSpec(element, lambda row=row: names(row))  # type: ignore[misc]  # says which field it is
+            column.append(value)
+            if found.dtype != leaf.dtype or not fits(number, found, leaf):
+                doubtful.add(number)
+                first = _first_with_dtype(column)
+                if first == row:  # beside none but empty lists so far
+                    spec.leaves[number] = found
+                elif type(value) is not EmptyList:
+                    _refuse_value(leaf_paths(spec.structure)[number], column, (first, row), names, fix)
+    for number in sorted(doubtful):
+        column, leaf = columns[number], spec.leaves[number]
+        for row, value in enumerate(column):
+            if type(value) is EmptyList:
+                column[row] = _beside(value, leaf)
+                if not fits(number, spec_of(column[row]), leaf):
+                    _refuse_value(leaf_paths(spec.structure)[number], column, (_first_with_dtype(column), row), names, fix)
+    return columns
+
+
+def _first_with_dtype(column: list[Any]) -> int:
+    """Return the place of the first value that is no empty list; 0 when all are."""
+    return next((row for row, value in enumerate(column) if type(value) is not EmptyList), 0)
+
+
+def _beside(empty: NDArray[Any], leaf: ArraySpec) -> NDArray[Any]:
+    """Return an empty list as an array that stands beside values of a spec."""
+    return np.empty((0, *sizes_of(leaf)[1:]) if empty.ndim == 1 and leaf.shape else empty.shape, leaf.dtype)
+
+
+def _refuse_value(path: str, column: list[Any], rows: tuple[int, int], names: Names, fix: str) -> NoReturn:
+    one, other = (spec_of(column[row]) for row in rows)
+    if one.dtype != other.dtype:
+        numbers = one.dtype.kind in "biufc" and other.dtype.kind in "biufc"
+        such = f", such as np.asarray(value, np.{np.result_type(one.dtype, other.dtype).name})" if numbers else ""
+        fix = f"make them equal before batch: cast to one dtype in a map{such}"
+    raise SpecError(
+        f"two elements of one batch differ: {path or 'the element'} is {one} in one and {other} in the other",
+        where=f"stage 'batch', element {names(rows[0])} and element {names(rows[1])}",
+        fix=fix,
+    )
+
+
+def _refuse_structure(structure: Structure, other: Structure, element: Any, row: int, names: Names) -> NoReturn:
+    """Raise the SpecError that names the batch's first element and the one of another structure; that one alone if it can stand in none."""
     BatchSpec(element, lambda: names(row))
     raise SpecError(
-        f"two elements of one batch differ: {spec.difference(element)}",
-        where=f"stage 'batch', element {names(first)} and element {names(row)}",
-        fix="make them equal before batch (resize, crop, cast), or use padded_batch or ragged_batch for lengths that vary",
+        f"two elements of one batch differ: the structure is {words_of(structure)} in one and {words_of(other)} in the other",
+        where=f"stage 'batch', element {names(0)} and element {names(row)}",
+        fix="make them equal before batch: the same keys, and tuples and lists of the same lengths; only arrays may differ in length, in "
+        "padded_batch and ragged_batch, and a list of numbers is one",
     )
 
 

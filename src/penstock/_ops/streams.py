@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.element import flatten, structure_of, unflatten
+from penstock._contracts.element import bytes_of_all, flatten, structure_of, unflatten
 from penstock._contracts.policy import Policy
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock.errors import SpecError
 
-__all__ = ["FilterOp", "FlatMapOp", "UnbatchOp"]
+__all__ = ["FilterOp", "FlatMapOp", "UnbatchOp", "rows_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +54,21 @@ class FlatMapOp:
         rows: list[Any] = []
         counts: list[int] = []
         elements, fn = block.each(), self.fn
+        left = room = block.room - block.num_bytes
         try:
             for row in elements:
                 before = len(rows)
                 rows.extend(fn(row))
                 counts.append(len(rows) - before)
+                left -= bytes_of_all(rows[before:])
+                if left < 0 and (len(counts) == len(block) or origins[len(counts)] != origins[len(counts) - 1]):
+                    break
         except BaseException as error:
             raise ElementFailed(int(origins[len(counts)]), self.name, error, self.policy, element=len(counts)) from error
         parents = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
         out = Block(block.epochs[parents], block.indices[parents], _sublanes(block.lanes[parents], counts), rows=rows)
+        out.room, out.num_bytes = block.room, room - left
+        out.taken = None if len(counts) == len(block) else len(counts)
         return out, origins[parents]
 
 
@@ -74,7 +80,7 @@ class UnbatchOp:
 
     def sift(self, block: Block, origins: Ints) -> tuple[Block, Ints]:
         """Return the rows as elements."""
-        return FlatMapOp(_rows_of, self.name).sift(block, origins)
+        return FlatMapOp(rows_of, self.name).sift(block, origins)
 
 
 def _sublanes(lanes: NDArray[np.uint64], counts: list[int]) -> NDArray[np.uint64]:
@@ -83,8 +89,8 @@ def _sublanes(lanes: NDArray[np.uint64], counts: list[int]) -> NDArray[np.uint64
     return lanes * np.uint64(0x9E3779B97F4A7C15) + numbers
 
 
-def _rows_of(element: Any) -> list[Any]:
-    leaves = flatten(element)
+def rows_of(element: Any) -> list[Any]:
+    leaves = [_array(leaf) for leaf in flatten(element)]
     structure = structure_of(element)
     lengths = {len(leaf) if isinstance(leaf, np.ndarray) and leaf.ndim else -1 for leaf in leaves}
     if len(lengths) != 1 or -1 in lengths:
@@ -95,3 +101,8 @@ def _rows_of(element: Any) -> list[Any]:
             fix="unbatch what batch() made, or give every leaf the same first dimension",
         )
     return [unflatten(structure, iter(row)) for row in zip(*leaves, strict=True)]
+
+
+def _array(leaf: Any) -> Any:
+    """Return the array of a tensor, as `spec_of` counts it, and anything else as it is."""
+    return np.asarray(leaf) if hasattr(leaf, "__array__") and not isinstance(leaf, np.ndarray) else leaf

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import kernels
-from penstock._contracts.element import LEAF
+from penstock._contracts.element import LEAF, bytes_of
 from penstock._contracts.policy import Policy
 from penstock._contracts.transform import BlockTransform, Scratch, Transform
 from penstock._ops.block import Block, ElementFailed, Ints
@@ -62,15 +62,28 @@ class TransformsOp:
             if done is not None:
                 return block.with_columns(*done)
         targets: list[NDArray[Any] | None] = [None] * len(self.steps)
-        return block.with_rows([element for element, _ in self._each(block, worker, targets, 0)])
+        out, num_bytes = [], 0
+        for element, _ in self._each(block, worker, targets, 0):
+            out.append(element)
+            num_bytes += bytes_of(element)
+            if num_bytes > block.room - block.num_bytes:
+                break
+        return block.with_rows(out, num_bytes)
 
-    def up_into(self, block: Block, worker: WorkerContext, sink: RowSink, row: int) -> None:
+    def up_into(self, block: Block, worker: WorkerContext, sink: RowSink, row: int) -> tuple[int, int]:
         """Write each element into its row; the last transform of a field writes there itself."""
-        if self._blockwise(block) and self._columns_into(block, worker, sink, row):
-            return
+        if self._blockwise(block):
+            kept = self._columns_into(block, worker, sink, row)
+            if kept is not None:
+                return len(block), kept
         targets = [sink.array_of(step.transform.out_field) if step.last else None for step in self.steps]
-        for place, (element, done) in enumerate(self._each(block, worker, targets, row), row):
-            sink.put(place, element, done)
+        place, kept = row, 0
+        for element, done in self._each(block, worker, targets, row):
+            kept += sink.put(place, element, done)
+            place += 1
+            if kept > block.room - block.num_bytes:
+                break
+        return place - row, kept
 
     def _elements(self, block: Block, worker: WorkerContext) -> Iterable[Any]:
         """Return the block's elements; bytes that the first step replaces are read one at a time, into working memory."""
@@ -163,16 +176,16 @@ class TransformsOp:
                 _check(step, {key: columns[key][0] for key in structure[1]}, 0)  # all rows of a column are alike
         return structure, [columns[key] for key in structure[1]]
 
-    def _columns_into(self, block: Block, worker: WorkerContext, sink: RowSink, row: int) -> bool:
+    def _columns_into(self, block: Block, worker: WorkerContext, sink: RowSink, row: int) -> int | None:
         structure = block.structure()
         arrays = sink.columns_of(structure, row, len(block))
         targets = None if arrays is None else dict(zip(structure[1], arrays, strict=True))
         done = self._columns(block, worker, targets)
         if done is None:
-            return False
+            return None
         if targets is None or not _stored(structure[1], done[1], targets):
-            sink.put_block(row, block.with_columns(*done))
-        return True
+            return sink.put_block(row, block.with_columns(*done))
+        return 0
 
 
 def _check(step: Step, element: Any, offset: int) -> None:

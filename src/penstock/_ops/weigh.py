@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any, NamedTuple
 
+from penstock._contracts.element import bytes_of
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.worker import WorkerContext
 from penstock.errors import SpecError
@@ -52,7 +53,7 @@ class WeighOp(_OneToOne):
                 append(Weighed(row, fn(row)))
         except BaseException as error:
             raise ElementFailed(len(out), self.name, error) from error
-        return block.with_rows(out)
+        return block.with_rows(out, block.num_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +70,21 @@ class GatherOp(_OneToOne):
     def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         out: list[Any] = []
         append, fn, groups = out.append, self.fn, block.each()
+        left = room = block.room - block.num_bytes
         try:
             for group in groups:
-                append(fn(group.values, group.layout))
+                append(element := fn(group.values, group.layout))
+                left -= bytes_of(element)
+                if left < 0:
+                    break
         except BaseException as error:
-            raise ElementFailed(len(out), self.name, error) from error
+            failed = ElementFailed(len(out), self.name, error)
+            failed.final = True  # the elements are good, they only do not fit each other: no policy leaves them out
+            raise failed from error
         if self.measure is not None:
             for element in out:
                 worker.packed(*self.measure(element))
-        return block.with_rows(out)
+        return block.with_rows(out, room - left)
 
 
 def whole_number(value: Any, what: str, limit: int | None, where: str) -> int:

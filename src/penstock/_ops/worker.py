@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
 from penstock._contracts.transform import Scratch
-from penstock._ops.block import Block, Ints
+from penstock._ops.block import UNLIMITED, Block, Ints
+from penstock._order.arithmetic import Length
 
 __all__ = ["KeyedGenerator", "WorkerContext", "generator_of"]
 
@@ -109,16 +111,22 @@ class WorkerContext:
         stand_in: computing a replacement, how many places further on it stands.
         without: what is left out of what the piece gives.
         step: behind a flat_map, the number of the filter, flat_map or map of a run of them; else None.
+        mend: computes the elements of a batch inside the leaf (chain below the batch, its length, epochs, positions) by the policies; None
+            while no policy has to act.
+        room: how many bytes the task may hold before it stops behind the element with which it does.
+        kept: the bytes that it left behind, for the batch or the next stage.
+        most_bytes: that it held at once.
     """
 
     __slots__ = (
-        "_generators", "_packed", "_scratch", "began", "block", "finishing", "index", "operator", "origins", "piece", "stand_in", "step",
-        "without",
+        "_generators", "_packed", "_scratch", "began", "block", "finishing", "index", "kept", "mend", "most_bytes", "operator", "origins",
+        "piece", "room", "stand_in", "step", "without",
     )  # fmt: skip
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.began: tuple[int, int] | None = None
+        self.take_room(UNLIMITED)
         self.rest()
         self._packed = (0, 0)
         self._scratch: dict[tuple[int, int], Scratch] = {}
@@ -134,11 +142,36 @@ class WorkerContext:
         self.without: tuple[tuple[int, ...], ...] = ()
         self.stand_in = 0
         self.step: int | None = None
+        self.mend: Callable[[Any, Length, Ints, Ints], list[Any]] | None = None
 
     def begin(self, piece: tuple[int, int] | None, without: Sequence[tuple[int, ...]] = (), stand_in: int = 0) -> None:
         """Note the rows, or items, of the unit that are computed next."""
         self.block = self.operator = self.origins = None
         self.piece, self.without, self.stand_in, self.step = piece, tuple(without), stand_in, None
+        self.mend = None
+
+    def take_room(self, room: int) -> None:
+        """Begin a task that may hold so many bytes."""
+        self.room, self.kept, self.most_bytes = room, 0, 0
+
+    @contextmanager
+    def given_room(self, room: int) -> Iterator[None]:
+        """Let what is computed meanwhile hold so many bytes."""
+        before, self.room = self.room, room
+        try:
+            yield
+        finally:
+            self.room = before
+
+    def weigh(self, num_bytes: int) -> None:
+        """Note that so many bytes are held at once, beside what is kept."""
+        self.most_bytes = max(self.most_bytes, self.kept + num_bytes)
+
+    def keep(self, num_bytes: int) -> None:
+        """Note that so many bytes stay with the unit, or go to the next stage."""
+        self.kept += num_bytes
+        self.room -= num_bytes
+        self.most_bytes = max(self.most_bytes, self.kept)
 
     def place(self) -> tuple[int, int, int | None, bool, tuple[int, int] | None]:
         """Return where the worker is: another value means that it has moved on. From any thread."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 from penstock._order.folds import Batching, Fold, Item, Passes, Skipping, Taking
 from penstock.errors import StateMismatch
 
-__all__ = ["Chain", "Held", "HoldingFold"]
+__all__ = ["Chain", "CountsPasses", "Held", "HoldingFold", "passes_above"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,24 @@ class HoldingFold(Fold, Protocol):
         """
 
 
+@runtime_checkable
+class CountsPasses(Protocol):
+    """A fold whose result depends on the number of the pass."""
+
+    def initial_of(self, pass_number: int) -> Any:
+        """Return the state before the first item of a pass."""
+
+
 class Chain:
     """Several folds, one on top of the other, run together. Not thread-safe: its owner holds the lock.
 
     At most one of them holds items (`HoldingFold`). Items are numbered where they enter it, and carry the mark that their owner gave.
+
+    Attributes:
+        empty_pass: whether a whole pass below an endless repeat gave it no item: repeating it would never end.
     """
 
-    __slots__ = ("_count", "_folds", "_missing", "_recalled", "_saved", "_states", "_wanted", "_wrap", "holding")
+    __slots__ = ("_count", "_endless", "_folds", "_missing", "_recalled", "_saved", "_states", "_wanted", "_wrap", "empty_pass", "holding")
 
     def __init__(
         self,
@@ -57,6 +68,7 @@ class Chain:
         *,
         recall: int = 0,
         unwrap: Callable[[Item], Item] | None = None,
+        first_pass: int = 0,
     ) -> None:
         """Start with `states`, as `snapshot` gave them.
 
@@ -66,12 +78,16 @@ class Chain:
             recall: so many items, the next ones that reach the holding fold, entered it before the snapshot was taken: they are put
                 back where they were held, and nothing comes out for them.
             unwrap: makes what leaves the holding fold of the `Held` items in it; None leaves them wrapped.
+            first_pass: the number of the pass below the lowest fold with which the run begins; above a `repeat` passes are fewer.
         """
         self._folds = tuple(folds)
         self.holding = next((level for level, fold in enumerate(folds) if hasattr(fold, "held")), None)
-        self._states = [fold.initial() for fold in folds] if states is None else [_copied(state) for state in states]
+        self._states = _initial(folds, first_pass) if states is None else [_copied(state) for state in states]
         self._count = 0
         self._wrap = unwrap or (lambda item: item)
+        self.empty_pass = False
+        # The endless repeats, each with whether its pass has given an item; one that goes on from a saved state counts as such.
+        self._endless = {level: states is not None for level, fold in enumerate(folds) if isinstance(fold, Passes) and fold.count is None}
         self._recalled: dict[int, Held] = {}
         self._missing = recall
         self._saved: Any = None
@@ -93,6 +109,8 @@ class Chain:
 
     def waiting(self) -> list[Item]:
         """List everything that is in the state of some fold: held items, and what stands in an unfinished batch."""
+        if self.recalling:
+            return list(self._recalled.values())
         batches = [state for level, state in enumerate(self._states) if level != self.holding and isinstance(state, list)]
         return [*self.held(), *(item for batch in batches for item in batch)]
 
@@ -151,6 +169,11 @@ class Chain:
             if isinstance(fold, Taking):
                 self._states[level] += 1
 
+    def mark_passes(self) -> None:
+        """Note that items were let through to every repeat."""
+        for level in self._endless:
+            self._endless[level] = True
+
     def push(self, item: Item, mark: Any = None) -> Sequence[Item]:
         """Take one item from below and return what comes out at the top."""
         return self._push_from(0, (item,), mark)
@@ -165,12 +188,14 @@ class Chain:
         Returns what comes out, and "open" (nothing was done), "cut" (a `repeat` above asks for the next pass; the rest of this one and its
         end must not be pushed) or "end" (the end of the pass went on upwards).
         """
-        for level, (fold, state) in enumerate(zip(self._folds, self._states, strict=True)):
-            if level == self.holding and self.recalling:
-                break
+        top = len(self._folds) if self.holding is None or not self.recalling else self.holding
+        for level in reversed(range(top)):  # a full take ends the run, whatever asks for another pass below it
+            fold, state = self._folds[level], self._states[level]
             if fold.closed(state) and not (isinstance(fold, Taking) and fold.repeated and self._passes_wait(level)):
                 for below in range(level):
                     self._states[below] = self._folds[below].restart(self._states[below])
+                    if below in self._endless:
+                        self._endless[below] = False
                 outs, goes_on = self._end_from(level)
                 return outs, "end" if goes_on else "cut"
         return (), "open"
@@ -189,6 +214,8 @@ class Chain:
             if position == self.holding:
                 items = self._enter(items, mark)
                 continue
+            if self._endless and position in self._endless:
+                self._endless[position] = True
             outs: list[Item] = []
             for item in items:
                 self._states[position], some = self._folds[position].push(self._states[position], item)
@@ -234,11 +261,27 @@ class Chain:
                     where="load_state_dict()",
                     fix="resume with the data and the functions that the state was saved with",
                 )
+            if position in self._endless:
+                self.empty_pass = self.empty_pass or not self._endless[position]
+                self._endless[position] = False
             self._states[position], outs, goes_on = self._folds[position].end(self._states[position])
             top.extend(self._push_from(position + 1, [self._wrap(out) for out in outs] if position == self.holding else outs))
             if not goes_on:
                 return top, False
         return top, True
+
+
+def _initial(folds: Sequence[Fold], first_pass: int) -> list[Any]:
+    states = []
+    for fold in folds:
+        states.append(fold.initial_of(first_pass) if isinstance(fold, CountsPasses) else fold.initial())
+        first_pass = passes_above(fold, first_pass)
+    return states
+
+
+def passes_above(fold: Fold, pass_number: int) -> int:
+    """Return which pass above a fold begins with a pass below it."""
+    return pass_number // (fold.count or 1) if isinstance(fold, Passes) else pass_number
 
 
 def _copied(state: Any) -> Any:

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from reprlib import repr as short
 from typing import Any, NamedTuple
 
 from penstock import kernels
@@ -227,7 +228,10 @@ class Buffering(_Holding):
     weight: Weight
 
     def initial(self) -> _Buffer:
-        return _Buffer(0, 0, [], 0)
+        return self.initial_of(0)
+
+    def initial_of(self, pass_number: int) -> _Buffer:
+        return _Buffer(pass_number, 0, [], 0)
 
     def restart(self, state: _Buffer) -> _Buffer:
         return _Buffer(state.number + 1, 0, [], 0)
@@ -338,7 +342,7 @@ def _whole(numbers: Iterable[Any]) -> list[int]:
     out = list(numbers)
     for number in out:
         if type(number) is not int or number < 0:
-            raise _damaged(f"{number!r} for a number")
+            raise _damaged(f"{short(number)} for a number")
     return out
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ __all__ = ["History", "Mixing", "Tree", "lasting", "mixed_parts", "mixed_turns",
 Ints = NDArray[np.int64]
 Part = tuple[int, Ints, Ints, Ints]
 History = tuple[tuple[int, tuple[float, ...]], ...]
-"""(first position, weights from there on), beginning with position 0."""
+"""(first position, weights from there on), beginning with position 0. Children that came later have no weights in the earlier entries."""
 
 _ONE, _HALF = 2**63, 2**62
 
@@ -133,8 +133,7 @@ class Mixing:
     def counts(self, position: int) -> list[int]:
         """Return how many elements each child gives before `position`."""
         stretch = sum(start <= position for start in self.starts) - 1
-        found = self.trees[stretch].counts(position - self.starts[stretch])
-        return [base + count for base, count in zip(self.bases[stretch], found, strict=True)]
+        return _added(self.bases[stretch], self.trees[stretch].counts(position - self.starts[stretch]))
 
 
 def mixing(history: History, lengths: Sequence[Length], *, restart: bool) -> Mixing:
@@ -148,7 +147,7 @@ def mixing(history: History, lengths: Sequence[Length], *, restart: bool) -> Mix
     bases = [(0,) * len(lengths)]
     for number in range(1, len(starts)):
         gained = trees[number - 1].counts(starts[number] - starts[number - 1])
-        bases.append(tuple(base + more for base, more in zip(bases[-1], gained, strict=True)))
+        bases.append(tuple(_added(bases[-1], gained)))
     length: int | float = 0
     for number, (tree, base) in enumerate(zip(trees, bases, strict=True)):
         length = starts[number] + lasting(tree, base, lengths, restart=restart)
@@ -162,9 +161,15 @@ def mixing(history: History, lengths: Sequence[Length], *, restart: bool) -> Mix
     return replace(out, passes=tuple(passes))
 
 
+def _added(base: Sequence[int], gained: Sequence[int]) -> list[int]:
+    """Add what each child gave; children that were not there yet gave nothing."""
+    return [count + more for count, more in zip_longest(base, gained, fillvalue=0)]
+
+
 def lasting(tree: Tree, base: Sequence[int], lengths: Sequence[Length], *, restart: bool) -> int | float:
     """Return how many elements come under `tree` until the end, when the children have given `base` elements before."""
-    left = [(child, int(length) - base[child]) for child, length in enumerate(lengths) if length is not None and length != INFINITE]
+    own = list(enumerate(lengths))[: tree.num_children]
+    left = [(child, int(length) - base[child]) for child, length in own if length is not None and length != INFINITE]
     if restart:
         return max((tree.reach(child, count - 1) + 1 for child, count in left if count > 0), default=0)
     return min((tree.reach(child, count) for child, count in left), default=INFINITE)

@@ -64,6 +64,8 @@ def window_shuffled(epochs: Ints, positions: Ints, num_elements: int, window: in
 
 
 def _per_epoch(epochs: Ints, positions: Ints, reshuffle: bool, permute: Callable[[int, Ints], Ints]) -> Ints:
+    if not len(positions):  # a shuffle of nothing has no permutation either
+        return positions
     if not reshuffle:
         return permute(0, positions)
     runs = list(by_epoch(epochs))

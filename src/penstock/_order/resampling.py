@@ -41,13 +41,13 @@ class Resampling:
     bare: Callable[[Item], Item]
 
     def initial(self) -> State:
-        return self._begin(0)
+        return self.initial_of(0)
 
     def restart(self, state: State) -> State:
-        return self._begin(state["pass"] + 1)
+        return self.initial_of(state["pass"] + 1)
 
-    def _begin(self, number: int) -> State:
-        return {"pass": number, "seen": 0, "counts": [1] * len(self.target) if self.initial_dist is None else []}
+    def initial_of(self, pass_number: int) -> State:
+        return {"pass": pass_number, "seen": 0, "counts": [1] * len(self.target) if self.initial_dist is None else []}
 
     def push(self, state: State, item: Item) -> tuple[State, Sequence[Item]]:
         number = self.weight(item)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from penstock._contracts.arguments import flag, listed, path_name, real_number, whole_number
-from penstock._plan.describe import function_name
-from penstock._plan.length import INFINITE, ROOM, highest_number, is_indexable, length_of, walk
+from penstock._contracts.transform import NoticingTransform, Transform
+from penstock._plan.describe import describe, function_name
+from penstock._plan.length import INFINITE, ROOM, STREAMS, highest_number, is_indexable, length_of, never_ends, walk
 from penstock._plan.node import (
     Batch,
     Concatenate,
@@ -27,6 +30,8 @@ from penstock._plan.node import (
     Take,
     Window,
     Zip,
+    children_of,
+    with_children,
 )
 from penstock._plan.random import is_async, is_async_generator, wants_rng
 from penstock.errors import PlanError
@@ -44,8 +49,10 @@ __all__ = [
     "no_async",
     "no_async_generator",
     "no_rng",
+    "one_order",
     "path_argument",
     "seed_argument",
+    "shard_notice",
     "shared_workers",
     "shares_argument",
     "splittable",
@@ -111,6 +118,27 @@ def path_argument(value: Any, name: str, operator: str) -> str:
     if path is None:
         raise PlanError(f"{name}={value!r} is no path", where=f"{operator}()", fix=f"give {name} a str or pathlib.Path that is not empty")
     return path
+
+
+def names_argument(values: Any, name: str, operator: str) -> Any:
+    """Return names, or a mapping of them, as they are if they can be gone through, and None as None."""
+    try:
+        return values if values is None or isinstance(values, (str, Mapping)) else list(values)
+    except TypeError:
+        raise PlanError(
+            f"{name}={values!r:.60} is a {type(values).__name__}", where=f"{operator}()", fix=f'give {name} a list of names, such as ["x"]'
+        ) from None
+
+
+def mapping_argument(value: Any, name: str, operator: str) -> dict[Any, Any]:
+    """Return a mapping as a dict, None as an empty one."""
+    if value is not None and not isinstance(value, Mapping):
+        raise PlanError(
+            f"{name}={value!r:.60} is a {type(value).__name__}",
+            where=f"{operator}()",
+            fix=f'give {name} a dict by column, such as {{"x": 0}}',
+        )
+    return dict(value or {})
 
 
 def listeners_argument(values: Any) -> tuple[Any, ...]:
@@ -189,6 +217,24 @@ def no_async_generator(fn: Any, operator: str) -> None:
         )
 
 
+def notices(root: Node) -> list[str]:
+    """Say what of the transforms in a plan does nothing, or is not what it looks like."""
+    nodes = walk(root)
+    above = {id(child): node for node in nodes for child in children_of(node)}
+    out: list[str] = []
+    for node in nodes:
+        if not isinstance(node, Map) or not isinstance(node.fn, NoticingTransform):
+            continue
+        maps, parent = list[tuple[Transform, int]](), above.get(id(node))
+        right_behind = parent.fn if isinstance(parent, Map) and isinstance(parent.fn, Transform) else None
+        while parent is not None:
+            if isinstance(parent, Map) and isinstance(parent.fn, Transform):
+                maps.append((parent.fn, parent.seed))
+            parent = above.get(id(parent))
+        out.append(node.fn.notice(node.seed, maps, right_behind))
+    return list(dict.fromkeys(filter(None, out)))
+
+
 def indexable(node: Node, operator: str, fix: str) -> None:
     """Refuse a child whose positions are only known by reading it."""
     if not is_indexable(node):
@@ -234,6 +280,18 @@ def finite(node: Node, operator: str, fix: str) -> None:
         raise PlanError(f"{operator} of an endless dataset", where=f"{operator}()", fix=fix)
 
 
+def one_order(node: Node, operator: str) -> None:
+    """Refuse a child that has an element at two positions, or at another position in another epoch."""
+    for part in walk(node):
+        reshuffles = isinstance(part, Shuffle) and part.reshuffle_each_epoch
+        if reshuffles or (isinstance(part, Repeat) and part.count != 1) or (isinstance(part, Mix) and part.restart):
+            raise PlanError(
+                f"{operator} above {describe(part)}, which puts an element in one part now and in another part later",
+                where=f"{operator}()",
+                fix=f"call {operator}() first, and then {describe(part).partition('(')[0].partition(' ')[0]}() on the part to train on",
+            )
+
+
 def bounded(node: Node) -> None:
     """Refuse a length, and arguments with which a position, a pass or a number, would no longer fit 63 bits."""
     if not isinstance(node, _COUNTING):
@@ -251,3 +309,39 @@ def bounded(node: Node) -> None:
             where=where,
             fix=f"give smaller numbers; where no end is known, the first 2**{ROOM.bit_length() - 1} elements must fit",
         )
+
+
+def shard_notice(root: Node) -> str:
+    """Say that ranks may make different numbers of steps, and where shard() makes them equal but for one; empty when all is well."""
+    above = _above_shard(root)
+    if above is None or never_ends(root):
+        return ""
+    for node in above:
+        if isinstance(node, Take) and never_ends(node.child):
+            return ""  # all make as many steps
+        if isinstance(node, STREAMS) or (isinstance(node, Repeat) and node.count != 1):
+            break
+    else:
+        return ""
+    most, fewest = (length_of(_with_shard(root, last=last)) for last in (False, True))
+    if most is not None and fewest is not None and most - fewest <= 1:
+        return ""
+    name = describe(node, saved=True).partition("(")[0]
+    numbers = "different numbers of steps" if most is None or fewest is None else f"{most} to {fewest} steps"
+    cost = "; each rank then computes the elements of all" if isinstance(node, STREAMS) else ""
+    return f"shard() stands below {name}(), so ranks make {numbers}: put shard() above {name}(), and they differ by at most one{cost}"
+
+
+def _above_shard(node: Node) -> list[Node] | None:
+    """List the nodes above the first shard of several ranks, the highest first; None when there is no such shard."""
+    if isinstance(node, Shard) and node.equal_steps and node.num_shards > 1:
+        return []
+    found = next((below for child in children_of(node) if (below := _above_shard(child)) is not None), None)
+    return None if found is None else [node, *found]
+
+
+def _with_shard(node: Node, *, last: bool) -> Node:
+    """Return the plan of the first or the last rank."""
+    if isinstance(node, Shard):
+        return replace(node, index=node.num_shards - 1 if last else 0)
+    return with_children(node, [_with_shard(child, last=last) for child in children_of(node)])

@@ -40,7 +40,7 @@ from penstock._plan.node import (
     children_of,
 )
 
-__all__ = ["describe", "function_name", "lines", "sources"]
+__all__ = ["components", "describe", "function_name", "lines", "sources"]
 
 
 def function_name(fn: Callable[..., Any]) -> str:
@@ -161,6 +161,17 @@ def lines(node: Node, *, saved: bool = False, depth: int = 0) -> list[str]:
     if saved and isinstance(node, Prefetch):
         return out
     return [*out, "  " * depth + describe(node, saved=saved)]
+
+
+def components(node: Node, inside: str = "") -> tuple[list[str], list[str]]:
+    """Say for each line of a saved plan, and for each of its sources, which component of a mix it belongs to; empty for none."""
+    of_lines: list[str] = []
+    of_sources = [inside] if isinstance(node, (Read, ReadStream)) else []
+    for number, child in enumerate(children_of(node)):
+        below = components(child, f"component {number + 1} of the mix" if isinstance(node, Mix) else inside)
+        of_lines += below[0]
+        of_sources += below[1]
+    return of_lines if isinstance(node, Prefetch) else [*of_lines, inside], of_sources
 
 
 def sources(node: Node) -> list[Read | ReadStream]:

@@ -7,20 +7,24 @@ from penstock._order.mixing import Mixing, mixing
 from penstock._plan.node import (
     AnyBatch,
     BucketByLength,
+    Cache,
     Concatenate,
     Enumerate,
     Filter,
     FlatMap,
     Interleave,
+    Map,
     Mix,
     Node,
     PackSequences,
     Pick,
+    Prefetch,
     Read,
     ReadStream,
     RejectionResample,
     Repeat,
     Shard,
+    Shuffle,
     Skip,
     Take,
     Unbatch,
@@ -28,8 +32,22 @@ from penstock._plan.node import (
     Zip,
     children_of,
 )
+from penstock.errors import LengthUnknown
 
-__all__ = ["INFINITE", "ROOM", "STREAMS", "highest_number", "is_indexable", "length_of", "mixing_of", "never_ends", "passes_of", "walk"]
+__all__ = [
+    "INFINITE",
+    "ROOM",
+    "STREAMS",
+    "batch_size_of",
+    "highest_number",
+    "is_indexable",
+    "known_length",
+    "length_of",
+    "mixing_of",
+    "never_ends",
+    "passes_of",
+    "walk",
+]
 
 STREAMS = (Filter, FlatMap, Unbatch, ReadStream, BucketByLength, PackSequences, RejectionResample)
 """Nodes behind which only reading tells which element stands where."""
@@ -44,6 +62,15 @@ def walk(node: Node) -> list[Node]:
     for child in children_of(node):
         out.extend(walk(child))
     return [*out, node]
+
+
+def batch_size_of(node: Node) -> int | None:
+    """Return how many elements what a plan delivers is made of: 1 where nothing makes batches, None where that differs or is not known."""
+    while isinstance(node, (Cache, Enumerate, Map, Prefetch, Repeat, Shard, Shuffle, Skip, Take)):
+        node = node.child
+    if isinstance(node, AnyBatch):
+        return node.batch_size
+    return None if any(isinstance(part, (AnyBatch, BucketByLength)) for part in walk(node)) else 1
 
 
 def is_indexable(node: Node) -> bool:
@@ -88,6 +115,19 @@ def length_of(node: Node) -> Length:
             return window_length(length_of(node.child), node.size, node.shift, node.stride, node.drop_remainder)
         case _:
             return length_of(node.child)
+
+
+def known_length(root: Node, where: str) -> int:
+    """Return the number of elements.
+
+    Raises:
+        LengthUnknown: when it is endless, or only known after reading.
+    """
+    length = length_of(root)
+    if length is None or length == INFINITE:
+        what = "endless" if length == INFINITE else "only known after reading (a filter, flat_map, unbatch or generator)"
+        raise LengthUnknown(f"the length of this dataset is {what}", where=where, fix="count while you iterate, or use take(n)")
+    return int(length)
 
 
 def never_ends(node: Node) -> bool:

@@ -157,11 +157,12 @@ class Skip:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Repeat:
-    """`count` passes, or endless ones; the first of them is pass number `first` (after a resume)."""
+    """`count` passes, or endless ones. After a resume with other shards: the passes from number `first` on, of `whole` in all."""
 
     child: Node
     count: int | None
     first: int = 0
+    whole: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

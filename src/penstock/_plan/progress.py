@@ -1,4 +1,4 @@
-"""Positions as a user counts them: the epoch, and the global element that all shards have reached."""
+"""The place that all shards of a dataset have reached together, and the plans of what is left behind it."""
 
 from __future__ import annotations
 
@@ -10,21 +10,16 @@ from penstock._plan.length import length_of
 from penstock._plan.node import (
     AnyBatch,
     Concatenate,
-    Interleave,
     Map,
-    Mix,
     Node,
     Prefetch,
-    Read,
     Repeat,
     Shard,
     Skip,
-    Window,
-    Zip,
     children_of,
 )
 
-__all__ = ["GlobalPosition", "below_batches", "epoch_at", "global_position", "resharded", "shard_of"]
+__all__ = ["GlobalPosition", "global_position", "resharded", "shard_of"]
 
 
 class GlobalPosition(NamedTuple):
@@ -34,44 +29,10 @@ class GlobalPosition(NamedTuple):
     element: int
 
 
-def epoch_at(root: Node, position: int, epoch: int = 0) -> int:
-    """Return the pass that root position `position` belongs to, counted by the repeats of an indexable plan in its pass `epoch`."""
-    node = root
-    while not isinstance(node, (Read, Zip, Mix, Interleave)):
-        if isinstance(node, Concatenate):
-            if not node.parts_of_one:
-                break
-            node, position = _part(node, position)
-            continue
-        below = children_of(node)[0]
-        if isinstance(node, AnyBatch):
-            position *= node.batch_size
-        elif isinstance(node, Window):
-            position *= node.shift
-        elif isinstance(node, Repeat):
-            length = length_of(below)
-            if length not in (None, INFINITE, 0):
-                passes, position = divmod(position, int(length or 1))
-                epoch = epoch * (node.count or 1) + passes + node.first
-        node = below
-    return epoch
-
-
-def below_batches(root: Node) -> Node:
-    """Return what stands below the lowest batch of a plan's chain; the plan itself when there is none."""
-    node = found = root
-    while len(children_of(node)) == 1:
-        below = children_of(node)[0]
-        if isinstance(node, AnyBatch):
-            found = below
-        node = below
-    return found
-
-
 def shard_of(root: Node) -> Shard | None:
     """Return the shard of a plan whose saved state can be resumed with another number of shards, or None.
 
-    That is a shard with nothing above it but maps, prefetches, one batch and one repeat.
+    That is a shard with nothing above it but maps, prefetches, one batch and one repeat, which is not that of an endless shard.
     """
     seen: set[str] = set()
     node = root
@@ -81,7 +42,8 @@ def shard_of(root: Node) -> Shard | None:
             return None
         seen.add(kind)
         node = node.child
-    return node if isinstance(node, Shard) else None
+    endless = "Repeat" in seen and length_of(node) == INFINITE
+    return node if isinstance(node, Shard) and not endless else None
 
 
 def global_position(root: Node, position: int) -> GlobalPosition:
@@ -128,8 +90,8 @@ def resharded(root: Node, place: GlobalPosition) -> list[Node]:
     if isinstance(node, Shard):
         return [_rebuilt(above, _rest(node, place))]
     left = None if node.count is None else node.count - place.epoch - 1
-    first = Repeat(child=_rest(node.child, place), count=1, first=place.epoch)
-    after = Repeat(child=_rest(node.child, place, whole=True), count=left, first=place.epoch + 1)
+    first = Repeat(child=_rest(node.child, place), count=1, first=place.epoch, whole=node.count)
+    after = Repeat(child=_rest(node.child, place, whole=True), count=left, first=place.epoch + 1, whole=node.count)
     if left == 0:
         return [_rebuilt(above, first)]
     if any(isinstance(part, AnyBatch) for part in above):

@@ -1,4 +1,7 @@
-"""What a function's code says without calling it: whether it wants a random generator, whether it must be awaited."""
+"""What a function's code says without calling it: whether it wants a random generator, whether it must be awaited.
+
+And whether anything in a plan depends on the number of the pass.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ from types import CodeType
 from typing import Any
 
 from penstock._contracts.transform import Transform
+from penstock._plan.length import walk
+from penstock._plan.node import Map, Node, RejectionResample, Shuffle
 
-__all__ = ["is_async", "is_async_generator", "wants_rng"]
+__all__ = ["is_async", "is_async_generator", "is_random", "wants_rng"]
 
 _COROUTINE, _ASYNC_GENERATOR = 0x80, 0x200  # inspect.CO_COROUTINE and CO_ASYNC_GENERATOR: `inspect` costs 10 ms to import
 
@@ -20,6 +25,16 @@ def wants_rng(fn: Callable[..., Any]) -> bool:
         return fn.num_draws > 0
     code, given = _code_of(fn)
     return code is not None and "rng" not in given and "rng" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def is_random(root: Node) -> bool:
+    """Tell whether a plan gives other elements, or another order, in another pass."""
+    return any(
+        (isinstance(node, Shuffle) and node.reshuffle_each_epoch)
+        or isinstance(node, RejectionResample)
+        or (isinstance(node, Map) and wants_rng(node.fn))
+        for node in walk(root)
+    )
 
 
 def is_async(fn: Any) -> bool:

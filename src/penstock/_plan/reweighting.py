@@ -1,4 +1,4 @@
-"""Weights of a mix that change at a resume: where the mix was, what was delivered before, and the plan that goes on from there."""
+"""A mix that changes at a resume, by other weights or more components: where it was, what it gave, how the plan goes on from there."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from penstock._plan.node import (
 )
 from penstock.errors import StateDamaged, StateMismatch
 
-__all__ = ["histories", "mix_places", "reweighted"]
+__all__ = ["histories", "mix_places", "plan_before", "reweighted"]
 
 _FIX = (
-    "resume with the weights that were saved; they can change where nothing but map, batch, take, skip, shard, enumerate, zip and prefetch "
-    "stands above mix(), so put shuffle() and repeat() below it"
+    "resume with the weights and components that were saved; they can change where nothing but map, batch, take, skip, shard, enumerate, "
+    "zip and prefetch stands above mix(), so put shuffle() and repeat() below it"
 )
 
 
@@ -55,32 +55,104 @@ def reweighted(root: Node, saved: Any, position: int | None, below: Node | None 
         StateMismatch: when weights changed where `position` does not say what the mix has given.
     """
     mixes = [node for node in walk(root) if isinstance(node, Mix)]
-    before = _checked(saved, mixes) if saved is not None or (mixes and strict) else []
-    if not mixes or len(before) != len(mixes):
+    given = _given(root, saved) if saved is not None or (mixes and strict) else None
+    if given is None or not mixes:
         return root
-    if not all(len(history[0][1]) == len(node.children) for history, node in zip(before, mixes, strict=True)):
-        return root
-    counted = _with_histories(root, iter(before))
+    counted = _with_histories(root, iter(given))
     if below is not None:
         counted = _same_place(root, counted, below)
-    places = mix_places(counted, position)
-    after = []
-    for node, history, place in zip(mixes, before, places, strict=True):
-        wanted = node.history[-1][1]
-        if tree_of(wanted) == tree_of(history[-1][1]):
-            after.append(history)
-        elif place is not None:
-            after.append((*(entry for entry in history if entry[0] < place), (place, wanted)))
-        elif strict:
-            raise StateMismatch(
-                f"the weights of mix were {_words(history[-1][1])} and are now {_words(wanted)}, but how many elements it has given does "
-                "not follow from the position",
-                where="load_state_dict()",
-                fix=_FIX,
-            )
-        else:
-            after.append(node.history)
-    return _with_histories(root, iter(after))
+    known = iter(mix_places(counted, position))
+    places = [None if history is None else next(known) for history in given]
+    after = [_continued(*each, strict=strict) for each in zip(mixes, given, places, strict=True)]
+    out = _with_histories(root, iter(after))
+    there = out if below is None else _same_place(root, out, below)
+    for node, history, place, now in zip(mixes, given, places, mix_places(there, position), strict=True):
+        if (
+            place is not None and now != place and after != given and history is not None
+        ):  # the last short batch of a mix that goes on is none any more
+            if strict:
+                raise _unknown_place(node, history)
+            return root
+    return out
+
+
+def _continued(node: Mix, history: History | None, place: int | None, *, strict: bool) -> History:
+    """Return the history of a mix that goes on at a place with the weights of the plan; `history` is None for one that is new."""
+    wanted = node.history[-1][1]
+    if history is None:
+        return node.history
+    if len(wanted) == len(history[-1][1]) and tree_of(wanted) == tree_of(history[-1][1]):
+        return history
+    if place is not None:
+        return (*(entry for entry in history if entry[0] < place), (place, wanted))
+    if strict:
+        raise _unknown_place(node, history)
+    return node.history
+
+
+def _unknown_place(node: Mix, history: History) -> StateMismatch:
+    wanted, were = node.history[-1][1], history[-1][1]
+    if len(wanted) == len(were):
+        change = f"the weights of mix were {_words(were)} and are now {_words(wanted)}"
+    else:
+        change = f"the mix had {len(were)} components and has {len(wanted)} now"
+    return StateMismatch(
+        f"{change}, but how many elements it has given does not follow from the position", where="load_state_dict()", fix=_FIX
+    )
+
+
+def plan_before(root: Node, saved: Any) -> tuple[Node, list[str]]:
+    """Return the plan without the components that were added to the end of its mixes, and for each mix that has others a sentence.
+
+    Args:
+        root: a plan as it was written.
+        saved: the histories of the state, or None.
+
+    Raises:
+        StateDamaged: when `saved` is no list of histories.
+    """
+    given = None if saved is None else _given(root, saved, fewer=True)
+    if given is None:
+        return root, []
+    pairs = [(len(history[-1][1]), len(node.children)) for node, history in zip(_mixes(root), given, strict=True) if history is not None]
+    changes = [
+        f"the mix had {had} components and has {has} now; they can only be added, behind the others" for had, has in pairs if had != has
+    ]
+    return _with_histories(root, iter(given)), changes
+
+
+def _mixes(root: Node) -> list[Mix]:
+    return [node for node in walk(root) if isinstance(node, Mix)]
+
+
+def _given(root: Node, saved: Any, *, fewer: bool = False) -> list[History | None] | None:
+    """Return the saved history of each mix of a plan, in the order of `walk`; None for a mix in a component that is new.
+
+    None when they are those of another plan: of another number of mixes, or of one with more components, unless `fewer`.
+    """
+    left = _checked(saved, _mixes(root))
+    try:
+        given = _taken(root, left, fewer=fewer)
+    except IndexError:  # there are fewer mixes in the state
+        return None
+    return None if left else given
+
+
+def _taken(node: Node, left: list[History], *, fewer: bool) -> list[History | None]:
+    """Take the histories of a node and of what is below it from the end of `left`: it comes last, its last component before it."""
+    out: list[History | None] = []
+    children = children_of(node)
+    num_before = len(children)
+    if isinstance(node, Mix):
+        history = left.pop()
+        out.append(history)
+        num_before = len(history[-1][1]) if history else 0
+        if num_before > len(children) and not fewer:
+            left.insert(0, history)  # one too many stays: the state is not of this plan
+            num_before = len(children)
+    for number, child in reversed(list(enumerate(children))):
+        out = [*(_taken(child, left, fewer=fewer) if number < num_before else [None] * len(_mixes(child))), *out]
+    return out
 
 
 def mix_places(node: Node, position: int | None) -> list[int | None]:
@@ -121,13 +193,17 @@ def _length(node: Node) -> float:
     return INFINITE if length is None else length
 
 
-def _with_histories(node: Node, given: Iterator[History]) -> Node:
-    """Give the mixes of a plan other histories, in the order of `walk`; what stays the same stays the same node."""
+def _with_histories(node: Node, given: Iterator[History | None]) -> Node:
+    """Give the mixes of a plan other histories, in the order of `walk`, and as many components as these have; None leaves a mix as it is.
+
+    What stays the same stays the same node.
+    """
     children = tuple(_with_histories(child, given) for child in children_of(node))
-    if isinstance(node, Mix):
-        history = next(given)
-        return replace(node, children=children, history=history) if history != node.history or children != node.children else node
-    return with_children(node, children)
+    if not isinstance(node, Mix):
+        return with_children(node, children)
+    history = next(given) or node.history
+    children = children[: len(history[-1][1])]
+    return replace(node, children=children, history=history) if history != node.history or children != node.children else node
 
 
 def _same_place(root: Node, rebuilt: Node, wanted: Node) -> Node:
@@ -157,8 +233,8 @@ def _is_history(history: History) -> bool:
     whole = all(isinstance(start, int) and not isinstance(start, bool) and start < 2**63 for start in starts)
     if not whole or starts[:1] != [0] or starts != sorted(set(starts)):
         return False
-    sizes = {len(weights) for _, weights in history}
-    return sizes != {0} and len(sizes) == 1 and all(0 < weight < INFINITE for _, weights in history for weight in weights)
+    sizes = [len(weights) for _, weights in history]
+    return sizes[0] > 1 and sizes == sorted(sizes) and all(0 < weight < INFINITE for _, weights in history for weight in weights)
 
 
 def _words(weights: Sequence[float]) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock._contracts.element import ArraySpec, map_leaves
+from penstock._contracts.element import ArraySpec, map_leaves, unflatten
+from penstock._contracts.source import ColumnSource
 from penstock._plan.length import INFINITE, length_of, walk
 from penstock._plan.node import (
     Batch,
@@ -22,6 +23,7 @@ from penstock._plan.node import (
     PaddedBatch,
     Pick,
     Prefetch,
+    Read,
     RejectionResample,
     Repeat,
     Shard,
@@ -33,7 +35,7 @@ from penstock._plan.node import (
 )
 from penstock.errors import PlanError
 
-__all__ = ["declared", "spec_of_plan"]
+__all__ = ["declared", "known_spec", "spec_of_plan"]
 
 
 def declared(tree: Any) -> Any:
@@ -47,7 +49,7 @@ def declared(tree: Any) -> Any:
 
 def _declared(tree: Any, path: str) -> Any:
     if isinstance(tree, ArraySpec):
-        return _leaf(tree, path)
+        return _checked_leaf(tree, path)
     if isinstance(tree, dict):
         return {key: _declared(child, f"{path}[{key!r}]") for key, child in tree.items()}
     if isinstance(tree, (tuple, list)):
@@ -57,7 +59,7 @@ def _declared(tree: Any, path: str) -> Any:
     raise _refusal(f"output_spec{path} is {tree!r}, which is no ArraySpec")
 
 
-def _leaf(spec: ArraySpec, path: str) -> ArraySpec:
+def _checked_leaf(spec: ArraySpec, path: str) -> ArraySpec:
     sizes = spec.shape
     if not isinstance(sizes, (tuple, list)):
         raise _refusal(f"output_spec{path} has the shape {sizes!r}, which is no tuple of sizes")
@@ -68,7 +70,12 @@ def _leaf(spec: ArraySpec, path: str) -> ArraySpec:
     for size in sizes:
         if size is not None and (isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0):
             raise _refusal(f"output_spec{path} has the size {size!r}, which is neither a whole number >= 0 nor None")
-    return ArraySpec(tuple(None if size is None else int(size) for size in sizes), np.dtype(object) if dtype.kind in "US" else dtype)
+    return _leaf(ArraySpec(tuple(None if size is None else int(size) for size in sizes), dtype))
+
+
+def _leaf(spec: ArraySpec) -> ArraySpec:
+    """Return a spec with the dtype that stands in a batch."""
+    return ArraySpec(spec.shape, np.dtype(object)) if spec.dtype.kind in "US" else spec
 
 
 def _refusal(what: str) -> PlanError:
@@ -88,23 +95,53 @@ def spec_of_plan(root: Node, run: Callable[[Node], Any]) -> Any:
     """
     if not any(isinstance(node, Map) and node.output_spec is not None for node in walk(root)):
         return run(root)
-    match root:
-        case Map():
-            return run(root) if root.output_spec is None else root.output_spec
-        case Filter() | RejectionResample() | Shuffle() | Shard() | Take() | Skip() | Repeat() | Pick() | Prefetch() | Cache():
-            return spec_of_plan(root.child, run)
-        case Enumerate():
-            return ArraySpec((), np.dtype(np.int64)), spec_of_plan(root.child, run)
-        case Zip():
-            return tuple(spec_of_plan(child, run) for child in root.children)
-        case Concatenate() | Mix() | Interleave():
-            child = next((child for child in root.children if length_of(child) != 0), root.children[0])
-            return spec_of_plan(child, run)
-        case Batch() | Window():
-            return _stacked(spec_of_plan(root.child, run), _rows(root))
-        case PaddedBatch() if root.padded_shapes is None:
-            return _stacked(spec_of_plan(root.child, run), _rows(root))
+    try:
+        return _derived(root, lambda child: spec_of_plan(child, run))
+    except _OnlyByComputing:
+        pass  # an error of `run` has no context then
     return run(root)
+
+
+def known_spec(root: Node) -> Any | None:
+    """Return the tree of specs of the plan's elements as far as sources of arrays and maps declare it, None elsewhere; reads nothing."""
+    try:
+        return _known(root)
+    except _OnlyByComputing:
+        return None
+
+
+class _OnlyByComputing(Exception):
+    """Nothing is declared: the spec is that of an element."""
+
+
+def _known(node: Node) -> Any:
+    if isinstance(node, Read) and isinstance(node.source, ColumnSource):
+        return unflatten(node.source.structure(), (_leaf(ArraySpec(shape, dtype)) for shape, dtype in node.source.leaves()))
+    return _derived(node, _known)
+
+
+def _derived(root: Node, of: Callable[[Node], Any]) -> Any:
+    """Return what a node makes of the specs `of` the nodes below it.
+
+    Raises:
+        _OnlyByComputing: they do not say.
+    """
+    match root:
+        case Map() if root.output_spec is not None:
+            return root.output_spec
+        case Filter() | RejectionResample() | Shuffle() | Shard() | Take() | Skip() | Repeat() | Pick() | Prefetch() | Cache():
+            return of(root.child)
+        case Enumerate():
+            return ArraySpec((), np.dtype(np.int64)), of(root.child)
+        case Zip():
+            return tuple(of(child) for child in root.children)
+        case Concatenate() | Mix() | Interleave():
+            return of(next((child for child in root.children if length_of(child) != 0), root.children[0]))
+        case Batch() | Window():
+            return _stacked(of(root.child), _rows(root))
+        case PaddedBatch() if root.padded_shapes is None:
+            return _stacked(of(root.child), _rows(root))
+    raise _OnlyByComputing
 
 
 def _stacked(tree: Any, rows: int | None) -> Any:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 
+from penstock._contracts.failing import add_note, argument_of, text_of, traceback_text_of, would_end
 from penstock.errors import StopRaised, WorkerFailed
 
 __all__ = ["Failure", "fit_to_raise"]
-
-_WOULD_END = (StopIteration, StopAsyncIteration, GeneratorExit, SystemExit, KeyboardInterrupt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +31,8 @@ class Failure:
     @classmethod
     def of(cls, error: BaseException) -> Failure:
         """Pack an exception that was caught."""
-        from traceback import TracebackException
-
-        told = TracebackException.from_exception(error)
         kind = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
-        # str(told) is safe also where the exception's own __str__ fails.
-        return cls(kind=kind, text=str(told), traceback="".join(told.format()).rstrip(), pickle=_pickle_of(error))
+        return cls(kind=kind, text=text_of(error), traceback=traceback_text_of(error).rstrip(), pickle=_pickle_of(error))
 
     def error(self, where: str) -> BaseException:
         """Return the exception to raise: the original with the child's traceback as a note, or a `WorkerFailed` that tells both."""
@@ -57,17 +51,15 @@ def fit_to_raise(error: BaseException, where: str) -> BaseException:
 
     One that a loop, the interpreter or an async program would take for a normal end becomes a `StopRaised`, with the original as its cause.
     """
-    asyncio = sys.modules.get("asyncio.exceptions")  # not imported: then nobody can have raised its error
-    if isinstance(error, _WOULD_END) or (asyncio is not None and isinstance(error, asyncio.CancelledError)):
+    if would_end(error):
         stopped = StopRaised(
-            f"{type(error).__name__} was raised{f' ({error.args[0]!r})' if error.args else ''}, which would pass for an end",
+            f"{type(error).__name__} was raised{f' {argument_of(error)}'.rstrip()}, which would pass for an end",
             where=where,
             fix="raise another exception for an error; a generator ends by returning",
         )
         stopped.__cause__ = error
         return stopped
-    with suppress(AttributeError, TypeError):  # a frozen dataclass takes no notes
-        error.add_note(f"penstock: {where}")
+    add_note(error, f"penstock: {where}")
     return error
 
 

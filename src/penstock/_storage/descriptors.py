@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -64,6 +65,8 @@ class Descriptors:
         self._tickets: set[int] = set()
         self._next = 0
         self._locks = OwnLocks()
+        # No `__del__`: at the exit of the interpreter it may run behind the end of its module, whose names are all None by then.
+        weakref.finalize(self, _close_all, self._open, self._retired, self._map_of_file, self._sizes).atexit = False
 
     def enter(self, files: NDArray[np.int64]) -> tuple[int, NDArray[np.int64], NDArray[np.int64] | None]:
         """Begin to read files; return a ticket, the descriptor of each, -1 where it is not open, and the address of its map or 0."""
@@ -117,13 +120,10 @@ class Descriptors:
         self._close_retired()
 
     def _retire(self, file: int) -> None:
-        self._retired.append(_Retired(self._next, self._open.pop(file), *self._map(file)))
+        self._retired.append(_Retired(self._next, self._open.pop(file), *_map_of(file, self._map_of_file, self._sizes)))
         self._of_file[file] = -1
         if self._sizes is not None:
             self._map_of_file[file] = 0
-
-    def _map(self, file: int) -> tuple[int, int]:
-        return (0, 0) if self._sizes is None else (int(self._map_of_file[file]), int(self._sizes[file]))
 
     def _close_retired(self) -> None:
         if not self._retired:
@@ -131,15 +131,20 @@ class Descriptors:
         oldest = min(self._tickets, default=self._next)
         gone = [one for one in self._retired if one.since <= oldest]
         # Taken out first: a process that is forked in between must not close a number that may be another file's by then.
-        self._retired = [one for one in self._retired if one.since > oldest]
+        self._retired[:] = [one for one in self._retired if one.since > oldest]
         for one in gone:
             one.close()
 
     def __len__(self) -> int:
         return len(self._open) + len(self._retired)
 
-    def __del__(self) -> None:
-        for file, descriptor in self._open.items():
-            _Retired(0, descriptor, *self._map(file)).close()
-        for one in self._retired:
-            one.close()
+
+def _map_of(file: int, maps: NDArray[np.int64], sizes: NDArray[np.int64] | None) -> tuple[int, int]:
+    return (0, 0) if sizes is None else (int(maps[file]), int(sizes[file]))
+
+
+def _close_all(opened: dict[int, int], retired: list[_Retired], maps: NDArray[np.int64], sizes: NDArray[np.int64] | None) -> None:
+    for file, descriptor in opened.items():
+        _Retired(0, descriptor, *_map_of(file, maps, sizes)).close()
+    for one in retired:
+        one.close()

@@ -74,6 +74,8 @@ def run(settings: Settings) -> int:
         title=f"The same batches for a stand-in device of {step_s * 1000:.0f} ms per step, before and after",
         window_s=max(40 * step_s, 1.0),
     )
+    screen.fact("timeline", f"{settings.out / 'timeline.json'}: open it in Perfetto (ui.perfetto.dev) or chrome://tracing")
+    screen.fact("curves", f"of the batches that stood ready: tensorboard --logdir {settings.out / 'tensorboard'}")
     screen.heading(f"Picture: {picture}")
     if not same:
         print(
@@ -201,7 +203,7 @@ def _feed_device(settings: Settings, screen: Screen, plan: Any, trained: Trial) 
 
     slow = run_trial(InLine(elements, batch_size), step, what="device, in line", num_steps=settings.device_steps)
     fast = run_trial(
-        ThroughPenstock(elements.batch(batch_size, drop_remainder=True), settings.num_workers),
+        ThroughPenstock(elements.batch(batch_size, drop_remainder=True), settings.num_workers, settings.out),
         step,
         what="device, Penstock",
         num_steps=settings.device_steps,

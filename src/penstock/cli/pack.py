@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from penstock._contracts.failing import add_note, notes_of
 from penstock._contracts.policy import Policy, Raise, Skip
 from penstock.cli.bench_source import imported, open_plain
 from penstock.cli.gain import Gain, measured
@@ -97,8 +98,8 @@ def run(settings: Settings) -> int:
             **settings.options,
         )
     except Exception as error:
-        if isinstance(settings.on_error, Raise) and any(_ELEMENT in note for note in getattr(error, "__notes__", ())):
-            error.add_note("penstock: --on-error skip leaves such elements out, and lists them in the manifest; finished shards are kept")
+        if isinstance(settings.on_error, Raise) and any(_ELEMENT in note for note in notes_of(error)):
+            add_note(error, "penstock: --on-error skip leaves such elements out, and lists them in the manifest; finished shards are kept")
         raise
     _report(settings, manifest, kind, screen)
     if settings.measure and manifest.read_once:
@@ -203,7 +204,7 @@ def _report(settings: Settings, manifest: Manifest, kind: str, screen: Screen) -
 
 
 def _bought(gain: Gain, screen: Screen) -> None:
-    screen.heading("What this bought, measured on this machine")
+    screen.heading(f"What this bought, measured on this machine as a training loop reads: shuffled, in batches of {gain.batch_size}")
     screen.fact("raw source", f"{gain.raw_per_s:,.0f} samples/s, {gain.raw_words}, with {_workers_words(gain.num_workers, 'threads')}")
     screen.fact("packed", f"{gain.packed_per_s:,.0f} samples/s, {gain.packed_words}: {gain.times:,.1f} times as many")
     if gain.pays_after_epochs is None:

@@ -77,7 +77,7 @@ def find_photos() -> list[Path]:
         raise MissingExtra(
             "the demo's photographs are not installed: they are files inside scikit-image and scikit-learn",
             where="penstock demo",
-            fix="install them with `pip install penstock[demo]`, or give a folder of your own photographs with --photos",
+            fix="pip install 'penstock[demo]', or give a folder of your own photographs with --photos",
         )
     return found
 
@@ -239,5 +239,5 @@ def _opencv() -> Any:
     try:
         import cv2
     except ImportError as error:
-        raise MissingExtra("OpenCV is not installed", where="penstock demo", fix="install it with `pip install penstock[demo]`") from error
+        raise MissingExtra("OpenCV is not installed", where="penstock demo", fix="pip install 'penstock[demo]'") from error
     return cv2

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -97,16 +98,20 @@ class ThroughPenstock:
     Args:
         dataset: a batched dataset.
         num_workers: threads.
+        out: a folder for a timeline and for curves that TensorBoard shows, or None.
     """
 
-    def __init__(self, dataset: Any, num_workers: int) -> None:
-        self._dataset, self._num_workers = dataset, num_workers
+    def __init__(self, dataset: Any, num_workers: int, out: Path | None = None) -> None:
+        self._dataset, self._num_workers, self._out = dataset, num_workers, out
         self._ready: list[tuple[int, int]] = []
         self._stats = Stats()
         self._feed: Any = None
 
     def __enter__(self) -> Iterator[Batch]:
         self._feed = self._dataset.feed(num_workers=self._num_workers, listeners=[self._stats, self._note])
+        if self._out is not None:
+            self._feed.trace(self._out / "timeline.json")
+            self._feed.observe(tensorboard=self._out / "tensorboard")
         batches: Iterator[Batch] = iter(self._feed.__enter__())
         return batches
 

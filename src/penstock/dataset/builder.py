@@ -5,23 +5,29 @@ The engine and the sources are imported where they are first needed: `import pen
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Never
 
-from penstock._contracts.element import map_leaves, spec_of
+from penstock._contracts.element import flatten, leaf_paths, spec_of, structure_of, unflatten
 from penstock._contracts.event import Listener
 from penstock._contracts.options import Options
+from penstock._contracts.policy import Policy
+from penstock._ops.stack import refuse_leaf
 from penstock._order.arithmetic import INFINITE
 from penstock._plan import check
 from penstock._plan import node as plan
-from penstock._plan.describe import lines
-from penstock._plan.length import ROOM, highest_number, is_indexable, length_of
-from penstock._plan.specs import spec_of_plan
+from penstock._plan.describe import describe, lines, sources
+from penstock._plan.length import ROOM, highest_number, is_indexable, known_length, length_of
+from penstock._plan.random import is_random
+from penstock._plan.specs import known_spec, spec_of_plan
 from penstock.dataset.elements import ElementMethods
+from penstock.dataset.foreign import attribute_hint, unknown_argument
 from penstock.dataset.grouping import GroupMethods
 from penstock.dataset.ordering import OrderMethods
-from penstock.errors import LengthUnknown, OutOfRange, PlanError
+from penstock.errors import OutOfRange, PlanError
 
 if TYPE_CHECKING:
     from penstock.feed import Feed
@@ -29,7 +35,29 @@ if TYPE_CHECKING:
 __all__ = ["Dataset"]
 
 
-class Dataset(ElementMethods, OrderMethods, GroupMethods):
+class _Keep:
+    """In place of an option that is not given."""
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+KEEP: Any = _Keep()
+
+_NO_CLASSES = ": only datasets of read_images have classes, and all sources of one must have the same"
+
+
+class _DatasetKind(type):
+    """The type of the class `Dataset`, which says what replaces a constructor of another library."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> Any:
+            text = f"type object {cls.__name__!r} has no attribute {name!r}{attribute_hint(name)}"
+            raise AttributeError(text, name=name, obj=cls)
+
+
+class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind):
     """A description of elements in an order: a source and operators on it. Immutable and cheap; each method returns a new one.
 
     `for batch in ds` and `ds.feed()` run it. `len(ds)`, `ds[i]`, `ds.spec()`, `print(ds)` and `ds.explain()` look at it.
@@ -38,24 +66,85 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods):
 
     __slots__ = ()
 
+    if not TYPE_CHECKING:  # else checkers would take any name for one of a dataset
+
+        def __getattr__(self, name: str) -> Any:
+            hint = _NO_CLASSES if name == "classes" else attribute_hint(name)
+            text = f"{type(self).__name__!r} object has no attribute {name!r}{hint}"
+            raise AttributeError(text, name=name, obj=self)
+
     # -- running ------------------------------------------------------------------------------------------------------------------
 
-    def prefetch(self, buffer_size: int) -> Self:
+    def prefetch(self, buffer_size: int) -> Dataset:
         """Keep at least `buffer_size` finished batches ahead of the consumer, if the byte budget allows it."""
+        if isinstance(buffer_size, int) and buffer_size == -1:
+            raise PlanError(
+                "buffer_size=-1 is not a whole number >= 0",
+                where="prefetch()",
+                fix="leave prefetch() out where tf.data has AUTOTUNE: a feed reads ahead by itself; or give buffer_size a number",
+            )
         size = check.count_argument(buffer_size, "buffer_size", "prefetch")
         return self._with(plan.Prefetch(child=self._root, buffer_size=size))
 
-    def with_options(self, **options: Any) -> Self:
-        """Return the same dataset with other defaults for `feed`; the names are those of `ps.Options`."""
-        return type(self)(self._root, _options(self._options, options))
+    def with_options(
+        self,
+        *,
+        num_workers: int | Literal["auto"] = KEEP,
+        executor: Literal["auto", "inline", "threads"] = KEEP,
+        memory_bytes: int | Literal["auto"] = KEEP,
+        grace_period_s: float = KEEP,
+        ordered: bool = KEEP,
+        on_error: Policy = KEEP,
+        on_read_error: Policy | None = KEEP,
+        quarantine: str | os.PathLike[str] | None = KEEP,
+        record: str | os.PathLike[str] | None = KEEP,
+        replay: str | os.PathLike[str] | None = KEEP,
+        stall_timeout_s: float | None = KEEP,
+        on_stall: Literal["raise", "warn", "skip"] = KEEP,
+        **unknown: Never,
+    ) -> Dataset:
+        """Return the same dataset with other defaults for `feed`. The options are those of `ps.Options`; what is not given stays."""
+        return type(self)(self._root, _options(self._options, locals()))
 
-    def feed(self, *, listeners: Sequence[Listener] = (), **options: Any) -> Feed:
-        """Return a new feed. Options as in `ps.Options`: how many workers, how much memory, how long to wait.
+    def feed(
+        self,
+        *,
+        listeners: Sequence[Listener] = (),
+        num_workers: int | Literal["auto"] = KEEP,
+        executor: Literal["auto", "inline", "threads"] = KEEP,
+        memory_bytes: int | Literal["auto"] = KEEP,
+        grace_period_s: float = KEEP,
+        ordered: bool = KEEP,
+        on_error: Policy = KEEP,
+        on_read_error: Policy | None = KEEP,
+        quarantine: str | os.PathLike[str] | None = KEEP,
+        record: str | os.PathLike[str] | None = KEEP,
+        replay: str | os.PathLike[str] | None = KEEP,
+        stall_timeout_s: float | None = KEEP,
+        on_stall: Literal["raise", "warn", "skip"] = KEEP,
+        **unknown: Never,
+    ) -> Feed:
+        """Return a new feed: epoch 0 of this dataset, then the next at each `for` over it.
+
+        The options are those of `ps.Options`, which says what each does; what is not given is as `with_options` set it.
 
         Args:
             listeners: callables that are given every event of the engine, from its threads; they must be quick.
-            **options: override those of `with_options`.
+            num_workers: threads; "auto" is one per available CPU, 0 does everything in the caller's thread.
+            executor: "threads", "inline" (the caller's thread) or "auto".
+            memory_bytes: bound on what is held; "auto" is 256 MB.
+            grace_period_s: how long `close()` waits for running functions.
+            ordered: False delivers whatever is finished first.
+            on_error: what to do about an element that fails: `ps.Raise()`, `ps.Retry()`, `ps.Skip()`, `ps.Replace()`.
+            on_read_error: the same for reading alone; None is `on_error`.
+            quarantine: a file that gets a line of JSON for each element that was skipped or replaced.
+            record: with ordered=False, a file that the order is written to.
+            replay: a file that `record` wrote.
+            stall_timeout_s: how long one element may run while the caller waits; None is for ever.
+            on_stall: what to do then: "raise", "warn" or "skip".
+            **unknown: refused.
         """
+        options = locals()
         from penstock._engine.learned import Learned
         from penstock.feed import Feed
 
@@ -64,8 +153,19 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods):
         return Feed(self._root, _options(self._options, options), check.listeners_argument(listeners), learned=self._learned)
 
     def __iter__(self) -> Iterator[Any]:
-        """Return a new feed with default options."""
-        return self.feed()
+        """Run it: epoch 0 of a new feed with default options, each time the same.
+
+        Warns:
+            UserWarning: once, when it is begun a second time and its order or its random numbers should change from epoch to epoch.
+        """
+        self._num_iterated += 1
+        if self._num_iterated == 2 and is_random(self._root):
+            warnings.warn(
+                "this dataset is iterated again, and gives the same order and the same random numbers as before: make `feed = ds.feed()` "
+                "once and iterate the feed, each `for` over it is the next epoch",
+                stacklevel=2,
+            )
+        return iter(self.feed())
 
     # -- looking ------------------------------------------------------------------------------------------------------------------
 
@@ -75,11 +175,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods):
         Raises:
             TypeError: when it is endless, or only known after reading.
         """
-        length = length_of(self._root)
-        if length is None or length == INFINITE:
-            what = "endless" if length == INFINITE else "only known after reading (a filter, flat_map, unbatch or generator)"
-            raise LengthUnknown(f"the length of this dataset is {what}", where="len(ds)", fix="count while you iterate, or use take(n)")
-        return int(length)
+        return known_length(self._root, "len(ds)")
 
     def __bool__(self) -> bool:
         """Return True: a dataset is a description, whatever it will give; `if ds:` does not count it."""
@@ -106,6 +202,20 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods):
             self._peek = Peek(self._root)
         return self._peek.element(place)
 
+    @property
+    def classes(self) -> list[str]:
+        """The names of the class folders of `read_images`, in the order of their labels: `ds.classes[label]`.
+
+        Operators keep them, also where a function of yours changes the labels.
+
+        Raises:
+            AttributeError: no source below is `read_images`, one is something else, or two have other classes.
+        """
+        found = {tuple(getattr(node.source, "class_names", ())) for node in sources(self._root)}
+        if len(found) != 1 or () in found:
+            raise AttributeError  # the words are those of `__getattr__`, which Python asks then
+        return list(found.pop())
+
     def spec(self) -> Any:
         """Push one element through and return the tree of `ArraySpec` (shape, dtype) of its leaves.
 
@@ -116,10 +226,10 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods):
 
     def _dry_run(self) -> Any:
         if is_indexable(self._root):
-            return map_leaves(spec_of, self[0])
+            return _spec_of_element(self[0])
         with self.feed(executor="inline") as feed:
             for element in feed:
-                return map_leaves(spec_of, element)
+                return _spec_of_element(element)
         raise PlanError("the dataset gave no element to take a spec from", where="ds.spec()", fix="check the source and the filters")
 
     def explain(self, *, measure: int = 0) -> str:
@@ -146,14 +256,48 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods):
 
     def __repr__(self) -> str:
         """Show the plan, from the source up."""
-        length = length_of(self._root)
-        count = "unknown length" if length is None else "endless" if length == INFINITE else f"{length} elements"
-        return "\n".join([f"Dataset ({count})", *("  " + line for line in lines(self._root))])
+        return "\n".join([f"Dataset ({_count_words(self._root)})", *("  " + line for line in lines(self._root))])
+
+    def _repr_html_(self) -> str:
+        """Show the plan as a table in a notebook: operators from the source up, how many elements each gives, and an element's spec.
+
+        Reads and computes nothing: the spec is there where sources of arrays or `map(output_spec=...)` declare it.
+        """
+        from html import escape  # 1 ms to import
+
+        spec = known_spec(self._root)
+        element = "known when one is computed: ds.spec()" if spec is None else f"<code>{escape(repr(spec))}</code>"
+        return (
+            f"<table><caption>Dataset ({_count_words(self._root)})</caption><thead><tr><th>operator</th><th>gives</th></tr></thead>"
+            f"<tbody>{''.join(_html_rows(self._root, escape))}</tbody><tfoot><tr><td>element: {element}</td><td></td></tr></tfoot></table>"
+        )
 
 
-def _options(base: Options, changes: dict[str, Any]) -> Options:
+def _count_words(node: plan.Node) -> str:
+    length = length_of(node)
+    return "unknown length" if length is None else "endless" if length == INFINITE else f"{length} elements"
+
+
+def _html_rows(node: plan.Node, escape: Callable[[str], str], depth: int = 0) -> Iterator[str]:
+    """Give a table's row for each node, from the sources up; branches are indented, as in `lines`."""
+    children = plan.children_of(node)
+    for child in children:
+        yield from _html_rows(child, escape, depth + (len(children) > 1))
+    call = f'<td style="text-align: left; padding-left: {1 + 2 * depth}em"><code>{escape(describe(node))}</code></td>'
+    yield f"<tr>{call}<td>{_count_words(node)}</td></tr>"
+
+
+def _spec_of_element(element: Any) -> Any:
+    structure, leaves = structure_of(element), flatten(element)
+    for path, leaf in zip(leaf_paths(structure), leaves, strict=True):
+        if isinstance(leaf, list):
+            refuse_leaf(leaf, path, "ds.spec()")
+    return unflatten(structure, map(spec_of, leaves))
+
+
+def _options(base: Options, given: dict[str, Any]) -> Options:
+    """Change some options: those of the arguments of a call that are not KEEP."""
     known = Options.__dataclass_fields__
-    for name in changes:
-        if name not in known:
-            raise PlanError(f"there is no option {name!r}", where="feed options", fix=f"the options are {', '.join(sorted(known))}")
-    return replace(base, **changes)
+    for name in given["unknown"]:
+        raise unknown_argument(f"there is no option {name!r}", "feed options", name, known)
+    return replace(base, **{name: value for name, value in given.items() if name in known and value is not KEEP})

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Self
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from penstock._contracts.options import Options
 from penstock._plan import check
 from penstock._plan import node as plan
 from penstock._plan.length import walk
+from penstock.dataset.foreign import checked_keywords
 from penstock.errors import PlanError
+
+if TYPE_CHECKING:
+    from penstock.dataset.builder import Dataset
 
 __all__ = ["LATER", "Chaining", "branches"]
 
 LATER = "put it below the filter, flat_map or generator (the elements that are left are the same), or feed the result and batch it yourself"
+_HAS_KEYWORDS = 0x08  # inspect.CO_VARKEYWORDS: a method that takes any keyword looks at them itself
 
 
 class Chaining:
     """Holds a plan; each builder method returns a new holder."""
 
-    __slots__ = ("_learned", "_options", "_peek", "_root")
+    __slots__ = ("_learned", "_num_iterated", "_options", "_peek", "_root")
 
     def __init__(self, root: plan.Node, options: Options | None = None) -> None:
         """Wrap a plan. Use the functions `ps.from_...` and `ps.read_...` instead."""
@@ -27,6 +33,13 @@ class Chaining:
         self._options = options or Options()
         self._peek: Any = None
         self._learned: Any = None  # what its feeds found out about sizes
+        self._num_iterated = 0
+
+    def __init_subclass__(cls) -> None:
+        """Have the public methods refuse keywords that they do not have in words of Penstock."""
+        for name, method in list(vars(cls).items()):
+            if isinstance(method, FunctionType) and not name.startswith("_") and not method.__code__.co_flags & _HAS_KEYWORDS:
+                setattr(cls, name, checked_keywords(method))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the plan and the options.
@@ -46,9 +59,9 @@ class Chaining:
         """Return itself: a dataset does not change."""
         return self
 
-    def _with(self, root: plan.Node) -> Self:
+    def _with(self, root: plan.Node) -> Dataset:
         check.bounded(root)
-        return type(self)(root, self._options)
+        return cast("Dataset", type(self)(root, self._options))
 
 
 def branches(parts: Iterable[Any], operator: str) -> tuple[plan.Node, ...]:

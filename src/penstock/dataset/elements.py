@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from penstock._contracts.policy import Policy, checked_policy
 from penstock._contracts.store import RecordStore
@@ -17,6 +17,9 @@ from penstock._plan.random import is_async, wants_rng
 from penstock._plan.specs import declared
 from penstock.dataset.chaining import Chaining
 from penstock.errors import PlanError
+
+if TYPE_CHECKING:
+    from penstock.dataset.builder import Dataset
 
 __all__ = ["ElementMethods"]
 
@@ -38,7 +41,7 @@ class ElementMethods(Chaining):
         concurrency: int | None = None,
         on_error: Policy | None = None,
         output_spec: Any = None,
-    ) -> Self:
+    ) -> Dataset:
         """Replace each element by `fn(element)`.
 
         Args:
@@ -77,18 +80,18 @@ class ElementMethods(Chaining):
         )
         return self._with(node)
 
-    def enumerate(self, start: int = 0) -> Self:
+    def enumerate(self, start: int = 0) -> Dataset:
         """Make each element a tuple (number, element), counted from `start` in each pass."""
         return self._with(plan.Enumerate(child=self._root, start=check.count_argument(start, "start", "enumerate")))
 
-    def filter(self, fn: Callable[[Any], Any], *, name: str | None = None, on_error: Policy | None = None) -> Self:
+    def filter(self, fn: Callable[[Any], Any], *, name: str | None = None, on_error: Policy | None = None) -> Dataset:
         """Keep the elements for which `fn(element)` is true. `name` and `on_error` as for `map`."""
         check.callable_argument(fn, "filter")
         check.no_async(fn, "filter")
         check.no_rng(fn, "filter")
         return self._with(plan.Filter(child=self._root, fn=fn, name=name or function_name(fn), on_error=_policy(on_error, "filter")))
 
-    def flat_map(self, fn: Callable[[Any], Any], *, name: str | None = None, on_error: Policy | None = None) -> Self:
+    def flat_map(self, fn: Callable[[Any], Any], *, name: str | None = None, on_error: Policy | None = None) -> Dataset:
         """Replace each element by all elements of `fn(element)`: a list or other iterable. `name` and `on_error` as for `map`."""
         check.callable_argument(fn, "flat_map")
         check.no_async(fn, "flat_map")
@@ -103,7 +106,7 @@ class ElementMethods(Chaining):
         seed: int = 0,
         *,
         name: str | None = None,
-    ) -> Self:
+    ) -> Dataset:
         """Leave out elements of frequent classes so that the shares of the classes become `target_dist`.
 
         Elements are kept or left out whole, none is repeated; as many are kept as the target allows. tf.data's operator of this name
@@ -131,8 +134,8 @@ class ElementMethods(Chaining):
         )
         return self._with(node)
 
-    def unbatch(self) -> Self:
-        """Split each element along the first dimension of its arrays.
+    def unbatch(self) -> Dataset:
+        """Split each element along the first dimension of its arrays; tensors and lists of numbers are arrays.
 
         Raises:
             PlanError: of what `ragged_batch` made.
@@ -140,7 +143,7 @@ class ElementMethods(Chaining):
         check.splittable(self._root)
         return self._with(plan.Unbatch(child=self._root))
 
-    def cache(self, path: str | os.PathLike[str] | None = None, *, max_bytes: int | None = None, version: str | int = "") -> Self:
+    def cache(self, path: str | os.PathLike[str] | None = None, *, max_bytes: int | None = None, version: str | int = "") -> Dataset:
         """Compute each element once and keep it: in memory, or in a folder that survives the process.
 
         Later passes, feeds and `ds[i]` read what was kept. It is computed as of epoch 0, so what is random or shuffled below a cache is

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from penstock._contracts.arguments import listed, whole_number
 from penstock._plan import check
@@ -13,6 +13,9 @@ from penstock.dataset.chaining import Chaining
 from penstock.dataset.padding import check_padding, check_padding_value
 from penstock.errors import PlanError
 
+if TYPE_CHECKING:
+    from penstock.dataset.builder import Dataset
+
 __all__ = ["GroupMethods"]
 
 
@@ -21,10 +24,11 @@ class GroupMethods(Chaining):
 
     __slots__ = ()
 
-    def batch(self, batch_size: int, drop_remainder: bool = False) -> Self:
+    def batch(self, batch_size: int, drop_remainder: bool = False) -> Dataset:
         """Stack `batch_size` elements along a new first dimension.
 
         Each leaf becomes an array (batch_size, *shape); Python numbers become int64, float64 or bool; str and bytes become object arrays.
+        A list of numbers is an array.
         The arrays lie over recycled memory: they stay valid and unchanged as long as you, or any view or tensor over them, hold them.
 
         Args:
@@ -34,7 +38,7 @@ class GroupMethods(Chaining):
         size = check.count_argument(batch_size, "batch_size", "batch", least=1)
         return self._with(plan.Batch(child=self._root, batch_size=size, drop_remainder=_drops(drop_remainder, "batch")))
 
-    def padded_batch(self, batch_size: int, padded_shapes: Any = None, padding_values: Any = None, drop_remainder: bool = False) -> Self:
+    def padded_batch(self, batch_size: int, padded_shapes: Any = None, padding_values: Any = None, drop_remainder: bool = False) -> Dataset:
         """Like `batch`, for elements whose arrays differ in length: each dimension is padded to the longest of the batch.
 
         Args:
@@ -69,7 +73,7 @@ class GroupMethods(Chaining):
         *,
         drop_remainder: bool = False,
         name: str | None = None,
-    ) -> Self:
+    ) -> Dataset:
         """Make padded batches of elements of like lengths: less padding than in a `padded_batch` of whatever comes.
 
         A batch comes as soon as its bucket is full; at the end of a pass what is left comes bucket by bucket. A saved state holds the
@@ -107,7 +111,7 @@ class GroupMethods(Chaining):
         )
         return self._with(node)
 
-    def pack_sequences(self, length: int, *, num_bins: int = 64, split: bool = False, padding_value: Any = 0) -> Self:
+    def pack_sequences(self, length: int, *, num_bins: int = 64, split: bool = False, padding_value: Any = 0) -> Dataset:
         """Put several sequences side by side in rows of `length` tokens, so that little padding is trained on.
 
         A sequence is an array of one dimension, or a dict of such arrays of equal lengths (tokens, labels, masks). A row is a dict of the
@@ -132,7 +136,7 @@ class GroupMethods(Chaining):
         )
         return self._with(node)
 
-    def ragged_batch(self, batch_size: int, drop_remainder: bool = False, ragged: Sequence[str | int] | None = None) -> Self:
+    def ragged_batch(self, batch_size: int, drop_remainder: bool = False, ragged: Sequence[str | int] | None = None) -> Dataset:
         """Like `batch`, for elements whose arrays differ in length: they are joined one after the other, with nothing between them.
 
         A joined field becomes {"values": array, "row_splits": int64 array of batch_size + 1 borders}: row i is
@@ -153,7 +157,7 @@ class GroupMethods(Chaining):
         drops = _drops(drop_remainder, "ragged_batch")
         return self._with(plan.RaggedBatch(child=self._root, batch_size=size, drop_remainder=drops, ragged=fields))
 
-    def window(self, size: int, shift: int | None = None, stride: int = 1, drop_remainder: bool = False) -> Self:
+    def window(self, size: int, shift: int | None = None, stride: int = 1, drop_remainder: bool = False) -> Dataset:
         """Make each element a window over neighbours: elements i * shift + stride * j for j below `size`, stacked as `batch` stacks them.
 
         tf.data makes a small dataset of each window; here a window is one element with a new first dimension. Where positions are known,

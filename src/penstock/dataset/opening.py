@@ -11,6 +11,7 @@ from penstock._contracts.source import IndexedSource, StreamSource
 from penstock._plan import check
 from penstock._plan import node as plan
 from penstock.dataset.builder import Dataset
+from penstock.errors import PlanError
 
 __all__ = [
     "from_arrays",
@@ -43,12 +44,12 @@ def from_arrays(tree: Any) -> Dataset:
 def from_source(source: Any) -> Dataset:
     """Read elements from anything with `__len__` and `__getitem__`: a list, a torch map-style dataset, a Hugging Face dataset.
 
-    It is read from several threads at once. One with `__getitems__(indices) -> list` is asked for whole blocks.
-    An object that satisfies `IndexedSource` is used as it is.
+    It is read from several threads at once. One with `__getitems__(indices) -> list` is asked for whole blocks. A `pyarrow.Table` or
+    `RecordBatch` is read by rows: {column: value} as `read_parquet` gives them. An object that satisfies `IndexedSource` is used as it is.
     """
-    from penstock.sources import IndexableSource
+    from penstock.sources import indexed_source
 
-    return _read(source if isinstance(source, IndexedSource) else IndexableSource(source))
+    return _read(indexed_source(source))
 
 
 def from_generator(fn: Callable[[], Any], *, fast_forward: bool = False, length: int | None = None) -> Dataset:
@@ -111,7 +112,12 @@ def read_list(
     from penstock.sources import ListSource
 
     labelled = check.flag_argument(label, "label", "read_list")
-    return _read(ListSource(list_file, root, label=labelled, num_classes=_plain(num_classes), duplicates=duplicates))
+    for path, name in ((list_file, "list_file"), ("" if root is None else root, "root")):
+        if not isinstance(path, (str, os.PathLike)):
+            raise PlanError(f"{name}={path!r:.60} is no path", where="read_list()", fix=f"give {name} a str or a pathlib.Path")
+    if num_classes is not None:
+        num_classes = check.count_argument(num_classes, "num_classes", "read_list", least=1)
+    return _read(ListSource(list_file, root, label=labelled, num_classes=num_classes, duplicates=duplicates))
 
 
 def read_images(folder: str | os.PathLike[str]) -> Dataset:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
+from penstock._contracts.arguments import real_number
 from penstock._plan import check
 from penstock._plan import node as plan
 from penstock._plan.describe import function_name
@@ -13,9 +15,14 @@ from penstock._plan.length import is_indexable, length_of
 from penstock.dataset.chaining import LATER, Chaining, branches
 from penstock.errors import PlanError
 
+if TYPE_CHECKING:
+    from penstock.dataset.builder import Dataset
+
 __all__ = ["OrderMethods"]
 
 _BUFFER_BYTES = 256 << 20
+_ROUNDING = 1e-9
+"""What decimal fractions that add up to 1 may miss it by as floats."""
 
 
 class OrderMethods(Chaining):
@@ -31,7 +38,7 @@ class OrderMethods(Chaining):
         *,
         buffer_bytes: int | None = None,
         window_groups: int | None = None,
-    ) -> Self:
+    ) -> Dataset:
         """Put the elements in a random order that the seed determines: of all of them, or inside a window.
 
         Behind a filter, flat_map or generator, where the elements have no positions, a buffer of `buffer_size` elements is kept and a
@@ -67,7 +74,7 @@ class OrderMethods(Chaining):
         node = plan.Shuffle(child=self._root, buffer_size=size, seed=seed, reshuffle_each_epoch=reshuffle, buffer_bytes=num_bytes)
         return self._with(node)
 
-    def _shuffle_groups(self, window_groups: int, buffer_size: int | None, seed: int, reshuffle: bool) -> Self:
+    def _shuffle_groups(self, window_groups: int, buffer_size: int | None, seed: int, reshuffle: bool) -> Dataset:
         count = check.count_argument(window_groups, "window_groups", "shuffle", least=1)
         if buffer_size is not None:
             raise PlanError(
@@ -84,7 +91,7 @@ class OrderMethods(Chaining):
         )
         return self._with(node)
 
-    def shard(self, num_shards: int, index: int) -> Self:
+    def shard(self, num_shards: int, index: int) -> Dataset:
         """Keep elements index, index + num_shards, ...: one rank's part. All shards together are the whole, in its order."""
         num_shards = check.count_argument(num_shards, "num_shards", "shard", least=1)
         index = check.count_argument(index, "index", "shard")
@@ -92,27 +99,56 @@ class OrderMethods(Chaining):
             raise PlanError(f"index={index} of num_shards={num_shards}", where="shard()", fix=f"give an index in 0..{num_shards - 1}")
         return self._with(plan.Shard(child=self._root, num_shards=num_shards, index=index))
 
-    def take(self, count: int) -> Self:
+    def take(self, count: int) -> Dataset:
         """Keep the first `count` elements of each pass."""
         return self._with(plan.Take(child=self._root, count=check.count_argument(count, "count", "take")))
 
-    def skip(self, count: int) -> Self:
+    def skip(self, count: int) -> Dataset:
         """Leave out the first `count` elements of each pass."""
         return self._with(plan.Skip(child=self._root, count=check.count_argument(count, "count", "skip")))
 
-    def repeat(self, count: int | None = None) -> Self:
+    def split(self, *fractions: float, seed: int = 0) -> tuple[Dataset, ...]:
+        """Divide the elements at random into disjoint parts: `train, val = ds.split(0.9, seed=7)`.
+
+        It is `shuffle(seed=seed, reshuffle_each_epoch=False)` with `skip` and `take`: arithmetic that holds no indices. Equal seeds give
+        equal parts of datasets of equal lengths. The elements of a part come in a random order that is the same in every epoch; a
+        `shuffle` above gives each epoch another one.
+
+        Args:
+            *fractions: the share of each part. What they leave of 1 is one more part, the last; none if they add up to 1. A part ends at
+                the number of elements times the sum of the fractions up to its own, rounded to the nearest whole number, half up.
+            seed: of the assignment.
+
+        Returns:
+            One dataset for each part.
+
+        Raises:
+            PlanError: behind a filter, flat_map or generator, and on endless datasets; above a `shuffle` that reshuffles or a `repeat`,
+                which would put an element in several parts; fractions that are no shares, or a part without an element.
+        """
+        check.indexable(self._root, "split", "split() below the filter, flat_map or generator, and call that on each part")
+        check.finite(self._root, "split", "split() first, and repeat() the part to train on")
+        check.one_order(self._root, "split")
+        shuffled = plan.Shuffle(child=self._root, buffer_size=None, seed=check.seed_argument(seed, "split"), reshuffle_each_epoch=False)
+        parts, begin = [], 0
+        for end in _ends(fractions, int(length_of(self._root) or 0)):
+            parts.append(self._with(shuffled).skip(begin).take(end - begin))
+            begin = end
+        return tuple(parts)
+
+    def repeat(self, count: int | None = None) -> Dataset:
         """Go through everything below `count` times, or endlessly: epochs. What is shuffled or random below differs in each."""
         number = None if count is None else check.count_argument(count, "count", "repeat", least=1)
         return self._with(plan.Repeat(child=self._root, count=number))
 
-    def concatenate(self, other: Chaining, *more: Chaining) -> Self:
+    def concatenate(self, other: Chaining, *more: Chaining) -> Dataset:
         """Deliver all elements of this dataset, then all of the others."""
         roots = branches((self, other, *more), "concatenate")
         for root in roots[:-1]:
             check.finite(root, "concatenate", "put the endless dataset last")
         return self._with(plan.Concatenate(children=roots))
 
-    def zip(self, other: Chaining, *more: Chaining) -> Self:
+    def zip(self, other: Chaining, *more: Chaining) -> Dataset:
         """Pair the elements of several datasets in tuples, as many as the shortest has."""
         return self._with(plan.Zip(children=branches((self, other, *more), "zip")))
 
@@ -122,12 +158,13 @@ class OrderMethods(Chaining):
         *more: Chaining,
         weights: Sequence[float] | None = None,
         stop: Literal["first_exhausted", "all_exhausted"] = "first_exhausted",
-    ) -> Self:
+    ) -> Dataset:
         """Take elements of this dataset and the others in turn, in proportion to `weights`.
 
         Nothing is drawn: which dataset gives element t is arithmetic, and before any t each has given its share of t, less or more a few
-        elements (3/4 of the binary logarithm of the number of datasets). A state may be loaded with other weights, if every operator above
-        is a map, take, skip, shard, enumerate, batch or prefetch: the new ones hold for what follows.
+        elements (3/4 of the binary logarithm of the number of datasets). A state may be loaded with other weights, or with more datasets
+        behind the others, if every operator above is a map, take, skip, shard, enumerate, zip, batch or prefetch. They hold for what
+        follows.
 
         Args:
             other: a second dataset.
@@ -151,7 +188,7 @@ class OrderMethods(Chaining):
         node = plan.Mix(children=roots, history=((0, shares),), restart=stop == "all_exhausted")
         return self._with(node)
 
-    def interleave(self, fn: Callable[[Any], Chaining], cycle_length: int | None = None, block_length: int = 1) -> Self:
+    def interleave(self, fn: Callable[[Any], Chaining], cycle_length: int | None = None, block_length: int = 1) -> Dataset:
         """Make a dataset of each element, and take elements of `cycle_length` of them in turn, `block_length` from each.
 
         The order is tf.data's: a dataset keeps its place in the cycle until it gives less than `block_length` (or nothing) at its turn;
@@ -178,3 +215,29 @@ class OrderMethods(Chaining):
             check.finite(root, "interleave", "take(n) of each dataset")
         node = plan.Interleave(children=roots, name=function_name(fn), cycle_length=cycle or max(1, len(roots)), block_length=block)
         return self._with(node)
+
+
+def _ends(fractions: tuple[Any, ...], length: int) -> list[int]:
+    """Return where each part of a split ends."""
+    shares = [share for share in map(real_number, fractions) if share is not None and share > 0]
+    total = math.fsum(shares)
+    if not shares or len(shares) != len(fractions) or total > 1 + _ROUNDING:
+        raise PlanError(
+            f"the fractions {', '.join(map(repr, fractions)) or '()'} are no shares of 1",
+            where="split()",
+            fix="give positive numbers that add up to 1 or less, such as split(0.9) or split(0.8, 0.1)",
+        )
+    sums = [math.fsum(shares[: number + 1]) for number in range(len(shares))]
+    ends = [min(length, int(length * share + 0.5)) for share in sums]
+    if total > 1 - _ROUNDING:
+        ends[-1] = length
+    else:
+        ends.append(length)
+    sizes = [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
+    if 0 in sizes:
+        raise PlanError(
+            f"{length} elements in parts of {', '.join(map(str, sizes))}: a part would be empty",
+            where="split()",
+            fix="give other fractions, or more elements",
+        )
+    return ends

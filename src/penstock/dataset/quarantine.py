@@ -69,7 +69,8 @@ def _places(line: Line, base: plan.Node, file: str) -> list[tuple[int, int]]:
         raise SourceError(
             "the elements of this line can only be found again in a plan with one source, and without a batch of batches",
             where=where,
-            fix="put the operator that failed below the batch or fold, or look at the line itself",
+            fix="give the branch of zip, concatenate, mix or interleave, or the part below cache() or the batch, in place of the whole "
+            "dataset; or look at the line itself",
         )
     for epoch, position in found:
         if length is None or (length != INFINITE and position >= length):

@@ -94,7 +94,9 @@ def read_csv(
     from penstock.sources.csvrecords import csv_source
 
     limit = _limit("read_csv", max_line_bytes)
-    options: dict[str, Any] = {"columns": columns, "names": names, "delimiter": delimiter, "quote": quote, "missing": missing}
+    columns, names = (check.names_argument(given, name, "read_csv") for given, name in ((columns, "columns"), (names, "names")))
+    options: dict[str, Any] = {"columns": columns, "names": names, "delimiter": delimiter, "quote": quote}
+    options["missing"] = check.mapping_argument(missing, "missing", "read_csv")
     return Dataset(plan.Read(source=csv_source(pattern, **options, max_line_bytes=limit)))
 
 

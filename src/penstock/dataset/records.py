@@ -156,4 +156,8 @@ def read_parquet(
         raise PlanError(f"columns={columns!r} is a str", where="read_parquet()", fix=f"give a list: columns=[{columns!r}]")
     kept = check.count_argument(cache_bytes, "cache_bytes", "read_parquet")
     most = check.count_argument(max_group_bytes, "max_group_bytes", "read_parquet", least=1)
-    return _read(parquet_source(open_storage(pattern, "read_parquet"), columns, null_values or {}, kept, most))
+    names, nulls = (
+        check.names_argument(columns, "columns", "read_parquet"),
+        check.mapping_argument(null_values, "null_values", "read_parquet"),
+    )
+    return _read(parquet_source(open_storage(pattern, "read_parquet"), names, nulls, kept, most))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.element import sizes_of, unflatten
+from penstock._contracts.element import EmptyList, map_leaves, sizes_of, unflatten
 from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, checked_policy, decide, final
 from penstock._engine.failing import is_interrupt
 from penstock._ops.stack import BatchSpec
@@ -51,7 +51,7 @@ class SampleBatches:
         batch_size: samples of a batch.
         load: makes the sample of a key; None takes the samples as they are.
         on_error: `Raise()`, `Skip(...)`, or `Retry(...)`, which calls `load` again and ends in one of the others. As in a feed, a count
-            as `limit` is one of all passes together, and a rate is one of each pass.
+            as `limit` counts distinct samples of all passes, and a rate counts in each pass.
         drop_remainder: whether a last batch that is not full is left out.
 
     Attributes:
@@ -89,6 +89,7 @@ class SampleBatches:
         self.num_samples = 0
         self.num_skipped = 0
         self.skipped: deque[Skipped] = deque(maxlen=_KEPT)
+        self._bad: set[int] = set()  # numbers of the samples, where the limit counts them
 
     def __iter__(self) -> Iterator[Any]:
         """Give batches: trees of arrays with `batch_size` rows, in fresh memory; the last one may have fewer.
@@ -158,13 +159,16 @@ class SampleBatches:
             TooManySkipped: it is one too many.
         """
         self.num_skipped += 1
-        self.skipped.append(skipped._replace(error=skipped.error.with_traceback(None)))
+        self.skipped.append(skipped._replace(error=BaseException.with_traceback(skipped.error, None)))
         last = final(self._policy)
         assert isinstance(last, Skip)
         if isinstance(last.limit, float) and in_pass > last.limit * max(num_read, _FEWEST):
             found = f"{in_pass} of {num_read} samples of this pass were bad, the limit is {last.limit:.3g} of them"
-        elif isinstance(last.limit, int) and self.num_skipped > last.limit:
-            found = f"{self.num_skipped} samples of all passes were bad, the limit is {last.limit} of all passes"
+        elif isinstance(last.limit, int):
+            self._bad.add(skipped.number)
+            if len(self._bad) <= last.limit:
+                return
+            found = f"{len(self._bad)} samples were bad, the limit is {last.limit}"
         else:
             return
         raise TooManySkipped(
@@ -199,7 +203,8 @@ class _Rows:
             self._spec, self._first = spec, number
         if not self._arrays:
             self._arrays = [np.empty((self._batch_size, *sizes_of(leaf)), leaf.dtype) for leaf in spec.leaves]
-        if not spec.put(self._arrays, self.num_rows, spec.ordered(sample), None):
+        ordered = spec.ordered(sample)
+        if not (spec.put(self._arrays, self.num_rows, ordered, None) or spec.put(self._arrays, self.num_rows, _settled(ordered), None)):
             BatchSpec(sample, lambda: str(number))  # a sample that can stand in no batch differs from none
             raise SpecError(
                 f"two samples differ: {spec.difference(sample)}",
@@ -214,3 +219,8 @@ class _Rows:
         arrays, self._arrays = [array[: self.num_rows] for array in self._arrays], []
         self.num_rows = 0
         return unflatten(self._spec.structure, iter(arrays))
+
+
+def _settled(sample: Any) -> Any:
+    """Return a sample with its empty lists as int64 arrays: the batch is there before the samples whose dtype they could take."""
+    return map_leaves(lambda leaf: leaf.view(np.ndarray) if type(leaf) is EmptyList else leaf, sample)

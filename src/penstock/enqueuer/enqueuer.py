@@ -10,8 +10,10 @@ from typing import Any, Self
 
 from penstock._plan.check import count_argument
 from penstock.enqueuer.given import Given
-from penstock.enqueuer.handing import END, Run
+from penstock.enqueuer.handing import END, ItemQueue, Run
 from penstock.errors import FeedClosed, PlanError
+from penstock.queues.diagnosis import PATIENCE_S
+from penstock.queues.standing import SHORT_INTERRUPTS
 
 __all__ = ["GeneratorEnqueuer"]
 
@@ -48,9 +50,14 @@ class GeneratorEnqueuer:
         thread_safe: `next()` of the iterator may be called by several threads at once: they then work side by side, and without an order.
         start_method: "forkserver", "spawn" or "fork"; None takes "fork" for a generator object and "forkserver" for all else.
 
+    Attributes:
+        patience_s: seconds without an item after which a waiting `get()` says what the generator does, and again after twice as long.
+
     Raises:
         PlanError: an argument is not what it should be.
     """
+
+    patience_s: float = PATIENCE_S
 
     def __init__(
         self,
@@ -101,12 +108,17 @@ class GeneratorEnqueuer:
         elif self._use_multiprocessing:
             self._run = self._processes(workers, max_queue_size)
         else:
-            self._run = _threads(self._given, workers, max_queue_size, self._name, self._thread_safe)
+            self._run = _threads(self._given, workers, max_queue_size, self._name, self._thread_safe, self.patience_s)
         self._finaliser = weakref.finalize(self, self._run.abandon)
 
     def is_running(self) -> bool:
         """Return whether it was started and more may come: until `stop()`, the end of all generators, or an error."""
         return self._run is not None and not self._run.over
+
+    @property
+    def queue(self) -> ItemQueue | None:
+        """The items that wait, with `empty()`, `get()` and `qsize()`, for loops written for Keras; None while it is not started."""
+        return None if self._run is None else ItemQueue(self._run, self._name)
 
     def get(self) -> Iterator[Any]:
         """Give the items, but no None; block while none is ready.
@@ -124,7 +136,8 @@ class GeneratorEnqueuer:
         if run is None:
             raise FeedClosed(f"{self._name} is not running", where="get()", fix="call start() first")
         while True:
-            holder = [run.take()]  # not in a name, which would keep an item until the next one is there
+            with SHORT_INTERRUPTS:
+                holder = [run.take()]  # not in a name, which would keep an item until the next one is there
             if holder[0] is END:
                 return
             yield holder.pop()
@@ -148,13 +161,15 @@ class GeneratorEnqueuer:
             return
         if self._finaliser is not None:
             self._finaliser.detach()
-        run.stop(None if timeout is None else float(min(timeout, _LONGEST_S)))
+        with SHORT_INTERRUPTS:
+            run.stop(None if timeout is None else float(min(timeout, _LONGEST_S)))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self.stop()
+        with SHORT_INTERRUPTS:
+            self.stop()
 
     def _processes(self, workers: int, max_queue_size: int) -> Run:
         from penstock.enqueuer.in_processes import Processes
@@ -174,7 +189,7 @@ class GeneratorEnqueuer:
             )
             for index in range(workers)
         ]
-        return Processes(duties, method, max_queue_size, self._name)
+        return Processes(duties, method, max_queue_size, self._name, self.patience_s)
 
 
 def _inline(given: Given, name: str) -> Run:
@@ -183,7 +198,7 @@ def _inline(given: Given, name: str) -> Run:
     return Inline(given, name)
 
 
-def _threads(given: Given, workers: int, max_queue_size: int, name: str, thread_safe: bool) -> Run:
+def _threads(given: Given, workers: int, max_queue_size: int, name: str, thread_safe: bool, patience_s: float) -> Run:
     from penstock.enqueuer.in_threads import Threads
 
-    return Threads(given, workers, max_queue_size, name, thread_safe)
+    return Threads(given, workers, max_queue_size, name, thread_safe, patience_s)

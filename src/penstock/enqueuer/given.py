@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from penstock.errors import PlanError, SourceError
+from penstock.queues.standing import place_of
 
 __all__ = ["Given", "is_spent"]
 
@@ -34,6 +35,15 @@ class Given:
                 where="GeneratorEnqueuer",
                 fix="give a generator, a function without arguments that returns one, or an iterable",
             )
+
+    def words_of_place(self) -> str:
+        """Return where the generator is defined, as ` (file.py:12)`; empty where it has no code of its own."""
+        thing = getattr(self.thing, "func", self.thing)
+        code = getattr(thing, "gi_code", None) or getattr(thing, "__code__", None)
+        if code is None and not isinstance(thing, type):
+            method = getattr(type(thing), "__next__" if self.is_iterator else "__call__" if callable(thing) else "__iter__", None)
+            code = getattr(method, "__code__", None)
+        return "" if code is None else f" ({place_of(code.co_filename, code.co_firstlineno)})"
 
     @property
     def takes_share(self) -> bool:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Protocol
 
-from penstock.errors import FeedClosed, QueueClosed
+from penstock.errors import FeedClosed, QueueClosed, QueueTimeout
 from penstock.queues import FIFOQueue
+from penstock.queues.standing import SHORT_INTERRUPTS, call_and_place, level_of_caller
 
-__all__ = ["END", "Handing", "Run", "failed_before"]
+__all__ = ["END", "Handing", "ItemQueue", "Run", "failed_before"]
+
+_LONG_S = 3600.0
 
 END = object()
 """What `take` returns behind the last item."""
@@ -24,6 +30,9 @@ class Run(Protocol):
     def take(self) -> Any:
         """Return the next item, or END; block until there is one. Raise the error that ended the workers, once."""
 
+    def size(self) -> int:
+        """Return how many items `take` returns without a wait; an error that it would raise is one."""
+
     def stop(self, timeout_s: float | None) -> None:
         """End the workers and drop what waits."""
 
@@ -32,13 +41,23 @@ class Run(Protocol):
 
 
 class Handing:
-    """A `FIFOQueue` with an end that may be an error. Any thread may call anything."""
+    """A `FIFOQueue` with an end that may be an error. Any thread may call anything.
 
-    def __init__(self, capacity: int, where: str) -> None:
+    Args:
+        capacity: items that may wait.
+        where: for errors.
+        patience_s: when a warning says that nothing comes.
+        say: says what the workers are at, and what to do about it.
+    """
+
+    def __init__(self, capacity: int, where: str, patience_s: float = math.inf, say: Callable[[], tuple[str, str]] | None = None) -> None:
         self.queue = FIFOQueue(capacity, name=where)
+        self.queue.patience_s = math.inf  # its words would advise calls of a queue that the user has not got
         self.stopped = False
-        self.over = False
+        self._at_end = False
         self._where = where
+        self._patience_s = patience_s
+        self._say = say
         self._errors: deque[BaseException] = deque(maxlen=1)
         self._failed = False
 
@@ -48,7 +67,11 @@ class Handing:
         Raises:
             EnqueueCancelled: it is stopped.
         """
-        self.queue.enqueue(item)
+        while True:
+            try:
+                return self.queue.enqueue(item, timeout_s=_LONG_S)  # with a limit: a loop that comes back after hours is no fault
+            except QueueTimeout:
+                continue
 
     def end(self, error: BaseException | None = None) -> None:
         """Say that nothing more comes, and why; the first error counts."""
@@ -59,7 +82,7 @@ class Handing:
 
     def stop(self) -> None:
         """Wake everybody: who wants to put is cancelled, who wants to take is at the end, and what waits is dropped."""
-        self.stopped = self.over = True
+        self.stopped = True
         self.queue.close(cancel_pending_enqueues=True)
         self._errors.clear()
         try:
@@ -73,9 +96,9 @@ class Handing:
         if self.stopped:
             return END
         try:
-            return self.queue.dequeue()
+            return self._next()
         except QueueClosed:
-            self.over = True
+            self._at_end = True
         try:
             error = self._errors.popleft()
         except IndexError:
@@ -83,6 +106,67 @@ class Handing:
                 raise failed_before("its workers have failed", self._where) from None
             return END
         raise error
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more can be taken: stopped, at its end, or its error was raised."""
+        return self.stopped or self._at_end or (self.queue.is_closed() and not self.size())
+
+    def size(self) -> int:
+        """Return how many items can be taken without a wait; an error that is to be raised is one."""
+        return self.queue.size() + len(self._errors)
+
+    def _next(self) -> Any:
+        """Take the next item; warn when none comes for long, and again after twice as long."""
+        waited_s, limit_s = 0.0, self._patience_s
+        while True:
+            try:
+                return self.queue.dequeue(timeout_s=limit_s)
+            except QueueTimeout:
+                waited_s += limit_s
+                limit_s = waited_s
+            _, place = call_and_place()
+            doing, remedy = self._say() if self._say is not None else ("its workers are at work", "look at what they do")
+            warnings.warn(
+                f"{self._where} has given nothing for {waited_s:.0f} s to get() at {place}, and {doing}: {remedy}",
+                RuntimeWarning,
+                stacklevel=level_of_caller(),
+            )
+
+
+class ItemQueue:
+    """The items that wait, as code written for Keras asks for them.
+
+    while enqueuer.is_running():
+        if not enqueuer.queue.empty():
+            batch = enqueuer.queue.get()
+    """
+
+    def __init__(self, run: Run, where: str) -> None:
+        self._run, self._where = run, where
+
+    def empty(self) -> bool:
+        """Return whether `get` would have to wait; False also where it would raise the error of the generator."""
+        return self.qsize() == 0
+
+    def qsize(self) -> int:
+        """Return how many items wait."""
+        return self._run.size()
+
+    def get(self) -> Any:
+        """Return the next item; block while none is ready.
+
+        Raises:
+            FeedClosed: all generators are at their ends, or it was stopped, or it has failed before.
+            BaseException: as `GeneratorEnqueuer.get`.
+        """
+        with SHORT_INTERRUPTS:
+            item = self._run.take()
+        if item is END:
+            raise FeedClosed(
+                "there is no further item", where=f"{self._where}.queue.get()", fix="ask is_running() and queue.empty() before"
+            )
+        return item
 
 
 def failed_before(what: str, where: str) -> FeedClosed:

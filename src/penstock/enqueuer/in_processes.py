@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -81,13 +82,14 @@ class Processes:
         method: how to start them.
         max_queue_size: items that may wait, those that the children have sent included.
         name: for errors.
+        patience_s: when a warning says that no item comes.
     """
 
-    def __init__(self, duties: Sequence[Duty], method: str, max_queue_size: int, name: str) -> None:
+    def __init__(self, duties: Sequence[Duty], method: str, max_queue_size: int, name: str, patience_s: float = math.inf) -> None:
         self.name = name
         num, credit = len(duties), duties[0].credit
-        self._handing = Handing(max(1, max_queue_size - num * credit), name)
-        self._handing.queue.add_producer(self)
+        self._handing = Handing(max(1, max_queue_size - num * credit), name, patience_s, self._say)
+        self._place = duties[0].given.words_of_place()
         self._bell = Bell()
         self._bell_closed = False
         self._ringing = threading.RLock()  # a finaliser may ring while its own thread is in here
@@ -98,8 +100,7 @@ class Processes:
             for duty in duties:
                 child = Child.start(serve_items, (duty,), name=duty.where, method=method)
                 self._workers.append(_Worker(child, max_leased, credit))
-            pids = ", ".join(str(worker.child.pid) for worker in self._workers)  # for the words of a wait that lasts too long
-            self._thread = threading.Thread(target=self._run, name=f"penstock-enqueuer-hand of processes {pids}", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="penstock-enqueuer-hand", daemon=True)
             self._thread.start()
         except BaseException:
             stop_all([worker.child for worker in self._workers], 0.0)
@@ -114,13 +115,13 @@ class Processes:
         """Whether nothing more can be taken."""
         return self._handing.over
 
-    def threads(self) -> Sequence[threading.Thread]:
-        """Return the thread that fills the queue, for the words of a wait that lasts too long."""
-        return [self._thread]
-
     def take(self) -> Any:
         """Return the next item, or END."""
         return self._handing.take()
+
+    def size(self) -> int:
+        """Return how many items wait."""
+        return self._handing.size()
 
     def abandon(self) -> None:
         """Tell the thread to end, which ends the children."""
@@ -144,6 +145,13 @@ class Processes:
                 where=f"{self.name}.stop()",
                 fix="they are stuck in the kernel, as in a read of a network disk that is gone",
             )
+
+    def _say(self) -> tuple[str, str]:
+        pids = ", ".join(str(worker.child.pid) for worker in list(self._workers))
+        return (
+            f"its generator{self._place} in process {pids} has sent nothing",
+            "make the items in this thread, start(workers=0), to see where it is; stop() from another thread ends the wait",
+        )
 
     def _run(self) -> None:
         failure: BaseException | None = None
@@ -177,7 +185,7 @@ class Processes:
                 turn.popleft()
                 continue
             if isinstance(message, BaseException):
-                return message.with_traceback(None)
+                return BaseException.with_traceback(message, None)
             turn.rotate(-1)
             if isinstance(message, Parcelled):
                 self._handing.put(worker.open(message))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -13,6 +14,7 @@ from penstock._processes.failure import fit_to_raise
 from penstock.enqueuer.given import Given
 from penstock.enqueuer.handing import END, Handing, failed_before
 from penstock.errors import EnqueueCancelled, StillRunning
+from penstock.queues.standing import where_stand
 
 __all__ = ["Inline", "Threads"]
 
@@ -28,14 +30,15 @@ class Threads:
         max_queue_size: items that may wait.
         name: for threads and errors.
         thread_safe: whether `next()` may be called by several threads at once; then there is no guard, and no order.
+        patience_s: when a warning says that no item comes.
     """
 
-    def __init__(self, given: Given, workers: int, max_queue_size: int, name: str, thread_safe: bool) -> None:
+    def __init__(self, given: Given, workers: int, max_queue_size: int, name: str, thread_safe: bool, patience_s: float = math.inf) -> None:
         self.name = name
         self._ended = False
+        self._num_none = 0
         self._given = given
-        self._handing = Handing(max_queue_size, name)
-        self._handing.queue.add_producer(self)
+        self._handing = Handing(max_queue_size, name, patience_s, self._say)
         self._iterator = given.open()
         # Held from `next` until the item is in the queue, so that no thread overtakes another in between.
         self._guard: AbstractContextManager[Any] = nullcontext() if thread_safe else threading.Lock()
@@ -56,13 +59,13 @@ class Threads:
         """Whether nothing more can be taken."""
         return self._handing.over
 
-    def threads(self) -> Sequence[threading.Thread]:
-        """Return the threads, for the words of a wait that lasts too long."""
-        return self._threads
-
     def take(self) -> Any:
         """Return the next item, or END."""
         return self._handing.take()
+
+    def size(self) -> int:
+        """Return how many items wait."""
+        return self._handing.size()
 
     def abandon(self) -> None:
         """Tell the threads to end."""
@@ -110,9 +113,21 @@ class Threads:
                     self._ended = True
                     self._given.note_end(iterator)
                     return
-                if item is not None:
+                if item is None:
+                    self._num_none += 1
+                else:
                     handing.put(item)
                 del item
+
+    def _say(self) -> tuple[str, str]:
+        if self._num_none:
+            return (
+                f"its generator{self._given.words_of_place()} has yielded None {self._num_none} times, which is left out",
+                "yield items that are not None",
+            )
+        places = [words for words in where_stand(self._threads).values() if ".py:" in words or "<" in words]
+        at = f"is at {places[0]}" if places else f"{self._given.words_of_place()} is in native code"
+        return f"its generator {at}", "look at that line; stop() from another thread ends the wait"
 
     def _leave(self) -> None:
         """Count this thread out; the last one closes."""
@@ -136,36 +151,62 @@ class Inline:
 
     def __init__(self, given: Given, name: str) -> None:
         self.name = name
-        self.over = False
-        self._stopped = False
-        self._failed = False
+        self._stopped = self._at_end = self._failed = False
+        self._held: list[Any] = []  # the item that `size` has made to find out whether there is one
         self._given = given
         self._iterator: Iterator[Any] = given.open()
         self._guard = threading.Lock()
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing more can be taken."""
+        return self._stopped or (self._at_end and not self._held)
+
     def take(self) -> Any:
         """Return the next item, or END."""
         with self._guard:
-            while not self.over:
+            self._make()
+            if self._stopped:
+                return END
+            if self._held:
+                found, error = self._held.pop()
                 try:
-                    item = next(self._iterator, END)
-                except BaseException as error:
-                    self.over = self._failed = True
-                    if is_interrupt(error):
-                        raise
-                    raise fit_to_raise(error, f"{self.name}, in the caller's thread")  # noqa: B904
-                if item is END:
-                    self.over = True
-                    self._given.note_end(self._iterator)
-                elif item is not None:
-                    return item
-            if self._failed and not self._stopped:
+                    if error is not None:
+                        raise error
+                    return found
+                finally:
+                    del error, found  # or the error, its traceback and this frame would be a cycle
+            if self._failed:
                 raise failed_before("its generator has failed", self.name)
         return END
 
+    def size(self) -> int:
+        """Return 1 while there is an item, or an error to raise; it is made now."""
+        with self._guard:
+            self._make()
+            return len(self._held)
+
+    def _make(self) -> None:
+        """Make an item, if none is held and more may come."""
+        while not (self._held or self._at_end or self._stopped):
+            try:
+                item = next(self._iterator, END)
+            except BaseException as error:
+                self._at_end = self._failed = True
+                if is_interrupt(error):
+                    raise
+                self._held.append((None, fit_to_raise(error, f"{self.name}, in the caller's thread")))
+                return
+            if item is END:
+                self._at_end = True
+                self._given.note_end(self._iterator)
+            elif item is not None:
+                self._held.append((item, None))
+
     def abandon(self) -> None:
         """Take no more."""
-        self.over = self._stopped = True
+        self._stopped = True
+        self._held.clear()
 
     def stop(self, timeout_s: float | None) -> None:
         """Take no more; close an iterator that was made here.

@@ -17,7 +17,7 @@ from penstock.formats.example_values import values_of
 from penstock.formats.features import Feature, FixedLenFeature, FixedLenSequenceFeature, VarLenFeature
 from penstock.kernels.messages import BYTES, FLOAT, INT64
 
-__all__ = ["Message", "check_names", "delimited", "encode_feature", "encode_features", "encode_map"]
+__all__ = ["Message", "check_names", "delimited", "encode_feature", "encode_features", "encode_map", "varint"]
 
 Message: TypeAlias = tuple[int, list[bytes]]
 """Size and pieces."""
@@ -72,8 +72,8 @@ def encode_map(values: Mapping[str, Message]) -> Message:
     """Return the entries of a map field 1, in the order of the bytes of their names."""
     total, out = 0, []
     for name, (size, pieces) in sorted([(name.encode(), value) for name, value in values.items()]):
-        key = b"".join((b"\x0a", _varint(len(name)), name, b"\x12", _varint(size)))
-        head = b"\x0a" + _varint(len(key) + size)
+        key = b"".join((b"\x0a", varint(len(name)), name, b"\x12", varint(size)))
+        head = b"\x0a" + varint(len(key) + size)
         total += len(head) + len(key) + size
         out += [head, key, *pieces]
     return total, out
@@ -86,8 +86,8 @@ def encode_feature(value: Any, feature: Feature | None, where: str) -> Message:
         SpecError: a value that a record cannot hold, or that is not what `feature` says.
     """
     if feature is None and type(value) is bytes:  # of most records most bytes, without a closer look
-        item = b"\x0a" + _varint(len(value))
-        head = b"".join((b"\x0a", _varint(len(item) + len(value)), item))
+        item = b"\x0a" + varint(len(value))
+        head = b"".join((b"\x0a", varint(len(item) + len(value)), item))
         return len(head) + len(value), [head, value]
     kind, shape, items = values_of(value, where)
     if feature is None:
@@ -127,7 +127,7 @@ def _check_shape(shape: tuple[int, ...], feature: FixedLenFeature | FixedLenSequ
 def delimited(number: int, message: Message) -> Message:
     """Return a field of bytes, numbered below 16."""
     size, pieces = message
-    head = _SMALL[number << 3 | 2] + _varint(size)
+    head = _SMALL[number << 3 | 2] + varint(size)
     return len(head) + size, [head, *pieces]
 
 
@@ -136,7 +136,7 @@ def _feature(kind: int, items: Any) -> Message:
     if kind == BYTES:
         pieces: list[bytes] = []
         for item in items:
-            pieces += (b"\x0a" + _varint(len(item)), item)
+            pieces += (b"\x0a" + varint(len(item)), item)
         return delimited(BYTES, (sum(map(len, pieces)), pieces))
     if kind == FLOAT:
         with np.errstate(over="ignore"):
@@ -148,11 +148,12 @@ def _feature(kind: int, items: Any) -> Message:
 
 def _integers(array: NDArray[Any]) -> bytes:
     if array.size <= _MOST_LOOPED:
-        return b"".join([_varint(number & 0xFFFFFFFFFFFFFFFF) for number in array.astype(np.int64, copy=False).reshape(-1).tolist()])
+        return b"".join([varint(number & 0xFFFFFFFFFFFFFFFF) for number in array.astype(np.int64, copy=False).reshape(-1).tolist()])
     return _varints(array.reshape(-1).astype(np.int64).view(np.uint64))
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """Return a number >= 0 as protobuf writes it: seven bits in a byte, the lowest first."""
     if 0 <= value < 1 << 7:
         return _SMALL[value]
     if value < 1 << 14:

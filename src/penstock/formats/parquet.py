@@ -173,18 +173,17 @@ def one_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
 
 
-def columns_of(schema: Any, names: Sequence[str] | None, name: str) -> tuple[Column, ...]:
+def columns_of(schema: Any, names: Sequence[str] | None, where: str) -> tuple[Column, ...]:
     """Say what the values of columns are as elements.
 
     Args:
-        schema: pyarrow's, of the file.
+        schema: pyarrow's, of the file or table.
         names: the columns wanted, in this order; None for all.
-        name: of the file, for errors.
+        where: the call and the file, for errors.
 
     Raises:
         PlanError: a column is not there, or has a type that has no defined conversion.
     """
-    where = f"read_parquet, {name!r}"
     seen = schema.names
     wanted = list(seen) if names is None else list(names)
     known = set(seen)
@@ -223,7 +222,7 @@ def _column(field: Any, where: str) -> Column:
     raise PlanError(
         f"the column {field.name!r} is of the type {_short(field.type)}, which has no conversion to arrays, str or bytes",
         where=where,
-        fix="leave it out with columns=[...], or write it as numbers, strings, or lists of numbers",
+        fix="leave it out with columns=[...], or of a table with drop_columns([...]), or write it as numbers, strings, or lists of numbers",
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock.errors import RecordError
-from penstock.formats.parquet import Column, Footer, pyarrow, storage_type
+from penstock.formats.parquet import Column, Footer, one_line, pyarrow, storage_type
 
 __all__ = ["Layout", "Reader"]
 
@@ -36,7 +36,11 @@ class Layout:
 
 
 class Reader:
-    """One open file, used by one thread at a time."""
+    """One open file, used by one thread at a time.
+
+    Raises:
+        RecordError: the footer contradicts itself about a column.
+    """
 
     def __init__(self, storage: Storage, file: int, footer: Footer, columns: Sequence[Column], coded_columns: frozenset[str]) -> None:
         pa, pq = pyarrow()
@@ -62,6 +66,30 @@ class Reader:
             width = leaf.length if leaf.physical_type == "FIXED_LEN_BYTE_ARRAY" else _WIDTHS.get(leaf.physical_type, 0)
             widths[column.name] = max(width, np.dtype(column.dtype).itemsize if column.dtype else 0)
         self._leaves = [(column.name, leaves[column.name], widths[column.name], column.form) for column in columns]
+        self._check_chunks()
+
+    def _check_chunks(self) -> None:
+        """Have pyarrow look at what the footer says of each column of each row group, where an error of it can be caught.
+
+        What contradicts itself, such as statistics of another length than the type has, is a C++ exception of `row_group(...).column(...)`,
+        which ends the process. `read_row_groups` catches it; with `pre_buffer` it looks at all before it reads the first. It costs 120 us
+        a file and 0.4 us for each column of a group.
+        """
+        pa, pq = pyarrow()
+        name, metadata = self._storage.name(self.file), self.footer.metadata
+        empty = _Empty(self._storage, self.file)
+        try:
+            reader = pq.ParquetFile(
+                pa.PythonFile(empty, mode="r"), metadata=metadata, pre_buffer=True, arrow_extensions_enabled=False
+            ).reader
+            leaves = [leaf for _, leaf, _, _ in self._leaves]
+            reader.read_row_groups(list(range(metadata.num_row_groups)), column_indices=leaves, use_threads=False)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            if empty.was_read:
+                return
+            raise RecordError(
+                f"the footer of {name!r} contradicts itself: {one_line(error)}", where=f"read_parquet, {name!r}", fix="write the file again"
+            ) from error
 
     def layout(self, group: int) -> Layout:
         """Say where the columns of a row group lie, and what they take decoded.
@@ -177,6 +205,19 @@ class _Spans:
 
     def close(self) -> None:
         """Do nothing: there is nothing open."""
+
+
+class _Empty(_Spans):
+    """A file that gives no data and knows whether it was asked for some. It raises nothing: pyarrow would keep that for ever."""
+
+    was_read = False
+
+    def read(self, count: int = -1) -> memoryview | bytes:
+        """Return nothing."""
+        self.was_read = True
+        return b""
+
+    read_buffer = read
 
 
 def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

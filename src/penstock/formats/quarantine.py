@@ -7,6 +7,7 @@ import os
 from typing import Any, NamedTuple
 
 from penstock._contracts.event import ElementLost, Event
+from penstock._contracts.failing import notes_of, text_of, traceback_text_of
 from penstock.errors import SourceError
 
 __all__ = ["Line", "Quarantine", "encoded", "read_lines"]
@@ -14,8 +15,6 @@ __all__ = ["Line", "Quarantine", "encoded", "read_lines"]
 
 def encoded(event: ElementLost) -> str:
     """Return the line of one element, without its end."""
-    import traceback
-
     error = event.error
     record: dict[str, Any] = {
         "action": event.action,
@@ -24,10 +23,10 @@ def encoded(event: ElementLost) -> str:
         "where": event.where,
         "stage": event.stage,
         "error": type(error).__name__,
-        "text": str(error),
-        "notes": list(getattr(error, "__notes__", ())),
+        "text": text_of(error),
+        "notes": list(notes_of(error)),
         "retries": event.retries,
-        "traceback": "".join(traceback.format_exception(error)),
+        "traceback": traceback_text_of(error),
     }
     return json.dumps(record)
 

@@ -15,7 +15,8 @@ from penstock.image.exif import orient
 from penstock.image.fused import fused
 from penstock.image.header import Header, damaged, read_header, verify_png
 from penstock.image.jpeg import upper_rows
-from penstock.image.operator import Operator, hand_over, is_whole, load_cv2, load_simplejpeg, names, place, run_now
+from penstock.image.operator import BEFORE_BATCH, Operator, hand_over, is_whole, load_cv2, load_simplejpeg, names, place, run_now
+from penstock.image.resizing import RandomResizedCrop
 
 __all__ = ["Decode", "decode"]
 
@@ -59,6 +60,17 @@ class Decode(Operator):
     def fuse(self, following: Sequence[Transform]) -> FusedTransform | None:
         """Return this operator with as many of the following ones as can be done in one, or None."""
         return fused([self, *following])
+
+    def notice(self, seed: int, following: Sequence[tuple[Transform, int]], right_behind: Transform | None) -> str:
+        """Say that `crop_only` does nothing here, where that is so."""
+        crop = fused([self, right_behind]) if self.crop_only and right_behind is not None else None
+        if not self.crop_only or (crop is not None and isinstance(crop.crop, RandomResizedCrop)):
+            return ""
+        return (
+            f"crop_only=True of {self.place_name()} does nothing: it leaves out rows only where "
+            f"random_resized_crop({self.out_field!r}, ...) "
+            'without out= comes next and mode is "RGB"; put that right behind it, or leave crop_only away'
+        )
 
     def usual(self, value: Any) -> Header | None:
         """Return the header of the usual image, an upright three-channel JPEG; None for every other, which `apply` looks at.
@@ -117,10 +129,12 @@ class Decode(Operator):
         if isinstance(value, np.ndarray) and value.dtype == _UINT8 and value.ndim == 1:
             return np.ascontiguousarray(value).data
         got = f"{value.dtype.name}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
+        is_batch = isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.dtype == object)
+        fix = "give the file's content, not its path" if isinstance(value, str) else "an array of pixels needs no decode: leave it out"
         raise SpecError(
             f"field {self.field!r} is {got}, expected the bytes of an encoded image (bytes or a 1-D uint8 array)",
             where=self.place_name(),
-            fix="give the file's content, not its path" if isinstance(value, str) else "an array of pixels needs no decode: leave it out",
+            fix=BEFORE_BATCH if is_batch else fix,
         )
 
 

@@ -148,6 +148,13 @@ def normalize(
             where="image.normalize",
             fix="give as many std as mean, on the 0..1 scale, such as mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)",
         )
+    if max(means) > 1:
+        scaled = [tuple(round(number / 255, 4) for number in numbers) if max(numbers) > 1 else numbers for numbers in (means, stds)]
+        raise PlanError(
+            f"mean={mean!r} is above 1, the largest value of an image on the 0..1 scale",
+            where="image.normalize",
+            fix=f"divide numbers on the 0..255 scale by 255: mean={scaled[0]!r}, std={scaled[1]!r}",
+        )
     operator = Normalize(**names(field, out), mean=means, std=stds, layout=_checked(layout, "normalize"))
     return operator if isinstance(field, str) else run_now(operator, field)
 

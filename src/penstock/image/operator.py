@@ -16,10 +16,25 @@ from numpy.typing import NDArray
 
 from penstock import kernels
 from penstock._contracts.element import is_masked
-from penstock._contracts.transform import Scratch
+from penstock._contracts.transform import Scratch, Transform
 from penstock.errors import MissingExtra, PlanError, SpecError
 
-__all__ = ["Operator", "as_size", "check_image", "hand_over", "is_whole", "load_cv2", "load_simplejpeg", "names", "place", "run_now"]
+__all__ = [
+    "BEFORE_BATCH",
+    "Operator",
+    "as_size",
+    "check_image",
+    "hand_over",
+    "is_whole",
+    "load_cv2",
+    "load_simplejpeg",
+    "names",
+    "place",
+    "run_now",
+]
+
+
+BEFORE_BATCH = "put this map before batch(): image operators take one image at a time"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +106,24 @@ class Operator(ABC):
                 fix="pass rng=numpy.random.default_rng(seed), or let .map(operator, seed=...) supply it",
             )
         return rng.random(self.num_draws).tolist()  # type: ignore[no-any-return]
+
+    def notice(self, seed: int, following: Sequence[tuple[Transform, int]], right_behind: Transform | None) -> str:
+        """Say what of this operator is not what it looks like in a plan, or nothing.
+
+        Args:
+            seed: of its map.
+            following: the operators above it, each with the seed of its map.
+            right_behind: the one that gets what this one gives, or None.
+        """
+        alike = [other for other, its in following if self.num_draws and type(other) is type(self) and its == seed]
+        other = next((one for one in alike if one.field != self.field), None)
+        if other is None:
+            return ""
+        return (
+            f"image.{self.name} of {self.field!r} and of {other.field!r} have the same seed={seed}, and draw different numbers: "
+            "each map has its own; for the same crop or flip of both, give both fields to one function with `rng`: docs/image.md, "
+            '"Several fields alike"'
+        )
 
     def place_name(self) -> str:
         """Say which operator on which field this is, for error texts."""
@@ -164,8 +197,10 @@ def check_image(operator: Operator, value: Any, dtypes: tuple[np.dtype[Any], ...
     if isinstance(value, np.ndarray):
         got = f"{value.dtype.name}{list(value.shape)}"
         fix = "add the channel axis: array[..., None]" if value.ndim == 2 else "convert the array before this operator"
+        if value.ndim == 4 or value.dtype == object:
+            fix = BEFORE_BATCH
     else:
-        got = type(value).__name__
+        got = "bytes" if isinstance(value, memoryview) else type(value).__name__  # what a user gave as bytes may come as a view of them
         fix = "put ps.image.decode before this operator" if isinstance(value, (bytes, bytearray, memoryview)) else "give a NumPy array"
     raise SpecError(
         f"field {operator.field!r} is {got}, expected {wanted} of shape (height, width, channels) and not empty",

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from penstock._contracts.failing import add_note, words_of
 from penstock._processes.child import Child, wait_any
 from penstock._processes.pipe import pickled
 from penstock.errors import PenstockError, SpecError, WorkerDied
 from penstock.jobs.dealing import Dealing
-from penstock.jobs.ledger import Ledger, words_of_job
+from penstock.jobs.ledger import Ledger, Silence, words_of_job
 from penstock.jobs.worker import TICKET
-from penstock.queues.failing import add_note, words_of
 
 __all__ = ["run_in_processes"]
 
@@ -24,6 +24,7 @@ _Outcome = tuple[int, bool, bytes]
 _Answers = tuple[float, list[_Outcome]]
 
 _GRACE_S = 2.0
+_MOST_FAILED_STARTS = 10
 _AT_ONCE_BYTES = 4096
 """A pipe takes so many bytes in one piece."""
 
@@ -64,14 +65,8 @@ class _Worker:
         self._function = function
 
     def begin(self) -> None:
-        """Tell it its function; blocks until it is there to read one of more than 200 kB.
-
-        Raises:
-            BaseException: it is gone; what it said before it ended, else `WorkerDied`.
-        """
-        if not self.child.offer(self._function, fds=[self._out]):
-            self.child.receive()
-            raise self.child.died()
+        """Send it its function; blocks until it reads one of more than 200 kB. A worker that has died is found when it is listened to."""
+        self.child.offer(self._function, fds=[self._out])
 
     def give(self, jobs: list[tuple[int, bytes]]) -> None:
         """Give tickets, then the jobs: who has a ticket reads its pipe for the job, so that a large one can be sent."""
@@ -116,6 +111,8 @@ class _Crew:
         self._num_workers = num_workers
         self._packed: dict[int, bytes] = {}
         self._later: list[tuple[float, int]] = []  # (time, job) of those that are to be tried again
+        self._silence = Silence('find its line with executor="threads", where this warning names it')
+        self._failed_starts: dict[int, int] = {}  # by place; cleared by the first job that is done there
 
     def run(self) -> None:
         for number in range(self._num_workers):
@@ -124,7 +121,10 @@ class _Crew:
             worker.begin()
         while self._ledger.num_left:
             self._deal()
-            for number in self._ready():
+            ready = self._ready()
+            if not ready:
+                self._silence.look(self._at_work)
+            for number in ready:
                 answers = self._heard(number)
                 if isinstance(answers, WorkerDied):
                     self._bury(number, answers)
@@ -196,7 +196,9 @@ class _Crew:
         """Return the workers that have something to say; none when a job is to be tried again first."""
         if numbers is None:
             numbers = list(range(len(self._workers)))
-            timeout_s = max(0.0, self._later[0][0] - time.monotonic()) if self._later else None
+            timeout_s = self._silence.left_s()
+            if self._later:
+                timeout_s = min(timeout_s, max(0.0, self._later[0][0] - time.monotonic()))
         children = [self._workers[number].child for number in numbers]
         ready = wait_any(children, timeout_s=timeout_s)
         return [number for number, child in zip(numbers, children, strict=True) if child in ready]
@@ -212,6 +214,8 @@ class _Crew:
     def _book(self, number: int, answers: _Answers) -> list[tuple[int, BaseException]]:
         """Book what a worker has done; return what failed."""
         self._workers[number].useful = True
+        self._failed_starts.pop(number, None)
+        self._silence.ends()
         seconds, outcomes = answers
         self._dealing.reported(number, [job for job, _, _ in outcomes], seconds)
         read = list(self._read(number, outcomes))
@@ -233,19 +237,40 @@ class _Crew:
             else:
                 yield job, None, value.error(f"{words_of_job(job, self._ledger.jobs)}, {child.name}, process {child.pid}")
 
+    def _at_work(self) -> list[str]:
+        """Say of each worker at which job it is; what it has not begun is taken back, and dealt out next."""
+        words = []
+        for number, worker in enumerate(self._workers):
+            self._take_back(number)
+            job = self._dealing.last_of(number)
+            if job is not None:
+                words.append(f"{words_of_job(job, self._ledger.jobs)} in {worker.child.name} (process {worker.child.pid})")
+        return words
+
     def _failed(self, *failures: tuple[int, BaseException]) -> None:
         for wait_s, job in self._ledger.failed_together([(job, error, "") for job, error in failures]):
             heapq.heappush(self._later, (time.monotonic() + wait_s, job))
 
     def _bury(self, number: int, died: WorkerDied) -> None:
-        """Blame the death on the job that the worker was at, if it was at one; raise, or start another worker."""
+        """Blame the death on the job that the worker was at, if it was at one; raise, or start another worker.
+
+        A worker that dies before its first job is replaced as often as the policy retries, counted over all places, and at most
+        `_MOST_FAILED_STARTS` times: when every start dies, no number of them helps.
+        """
         worker = self._workers[number]
         self._take_back(number)
         job = self._dealing.lost(number)
         if job is not None and worker.child.began:
             error = WorkerDied(f"{died.what}; it was at {words_of_job(job, self._ledger.jobs)}", where=died.where, fix=died.fix)
             self._failed((job, error))
-        elif not worker.useful or not self._ledger.forgives(died):  # one that dies before its first job would do so for ever
+        elif not worker.useful:
+            failed_starts = sum(self._failed_starts.values())
+            if failed_starts >= _MOST_FAILED_STARTS or not self._ledger.retries(died, failed_starts):
+                if failed_starts:
+                    add_note(died, f"penstock: {failed_starts + 1} workers died before their first job")
+                raise died
+            self._failed_starts[number] = self._failed_starts.get(number, 0) + 1
+        elif not self._ledger.forgives(died):
             raise died
         self._workers[number] = self._start(f"worker {number}")
         worker.stop(0.0)

@@ -98,6 +98,10 @@ class Dealing:
             del self._bytes[worker][job]
         self._again.extendleft(reversed(jobs))
 
+    def last_of(self, worker: int) -> int | None:
+        """Return the job that a worker is at, or None. What it had not begun must have been taken back before."""
+        return self._dealt[worker][-1] if self._dealt[worker] else None
+
     def lost(self, worker: int) -> int | None:
         """Return the job that a dead worker was at, or None; what it had done and not reported will be done again.
 

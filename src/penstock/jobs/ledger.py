@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import reprlib
+import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from penstock._contracts.failing import add_note, words_of
 from penstock._contracts.policy import Policy, Raise, Retry, Skip, decide
 from penstock._processes.failure import fit_to_raise
 from penstock.errors import StopRaised, TooManySkipped
 from penstock.jobs.donelist import DoneList
-from penstock.queues.failing import add_note, words_of
+from penstock.queues.diagnosis import PATIENCE_S
+from penstock.queues.standing import call_and_place, level_of_caller
 
-__all__ = ["Ledger", "Skipped", "words_of_job"]
+__all__ = ["Ledger", "Silence", "Skipped", "words_of_job"]
+
+_PATIENCE_S = PATIENCE_S
+
+_MOST_NAMED = 4
+_SIGNALS_S = 0.5
 
 _FEWEST = 100
 """A limit that is a share counts at least so many jobs as read, as that of a feed."""
@@ -119,6 +128,10 @@ class Ledger:
         """Tell whether the policy does anything about an error but raise it."""
         return not isinstance(decide(self._policy, error, 0), Raise)
 
+    def retries(self, error: BaseException, tries: int) -> bool:
+        """Return whether the policy tries again after an error that no job is to blame for, when it has `tries` times."""
+        return isinstance(decide(self._policy, error, tries), Retry)
+
     def failed_together(self, failures: Sequence[tuple[int, BaseException, str]]) -> list[tuple[float, int]]:
         """Book failures that were heard of at once, as `failed` does; return (wait, job) of those to try again.
 
@@ -159,6 +172,39 @@ class Ledger:
     def _settle(self, count: int) -> None:
         self.num_left -= count
         self._tell(self, count)
+
+
+class Silence:
+    """Warns when no job has ended for long, and again after twice as long. Used from the caller's thread."""
+
+    def __init__(self, remedy: str) -> None:
+        self._remedy = remedy
+        self.ends()
+
+    def ends(self) -> None:
+        """Begin again: jobs have ended."""
+        self._begun_s = time.monotonic()
+        self._limit_s = _PATIENCE_S
+
+    def left_s(self) -> float:
+        """Return how long to wait until `look` has something to say; a signal that comes right before a wait is served after it."""
+        return min(_SIGNALS_S, max(0.0, self._begun_s + self._limit_s - time.monotonic()))
+
+    def look(self, at_work: Callable[[], list[str]]) -> None:
+        """Warn if it is time to; `at_work()` says which jobs are in work, and where."""
+        if self.left_s():
+            return
+        lasted_s = time.monotonic() - self._begun_s
+        self._limit_s = 2 * lasted_s
+        words = at_work()
+        more = f" and {len(words) - _MOST_NAMED} more" if len(words) > _MOST_NAMED else ""
+        call, place = call_and_place()
+        warnings.warn(
+            f"no job of {call}() at {place} has ended for {lasted_s:.0f} s; in work: {'; '.join(words[:_MOST_NAMED])}{more}: "
+            f"give what the job waits for a time limit, or {self._remedy}",
+            RuntimeWarning,
+            stacklevel=level_of_caller(),
+        )
 
 
 def _nothing(ledger: Ledger, count: int) -> None:

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
+from penstock._contracts.failing import add_note
 from penstock._engine.failing import is_interrupt
-from penstock.jobs.ledger import Ledger
-from penstock.queues.failing import add_note
+from penstock.jobs.ledger import Ledger, Silence, words_of_job
 from penstock.queues.parking import ParkingLot
+from penstock.queues.standing import where_stand
 
 __all__ = ["run_in_threads", "run_inline"]
 
@@ -80,6 +81,8 @@ class _Threads:
         self._lot = ParkingLot()
         self._stopped = False
         self._later: list[tuple[float, int]] = []
+        self._silence = Silence("look at that line")
+        self._at: dict[str, int] = {}
         self._threads = [
             threading.Thread(target=self._work, args=(f"worker {number}",), name=f"penstock-jobs-{number}", daemon=True)
             for number in range(num_workers)
@@ -93,7 +96,14 @@ class _Threads:
         while self._ledger.num_left:
             while self._later and self._later[0][0] <= time.monotonic():
                 self._todo.put(heapq.heappop(self._later)[1])
-            self._lot.park(self._outcomes.empty, max(0.0, self._later[0][0] - time.monotonic()) if self._later else None)
+            limit_s = self._silence.left_s()
+            if self._later:
+                limit_s = min(limit_s, max(0.0, self._later[0][0] - time.monotonic()))
+            self._lot.park(self._outcomes.empty, limit_s)
+            if self._outcomes.empty():
+                self._silence.look(self._at_work)
+            else:
+                self._silence.ends()
             for wait_s, job in self._ledger.failed_together(self._booked()):
                 heapq.heappush(self._later, (time.monotonic() + wait_s, job))
 
@@ -119,8 +129,18 @@ class _Threads:
 
     def _work(self, name: str) -> None:
         while (job := self._todo.get()) is not None and not self._stopped:
+            self._at[name] = job
             self._outcomes.put(_outcome(self._function, self._ledger, job, name))
+            del self._at[name]
             self._lot.ring()
+
+    def _at_work(self) -> list[str]:
+        """Say of each worker at which job, and where in the user's code, it is."""
+        places = list(where_stand(self._threads).values())
+        return [
+            f"{words_of_job(job, self._ledger.jobs)} in {name} at {places[int(name.removeprefix('worker '))]}"
+            for name, job in sorted(self._at.copy().items())
+        ]
 
     def _booked(self) -> list[tuple[int, BaseException, str]]:
         """Book what has arrived, without waiting; return what failed."""

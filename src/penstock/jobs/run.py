@@ -22,6 +22,7 @@ from penstock.jobs.local import run_in_threads, run_inline
 from penstock.jobs.starting import check_may_start, packed_function, starter
 from penstock.observe.progress import Progress
 from penstock.observe.stats import available_cpus
+from penstock.queues.standing import SHORT_INTERRUPTS
 
 __all__ = ["JobsProgress", "parallel_jobs"]
 
@@ -111,7 +112,7 @@ def parallel_jobs(
         check_may_start()
         function = packed_function(fn)
     count = available_cpus() if num_workers == "auto" else count_argument(num_workers, "num_workers", _WHERE)
-    with ExitStack() as stack:
+    with SHORT_INTERRUPTS, ExitStack() as stack:
         notes = None if done is None else DoneList(os.path.abspath(os.fsdecode(done)), _name_of(fn), listed, digest_of_function(fn))
         if notes is not None:
             stack.callback(notes.close)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from penstock.observe.stats import FailureStats, Snapshot, StageStats
 
-__all__ = ["Verdict", "explain", "judge"]
+__all__ = ["NO_WAIT", "Verdict", "explain", "judge", "summary"]
 
-_NO_WAIT = 0.01
-"""Below this share of waiting there is nothing to gain in the feed."""
+NO_WAIT = 0.05
+"""Below this share of waiting there is little to gain in the feed."""
 
 _BUSY = 0.80
 """A stage whose workers are busy for more than this share is the one that limits; hand-over and start cost the rest."""
@@ -20,6 +20,10 @@ _ON_CPU = 0.75
 
 _QUEUED = 0.5
 """Where this share of the time off the CPU was spent ready to run, CPUs are what is missing."""
+
+
+_GIL_TAKEN = 0.4
+"""Threads that run Python code find the GIL taken at 60 % of their looks or more, threads in C code at 0 to 20 %, busy CPUs included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +46,25 @@ class Verdict:
 def explain(snapshot: Snapshot) -> str:
     """Return what limited the run, the figures of its stages and what to change, as a few lines of text."""
     verdict = judge(snapshot)
-    consumer = snapshot.consumer
-    lines = [verdict.headline]
+    lines = [verdict.headline, *figures(snapshot)]
+    lines += [f"  advice: {sentence}" for sentence in verdict.advice]
+    lines += [f"  notice: {text}" for text in snapshot.notices[-3:]]
+    return "\n".join(lines)
+
+
+def summary(snapshot: Snapshot) -> str:
+    """Return the figures of a run as a few lines of text, without a verdict: the `repr` of a snapshot."""
+    rate = snapshot.consumer.num_batches / snapshot.elapsed_s if snapshot.elapsed_s > 0 else 0.0
+    things = "elements" if _is_queue(snapshot) else "batches"
+    cpus = "1 CPU" if snapshot.num_cpus == 1 else f"{snapshot.num_cpus} CPUs"
+    used = "" if snapshot.machine_share is None else f", {_percent(snapshot.machine_share)} of the machine's CPU time in use"
+    head = f"Snapshot ({rate:,.1f} {things}/s on {cpus}{used})" if rate else "Snapshot (nothing was delivered yet)"
+    return "\n".join([head, *figures(snapshot), *(f"  notice: {text}" for text in snapshot.notices[-3:])])
+
+
+def figures(snapshot: Snapshot) -> list[str]:
+    """Return a line for the run, and for each of its stages, with units."""
+    consumer, lines = snapshot.consumer, list[str]()
     if consumer.num_batches:
         lines.append(
             f"  run:    {_delivered(snapshot)} in {_seconds(snapshot.elapsed_s)}, the first after"
@@ -57,9 +78,7 @@ def explain(snapshot: Snapshot) -> str:
             f"  packed: {snapshot.packed_tokens:,} tokens in {snapshot.packed_places:,} places, {_percent(snapshot.padding_share)} padding"
         )
     lines += [f"  failed: {_failure_line(stage)}" for stage in snapshot.failures]
-    lines += [f"  advice: {sentence}" for sentence in verdict.advice]
-    lines += [f"  notice: {text}" for text in snapshot.notices[-3:]]
-    return "\n".join(lines)
+    return lines
 
 
 def _delivered(snapshot: Snapshot) -> str:
@@ -104,7 +123,7 @@ def judge(snapshot: Snapshot) -> Verdict:
             headline=f"too little to judge: {_delivered(snapshot)} were delivered",
             advice=("run more steps before asking for a report",),
         )
-    if consumer.wait_share < _NO_WAIT:
+    if consumer.wait_share < NO_WAIT:
         return Verdict(
             kind="step",
             headline=f"the training step limited: the feed had {consumer.mean_ready:.1f} batches ready on average"
@@ -120,6 +139,9 @@ def judge(snapshot: Snapshot) -> Verdict:
             f" {_percent(consumer.wait_share)} of the time",
             advice=('read ahead while the step runs: executor="threads" with num_workers="auto"',),
         )
+    if stage is not None and len(stage.workers) > 1 and (stage.gil_share or 0.0) >= _GIL_TAKEN:
+        looks = f"the GIL was taken at {_percent(stage.gil_share or 0.0)} of {stage.num_gil_looks:,} looks"
+        return _gil_bound(stage, f"stage '{stage.name}' limited, GIL-bound: {_gil_cpus(stage, snapshot)}, and {looks}")
     if stage is not None and _load(stage, snapshot) < _BUSY <= stage.busiest_s / snapshot.elapsed_s:
         return _parked(stage, snapshot)
     if stage is None or _load(stage, snapshot) < _BUSY:
@@ -186,20 +208,8 @@ def _waiting(stage: StageStats, snapshot: Snapshot, head: str) -> Verdict:
     num_workers = len(stage.workers)
     # The thread that holds the GIL may itself wait for a CPU.
     stage_cpus, queued = (time_s / snapshot.elapsed_s if snapshot.elapsed_s > 0 else 0.0 for time_s in (stage.cpu_s, stage.queued_s))
-    if num_workers > 1 and stage_cpus + queued >= 0.7:
-        return Verdict(
-            kind="gil",
-            stage=stage.name,
-            headline=f"{head}; its {num_workers} workers together used {stage_cpus:.1f} CPUs"
-            + (f" and waited for {queued:.1f} more" if queued >= 0.05 else "")
-            + ", so most likely they took turns at the GIL",
-            advice=(
-                (
-                    f"let '{stage.name}' do more per call (vectorise it with NumPy over a batch, or use operators that release the GIL);"
-                    " more threads cannot help"
-                ),
-            ),
-        )
+    if num_workers > 1 and stage.gil_share is None and stage_cpus + queued >= 0.7:
+        return _gil_bound(stage, f"{head}; {_gil_cpus(stage, snapshot)}, so most likely they took turns at the GIL")
     return Verdict(
         kind="waits",
         stage=stage.name,
@@ -209,6 +219,27 @@ def _waiting(stage: StageStats, snapshot: Snapshot, head: str) -> Verdict:
             (
                 f"keep more requests in flight: a larger num_workers, or concurrency= on that map (now {num_workers},"
                 f" try {4 * num_workers}); or move the data to faster storage"
+            ),
+        ),
+    )
+
+
+def _gil_cpus(stage: StageStats, snapshot: Snapshot) -> str:
+    """Say what workers used that take turns, and what they waited for a CPU."""
+    cpus, queued = (time_s / snapshot.elapsed_s if snapshot.elapsed_s > 0 else 0.0 for time_s in (stage.cpu_s, stage.queued_s))
+    more = f" and waited for {queued:.1f} more" if queued >= 0.05 else ""
+    return f"its {len(stage.workers)} workers together used {cpus:.1f} CPUs{more}"
+
+
+def _gil_bound(stage: StageStats, headline: str) -> Verdict:
+    return Verdict(
+        kind="gil",
+        stage=stage.name,
+        headline=headline,
+        advice=(
+            (
+                f"let '{stage.name}' do more per call (vectorise it with NumPy over a batch, or use operators that release the GIL);"
+                " more threads cannot help"
             ),
         ),
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, ElementRetried, Event, Notice, RowsPacked
+from penstock._contracts.forking import OwnLocks
 from penstock.observe.queued import QueueClock
 
 __all__ = ["ConsumerStats", "FailureStats", "Snapshot", "StageStats", "Stats"]
@@ -18,6 +19,10 @@ _FOLD_AT = 1024
 """Events that wait to be added up: 100 kB at most, and one fold per this many keeps the cost of one event under 1 us."""
 
 _MAX_NOTICES = 100
+_FEWEST_GIL_LOOKS = 5
+_GIL_LOOKS_AT_ONCE = 10
+_GIL_EVERY_NS = 100_000_000
+"""A look for the GIL costs 0.2 ms: but for the first ones of a thread, at most one in 100 ms, 0.2 % of its time."""
 _FORGOTTEN = Exception()
 
 
@@ -27,7 +32,8 @@ class StageStats:
 
     Times are sums over its workers; `busy_s` is wall time inside its blocks, `cpu_s` their threads' CPU time. `busiest_s` is the wall
     time of the busiest worker alone: the engine may let the others stand by. In `queued_s` of `watched_s` its
-    threads were ready to run and got no CPU; both are 0 where the system does not tell.
+    threads were ready to run and got no CPU; both are 0 where the system does not tell. `num_gil_looks` times one of its threads let go
+    of the GIL while others worked; `num_gil_waits` times it then had to wait for it.
     """
 
     name: str
@@ -39,6 +45,8 @@ class StageStats:
     busiest_s: float = 0.0
     watched_s: float = 0.0
     queued_s: float = 0.0
+    num_gil_looks: int = 0
+    num_gil_waits: int = 0
 
     @property
     def us_per_element(self) -> float:
@@ -54,6 +62,11 @@ class StageStats:
     def queued_share(self) -> float | None:
         """Return the part of the time in which its threads were ready to run and got no CPU; None where that is not known."""
         return min(1.0, self.queued_s / self.watched_s) if self.watched_s > 0 else None
+
+    @property
+    def gil_share(self) -> float | None:
+        """Return how often a thread found the GIL held by another one that worked; None where it looked too rarely."""
+        return self.num_gil_waits / self.num_gil_looks if self.num_gil_looks >= _FEWEST_GIL_LOOKS else None
 
     def busy_share(self, elapsed_s: float) -> float:
         """Return the part of `elapsed_s` in which a worker of this stage was busy, on average."""
@@ -122,6 +135,12 @@ class Snapshot:
     packed_places: int = 0
     in_line: bool = False
 
+    def __repr__(self) -> str:
+        """Show the figures with their units in a few lines, as `feed.report()` does, without its verdict."""
+        from penstock.observe.diagnose import summary  # which needs this module
+
+        return summary(self)
+
     @property
     def padding_share(self) -> float | None:
         """Return the part of all packed rows that is padding; None when nothing was packed."""
@@ -137,6 +156,8 @@ class _StageSum:
     worker_ns: dict[int, int] = field(default_factory=dict)
     watched_ns: int = 0
     queued_ns: int = 0
+    num_gil_looks: int = 0
+    num_gil_waits: int = 0
 
 
 @dataclass(slots=True)
@@ -151,17 +172,20 @@ _Taken = tuple[BatchDelivered, int, bool]
 
 
 class _Looked(NamedTuple):
-    """How long the thread of a stage was queued, in the time that was watched."""
+    """How long the thread of a stage was queued, in the time that was watched, and whether it found the GIL taken, if it looked."""
 
     stage: str
     watched_ns: int
     queued_ns: int
+    gil_taken: bool | None = None
 
 
 class _Seat(QueueClock):
     """What is known of each thread that announces."""
 
     works = False
+    num_gil_looks = 0
+    gil_due_ns = 0
 
 
 class Stats:
@@ -177,9 +201,10 @@ class Stats:
     def __init__(self, num_cpus: int | None = None) -> None:
         self._num_cpus = num_cpus if num_cpus is not None else available_cpus()
         self._fresh: deque[Event | _Taken | _Looked] = deque()
-        self._folding = threading.Lock()
+        self._folding = OwnLocks()  # a forked process may ask for the figures of its parent's feed
         self._append: Callable[[Event | _Taken | _Looked], None] = self._fresh.append
         self._seat = _Seat()
+        self._worked: dict[int, int] = {}  # when each thread last ended a block, as far as it looked
         self._stages: defaultdict[str, _StageSum] = defaultdict(_StageSum)
         self._notices: deque[str] = deque(maxlen=_MAX_NOTICES)
         self._machine: tuple[int, int] | None = None
@@ -198,7 +223,7 @@ class Stats:
 
     def begin_from(self, num_skipped: int, num_replaced: int) -> None:
         """Count on from what was skipped and replaced before a saved state; what this process did up to now is that of another run."""
-        with self._folding:
+        with self._folding.own():
             self._fold()
             for counts in self._failures.values():
                 counts["skipped"] = counts["replaced"] = 0
@@ -218,20 +243,28 @@ class Stats:
             self._append(event)
         if self._machine is None:
             self._machine = _machine_ticks()
-        if len(self._fresh) >= _FOLD_AT and self._folding.acquire(blocking=False):
+        if len(self._fresh) >= _FOLD_AT and (folding := self._folding.own()).acquire(blocking=False):
             try:
                 self._fold()
             finally:
-                self._folding.release()
+                folding.release()
 
     def _look(self, event: BlockDone) -> None:
         """Note that this thread works, and how long it was queued for a CPU."""
-        self._seat.works = True
-        self._append(_Looked(event.stage, *self._seat.look(event.end_ns)))
+        seat, now_ns, me = self._seat, event.end_ns, threading.get_ident()
+        seat.works = True
+        watched_ns, queued_ns = seat.look(now_ns)
+        taken = None
+        self._worked[me] = now_ns
+        if now_ns >= seat.gil_due_ns and any(thread != me and now_ns - at < _GIL_EVERY_NS for thread, at in list(self._worked.items())):
+            seat.num_gil_looks += 1
+            seat.gil_due_ns = now_ns + (_GIL_EVERY_NS if seat.num_gil_looks > _GIL_LOOKS_AT_ONCE else 0)
+            taken = seat.finds_gil_taken()
+        self._append(_Looked(event.stage, watched_ns, queued_ns, taken))
 
     def snapshot(self) -> Snapshot:
         """Return the figures up to now; from any thread, also while events arrive."""
-        with self._folding:
+        with self._folding.own():
             self._fold()
             stages = tuple(_stage_stats(name, total) for name, total in self._stages.items() if total.worker_ns)
             return Snapshot(
@@ -283,6 +316,8 @@ class Stats:
                 total = self._stages[event.stage]
                 total.watched_ns += event.watched_ns
                 total.queued_ns += event.queued_ns
+                total.num_gil_looks += event.gil_taken is not None
+                total.num_gil_waits += event.gil_taken is True
             elif isinstance(event, RowsPacked):
                 self._packed_tokens += event.num_used
                 self._packed_places += event.num_places
@@ -337,6 +372,8 @@ def _stage_stats(name: str, total: _StageSum) -> StageStats:
         busiest_s=max(total.worker_ns.values()) / 1e9,
         watched_s=total.watched_ns / 1e9,
         queued_s=total.queued_ns / 1e9,
+        num_gil_looks=total.num_gil_looks,
+        num_gil_waits=total.num_gil_waits,
     )
 
 

@@ -14,6 +14,7 @@ from penstock.sources.arrays import ArraySource
 from penstock.sources.counted import Counted
 from penstock.sources.indexed import IndexableSource
 from penstock.sources.kept import KeptSource
+from penstock.sources.parquet import TableSource
 
 __all__ = ["KEYS", "Origin", "origin_of"]
 
@@ -92,7 +93,7 @@ def _parts(node: Node) -> tuple[Any, ...]:
 
 def _held(source: Any) -> tuple[Any, ...]:
     """Return what a source has in memory; the other sources read files, and their fingerprints say how."""
-    if isinstance(source, (ArraySource, Counted, KeptSource)):
+    if isinstance(source, (ArraySource, Counted, KeptSource, TableSource)):
         return (source.held(),)
     if isinstance(source, IndexableSource):
         own = source.fingerprint().get("fingerprint")

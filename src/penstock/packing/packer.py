@@ -30,6 +30,7 @@ from penstock.packing.shard import Task
 from penstock.packing.splitting import Split, policy_of, split
 from penstock.packing.ticks import Ticker, bar
 from penstock.packing.versions import versions_of
+from penstock.queues.standing import SHORT_INTERRUPTS
 
 __all__ = ["Packing", "pack"]
 
@@ -99,7 +100,7 @@ def pack(
     ready = positioned(
         dataset, folder, on_error=on_error, variants=chosen.variants, num_threads=count, progress=progress, disk=disk, check=check
     )
-    with ready as found:
+    with SHORT_INTERRUPTS, ready as found:
         packing = Packing(found.dataset, chosen, on_error, below=found.below, lost=found.lost)
         return packing.run(folder, num_workers=count, executor=executor, progress=progress, disk=disk)
 

@@ -148,7 +148,7 @@ def _kept(dataset: Dataset, file: BinaryIO, policy: Policy, num_threads: int, pr
     if dataset._options.executor != "inline" and dataset._options.num_workers != 0:
         fixed |= {"executor": "threads", "num_workers": num_threads}
     with bar(progress, "reading", None) as advance, dataset.feed(listeners=[listen], **fixed) as feed:
-        feed.warns_when_empty = False
+        feed._warns_when_empty = False
         for element in feed:
             keeper.add(element)
             if keeper.num_bytes >= looked_at + _LOOK_BYTES:

@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock import dataset as reading
 from penstock.dataset import Dataset
-from penstock.errors import RecordError, SpecError
+from penstock.errors import PlanError, RecordError, SpecError
 from penstock.formats.features import Feature, FixedLenFeature, VarLenFeature
 from penstock.formats.tar_fields import decode_field
 from penstock.packing.columns import Column, from_raw, shaped
@@ -36,6 +36,8 @@ def read_packed(path: str | os.PathLike[str]) -> Dataset:
         RecordError: the manifest or a file cannot be read; a shard has another number of elements than were packed.
         MissingExtra: Parquet without pyarrow.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise PlanError(f"{path!r:.60} is no path", where="read_packed()", fix="give the folder that was packed into, or its manifest")
     manifest = read_manifest(path)
     manifest.check_files()
     read = {"tfrecord": _records, "tar": _tar, "parquet": _parquet}[manifest.format]

@@ -189,12 +189,13 @@ def _look(split: Split, policy: Policy, positions: list[int]) -> Look:
         num_lost += isinstance(event, ElementLost)
 
     with split.some(positions).feed(**_INLINE, on_error=for_part(policy), listeners=[listen]) as feed:
-        feed.warns_when_empty = False
-        elements = list(islice(feed, 1))
+        feed._warns_when_empty = False
+        found = iter(feed)
+        elements = list(islice(found, 1))
         begun_s = time.perf_counter()
-        elements += islice(feed, _MOST - 1)
+        elements += islice(found, _MOST - 1)
         taken_s = time.perf_counter() - begun_s
-        num_found = len(elements) + sum(1 for _ in feed)
+        num_found = len(elements) + sum(1 for _ in found)
     return Look(
         positions=positions,
         elements=elements,

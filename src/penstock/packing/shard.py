@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from penstock._contracts.event import ElementLost, Event
 from penstock._contracts.policy import Policy
@@ -108,11 +108,11 @@ class _Content:
         task = self._task
         encoder = open_encoder(task.options.format, task.columns, task.options.compression, out, self._shard)
         part = task.split.part(self._begin, self._end).map(task.schema.values, name="pack")
-        options = {"executor": "threads", "num_workers": task.num_threads} if task.num_threads else {"executor": "inline"}
-        fixed = {"ordered": True, "quarantine": None, "record": None, "replay": None, "on_error": for_part(task.policy)}
+        fixed: dict[str, Any] = {"quarantine": None, "record": None, "replay": None, "on_error": for_part(task.policy)}
+        executor: Literal["threads", "inline"] = "threads" if task.num_threads else "inline"
         done = 0
-        with part.feed(listeners=[self._listen], **options, **fixed) as feed:
-            feed.warns_when_empty = False
+        with part.feed(listeners=[self._listen], executor=executor, num_workers=task.num_threads, ordered=True, **fixed) as feed:
+            feed._warns_when_empty = False
             for values in feed:
                 encoder.add(values)
                 self._count += 1

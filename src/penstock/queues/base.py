@@ -5,30 +5,30 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
+from penstock._contracts.element import bytes_of
 from penstock._contracts.event import BatchDelivered, BatchEnqueued, Event, Listener
+from penstock._contracts.failing import add_note, attempt
+from penstock._contracts.fill import Fill
+from penstock._contracts.memory import free_memory
 from penstock.errors import PlanError, QueueError
 from penstock.queues.components import Components
+from penstock.queues.diagnosis import PATIENCE_S, SOON_S, Producer, Users, Watch, waiting
 from penstock.queues.exchange import ENDED, SERVED, WAITING, Attempt, Exchange, Reading, Writing
 from penstock.queues.failing import Unraised, tell_when_dropped
 from penstock.queues.limits import limit_of, positive
 from penstock.queues.parking import Bell
-from penstock.queues.refusing import refusal, starved, waits_long
-from penstock.queues.starving import PATIENCE_S, Producer, Users, alone, level_of_caller
+from penstock.queues.refusing import QueueWait, refusal
+from penstock.queues.standing import call_and_place, level_of_caller, shorten
 from penstock.queues.stores import Store
 from penstock.queues.trees import batch_of, slices_of, stack
 
 __all__ = ["Queue"]
-
-_SOON_S = 0.02
-"""Most waits are over by then; only one that is not is worth asking whether somebody is there to end it."""
-
-_LOOK_S = 0.5
-"""How often the main thread looks up from a wait: a signal that comes right before it sleeps does not wake it (see `parking`)."""
 
 
 class Queue:
@@ -38,8 +38,9 @@ class Queue:
     not write to one after it was enqueued. All calls are thread-safe, and those that cannot be served wait in two lines, first come, first
     served. `size`, `is_closed` and `close` never block, and may be called in signal handlers and finalisers.
 
-    Each blocking call takes `timeout_s`: None waits without limit, 0 never blocks. A wait without limit while no other thread is alive is a
-    QueueStarved; one that lasts `patience_s` gives a RuntimeWarning that says what the threads at the other end are doing.
+    Each blocking call takes `timeout_s`: None waits without limit, 0 never blocks. A wait without limit that no thread can end is a
+    QueueStarved; one whose reason is likely a slip gives a RuntimeWarning after 5 s; any other, after `patience_s`, one that says what the
+    threads at the other end are doing.
 
     As a context manager it closes, and cancels pending enqueues, at the end of the block.
 
@@ -73,14 +74,18 @@ class Queue:
             raise PlanError(f"name is {name!r}", where="name", fix="give a str")
         self._store = store
         self._exchange = Exchange(store, positive(capacity, "capacity"), margin)
+        self._margin = margin
         self._components = components
         # Not a plain lock: a signal handler or a finaliser that closes or fills the queue may run while its own thread is in here.
         self._mutex = threading.RLock()
         self._name = type(self).__name__ if name is None else name
         self._label = f"{type(self).__name__} {self._name!r}"
-        self._check = None if components is None else partial(components.entry, where=self._label)
+        self._check: Callable[[Any], Any] | None = _unweighed
+        self._weighed = False
         self._listeners = list(listeners)
         self._writing, self._reading = Users(), Users()
+        self._producers: list[Producer] = []
+        self._made = call_and_place()[1]
         self._failures: list[BaseException] = []
         self._unraised: Unraised | None = None
 
@@ -100,6 +105,10 @@ class Queue:
         """Return how many elements stand in it now."""
         return len(self._store)
 
+    def fill(self) -> Fill:
+        """Return how full it is, and what its curve is called. Takes no lock."""
+        return Fill(self._name, len(self._store), self._exchange.capacity, self._margin)
+
     def is_closed(self) -> bool:
         """Return whether `close` was called; there may be elements left."""
         return self._exchange.closed
@@ -109,12 +118,12 @@ class Queue:
         self._listeners.append(listener)
 
     def add_producer(self, producer: Producer) -> None:
-        """Name somebody who fills this queue, for the words of a wait that lasts too long."""
-        self._writing.registered.append(producer)
+        """Name something that fills this queue, for the diagnosis of a wait."""
+        self._producers.append(producer)
 
     def producers(self) -> list[Producer]:
-        """Return those who were named."""
-        return list(self._writing.registered)
+        """Return those that were named: its runners, started or not."""
+        return list(self._producers)
 
     def __repr__(self) -> str:
         return f"<{self._label}: {self.size()} of {self.capacity}{', closed' if self.is_closed() else ''}>"
@@ -135,7 +144,7 @@ class Queue:
             SpecError: the element does not fit the declared components.
             EnqueueCancelled: the queue is closed, or was closed with `cancel_pending_enqueues` meanwhile.
             QueueTimeout: there was no room in time.
-            QueueStarved: it would wait without limit, and no other thread is alive.
+            QueueStarved: it would wait without limit, and no thread can end the wait.
         """
         self._write([self._entry(element)], limit_of(timeout_s))
 
@@ -153,7 +162,7 @@ class Queue:
             SpecError: a slice does not fit the declared components, or first dimensions are not equal; nothing was added.
             EnqueueCancelled: the queue is closed, or was closed with `cancel_pending_enqueues` meanwhile.
             QueueTimeout: there was no room for all in time.
-            QueueStarved: it would wait without limit, and no other thread is alive.
+            QueueStarved: it would wait without limit, and no thread can end the wait.
         """
         limit_s = limit_of(timeout_s)
         self._write(self._entries(elements), limit_s)
@@ -166,7 +175,7 @@ class Queue:
         Raises:
             QueueClosed: the queue is closed and empty.
             QueueTimeout: there was none in time.
-            QueueStarved: it would wait without limit, and no other thread is alive.
+            QueueStarved: it would wait without limit, and no thread can end the wait.
         """
         return self._read(Reading(1, True), limit_of(timeout_s), self._single)
 
@@ -178,7 +187,7 @@ class Queue:
         Raises:
             QueueClosed: the queue is closed and has fewer left; the error says how many.
             QueueTimeout: there were not so many in time.
-            QueueStarved: it would wait without limit, and no other thread is alive.
+            QueueStarved: it would wait without limit, and no thread can end the wait.
             SpecError: the elements do not stack.
         """
         return self._read(Reading(positive(n, "n"), True), limit_of(timeout_s), self._batch)
@@ -189,7 +198,7 @@ class Queue:
         Raises:
             QueueClosed: the queue is closed and empty.
             QueueTimeout: there were not so many in time.
-            QueueStarved: it would wait without limit, and no other thread is alive.
+            QueueStarved: it would wait without limit, and no thread can end the wait.
             SpecError: the elements do not stack.
         """
         return self._read(Reading(positive(n, "n"), False), limit_of(timeout_s), self._batch)
@@ -227,12 +236,41 @@ class Queue:
 
     # -- inside -------------------------------------------------------------------------------------------------------------------
 
+    def _check_first(self, element: Any) -> Any:
+        """Check the first element and weigh it; from then on elements are only checked."""
+        components = self._components
+        check = None if components is None else partial(components.entry, where=self._label)
+        element = element if check is None else check(element)
+        self._check = check
+        self._weigh(element)
+        return element
+
+    def _weigh(self, element: Any) -> None:
+        """Warn, once, if a full queue of such elements takes more than half of the memory that is free."""
+        if self._weighed:
+            return
+        self._weighed = True
+        size, free = attempt(bytes_of, element), attempt(free_memory)
+        if size is not None and free is not None and self.capacity * size > free / 2:
+            less = f", and with it min_after_dequeue={self._margin}" if self._margin else ""
+            text = (
+                f"{self._label} (made at {self._made}) has room for {self.capacity:,} elements, and the first has {size:,} bytes: full, it "
+                f"takes {self.capacity * size / 1e9:,.1f} GB of the {free / 1e9:,.1f} GB of memory that are free; lower its capacity{less}"
+            )
+            warnings.warn(text, RuntimeWarning, stacklevel=level_of_caller())
+
     def _entry(self, element: Any) -> Any:
-        return element if self._check is None else self._check(element)
+        check = self._check
+        if check is _unweighed:
+            return self._check_first(element)
+        return element if check is None else check(element)
 
     def _entries(self, elements: Any) -> list[Any]:
         components = self._components
-        return slices_of(elements, self._label) if components is None else components.entries(elements, self._label)
+        entries = slices_of(elements, self._label) if components is None else components.entries(elements, self._label)
+        if entries and not self._weighed:
+            self._weigh(entries[0])
+        return entries
 
     def _single(self, entries: list[Any]) -> Any:
         return entries[0]
@@ -254,7 +292,8 @@ class Queue:
         except BaseException as error:
             self._settle(attempt)
             if len(entries) > 1 and not isinstance(error, QueueError):
-                error.add_note(f"{attempt.num_done} of {len(entries)} elements are in {self._label}")
+                add_note(error, f"{attempt.num_done} of {len(entries)} elements are in {self._label}")
+            shorten(error)
             raise
 
     def _read(self, attempt: Reading, limit_s: float | None, finish: Any) -> Any:
@@ -269,8 +308,9 @@ class Queue:
             if self._listeners:
                 self._announce_delivered(begin_ns, len(attempt.entries))
             return result
-        except BaseException:
+        except BaseException as error:
             self._settle(attempt)
+            shorten(error)
             raise
 
     def _stay(self, attempt: Attempt, limit_s: float | None) -> None:
@@ -286,14 +326,18 @@ class Queue:
         begin_ns = 0
         if attempt.state == WAITING:
             begin_ns = time.perf_counter_ns()
-            if limit_s is None or limit_s > _SOON_S:
-                attempt.seat.sit(_SOON_S)
+            if limit_s is None or limit_s > SOON_S:
+                attempt.seat.sit(SOON_S)
             if attempt.state == WAITING:
                 self._wait_on(attempt, begin_ns, limit_s)
         if attempt.state != SERVED:
             if attempt.state == ENDED and isinstance(attempt, Reading):
                 self._raise_failure()
-            raise refusal(attempt, limit_s, self._label, self._state())
+            error = refusal(attempt, limit_s, self._label, self._state())
+            if attempt.state == ENDED and isinstance(attempt, Reading):
+                for slip in filter(None, [producer.unstarted() for producer in self._producers]):
+                    error.add_note(f"penstock: {slip[0]}: what it would have added is missing")
+            raise error
         return begin_ns
 
     def _raise_failure(self) -> None:
@@ -309,24 +353,17 @@ class Queue:
             del failures  # or the error, its traceback and this frame would be a cycle
 
     def _wait_on(self, attempt: Attempt, begin_ns: int, limit_s: float | None) -> None:
-        in_main = threading.current_thread() is threading.main_thread()
-        warn_s = self.patience_s
-        while attempt.state == WAITING:
-            users = self._writing if isinstance(attempt, Reading) else self._reading
-            if limit_s is None and alone():
-                raise starved(attempt, users, self._label, self._state())
-            waited_s = (time.perf_counter_ns() - begin_ns) / 1e9
-            if limit_s is not None and waited_s >= limit_s:
-                with self._mutex:
-                    self._exchange.withdraw(attempt)
-                return
-            if waited_s >= warn_s:
-                warn_s = 2 * waited_s
-                warnings.warn(
-                    waits_long(attempt, waited_s, users, self._label, self._state()), RuntimeWarning, stacklevel=level_of_caller()
-                )
-            slice_s = (warn_s if limit_s is None else min(limit_s, warn_s)) - waited_s
-            attempt.seat.sit(min(slice_s, _LOOK_S) if in_main else slice_s)
+        wait = QueueWait(self, attempt)
+        watch = Watch(wait, self.patience_s, may_fail=limit_s is None)
+        with waiting(wait) if limit_s is None else nullcontext():
+            while attempt.state == WAITING:
+                waited_s = (time.perf_counter_ns() - begin_ns) / 1e9
+                if limit_s is not None and waited_s >= limit_s:
+                    with self._mutex:
+                        self._exchange.withdraw(attempt)
+                    return
+                slice_s = watch.look(waited_s)
+                attempt.seat.sit(slice_s if limit_s is None else min(slice_s, limit_s - waited_s))
 
     def _settle(self, attempt: Attempt | None) -> None:
         """Make everything whole after an exception: the attempt leaves, what it had is put back, and the others are served."""
@@ -337,6 +374,9 @@ class Queue:
                     self._exchange.give_back(attempt)
             self._exchange.serve()
             self._exchange.wake(1)
+
+    def _made_label(self) -> str:
+        return f"{self._label} (made at {self._made})" if self._made else self._label
 
     def _state(self) -> str:
         num, capacity = len(self._store), self._exchange.capacity
@@ -357,3 +397,8 @@ class Queue:
     def _announce(self, event: Event) -> None:
         for listener in self._listeners:
             listener(event)
+
+
+def _unweighed(element: Any) -> Any:
+    """Stand in for the check of a queue that has not seen an element yet: a method of the queue would hold it, until a collection."""
+    return element

@@ -6,12 +6,14 @@ import threading
 import warnings
 from collections.abc import Mapping
 from contextvars import ContextVar
+from typing import Never
 
 from penstock.errors import PlanError
 from penstock.queues.coordinator import Coordinator
+from penstock.queues.limits import no_such_keywords
 from penstock.queues.runner import QueueRunner
 
-__all__ = ["add_queue_runner", "start_queue_runners"]
+__all__ = ["add_queue_runner", "is_collected", "start_queue_runners"]
 
 _COLLECTION = "queue_runners"
 
@@ -34,7 +36,7 @@ def add_queue_runner(qr: QueueRunner, collection: str = _COLLECTION) -> None:
 
 
 def start_queue_runners(
-    coord: Coordinator | None = None, daemon: bool = True, start: bool = True, collection: str = _COLLECTION
+    coord: Coordinator | None = None, daemon: bool = True, start: bool = True, collection: str = _COLLECTION, **others: Never
 ) -> list[threading.Thread]:
     """Start the threads of all runners that were added in this context, and return those that are new.
 
@@ -46,12 +48,14 @@ def start_queue_runners(
         daemon: whether a program may exit while they run.
         start: whether to start them; else that is up to the caller.
         collection: which runners.
+        others: none; the keywords of TensorFlow are refused with the words for them here.
 
     Raises:
         CoordinationError: as `QueueRunner.create_threads`; then none was started.
         PlanError: `coord` is no coordinator.
         RuntimeError: the system has no thread to give; the coordinator has stopped those that were started.
     """
+    no_such_keywords("start_queue_runners()", others)
     collected, runners = _runners.get({}), _collected(collection)
     if collection in collected:
         _runners.set({**collected, collection: runners})
@@ -69,6 +73,11 @@ def start_queue_runners(
         for runner in runners:
             runner.start()
     return threads
+
+
+def is_collected(qr: QueueRunner) -> bool:
+    """Return whether a runner is in the collection that `start_queue_runners` starts here."""
+    return any(qr is one for one in _collected(_COLLECTION))
 
 
 def _collected(collection: str) -> tuple[QueueRunner, ...]:

@@ -20,6 +20,13 @@ _WIDENS = {"i": "iufc", "u": "iufc", "f": "fc"}
 """Kinds of dtype that a Python number of a kind may become: one that was written down has no dtype of its own. A bool stays a bool."""
 
 
+_TENSORFLOWS = {
+    "float": ("is float32 in TensorFlow and float64 in NumPy", 'write dtypes="float32", or dtypes="float64"'),
+    "string": ("is a name of TensorFlow's", "write dtypes=bytes, or dtypes=str"),
+}
+"""Names of dtypes that NumPy has not, or means otherwise."""
+
+
 class Component:
     """One array of an element.
 
@@ -255,6 +262,8 @@ def declare(dtypes: Any, shapes: Any, names: Sequence[str] | None, first: tuple[
 def _dtype(given: Any) -> np.dtype[Any] | None:
     if given is None:
         return None
+    if isinstance(given, str) and given in _TENSORFLOWS:
+        raise PlanError(f"dtypes={given!r} {_TENSORFLOWS[given][0]}", where="dtypes", fix=_TENSORFLOWS[given][1])
     try:
         dtype: np.dtype[Any] = np.dtype(given)
         return dtype

@@ -6,14 +6,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 
-from penstock.errors import CoordinationError, PlanError, StillRunning
-from penstock.queues.failing import add_note, attach_others
-from penstock.queues.limits import limit_of
-from penstock.queues.standing import words_of_threads
+from penstock._contracts.failing import add_note
+from penstock.errors import CoordinationError, PlanError, QueueStarved, StillRunning
+from penstock.queues.diagnosis import PATIENCE_S, SOON_S, Watch, threads_at, waiting, waits
+from penstock.queues.failing import attach_others
+from penstock.queues.limits import limit_of, no_such_keywords
+from penstock.queues.standing import SHORT_INTERRUPTS, call_and_place, shorten, words_of_threads
 from penstock.queues.stopping import ExcInfo, Run, exception_types, is_clean, passes_on, reported, told_as_error
 
 __all__ = ["Coordinator"]
@@ -40,11 +42,17 @@ class Coordinator:
         clean_stop_exception_types: exceptions that mean a normal end: reporting one asks for the stop and is no error. By default
             `QueueClosed`, but not that of a read that found too few elements before any stop: those would be lost without a word.
 
+    Attributes:
+        patience_s: seconds after which a `join` without a stop says so, and again after twice as long.
+
     Raises:
-        PlanError: something among the types is no exception type.
+        PlanError: something among the types is no exception type, or there is another keyword.
     """
 
-    def __init__(self, clean_stop_exception_types: Iterable[type[BaseException]] | None = None) -> None:
+    patience_s: float = PATIENCE_S
+
+    def __init__(self, clean_stop_exception_types: Iterable[type[BaseException]] | None = None, **others: Never) -> None:
+        no_such_keywords("Coordinator()", others)
         self._clean = exception_types(clean_stop_exception_types, where="Coordinator(clean_stop_exception_types)")
         # Reentrant: a signal handler that asks for the stop may interrupt any method in its own thread.
         self._mutex = threading.RLock()
@@ -94,12 +102,13 @@ class Coordinator:
         if late and error is not None:
             raise error
 
-    def wait_for_stop(self, timeout_s: float | None = None) -> bool:
+    def wait_for_stop(self, timeout_s: float | None = None, **others: Never) -> bool:
         """Block until a stop is requested, at most `timeout_s` (None: without limit); return whether one was.
 
         Raises:
             PlanError: `timeout_s` is no number >= 0.
         """
+        no_such_keywords("Coordinator.wait_for_stop()", others)
         run, limit_s = self._run, limit_of(timeout_s)
         if self._is_told():
             return True
@@ -108,7 +117,8 @@ class Coordinator:
             left_s = None if until_s is None else until_s - time.monotonic()
             if left_s is not None and left_s <= 0:
                 return False
-            run.lot.park(lambda: run.stopped_s is None, left_s)
+            with SHORT_INTERRUPTS:
+                run.lot.park(lambda: run.stopped_s is None, left_s)
         return True
 
     def stop_on_exception(self) -> _StopOnException:
@@ -150,6 +160,7 @@ class Coordinator:
         threads: Iterable[threading.Thread] | None = None,
         stop_grace_period_s: float | None = 120.0,
         ignore_live_threads: bool = False,
+        **others: Never,
     ) -> None:
         """Block until the threads have ended, then raise the first error, once.
 
@@ -159,6 +170,7 @@ class Coordinator:
             threads: to wait for, besides those registered, also later by others.
             stop_grace_period_s: seconds from the stop, or from this call if that came later, for all together; None waits for ever.
             ignore_live_threads: return all the same when some are still alive.
+            others: none; the keywords of TensorFlow are refused with the words for them here.
 
         Raises:
             BaseException: the first error given to `request_stop`, with its own traceback. Later errors and the threads that are still
@@ -166,8 +178,9 @@ class Coordinator:
             StillRunning: without an error, the threads that are still alive, with the line in which each is. They stay registered.
             CoordinationError: called from a thread that it would wait for; or one was never started, and the others have ended without a
                 stop.
-            PlanError: a grace period that is no number >= 0, or something among the threads that is none.
+            PlanError: a grace period that is no number >= 0, something among the threads that is none, or another keyword.
         """
+        no_such_keywords("Coordinator.join()", others)
         grace_s = _grace(stop_grace_period_s)
         run = self._enter(threads)
         try:
@@ -175,6 +188,7 @@ class Coordinator:
         except BaseException as interrupt:
             self.request_stop()
             attach_others(interrupt, run.errors)  # they stay for the next join
+            shorten(interrupt, interrupt.__traceback__)
             raise
         self._check_started(run)
         self._leave(run, grace_s, ignore_live_threads)
@@ -222,7 +236,8 @@ class Coordinator:
             attach_others(error, others)
             return False
         self.request_stop()
-        self.join()
+        with SHORT_INTERRUPTS:
+            self.join()
         return True
 
     def _is_told(self) -> bool:
@@ -253,13 +268,22 @@ class Coordinator:
         slice_s = min(max(grace_s, _SHORTEST_S), _LONGEST_S)
         if threading.current_thread() is threading.main_thread():
             slice_s = min(slice_s, _SIGNALS_S)
-        while (thread := next(filter(threading.Thread.is_alive, list(run.threads)), None)) is not None:
-            left_s = slice_s
-            if run.stopped_s is not None:
-                left_s = max(run.stopped_s, entered_s) + grace_s - time.monotonic()
-                if left_s <= 0:
-                    return
-            thread.join(min(left_s, slice_s))
+        wait = _JoinWait(self, run)
+        watch = Watch(wait, self.patience_s, may_fail=True)
+        left_s = SOON_S
+        with waiting(wait):
+            while (thread := next(filter(threading.Thread.is_alive, list(run.threads)), None)) is not None:
+                thread.join(min(left_s, slice_s))
+                if run.stopped_s is None:
+                    try:
+                        left_s = watch.look(time.monotonic() - entered_s)
+                    except (CoordinationError, QueueStarved) as hopeless:
+                        wait.is_hopeless = True
+                        self.request_stop(hopeless)  # as one of a thread, which may find the same in this moment
+                if run.stopped_s is not None:
+                    left_s = max(run.stopped_s, entered_s) + grace_s - time.monotonic()
+                    if left_s <= 0:
+                        return
 
     def _check_started(self, run: Run) -> None:
         # Only now: a thread that is still alive may have been about to start one that it had registered.
@@ -291,6 +315,63 @@ class Coordinator:
                 where="Coordinator.join()",
                 fix="have them look at should_stop(), and give what they wait for a limit; or give a longer stop_grace_period_s",
             )
+
+
+class _JoinWait:
+    """A join before any stop was requested: its threads may wait for what the joining one could do."""
+
+    def __init__(self, coordinator: Coordinator, run: Run) -> None:
+        self._coordinator, self._run = coordinator, run
+        self._ident = threading.get_ident()
+        self.is_hopeless = False
+        call, place = call_and_place()
+        self._here = f"{'join' if call == 'join' else 'the end of the block'}{'()' * (call == 'join')} at {place}"
+
+    def pending(self) -> bool:
+        """Return whether it still waits; one that asked for the stop because nothing else could goes on to wait for the grace period."""
+        return (self._run.stopped_s is None or self.is_hopeless) and any(thread.is_alive() for thread in list(self._run.threads))
+
+    def known(self, threads: dict[int, threading.Thread]) -> set[int]:
+        """Return the threads that it waits for."""
+        return {thread.ident for thread in list(self._run.threads) if thread.ident is not None and thread.is_alive()}
+
+    def targets(self) -> Iterable[object]:
+        """Return the coordinator: any thread that comes to it may ask for a stop."""
+        return [self._coordinator]
+
+    def remember(self, ident: int, thread: threading.Thread) -> None:
+        """Keep nothing: a join is looked into seldom."""
+
+    def joins(self, thread: threading.Thread) -> bool:
+        """Return whether it waits for the end of a thread."""
+        return thread in self._run.threads
+
+    def certain(self) -> Exception:
+        """Return the error of a join that never ends: the slip of a queue, where one of the threads waits for another reason."""
+        inside = self.known({})
+        for ident, wait in waits().items():
+            if ident in inside and not wait.blames(self._ident):
+                return wait.certain()
+        return CoordinationError(
+            f"no stop was requested, so {self._here} would wait for ever: call request_stop() before it, or use `with coord:`",
+            where=f"Coordinator.join(): {threads_at(inside)}",
+            fix="request_stop() ends the waits of all threads at their queues; join() waits for them then",
+        )
+
+    def blames(self, joiner: int) -> bool:
+        """Return True: a join has no other slip."""
+        return True
+
+    def likely(self) -> str | None:
+        """Return None: threads that work for hours are no slip."""
+        return None
+
+    def long(self, waited_s: float) -> str:
+        """Return the warning of a join that lasts long."""
+        return (
+            f"no stop was requested, and {self._here} has waited {waited_s:.0f} s: call request_stop() before it if the threads do not end "
+            f"by themselves\n  where: Coordinator.join(): {threads_at(self.known({}))}"
+        )
 
 
 class _StopOnException:

@@ -12,6 +12,7 @@ from penstock.queues.base import Queue
 from penstock.queues.components import Priority, declare
 from penstock.queues.exchange import WAITING, Reading, Writing
 from penstock.queues.limits import limit_of, positive
+from penstock.queues.standing import shorten
 from penstock.queues.stores import FifoStore, PriorityStore, RandomStore
 from penstock.queues.trees import batch_of, pad
 
@@ -57,7 +58,7 @@ class FIFOQueue(Queue):
         if timeout_s is not None:
             timeout_s = limit_of(timeout_s)
         if self._check is not None:
-            element = self._check(element)
+            element = self._entry(element)
         store, exchange, attempt = self._store, self._exchange, None
         try:
             with self._mutex:
@@ -76,8 +77,9 @@ class FIFOQueue(Queue):
             begin_ns = 0 if attempt is None else self._complete(attempt, timeout_s)
             if self._listeners:
                 self._announce_enqueued(begin_ns, 1)
-        except BaseException:
+        except BaseException as error:
             self._settle(attempt)
+            shorten(error, error.__traceback__)
             raise
 
     def dequeue(self, timeout_s: float | None = None) -> Any:
@@ -103,10 +105,11 @@ class FIFOQueue(Queue):
             if self._listeners:
                 self._announce_delivered(begin_ns, 1)
             return element if attempt is None else attempt.entries[0]
-        except BaseException:
+        except BaseException as error:
             if element is not _NOTHING:
                 store.appendleft(element)
             self._settle(attempt)
+            shorten(error, error.__traceback__)
             raise
 
 

@@ -10,7 +10,26 @@ import numpy as np
 from penstock.errors import PlanError
 from penstock.queues.leaves import number_words
 
-__all__ = ["limit_of", "positive"]
+__all__ = ["limit_of", "no_such_keywords", "positive"]
+
+_OURS = {
+    "stop_grace_period_secs": "its name is stop_grace_period_s here, an argument of Coordinator.join()",
+    "sess": "there is no session here: leave it out",
+    "timeout": "its name is timeout_s here",
+    "close_op": "a runner closes its queue by itself when its last thread ends: leave it out",
+    "cancel_op": "the stop of the coordinator cancels by itself: leave it out",
+}
+"""What TensorFlow's keywords are here."""
+
+
+def no_such_keywords(call: str, given: dict[str, Any]) -> None:
+    """Refuse keywords that a call has not got, with our word for those of TensorFlow.
+
+    Raises:
+        PlanError: there is one.
+    """
+    for name in given:
+        raise PlanError(f"{call} has no argument {name!r}", where=call, fix=_OURS.get(name, "look at the arguments in its docstring"))
 
 
 def limit_of(timeout_s: Any) -> float | None:

@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, Never
 
+from penstock._contracts.failing import add_note
 from penstock.errors import CoordinationError, EnqueueCancelled, PlanError
 from penstock.queues.base import Queue
 from penstock.queues.coordinator import Coordinator
-from penstock.queues.failing import add_note, attach_others
+from penstock.queues.diagnosis import RUNNERS
+from penstock.queues.failing import attach_others
+from penstock.queues.limits import no_such_keywords
+from penstock.queues.standing import call_and_place
 from penstock.queues.stopping import exception_types, is_clean, told_as_error
 
 __all__ = ["QueueRunner"]
@@ -29,6 +33,7 @@ class _Round:
         self.coord = coord
         self.threads: tuple[threading.Thread, ...] = ()
         self.live: set[threading.Thread] = set()
+        self.place = call_and_place()[1]
 
     def stopped(self) -> bool:
         return self.coord is not None and self.coord.should_stop()
@@ -56,6 +61,7 @@ class QueueRunner:
         name: in the names of the threads, in warnings and errors; by default the queue's.
         queue_closed_exception_types: what an operation raises at its end. By default `QueueClosed`, such as from a queue that it reads, but
             not when that has elements left, too few for the read: they would be lost without a word.
+        others: none; the keywords of TensorFlow are refused with the words for them here.
 
     Raises:
         PlanError: no queue; no operation, or one that is neither callable nor an iterator, or that only makes a generator or coroutine;
@@ -69,7 +75,9 @@ class QueueRunner:
         *,
         name: str | None = None,
         queue_closed_exception_types: Iterable[type[BaseException]] | None = None,
+        **others: Never,
     ) -> None:
+        no_such_keywords("QueueRunner()", others)
         if not isinstance(queue, Queue):
             raise PlanError(
                 f"{queue!r} is no queue", where="QueueRunner(queue)", fix="give a queue of penstock.queues, such as a FIFOQueue"
@@ -81,6 +89,9 @@ class QueueRunner:
         self._mutex = threading.RLock()
         self._round = _Round(None)
         self._errors: list[BaseException] = []
+        self._made = call_and_place()[1]
+        queue.add_producer(self)
+        RUNNERS.add(self)
 
     @property
     def queue(self) -> Queue:
@@ -101,11 +112,34 @@ class QueueRunner:
         """Return the threads that were made last, those that have ended included."""
         return self._round.threads
 
+    @property
+    def words(self) -> str:
+        """What errors and warnings call it: its name, and the line that made it."""
+        return f"QueueRunner {self._name!r} (made at {self._made})" if self._made else f"QueueRunner {self._name!r}"
+
+    def unstarted(self) -> tuple[str, str] | None:
+        """Return what was made and not started, and the call that starts it; None when it runs or has ended."""
+        from penstock.queues.collecting import is_collected
+
+        made = self._round
+        waiting = [thread for thread in made.threads if thread.ident is None]
+        if not made.threads:
+            start = "start_queue_runners()" if is_collected(self) else "create_threads(start=True) of the runner"
+            return f"{self.words} was never started", f"call {start} before"
+        if len(waiting) < len(made.threads):
+            return None
+        return (
+            f"the threads of {self.words}, created at {made.place or 'some place'}, were never started",
+            "call start() of the runner, or of each thread, before",
+        )
+
     def has_ended(self) -> bool:
         """Tell whether threads were made, and all have ended."""
         return bool(self._round.threads) and not self._round.live
 
-    def create_threads(self, coord: Coordinator | None = None, daemon: bool = True, start: bool = False) -> list[threading.Thread]:
+    def create_threads(
+        self, coord: Coordinator | None = None, daemon: bool = True, start: bool = False, **others: Never
+    ) -> list[threading.Thread]:
         """Make a thread for each operation, registered with the coordinator, and return them.
 
         When those made before have not all ended, nothing is made and the list is empty. When a stop was requested before, the queue is
@@ -115,12 +149,14 @@ class QueueRunner:
             coord: stops the threads and gets their errors.
             daemon: whether a program may exit while they run.
             start: whether to start them.
+            others: none; the keywords of TensorFlow are refused with the words for them here.
 
         Raises:
             CoordinationError: the threads made before run under another coordinator; or the queue is closed, and no stop was requested.
             PlanError: `coord` is no coordinator.
             RuntimeError: the system has no thread to give; those that were started are stopped.
         """
+        no_such_keywords("QueueRunner.create_threads()", others)
         self.check(coord)
         with self._mutex:
             if self._round.live:
@@ -132,7 +168,6 @@ class QueueRunner:
             )
             made.live = set(made.threads)
             self._round = made
-        self._queue.add_producer(self)
         if coord is not None:
             for thread in made.threads:
                 coord.register_thread(thread)
@@ -153,10 +188,18 @@ class QueueRunner:
                     fix="join that one first, or make a queue and a runner of their own for this one",
                 )
         elif self._queue.is_closed() and not (coord is not None and coord.should_stop()):
+            ended = next(
+                (one for one in self._queue.producers() if one is not self and isinstance(one, QueueRunner) and one.has_ended()), None
+            )
             raise CoordinationError(
-                f"queue {self._queue.name!r} is closed: runner {self._name!r} could fill nothing",
+                f"queue {self._queue.name!r} is closed: runner {self._name!r} could fill nothing"
+                if ended is None
+                else f"queue {self._queue.name!r} was closed by the end of {ended.words}, so {self.words} can add nothing more: create the "
+                "threads of both before any is started",
                 where="QueueRunner.create_threads()",
-                fix="make a new queue and a new runner for each run: a closed queue stays closed",
+                fix="make a new queue and a new runner for each run: a closed queue stays closed"
+                if ended is None
+                else "start_queue_runners() does it for all runners that were added, or call create_threads() of each, and then start()",
             )
 
     def start(self) -> None:
@@ -233,6 +276,8 @@ class _Reports:
 
 def _steps(enqueue_ops: Any) -> list[Callable[[], Any]]:
     """Return a callable for each operation."""
+    if enqueue_ops is None:
+        raise _nothing_to_run()
     if callable(enqueue_ops) or not isinstance(enqueue_ops, Iterable) or isinstance(enqueue_ops, (str, bytes, Iterator)):
         raise _refusal(
             f"enqueue_ops is {enqueue_ops!r}, which is no list of operations", "give a list: [op] for one thread, [op] * 4 for four"
@@ -259,12 +304,21 @@ def _step(op: Any, turns: dict[int, AbstractContextManager[Any]]) -> Callable[[]
         return partial(_next, op, turns.setdefault(id(op), threading.Lock()))
     if callable(op):
         return op  # type: ignore[no-any-return]
+    if op is None:
+        raise _nothing_to_run()
     raise _refusal(f"{op!r} can be neither called nor iterated", "give callables without arguments, or iterators: iter(rows)")
 
 
 def _next(iterator: Iterator[Any], turn: AbstractContextManager[Any]) -> Any:
     with turn:
         return next(iterator, _END)
+
+
+def _nothing_to_run() -> PlanError:
+    return _refusal(
+        "the operation is None: enqueue() and enqueue_many() add at once and return None, so nothing is left to run",
+        "give a function that adds when it is called: [lambda: queue.enqueue_many(values)]",
+    )
 
 
 def _refusal(what: str, fix: str) -> PlanError:

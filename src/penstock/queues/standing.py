@@ -1,4 +1,4 @@
-"""Where a thread stands, in words: for reports about threads that do not end, or do not come."""
+"""Where a thread stands, in words: the line of the user's code, whatever Python or this library does inside it."""
 
 from __future__ import annotations
 
@@ -7,22 +7,118 @@ import os
 import sys
 import threading
 from collections.abc import Iterable
+from functools import lru_cache
+from types import FrameType, TracebackType
 from typing import Any
 
-__all__ = ["where_stand", "words_of_threads"]
+from penstock._contracts.frames import current_frames
 
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_PYTHONS = os.path.dirname(os.path.abspath(threading.__file__)) + os.sep
-_INSTALLED = ("site-packages", "dist-packages")
+__all__ = [
+    "INSTALLED",
+    "OURS",
+    "PYTHONS",
+    "SHORT_INTERRUPTS",
+    "USERS",
+    "call_and_place",
+    "kind_of",
+    "level_of_caller",
+    "place_of",
+    "shorten",
+    "where_stand",
+    "words_of_threads",
+]
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_STANDARD = os.path.dirname(os.path.abspath(threading.__file__)) + os.sep
+_PACKAGES = ("site-packages", "dist-packages")
+
+USERS, INSTALLED, PYTHONS, OURS = range(4)
+"""Whose a file is: the user's, another package's, the standard library's, ours."""
+
+
+@lru_cache(4096)
+def kind_of(file: str) -> int:
+    """Return whose code a file has. A cell of a notebook and a string that is run are the user's."""
+    if file.startswith(_PACKAGE):
+        return OURS
+    if any(part in file for part in _PACKAGES):
+        return INSTALLED
+    return PYTHONS if file.startswith((_STANDARD, "<frozen ")) else USERS
+
+
+def place_of(file: str, line: int) -> str:
+    """Return a line as `file.py:12`, or as `In[3]:12` for one of a notebook's cell, whose file has a number for a name."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    cell = getattr(getattr(shell, "compile", None), "_filename_map", {}).get(file)
+    return f"{os.path.basename(file)}:{line}" if cell is None else f"In[{cell}]:{line}"
+
+
+def call_and_place() -> tuple[str, str]:
+    """Return the function of this library that the user has called, and the line that called it, as `file.py:12`; "" for none."""
+    frame: FrameType | None = sys._getframe(1)
+    call = ""
+    while frame is not None:
+        kind = kind_of(frame.f_code.co_filename)
+        if kind == OURS:
+            name = frame.f_code.co_name
+            call = name if not name.startswith("_") or name == "__init__" else call
+        elif kind != PYTHONS:
+            return call, place_of(frame.f_code.co_filename, frame.f_lineno)
+        frame = frame.f_back
+    return call, ""
+
+
+def level_of_caller() -> int:
+    """Return the `stacklevel` of the innermost call outside this library, seen from the function that asks."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and kind_of(frame.f_code.co_filename) == OURS:
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def shorten(error: BaseException | None, own: TracebackType | None = None) -> None:
+    """Leave the frames of this library, and of Python's modules below it, out of the traceback of a Ctrl-C.
+
+    What is left are the user's line and the call of this library in it, and the frames of a user's function that ran inside the call. Any
+    other exception, and causes and notes, stay as they are.
+
+    Args:
+        error: the exception, in the handler that raises it again with a bare `raise`, which adds no frame for itself.
+        own: the entry of the handler's frame, where that is to stay: in a public function. None in a function right below one.
+    """
+    if not isinstance(error, KeyboardInterrupt):
+        return
+    part = error.__traceback__ if own is None else own.tb_next
+    while part is not None and kind_of(part.tb_frame.f_code.co_filename) in (OURS, PYTHONS):
+        part = part.tb_next
+    if own is None:
+        error.__traceback__ = part
+    else:
+        own.tb_next = part
+
+
+class _ShortInterrupts:
+    """A `with` block in a public function from which Ctrl-C comes with one frame of this library: that of the function."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        shorten(error, traceback)
+
+
+SHORT_INTERRUPTS = _ShortInterrupts()
 
 
 def where_stand(threads: Iterable[threading.Thread]) -> dict[threading.Thread, str]:
     """Say for each thread in which line of the user's code it is, `file.py:12 in function: text`.
 
-    One that is in no code of a user, as a runner that waits for room, is told by the function of this library. All stacks are looked at in
+    For one that is in no code of a user, as a runner that waits for room, it is the function of this library. All stacks are looked at in
     one moment; a thread that is not running is said to be `not started` or `ended`.
     """
-    frames = sys._current_frames()
+    frames = current_frames()
     try:
         return {thread: _where(thread, frames) for thread in threads}
     finally:
@@ -40,10 +136,10 @@ def _where(thread: threading.Thread, frames: dict[int, Any]) -> str:
         return "not started" if thread.ident is None else "ended"
     entry: Any = None
     while frame is not None:
-        file, name = frame.f_code.co_filename, frame.f_code.co_name
-        if file.startswith(_OURS):
-            entry = entry if name.startswith("_") else frame  # the outermost call of a public function
-        elif not file.startswith(_PYTHONS) or any(part in file for part in _INSTALLED):
+        kind = kind_of(frame.f_code.co_filename)
+        if kind == OURS:
+            entry = entry if frame.f_code.co_name.startswith("_") else frame  # the outermost call of a public function
+        elif kind != PYTHONS:
             return _words(frame)
         frame = frame.f_back
     return "in no code of a user" if entry is None else _words(entry)
@@ -53,4 +149,4 @@ def _words(frame: Any) -> str:
     code = frame.f_code
     line = frame.f_lineno or code.co_firstlineno
     text = linecache.getline(code.co_filename, line, frame.f_globals).strip()
-    return f"{os.path.basename(code.co_filename)}:{line} in {code.co_qualname}" + (f": {text}" if text else "")
+    return f"{place_of(code.co_filename, line)} in {code.co_qualname}" + (f": {text}" if text else "")

@@ -9,8 +9,9 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
+from penstock._contracts.failing import traceback_of, words_of, would_end
 from penstock.errors import PlanError, QueueClosed, StopRaised
-from penstock.queues.failing import Unraised, tell_when_dropped, words_of, would_end
+from penstock.queues.failing import Unraised, tell_when_dropped
 from penstock.queues.parking import ParkingLot
 
 __all__ = ["CLEAN", "ExcInfo", "Run", "exception_types", "is_clean", "passes_on", "reported", "told_as_error"]
@@ -96,8 +97,8 @@ def reported(ex: object) -> BaseException | None:
             where="Coordinator.request_stop(ex)",
             fix="give the exception that was caught, sys.exc_info(), or nothing",
         )
-    if ex.__traceback__ is None:
-        ex = ex.with_traceback(traceback)
+    if traceback_of(ex) is None:
+        ex = BaseException.with_traceback(ex, traceback)
     return ex
 
 

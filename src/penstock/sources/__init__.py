@@ -6,7 +6,7 @@ from penstock.sources.arrays import ArraySource
 from penstock.sources.files import FilesSource
 from penstock.sources.folder import ImageFolderSource
 from penstock.sources.generator import GeneratorSource
-from penstock.sources.indexed import IndexableSource
+from penstock.sources.indexed import IndexableSource, indexed_source
 from penstock.sources.listfile import ListSource
 from penstock.sources.record_format import RecordFormat, RecordTable
 from penstock.sources.records import RecordSource
@@ -28,6 +28,7 @@ __all__ = [
     "StatefulSource",
     "TarSource",
     "TextLines",
+    "indexed_source",
     "stream_source",
     "text_source",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.element import LEAF, Structure, flatten, is_masked, leaf_paths, structure_of
+from penstock._contracts.element import LEAF, Structure, flatten, is_masked, items_of, leaf_paths, structure_of
 from penstock.errors import LengthMismatch, PlanError
 from penstock.sources.digest import crc_of_array, spread
 
@@ -27,8 +27,8 @@ class ArraySource:
     """Serve rows of arrays; the arrays are never copied as a whole and never written to.
 
     Args:
-        tree: dict, tuple and list over arrays (or memory maps, or whatever has `__array__`) with an equal first dimension. A list
-            that holds nothing but numbers becomes one array: int64, or uint64 where only that holds them, of whole numbers.
+        tree: dict, tuple and list over arrays (or memory maps, or whatever has `__array__`, or lists of numbers) with an equal first
+            dimension. A tree that is one list of numbers is int64 where it holds whole ones, or uint64 where only that holds them.
 
     Raises:
         PlanError: a leaf is no array, has no first dimension, is masked, or the lengths differ; or there is no leaf; or no dtype holds
@@ -39,7 +39,7 @@ class ArraySource:
         tree = _numbers_to_array(tree)
         self._structure: Structure = structure_of(tree)
         names = leaf_paths(self._structure)
-        if not names:
+        if not names or (isinstance(tree, list) and not tree):
             raise PlanError(f"from_arrays got an empty {type(tree).__name__}", where="from_arrays", fix="give at least one array")
         self._arrays = [_as_rows(leaf, name) for leaf, name in zip(flatten(tree), names, strict=True)]
         self._length = len(self._arrays[0])
@@ -143,7 +143,7 @@ def _numbers_to_array(tree: Any) -> Any:
     """Turn a list of numbers, however deeply nested, into one array of the same numbers; leave every other tree as it is."""
     if not isinstance(tree, list) or not tree:
         return tree
-    leaves = flatten(tree)
+    leaves = items_of(tree)
     if not all(isinstance(leaf, _NUMBERS) for leaf in leaves):
         return tree
     try:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.element import ArraySpec
 from penstock.errors import PlanError
 
 __all__ = ["DoesNotFit", "declared_dtype", "number_in", "number_of", "numbers_into"]
@@ -30,14 +31,13 @@ def declared_dtype(dtype: Any, name: str, caller: str) -> np.dtype[Any]:
     """
     try:
         found: np.dtype[Any] = np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError):  # ValueError: of an object that has a dtype, such as an ArraySpec
         found = np.dtype(object)
     if found.kind not in _FITS or not found.isnative:
-        raise PlanError(
-            f"{dtype!r} is declared for {name!r}",
-            where=caller,
-            fix="declare a bool, an integer or a float such as np.float32; text needs no dtype",
-        )
+        fix = "declare a bool, an integer or a float such as np.float32; text needs no dtype"
+        if isinstance(dtype, ArraySpec):
+            fix = f"declare the dtype alone, {{{name!r}: {np.dtype(dtype.dtype).name!r}}}: shapes are those of the values"
+        raise PlanError(f"{dtype!r} is declared for {name!r}", where=caller, fix=fix)
     return found
 
 

@@ -6,10 +6,10 @@ import os
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
+from penstock._contracts.failing import add_note
 from penstock.errors import SourceError
 
 __all__ = ["Counted", "Parts", "Run", "counts_of"]
@@ -145,8 +145,7 @@ class Counted:
         try:
             return cursor.reaches(number)
         except Exception as error:
-            with suppress(AttributeError, TypeError):  # a frozen dataclass takes no notes
-                error.add_note(f"penstock: raised by reading {self._parts.describe_in_part(cursor.part, cursor.end)}")
+            add_note(error, f"penstock: raised by reading {self._parts.describe_in_part(cursor.part, cursor.end)}")
             raise
 
     def _other(self, part: int, number: int, what: str) -> SourceError:

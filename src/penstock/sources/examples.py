@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import Structure
+from penstock._contracts.failing import add_note
 from penstock._contracts.source import RowFailed
 from penstock._contracts.transform import Scratch
 from penstock.errors import LengthMismatch, PenstockError
@@ -88,7 +89,7 @@ class ExampleSource:
             raise  # no record can be named
         except (OSError, PenstockError) as error:
             if len(places) == 1:
-                error.add_note(f"reading {self.describe(int(places[0]))}")
+                add_note(error, f"reading {self.describe(int(places[0]))}")
                 raise
             # Which one it was is found by asking for each; where none fails again, the elements are as good as any.
             for place in range(len(places)):
@@ -102,7 +103,7 @@ class ExampleSource:
         except RowFailed as bad:
             rows.extend(self._reader.rows(data, starts[: bad.row], lengths[: bad.row]))
             failed = bad
-            bad.error.add_note(f"decoding {self.describe(int(places[bad.row]))}")
+            add_note(bad.error, f"decoding {self.describe(int(places[bad.row]))}")
         if failed is not None:
             raise failed.error
 
@@ -179,7 +180,7 @@ class ExampleColumns(ExampleSource):
             self._reader.columns(data, starts + HEADER_BYTES, lengths - (HEADER_BYTES + FOOTER_BYTES), out)
         except RowFailed as bad:
             failed = bad
-            bad.error.add_note(f"decoding {self.describe(int(places[bad.row]))}")
+            add_note(bad.error, f"decoding {self.describe(int(places[bad.row]))}")
         if failed is not None:
             raise failed
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from typing import Any
 
 from penstock.errors import PlanError, SourceError
@@ -69,14 +70,15 @@ class GeneratorSource:
 
     def _one_pass(self, iterator: Iterator[Any], number: int) -> Generator[Any, None, None]:
         """Yield a pass; a pass without elements after one that had some is a used-up iterator behind a new wrapper."""
-        first = next(iterator, _END)
-        if first is _END:
-            if self._gave_elements:
-                raise self._one_shot("this pass gave no elements where an earlier one did", number)
-            return
-        self._gave_elements = True
-        yield first
-        yield from rest_of(iterator)
+        with closing(rest_of(iterator)) as rest:
+            first = next(rest, _END)
+            if first is _END:
+                if self._gave_elements:
+                    raise self._one_shot("this pass gave no elements where an earlier one did", number)
+                return
+            self._gave_elements = True
+            yield first
+            yield from rest
 
     def _as_iterator(self, iterable: Any) -> Iterator[Any]:
         if not hasattr(iterable, "__iter__"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from itertools import repeat
 from operator import getitem
@@ -9,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from penstock._contracts.failing import add_note, text_of
+from penstock._contracts.source import IndexedSource
 from penstock.errors import LengthMismatch, PlanError, SourceError
 from penstock.sources.digest import crc_of_value, spread
 
-__all__ = ["IndexableSource"]
+__all__ = ["IndexableSource", "indexed_source"]
 
 _SAMPLED = 64
 
@@ -75,7 +78,7 @@ class IndexableSource:
         if not isinstance(error, IndexError):
             return error
         return LengthMismatch(
-            f"{self._name} declared {self._length} elements, but got no element {index}: IndexError: {error}",
+            f"{self._name} declared {self._length} elements, but got no element {index}: IndexError: {text_of(error)}",
             where=f"{self.describe(index)}, __getitem__({index})",
             fix="let __len__ return the true number of elements; if the IndexError is a fault inside __getitem__, see the cause above",
         )
@@ -90,10 +93,10 @@ class IndexableSource:
                     self._gather_block([index], rows)
                 return
             if not isinstance(error, IndexError):
-                error.add_note(f"raised by {self._name}.{asked}")
+                add_note(error, f"raised by {self._name}.{asked}")
                 raise
             raise LengthMismatch(
-                f"{self._name} declared {self._length} elements, but got no element {indices[0]}: IndexError: {error}",
+                f"{self._name} declared {self._length} elements, but got no element {indices[0]}: IndexError: {text_of(error)}",
                 where=f"from_source({self._name}), {asked}",
                 fix="let __len__ return the true number of elements; if the IndexError is a fault inside __getitems__, see the cause above",
             ) from error
@@ -138,6 +141,22 @@ class IndexableSource:
         return f"from_source({self._name}, {self._length} elements)"
 
 
+def indexed_source(obj: Any) -> IndexedSource:
+    """Return the source of an object's elements: itself, the rows of an Arrow table, or `obj[0]` to `obj[len(obj) - 1]`.
+
+    Raises:
+        PlanError, SourceError: as `IndexableSource`, and for a table whose columns have no conversion.
+    """
+    if isinstance(obj, IndexedSource):
+        return obj
+    arrow = sys.modules.get("pyarrow")
+    if isinstance(obj, (getattr(arrow, "Table", ()), getattr(arrow, "RecordBatch", ()))):  # their own obj[index] is a column
+        from penstock.sources.parquet import table_source
+
+        return table_source(obj)
+    return IndexableSource(obj)
+
+
 def _check_kind(obj: Any, name: str) -> None:
     """Refuse what has a length and an index but no elements 0..n-1, and what has neither."""
     kind = type(obj)
@@ -150,6 +169,10 @@ def _check_kind(obj: Any, name: str) -> None:
         fix = "give the elements themselves; for a file or folder use read_list, read_files or read_images"
     elif hasattr(obj, "iloc"):
         fix = "give df.to_dict('records'), or from_arrays({name: df[name].to_numpy() for name in df})"
+    elif hasattr(kind, "columns") and (hasattr(kind, "__arrow_c_stream__") or hasattr(kind, "__dataframe__")):  # such as polars
+        fix = (
+            "give from_source(pyarrow.table(df)), which is read by rows, or from_arrays({name: df[name].to_numpy() for name in df.columns})"
+        )
     elif not hasattr(kind, "__getitem__") and hasattr(obj, "__iter__"):
         fix = "use from_stream(obj) for what can only be iterated, or list(obj)"
     elif not hasattr(kind, "__getitem__"):

@@ -1,10 +1,12 @@
-"""Parquet files by row: row groups are decoded once and kept while they are needed."""
+"""Parquet files by row: row groups are decoded once and kept while they are needed. Arrow tables are read as files of these are."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +14,34 @@ from numpy.typing import NDArray
 from penstock._contracts.element import LEAF, Structure
 from penstock._contracts.storage import Storage
 from penstock.errors import LengthMismatch, RecordError
-from penstock.formats.row_group import RowGroup
+from penstock.formats.parquet import Column, columns_of, pyarrow
+from penstock.formats.row_group import RowGroup, row_group
 from penstock.kernels import columns
 from penstock.sources.chunks import Chunks
+from penstock.sources.digest import crc_of_value, spread
 from penstock.sources.parquet_files import ParquetFiles
 
-__all__ = ["ParquetColumns", "ParquetSource", "parquet_source"]
+__all__ = ["ParquetColumns", "ParquetSource", "TableSource", "parquet_source", "table_source"]
 
 Ints = NDArray[np.int64]
+_SAMPLED = 64
+
+
+class Groups(Protocol):
+    """Row groups by number: those of files, or the batches of a table."""
+
+    columns: tuple[Column, ...]
+    group_starts: Ints
+    group_bytes: int
+    crc32: int
+
+    def __len__(self) -> int: ...
+
+    def describe(self, number: int) -> str:
+        """Name one."""
+
+    def load(self, number: int) -> RowGroup:
+        """Decode one."""
 
 
 class ParquetSource:
@@ -28,8 +50,8 @@ class ParquetSource:
     A row costs its row group, unless that is at hand: ask for rows of few groups at a time (`group_starts`).
     """
 
-    def __init__(self, storage: Storage, files: ParquetFiles, cache_bytes: int) -> None:
-        self._names = [storage.name(file) for file in range(len(storage))]
+    def __init__(self, names: list[str], files: Groups, cache_bytes: int) -> None:
+        self._names = names
         self._files, self._cache_bytes = files, cache_bytes
         self.chunks = Chunks(files.load, len(files), cache_bytes)
         self._starts = files.group_starts
@@ -108,13 +130,15 @@ class ParquetSource:
         return {first + place: order[borders[place] : borders[place + 1]] for place in touched}
 
     def _null(self, number: int, row: int, name: str) -> RecordError:
-        is_single = any(column.name == name and column.is_single for column in self._files.columns)
-        other = f"give read_parquet null_values={{{name!r}: ...}}" if is_single else "leave the column out with columns="
         return RecordError(
             f"the column {name!r} is null in row {row} of {self._files.describe(number)}",
             where=self.describe(int(self._starts[number]) + row),
-            fix=f"{other}, or leave such elements out with feed(on_error=ps.Skip())",
+            fix=f"{self._without_null(name)}, or leave such elements out with feed(on_error=ps.Skip())",
         )
+
+    def _without_null(self, name: str) -> str:
+        is_single = any(column.name == name and column.is_single for column in self._files.columns)
+        return f"give read_parquet null_values={{{name!r}: ...}}" if is_single else "leave the column out with columns="
 
     def describe(self, index: int) -> str:
         """Name row, row group and file."""
@@ -204,4 +228,81 @@ def parquet_source(
     """
     files = ParquetFiles(storage, columns, null_values, max_group_bytes)
     kind = ParquetColumns if all(column.form == "array" for column in files.columns) else ParquetSource
-    return kind(storage, files, cache_bytes)
+    return kind([storage.name(file) for file in range(len(storage))], files, cache_bytes)
+
+
+class _Batches:
+    """The batches of an Arrow table as row groups. Numbers stay where Arrow has them."""
+
+    def __init__(self, table: Any) -> None:
+        self.columns = columns_of(table.schema, None, f"from_source({type(table).__name__})")
+        self.batches = [batch for batch in table.to_batches() if batch.num_rows]
+        self.group_starts = np.cumsum([0, *(batch.num_rows for batch in self.batches)], dtype=np.int64)
+        self.group_bytes = self.crc32 = 0
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def describe(self, number: int) -> str:
+        return f"batch {number} of the table"
+
+    def load(self, number: int) -> RowGroup:
+        return row_group(pyarrow()[0].Table.from_batches([self.batches[number]]), self.columns, {})
+
+
+class TableSource(ParquetSource):
+    """Serve the rows of an Arrow table as `read_parquet` would if the table were a file."""
+
+    def __init__(self, batches: _Batches) -> None:
+        super().__init__([], batches, 1 << 62)
+        self._batches = batches.batches
+
+    def _without_null(self, name: str) -> str:
+        return f"fill it, pyarrow.compute.fill_null(table[{name!r}], ...), or drop_columns([{name!r}])"
+
+    def describe(self, index: int) -> str:
+        """Name the row."""
+        return f"row {index} of the table"
+
+    def held(self) -> list[bytes]:
+        """Return a hash of each batch. Reads the whole table."""
+        pa, _ = pyarrow()
+        out = []
+        for batch in self._batches:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, batch.schema) as stream:
+                stream.write_batch(batch)
+            out.append(hashlib.blake2b(sink.getvalue()).digest())
+        return out
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return count, columns, and a check sum of 64 rows."""
+        crc = 0
+        for index in spread(len(self), _SAMPLED):
+            rows: list[Any] = [None]
+            with contextlib.suppress(RecordError):  # a null
+                self.gather([index], rows)
+            crc = crc_of_value(rows[-1], crc)
+        columns = [[column.name, column.words] for column in self._files.columns]
+        return {"kind": "table", "count": len(self), "columns": columns, "sample_crc32": crc}
+
+    def label(self) -> str:
+        """Return the call with the number of elements."""
+        return f"from_source(Table, {len(self)} elements)"
+
+
+class _TableColumns(TableSource, ParquetColumns):
+    """One whose columns are all numbers, dates or arrays of fixed shapes."""
+
+
+def table_source(table: Any) -> TableSource:
+    """Open a `pyarrow.Table` or `RecordBatch`.
+
+    Raises:
+        MissingExtra: a part of pyarrow is not installed.
+        PlanError: a column has no conversion.
+    """
+    pa, _ = pyarrow()
+    batches = _Batches(pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table)
+    kind = _TableColumns if all(column.form == "array" for column in batches.columns) else TableSource
+    return kind(batches)

@@ -68,7 +68,7 @@ class ParquetFiles:
         for file in range(len(storage)):
             footer = read_footer(storage, file)
             name, schema = storage.name(file), _schema(footer, storage.name(file))
-            found = columns_of(schema, columns, name)
+            found = columns_of(schema, columns, f"read_parquet, {name!r}")
             if file:
                 same_columns(self.columns, found, storage.name(0), name)
             else:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.failing import add_note
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage.local import LocalStorage
@@ -146,7 +147,7 @@ class RecordSource:
             raise  # no record can be named
         except (OSError, PenstockError) as error:
             if len(places) == 1:
-                error.add_note(f"reading {self.describe(int(places[0]))}")
+                add_note(error, f"reading {self.describe(int(places[0]))}")
                 raise
             # Which one it was is found by asking for each; where none fails again, the elements are as good as any.
             for index in indices:
@@ -164,7 +165,7 @@ class RecordSource:
             for index, begin, end in zip(places.tolist(), begins.tolist(), ends.tolist(), strict=True):
                 append(decode(view[begin:end], table, index))
         except ValueError as error:
-            error.add_note(f"decoding {self.describe(int(places[len(rows) - before]))}")
+            add_note(error, f"decoding {self.describe(int(places[len(rows) - before]))}")
             raise
 
     def _scratch(self) -> Scratch:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import weakref
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from typing import Any
 
+from penstock._contracts.failing import add_note
 from penstock.errors import PlanError, SourceError, StateUnavailable
 from penstock.sources.generator import GeneratorSource, rest_of
 from penstock.sources.iterator_states import IteratorStates, has_iterator_states
@@ -92,6 +94,7 @@ class StatefulSource(IterableSource):
     def __init__(self, stream: Iterable[Any], fast_forward: bool = False, length: int | None = None) -> None:
         super().__init__(stream, fast_forward, length)
         self._open_pass: weakref.ref[Any] | None = None
+        self._reader = 0
         self._behind_load: Any = None
 
     def fingerprint(self) -> dict[str, Any]:
@@ -138,14 +141,14 @@ class StatefulSource(IterableSource):
         try:
             self._stream.load_state_dict(state)
         except BaseException as error:
-            error.add_note(f"penstock: while {self.label()} was put back to its saved state")
+            add_note(error, f"penstock: while {self.label()} was put back to its saved state")
             raise
         self._gave_elements = True
         return self._watch(iter(self._stream), loaded=True)
 
     def _watch(self, elements: Iterator[Any], *, loaded: bool) -> Iterator[Any]:
         passed = self._pass(elements, loaded)
-        self._open_pass = weakref.ref(passed)
+        self._open_pass, self._reader = weakref.ref(passed), os.getpid()
         return passed
 
     def _pass(self, elements: Iterator[Any], loaded: bool) -> Generator[Any, None, None]:
@@ -173,7 +176,8 @@ class StatefulSource(IterableSource):
             return None
 
     def _refuse_two_readers(self) -> None:
-        other = self._open_pass() if self._open_pass is not None else None
+        # A forked process has the stream for itself: who reads it in the parent reads another copy.
+        other = self._open_pass() if self._open_pass is not None and self._reader == os.getpid() else None
         if other is not None and other.gi_frame is not None:
             raise SourceError(
                 f"another feed is reading {self._name}, and a stream with states has only one place",

@@ -174,7 +174,14 @@ def text_indices(storage: Storage, index: str | os.PathLike[str] | Sequence[str 
     if isinstance(index, str) and index == "idx":
         paths = [f"{name}.idx" for name in names]
     else:
-        paths = [os.fspath(index)] if isinstance(index, (str, os.PathLike)) else [os.fspath(path) for path in index]
+        try:
+            paths = [os.fspath(index)] if isinstance(index, (str, os.PathLike)) else [os.fspath(path) for path in index]
+        except TypeError as error:
+            raise PlanError(
+                f"index={index!r:.60} is no path and no list of them",
+                where=f"{_CALLER}, argument 'index'",
+                fix='give one path for each data file; or "idx" for NAME.idx beside each',
+            ) from error
     if len(paths) != len(names):
         raise PlanError(
             f"index names {len(paths)} files for {len(names)} data files",

@@ -91,7 +91,7 @@ def find_tokens(storage: Storage, dtype: Any) -> TokenFiles:
 def _given(dtype: Any) -> np.dtype[Any]:
     try:
         found: np.dtype[Any] = np.dtype(dtype)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:  # ValueError: of an object that has a dtype, such as an ArraySpec
         raise PlanError(f"dtype={dtype!r} is none", where=_CALLER, fix="give np.uint16, or what the file was written with") from error
     if found.kind not in "iu" or not found.isnative:
         raise PlanError(

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import Structure, structure_of
+from penstock._contracts.failing import add_note
 from penstock._contracts.storage import Storage
 from penstock.errors import LengthMismatch, RecordError, SourceError
 from penstock.sources.digest import spread
@@ -103,7 +104,7 @@ class TokenSource:
             outside = self._read(places, block)
         except (OSError, SourceError) as error:
             if len(places) == 1:
-                error.add_note(f"reading {self.describe(int(places[0]))}")
+                add_note(error, f"reading {self.describe(int(places[0]))}")
                 raise
             # Which one it was is found by asking for each; where none fails again, the elements are as good as any.
             for index in indices:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.failing import add_note
 from penstock._contracts.transform import Scratch
 from penstock.errors import SourceError
 from penstock.sources.paths import PathTable
@@ -42,7 +43,7 @@ class WholeFiles(ABC):
         try:
             self._table.read_into(indices, rows, self._labels)
         except (OSError, SourceError) as error:
-            error.add_note(f"reading {self.describe(indices[len(rows) - before])}")
+            add_note(error, f"reading {self.describe(indices[len(rows) - before])}")
             raise
 
     @property
@@ -60,7 +61,7 @@ class WholeFiles(ABC):
         try:
             return self._table.read_transient(index, self._labels, scratch, ahead)
         except (OSError, SourceError) as error:
-            error.add_note(f"reading {self.describe(index)}")
+            add_note(error, f"reading {self.describe(index)}")
             raise
 
     def input_files(self) -> Iterator[str]:

@@ -67,9 +67,9 @@ class RowsOnly:
     """
 
     def __init__(self, source: Any) -> None:
-        from penstock.sources import IndexableSource
+        from penstock.sources import indexed_source
 
-        self._source: IndexedSource = source if isinstance(source, IndexedSource) else IndexableSource(source)
+        self._source: IndexedSource = indexed_source(source)
 
     def __len__(self) -> int:
         return len(self._source)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import re
-import sys
 import tempfile
 import threading
 import time
@@ -13,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from penstock._contracts.frames import current_frames
 from penstock.errors import LawBroken
 
 __all__ = ["Held", "check_no_leaks", "left_behind"]
@@ -86,7 +86,7 @@ def _threads() -> frozenset[str]:
     # Not only threading.enumerate(): a thread of _thread.start_new_thread is known to the interpreter alone. The native id
     # tells a new thread from an ended one whose address, and so ident, it got.
     known = {thread.ident: f"{thread.name!r} (native id {thread.native_id})" for thread in threading.enumerate()}
-    return frozenset(f"thread {known.get(ident, f'without a name (ident {ident})')}" for ident in sys._current_frames())
+    return frozenset(f"thread {known.get(ident, f'without a name (ident {ident})')}" for ident in current_frames())
 
 
 def _by_words(things: frozenset[str]) -> dict[str, str]:

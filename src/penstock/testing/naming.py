@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock._contracts.source import IndexedSource, StreamSource
 from penstock.errors import LawBroken
-from penstock.sources import IndexableSource
+from penstock.sources import indexed_source
 from penstock.testing.elements import shown
 from penstock.testing.runs import attempt
 
@@ -24,7 +24,7 @@ _RECENT_S = 3600.0
 
 def as_source(given: Any) -> IndexedSource | StreamSource:
     """Return a source as it is, and one over any other object."""
-    return given if isinstance(given, (IndexedSource, StreamSource)) else IndexableSource(given)
+    return given if isinstance(given, StreamSource) else indexed_source(given)
 
 
 def check_names(source: IndexedSource | StreamSource, where: str, places: Iterable[int]) -> None:

@@ -57,7 +57,7 @@ def attempt(call: Callable[[], T]) -> tuple[T | None, Exception | None]:
 def run(
     feed: Feed, where: str, *, most: int | None = None, saving: bool = False, state: str | None = None, timeout_s: float = TIMEOUT_S
 ) -> Run:
-    """Take up to `most` items from a new feed, and close it.
+    """Take up to `most` items of epoch 0 from a new feed, and close it.
 
     Raises:
         LawBroken: it does not come to an end, an error does not end it, or it cannot be closed.
@@ -68,9 +68,10 @@ def run(
     with _limited(feed, where, timeout_s):
         if state is not None:
             feed.load_state_dict(state)
+            ended = feed.epoch > 0  # the state was saved behind the last element
         try:
             saving = saving and _save(feed, states)
-            while most is None or len(items) < most:
+            while not ended and (most is None or len(items) < most):
                 items.append(next(feed))
                 saving = saving and _save(feed, states)
         except StopIteration:

@@ -15,7 +15,7 @@ from penstock._contracts.source import ColumnSource, IndexedSource, StreamSource
 from penstock._contracts.transform import Scratch
 from penstock._plan.check import count_argument
 from penstock.errors import LawBroken, PlanError
-from penstock.sources import IndexableSource
+from penstock.sources import indexed_source
 from penstock.sources.digest import spread
 from penstock.testing.elements import alike, exact, first_difference, shown
 from penstock.testing.faults import check_places, places_argument
@@ -98,7 +98,7 @@ class _Known:
 def _check_indexed(
     given: Any, expected: list[Any] | None, failing: Collection[int], again: Callable[[], Any] | None, most_elements: int
 ) -> None:
-    source: IndexedSource = given if isinstance(given, IndexedSource) else IndexableSource(given)
+    source = indexed_source(given)
     where = f"check_source({type(given).__name__})"
     count = attempt(lambda: len(source))[0]
     check_names(source, where, range(0) if count is None else spread(count, 8))

@@ -1,0 +1,126 @@
+"""`penstock doctor`: runs a script and says what each operator of its feeds took; without a script, describes the environment."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import runpy
+import sys
+import tracemalloc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.doctor import Profiler, Report, draw, environment, report_of
+from penstock.doctor.picture import require_matplotlib
+from penstock.errors import SourceError
+
+__all__ = ["Settings", "run", "settings_from"]
+
+_ERROR, _INTERRUPTED = 1, 130
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What to run, and what to write."""
+
+    script: str | None
+    arguments: tuple[str, ...]
+    memory: bool
+    json_file: Path | None
+    picture: Path | None
+    least_steps: int | None
+
+
+def settings_from(arguments: argparse.Namespace) -> Settings:
+    """Return the settings that these command-line arguments ask for."""
+    script = arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script
+    return Settings(
+        script=script[0] if script else None,
+        arguments=tuple(script[1:]),
+        memory=arguments.sort == "memory",
+        json_file=None if arguments.json is None else Path(arguments.json).absolute(),  # the script may change the working folder
+        picture=None if arguments.picture is None else Path(arguments.picture).absolute(),
+        least_steps=arguments.steps,
+    )
+
+
+def run(settings: Settings) -> int:
+    """Run the script, print the report and return the exit status of the script; 0 without a script.
+
+    An error of the script is printed as Python prints it; the report of what ran until then follows.
+
+    Raises:
+        SourceError: there is no such script, or no folder for a file.
+        MissingExtra: a picture needs matplotlib.
+    """
+    for option, path in (("--json", settings.json_file), ("--picture", settings.picture)):
+        if path is not None and not path.parent.is_dir():
+            raise SourceError(f"the folder of {str(path)!r} does not exist", where=f"penstock doctor {option}", fix="make the folder first")
+    if settings.script is None:
+        facts = environment()
+        print("\n".join(facts.lines()))
+        _write_json(settings.json_file, facts.as_json())
+        return 0
+    if not os.path.exists(settings.script):
+        raise SourceError(f"there is no file {settings.script!r}", where="penstock doctor", fix="give the path of a Python script")
+    if settings.picture is not None:
+        require_matplotlib()
+    report = _profiled(settings, settings.script)
+    print("\n" + "\n".join(report.lines()), flush=True)
+    _write_json(settings.json_file, report.as_json())
+    if settings.picture is not None and report.operators:
+        draw(report, settings.picture)
+    return report.status
+
+
+def _profiled(settings: Settings, script: str) -> Report:
+    """Run a script under a profiler."""
+    profiler = Profiler(memory=settings.memory, least_steps=settings.least_steps)
+    if settings.memory:
+        tracemalloc.start()
+    profiler.start()
+    try:
+        status = _run_script(script, settings.arguments, profiler)
+    finally:
+        profiler.stop()
+        tracemalloc.stop()
+    return report_of(profiler, (script, *settings.arguments), status)
+
+
+def _run_script(script: str, arguments: Sequence[str], profiler: Profiler) -> int:
+    """Run a script as `python script arguments` does, and return its exit status."""
+    before = sys.argv, list(sys.path)
+    sys.argv = [script, *arguments]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
+    try:
+        runpy.run_path(script, run_name="__main__")
+        return 0
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return _ERROR
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and profiler.interrupted:
+            return 0
+        _show(error, script)
+        return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else _ERROR
+    finally:
+        sys.argv, sys.path[:] = before
+
+
+def _show(error: BaseException, script: str) -> None:
+    """Print an error as Python prints it: without the frames that ran the script."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != script:
+        trace = trace.tb_next
+    sys.stdout.flush()
+    sys.excepthook(type(error), error.with_traceback(trace), trace)
+
+
+def _write_json(path: Path | None, figures: dict[str, Any]) -> None:
+    if path is not None:
+        path.write_text(json.dumps(figures, indent=1, allow_nan=False) + "\n", "utf-8")

@@ -1,0 +1,117 @@
+"""Names of tf.data, PyTorch and Hugging Face that programs are moved from, and what Penstock has in their place.
+
+No name of these tables is an attribute or a parameter, so `dir()`, completion and type checkers do not show them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any
+
+from penstock.errors import UnknownArgument
+
+__all__ = ["attribute_hint", "checked_keywords", "unknown_argument"]
+
+_WORKERS = "feed(num_workers=...) sets the workers of the whole pipeline, and map(concurrency=...) gives one function threads of its own"
+_ROWS = "ps.from_arrays(arrays) makes an element of each row"
+_PART = "ds.skip(a).take(n) is a part of a dataset"
+_MIX = "a.mix(b, weights=[...]) takes elements of several datasets in turn"
+_SPLIT = "train, val = ds.split(0.9, seed=...) divides a dataset at random"
+_BUCKETS = "ds.bucket_by_length(length_fn, boundaries, batch_sizes) makes batches of elements of like lengths"
+_FN = "its name is fn here, and it is the first argument"
+_SEED = "shuffle(seed=...) and map(fn, seed=...) take a number"
+
+_ATTRIBUTES = {
+    "AUTOTUNE": 'leave it out: feed(num_workers="auto") is the default, and a feed chooses by itself how far it reads ahead',
+    "ConcatDataset": "a.concatenate(b) joins datasets",
+    "DataLoader": "ps.from_source(dataset).shuffle(seed=...).batch(n).feed(num_workers=...) is the loader",
+    "DistributedSampler": "ds.shard(num_ranks, rank) is the part of one rank",
+    "ImageFolder": "ps.read_images(folder) reads it",
+    "IterableDataset": "ps.from_stream(iterable) reads one",
+    "Subset": _PART,
+    "TFRecordDataset": "ps.read_tfrecord(pattern) reads the files",
+    "TensorDataset": _ROWS,
+    "TextLineDataset": "ps.read_text(pattern) reads the lines",
+    "WebDataset": "ps.read_tar(pattern) reads the shards",
+    "apply": "call the function on the dataset: fn(ds)",
+    "as_numpy_iterator": "iterate ds.feed(): its batches are NumPy arrays",
+    "bucket_by_sequence_length": _BUCKETS,
+    "cardinality": "len(ds) is the number of elements",
+    "choose_from_datasets": _MIX,
+    "element_spec": "ds.spec() gives shapes and dtypes",
+    "from_generator": "ps.from_generator(fn) reads a generator",
+    "from_tensor_slices": _ROWS,
+    "from_tensors": "ps.from_source([element]) has one element",
+    "group_by_window": _BUCKETS,
+    "interleave_datasets": _MIX,
+    "list_files": "ps.read_files(pattern) reads whole files, and ps.read_tfrecord, read_tar and read_text take a pattern themselves",
+    "load": "ps.read_packed(folder) reads what ps.pack(ds, folder) wrote",
+    "random_split": _SPLIT,
+    "range": "ps.from_source(range(n)) counts",
+    "sample_from_datasets": _MIX,
+    "save": "ps.pack(ds, folder) writes a dataset, and ps.read_packed(folder) reads it",
+    "select": _PART,
+    "snapshot": "ds.cache(folder) keeps the elements in a folder",
+    "train_test_split": _SPLIT,
+}
+
+_KEYWORDS = {
+    "batch_sampler": "ds.batch(n) makes batches, and ds.shuffle(seed=...) the order",
+    "batch_size": "call ds.batch(n) before feed()",
+    "batched": "ds.batch(n).map(fn) gives fn whole batches",
+    "collate_fn": "ds.batch(n) stacks elements and ds.padded_batch(n) pads them; map(fn) before or behind it does what is left",
+    "deterministic": "the order is kept unless feed(ordered=False) is called",
+    "drop_last": "ds.batch(n, drop_remainder=True) leaves out the last batch if it is not full",
+    "func": _FN,
+    "function": _FN,
+    "generator": _SEED,
+    "map_func": _FN,
+    "multiprocessing_context": "leave it out: the workers of a feed are threads",
+    "num_parallel_calls": _WORKERS,
+    "num_parallel_reads": _WORKERS,
+    "num_proc": _WORKERS,
+    "persistent_workers": "leave it out: make one feed, and each `for` over it is the next epoch",
+    "pin_memory": "leave it out: batches are NumPy arrays in recycled memory",
+    "predicate": _FN,
+    "prefetch_factor": "leave it out: a feed reads ahead as far as its memory_bytes= allow",
+    "sampler": "the order belongs to the dataset: ds.shuffle(seed=...), ds.shard(num_ranks, rank), ds.take(n)",
+    "shuffle": "call ds.shuffle(seed=...) before batch() and feed()",
+    "timeout": "its name is stall_timeout_s here, in seconds",
+    "worker_init_fn": "leave it out: a function with a parameter rng gets random numbers of its own in map(fn, seed=...)",
+}
+
+
+def attribute_hint(name: str) -> str:
+    """Return what to use in place of an attribute of another library, with a colon before it; "" for any other name."""
+    return f": {_ATTRIBUTES[name]}" if name in _ATTRIBUTES else ""
+
+
+def unknown_argument(what: str, where: str, name: str, known: Iterable[str]) -> UnknownArgument:
+    """Return the error of a call with an argument that it does not have: what replaces it, or the name that is nearest to it.
+
+    Args:
+        what: says that it is not there.
+        where: the call.
+        name: of the argument.
+        known: the names that the call has.
+    """
+    from difflib import get_close_matches  # 10 ms to import
+
+    near = [] if name in _KEYWORDS else get_close_matches(name, known, n=1)
+    meant = f"; did you mean {near[0]!r}?" if near else ""
+    return UnknownArgument(f"{what}{meant}", where=where, fix=_KEYWORDS.get(name, f"the arguments are {', '.join(sorted(known))}"))
+
+
+def checked_keywords(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a method refuse keywords that it does not have with `unknown_argument`; to look at, it is the same method."""
+    code = method.__code__
+    known = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+
+    @wraps(method)
+    def call(self: Any, *values: Any, **named: Any) -> Any:
+        for name in named.keys() - set(known):
+            raise unknown_argument(f"{method.__name__}() has no argument {name!r}", f"{method.__name__}({name}=...)", name, known)
+        return method(self, *values, **named)
+
+    return call

@@ -1,0 +1,152 @@
+"""The environment for a bug report: versions, CPUs, memory and limits. Nothing private: no names, no variables of the environment."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock import kernels
+from penstock._contracts.memory import cgroup_limits, meminfo
+from penstock._contracts.version import VERSION
+from penstock.kernels.library import LIBRARY
+from penstock.observe.stats import available_cpus
+
+__all__ = ["Environment", "environment"]
+
+_LIBRARIES = (
+    "numpy", "torch", "jax", "tensorflow", "keras", "pillow", "opencv-python", "opencv-python-headless", "simplejpeg", "pyarrow", "obstore",
+    "ray", "datasets", "grain", "matplotlib", "scikit-learn",
+)  # fmt: skip
+"""What Penstock works with: looked up in the metadata of what is installed, and not imported."""
+
+_COMPILER = re.compile(rb"GCC: \([^\0]*?\) [0-9.]+|clang version [0-9.]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What a bug report needs. Sizes are bytes; None is "no limit", or "not known on this system".
+
+    Attributes:
+        penstock: the version.
+        kernels: "c" or "numpy", and the compiler of the C library.
+        python: version, implementation and compiler.
+        gil: whether this interpreter has a GIL that is on.
+        platform: the system.
+        cpus_usable, cpus_total: by affinity, and all of the machine.
+        cpu_limit: CPUs that the cgroup allows.
+        memory_total, memory_available: of the machine.
+        memory_limit: of the cgroup.
+        libraries: installed ones, with their versions.
+        open_files: the limit of file descriptors, soft and hard.
+        shared_memory: the size of /dev/shm.
+        streams: what standard input, output and error are: "terminal", "other" or "closed".
+    """
+
+    penstock: str
+    kernels: str
+    python: str
+    gil: bool
+    platform: str
+    cpus_usable: int
+    cpus_total: int | None
+    cpu_limit: float | None
+    memory_total: int | None
+    memory_available: int | None
+    memory_limit: int | None
+    libraries: dict[str, str]
+    open_files: tuple[int, int] | None
+    shared_memory: int | None
+    streams: dict[str, str]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return a dict that JSON can hold."""
+        return asdict(self)
+
+    def lines(self) -> Iterator[str]:
+        """Give one line for each subject."""
+        limit = "no limit" if self.cpu_limit is None else f"at most {self.cpu_limit:g}"
+        memory = "no limit" if self.memory_limit is None else f"at most {_size(self.memory_limit)}"
+        files = "not known" if self.open_files is None else f"{self.open_files[0]:,} (at most {self.open_files[1]:,})"
+        facts = {
+            "penstock": f"{self.penstock}, kernels: {self.kernels}",
+            "python": f"{self.python}, GIL {'on' if self.gil else 'off'}",
+            "platform": self.platform,
+            "CPUs": f"{self.cpus_usable} usable of {self.cpus_total or 'an unknown number'}; cgroup: {limit}",
+            "memory": f"{_size(self.memory_total)}, {_size(self.memory_available)} available; cgroup: {memory}",
+            "libraries": ", ".join(f"{name} {version}" for name, version in self.libraries.items()),
+            "open files": files,
+            "/dev/shm": _size(self.shared_memory),
+            "streams": ", ".join(f"{name}: {kind}" for name, kind in self.streams.items()),
+        }
+        yield from (f"{name + ':':<12}{fact}" for name, fact in facts.items())
+
+
+def environment() -> Environment:
+    """Describe where this process runs."""
+    memory = meminfo()
+    cpu_limit, memory_limit = cgroup_limits()
+    return Environment(
+        penstock=VERSION,
+        kernels=_kernels(),
+        python=f"{platform.python_version()} ({platform.python_implementation()}, {platform.python_compiler()})",
+        gil=getattr(sys, "_is_gil_enabled", lambda: True)(),
+        platform=platform.platform(),
+        cpus_usable=available_cpus(),
+        cpus_total=os.cpu_count(),
+        cpu_limit=cpu_limit,
+        memory_total=memory.get("MemTotal"),
+        memory_available=memory.get("MemAvailable"),
+        memory_limit=memory_limit,
+        libraries=_libraries(),
+        open_files=_open_files(),
+        shared_memory=_shared_memory(),
+        streams={name: _stream(getattr(sys, name)) for name in ("stdin", "stdout", "stderr")},
+    )
+
+
+def _kernels() -> str:
+    if kernels.backend() != "c":
+        return "numpy (the C library was not built, cannot be opened here, or is switched off)"
+    found = _COMPILER.search(Path(LIBRARY).read_bytes())
+    return f"c ({'compiler not known' if found is None else found[0].decode('ascii', 'replace')})"
+
+
+def _libraries() -> dict[str, str]:
+    out = {}
+    for name in _LIBRARIES:
+        try:
+            out[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return out
+
+
+def _open_files() -> tuple[int, int] | None:
+    try:
+        import resource
+    except ImportError:
+        return None
+    return resource.getrlimit(resource.RLIMIT_NOFILE)
+
+
+def _shared_memory() -> int | None:
+    try:
+        found = os.statvfs("/dev/shm")
+    except (AttributeError, OSError):
+        return None
+    return found.f_blocks * found.f_frsize
+
+
+def _stream(stream: Any) -> str:
+    return "closed" if stream is None or stream.closed else "terminal" if stream.isatty() else "other"
+
+
+def _size(num_bytes: int | None) -> str:
+    return "not known" if num_bytes is None else f"{num_bytes / 1e9:,.1f} GB"

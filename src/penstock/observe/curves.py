@@ -1,0 +1,252 @@
+"""Curves of how full queues and feeds are, for TensorBoard: a thread looks 50 times a second and writes a point every 2 s."""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from penstock._contracts.event import BatchDelivered, Event
+from penstock._contracts.fill import Fill
+from penstock._contracts.memory import major_faults, resident_memory
+from penstock.errors import PlanError
+from penstock.observe.event_file import EventFile
+from penstock.observe.running import running_feeds
+from penstock.observe.ticker import Ticked, Ticker
+from penstock.queues.base import Queue
+
+__all__ = ["Curve", "Curves", "names_of", "tensorboard"]
+
+_SAMPLE_S = 0.02
+"""A dip of 50 ms has two samples. A look at ten queues takes 20 us."""
+
+_POINT_S = 2.0
+_FIRST_BYTES, _BYTES_PER_S = 50_000, 950_000 / 3600
+"""What a file may hold: 1 MB an hour. Points come less often where that is reached, with more than about four queues."""
+
+
+class Curve:
+    """Adds up the fill of one buffer between two points. A value holds until the next sample."""
+
+    __slots__ = ("_elapsed", "_empty", "_full", "_last", "_lowest", "_sum", "name", "num_samples", "tag")
+
+    def __init__(self, fill: Fill) -> None:
+        self.name, self.tag = fill.name, fill.tag
+        self._last = self._lowest = fill.fraction
+        self._elapsed = self._sum = self._empty = self._full = 0.0
+        self.num_samples = 0
+        """How many were added since the last point."""
+
+    def add(self, fill: Fill, elapsed_s: float) -> None:
+        """Add a sample, `elapsed_s` after the one before."""
+        last = self._last
+        self.num_samples += 1
+        self._elapsed += elapsed_s
+        self._sum += last * elapsed_s
+        self._empty += elapsed_s if last == 0.0 else 0.0
+        self._full += elapsed_s if last == 1.0 else 0.0
+        self._last = fill.fraction
+        self._lowest = min(self._lowest, self._last)
+
+    def take(self) -> list[tuple[str, float]]:
+        """Return the point of the interval that ends here, a value for each tag, and begin the next interval."""
+        last, total = self._last, self._elapsed
+        mean, empty, full = (self._sum / total, self._empty / total, self._full / total) if total else (last, last == 0, last == 1)
+        point = [
+            (self.tag, mean),
+            (f"{self.name}/lowest", self._lowest),
+            (f"{self.name}/time_empty", float(empty)),
+            (f"{self.name}/time_full", float(full)),
+        ]
+        self._lowest = last
+        self._elapsed = self._sum = self._empty = self._full = 0.0
+        self.num_samples = 0
+        return point
+
+
+@runtime_checkable
+class _Feed(Protocol):
+    step: int
+
+    def fills(self) -> list[Fill]:
+        """Return how full its buffers are; empty while nothing runs."""
+
+    def is_closed(self) -> bool:
+        """Tell whether nothing will run any more."""
+
+
+class _Watched(NamedTuple):
+    """A queue or a feed, which is not kept alive."""
+
+    target: weakref.ref[Any]
+    name: str
+
+    def fills(self) -> list[Fill] | None:
+        """Return how full its buffers are, or None when it has come to its end."""
+        target = self.target()
+        if target is None:
+            return None
+        if isinstance(target, Queue):
+            fill = target.fill()
+            return None if target.is_closed() and not fill.size else [fill._replace(name=self.name)]
+        if target.is_closed():
+            return None
+        return [fill._replace(name=f"{self.name}/{fill.name}") for fill in target.fills()]
+
+
+class Curves(Ticked):
+    """The curves of some queues and feeds in one event file; it ends when all of them have ended, or with `close`.
+
+    Use `tensorboard()`. From any thread. Training goes on when the file cannot be written: there is one warning, and `num_failed` counts
+    the points that are missing.
+    """
+
+    def __init__(self, watched: Sequence[_Watched], file: EventFile, step: Callable[[], int]) -> None:
+        self._watched = list(watched)
+        self._file = file
+        self._step = step
+        self._begun_at: int | None = None
+        self._last_step = -1
+        self._curves: dict[str, Curve] = {}
+        self.num_failed = 0
+        self._faults = major_faults()
+        self._begin_s = self._sampled_s = self._written_s = time.monotonic()
+        try:
+            self._sample(0.0)  # a queue that is closed at once has a point too
+        except BaseException:  # of the function that gives the step
+            file.close()
+            raise
+        self._ticker = Ticker("penstock-tensorboard", _SAMPLE_S, self._tick, self._end)
+
+    @property
+    def path(self) -> Path:
+        """The event file."""
+        return self._file.path
+
+    def _tick(self) -> bool:
+        now_s = time.monotonic()
+        self._sample(now_s - self._sampled_s)
+        self._sampled_s = now_s
+        allowed = _FIRST_BYTES + _BYTES_PER_S * (now_s - self._begin_s)
+        if now_s - self._written_s >= _POINT_S and self._file.num_bytes <= allowed:
+            self._write()
+            self._written_s = now_s
+        return bool(self._watched)
+
+    def _end(self) -> None:
+        try:
+            self._sample(time.monotonic() - self._sampled_s)
+            self._write()
+        finally:
+            self._file.close()
+
+    def _sample(self, elapsed_s: float) -> None:
+        for watched in list(self._watched):
+            fills = watched.fills()
+            if fills is None:
+                self._watched.remove(watched)
+                continue
+            for fill in fills:
+                curve = self._curves.get(fill.name)
+                if curve is None or curve.tag != fill.tag:
+                    curve = self._curves[fill.name] = Curve(fill)
+                curve.add(fill, elapsed_s)
+        if self._begun_at is None and self._curves:
+            self._begun_at = self._step_now()
+
+    def _step_now(self) -> int:
+        return max(0, int(self._step()))
+
+    def _write(self) -> None:
+        self._curves = {name: curve for name, curve in self._curves.items() if curve.num_samples}  # the others had no buffer to look at
+        points = [value for curve in self._curves.values() for value in curve.take()]
+        if not points:
+            return
+        faults, self._faults = self._faults, major_faults()
+        points += [("process/memory_MB", resident_memory() / 1e6), ("process/major_page_faults", float(self._faults - faults))]
+        step = self._step_now()
+        try:
+            if step < self._last_step or self._last_step < 0:
+                self._file.begin(step if self._last_step >= 0 or self._begun_at is None else self._begun_at)
+            self._file.write(step, points)
+        except OSError as error:
+            self.num_failed += 1
+            if self.num_failed == 1:
+                warnings.warn(f"the curves in {self.path} are cut: {error}; training goes on without them", RuntimeWarning, stacklevel=1)
+        self._last_step = step
+
+
+def tensorboard(target: Any, logdir: str | Path, *, step: Callable[[], int] | None = None, name: str | None = None) -> Curves:
+    """Write how full queues and feeds are to TensorBoard event files, while they are used; the training loop does not change.
+
+    Each buffer has four curves, whose points cover 2 s: `<name>/fraction_of_<capacity>_full`, its mean fill (of a RandomShuffleQueue
+    `<name>/fraction_over_<min>_of_<capacity - min>_full`), `<name>/lowest`, and the shares of the time in which it was empty and full,
+    `<name>/time_empty` and `<name>/time_full`. `process/memory_MB` is the resident memory of this process, and `process/major_page_faults`
+    counts the page faults of an interval that had to be read from a disk: many of them mean that the machine swaps. A curve that touches
+    zero says that the reader waits for what fills the buffer.
+
+    Args:
+        target: a queue, a feed, or a list of them. They are not kept alive.
+        logdir: the folder that `tensorboard --logdir` shows; each call writes a file of its own there.
+        step: returns the training step; by default that of the one feed that runs in this process, else the number of elements that
+            were dequeued.
+        name: of a single target in the tags; by default the name of a queue, and "feed".
+
+    Returns:
+        What is written; `close()` ends it early. It ends by itself when all targets are closed and empty, or gone.
+
+    Raises:
+        PlanError: a target is no queue or feed.
+        OSError: the file cannot be made.
+    """
+    targets = list(target) if isinstance(target, (list, tuple)) else [target]
+    if not targets or not all(isinstance(one, (Queue, _Feed)) for one in targets):
+        raise PlanError(
+            f"curves of {target!r}: it is no queue or feed", where="observe.tensorboard()", fix="give a penstock queue, a feed, or a list"
+        )
+    names = names_of(targets, name)
+    watched = [_Watched(weakref.ref(one), its_name) for one, its_name in zip(targets, names, strict=True)]
+    return Curves(watched, EventFile(logdir), step or _Axis(targets))
+
+
+def names_of(targets: Sequence[Any], name: str | None = None) -> list[str]:
+    """Return a name for each queue and feed, with a number where two would have the same."""
+    names: list[str] = []
+    for one in targets:
+        wanted = name or (one.name if isinstance(one, Queue) else "feed")
+        taken = sum(other == wanted or other.startswith(f"{wanted}_") for other in names)
+        names.append(f"{wanted}_{taken + 1}" if taken else wanted)
+    return names
+
+
+class _Axis:
+    """The step of a feed: of the one among the targets, or of the one that runs, the first that is found; else what was dequeued."""
+
+    def __init__(self, targets: Sequence[Any]) -> None:
+        self._feeds = [weakref.ref(one) for one in targets if not isinstance(one, Queue)]
+        self._feed: weakref.ref[Any] | None = self._feeds[0] if len(self._feeds) == 1 else None
+        self._last = 0
+        self._lock = threading.RLock()  # a signal handler may dequeue while its own thread is in here
+        self._num_dequeued = 0
+        for one in targets:
+            if isinstance(one, Queue):
+                one.add_listener(self._count)
+
+    def __call__(self) -> int:
+        if self._feed is None:
+            running = running_feeds()
+            self._feed = weakref.ref(running[0]) if len(running) == 1 else None
+        if self._feed is None:
+            return self._num_dequeued
+        feed = self._feed()
+        self._last = self._last if feed is None else int(feed.step)
+        return self._last
+
+    def _count(self, event: Event) -> None:
+        if isinstance(event, BatchDelivered):
+            with self._lock:
+                self._num_dequeued += event.num_delivered

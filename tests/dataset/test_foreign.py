@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from dataset.small import double, numbers
+
+import penstock as ps
+from penstock.dataset.foreign import _ATTRIBUTES, _KEYWORDS
+from penstock.errors import PlanError, UnknownArgument
+
+ds: Any = numbers(3)
+module: Any = ps
+
+
+@pytest.mark.parametrize(
+    ("look", "text"),
+    [
+        (lambda: module.from_tensor_slices, "module 'penstock' has no attribute 'from_tensor_slices': ps.from_arrays(arrays)"),
+        (lambda: module.AUTOTUNE, "module 'penstock' has no attribute 'AUTOTUNE': leave it out: feed(num_workers=\"auto\") is the default"),
+        (lambda: module.DataLoader, "'DataLoader': ps.from_source(dataset).shuffle(seed=...).batch(n).feed(num_workers=...)"),
+        (lambda: module.Dataset.from_tensor_slices, "type object 'Dataset' has no attribute 'from_tensor_slices': ps.from_arrays(arrays)"),
+        (lambda: module.Dataset.from_generator, "ps.from_generator(fn)"),
+        (lambda: ds.element_spec, "'Dataset' object has no attribute 'element_spec': ds.spec()"),
+        (lambda: ds.cardinality, "len(ds)"),
+    ],
+)
+def test_a_name_of_another_library_leads_to_ours(look: Callable[[], Any], text: str) -> None:
+    with pytest.raises(AttributeError) as caught:
+        look()
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("owner", [ps, ps.Dataset, ds], ids=["module", "class", "dataset"])
+def test_any_other_name_is_an_error_as_python_says_it_and_has_the_nearest_name(owner: Any) -> None:
+    with pytest.raises(AttributeError, match=r"has no attribute 'nme'$") as caught:
+        _ = owner.nme
+    assert (caught.value.name, caught.value.obj) == ("nme", owner)  # from which Python finds what was meant
+
+
+@pytest.mark.parametrize(
+    ("call", "what", "where", "fix"),
+    [
+        (lambda: ds.map(double, num_parallel_calls=4), "map() has no argument 'num_parallel_calls'", "map(", "feed(num_workers=...)"),
+        (lambda: ds.map(map_func=double), "map() has no argument 'map_func'", "map(", "its name is fn here"),
+        (lambda: ds.filter(bool, num_proc=4), "filter() has no argument 'num_proc'", "filter(", "feed(num_workers=...)"),
+        (lambda: ds.batch(2, deterministic=False), "batch() has no argument 'deterministic'", "batch(", "feed(ordered=False)"),
+        (lambda: ds.batch(2, drop_last=True), "batch() has no argument 'drop_last'", "batch(", "drop_remainder=True"),
+        (lambda: ds.interleave(double, num_parallel_calls=4), "interleave() has no argument", "interleave(", "feed(num_workers=...)"),
+        (lambda: ds.feed(collate_fn=list), "there is no option 'collate_fn'", "feed options", "map(fn) before or behind it"),
+        (lambda: ds.feed(batch_size=4), "there is no option 'batch_size'", "feed options", "call ds.batch(n) before feed()"),
+        (lambda: ds.feed(pin_memory=True), "there is no option 'pin_memory'", "feed options", "leave it out"),
+        (lambda: ds.feed(drop_last=True), "there is no option 'drop_last'", "feed options", "drop_remainder=True"),
+        (lambda: ds.feed(sampler=[2, 1]), "there is no option 'sampler'", "feed options", "ds.shard(num_ranks, rank)"),
+        (lambda: ds.feed(persistent_workers=True), "there is no option 'persistent_workers'", "feed options", "make one feed"),
+        (lambda: ds.with_options(prefetch_factor=2), "there is no option 'prefetch_factor'", "feed options", "memory_bytes="),
+    ],
+)
+def test_a_keyword_of_another_library_leads_to_ours(call: Callable[[], Any], what: str, where: str, fix: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        call()
+    error = caught.value
+    assert isinstance(error, UnknownArgument)
+    assert isinstance(error, PlanError)
+    assert what in error.what
+    assert "did you mean" not in error.what
+    assert where in error.where
+    assert fix in error.fix
+
+
+def test_autotune_as_a_number_leads_to_what_chooses_here() -> None:
+    autotune = -1
+    with pytest.raises(PlanError, match=r'-1, the AUTOTUNE of tf.data, is "auto" here'):
+        ds.feed(num_workers=autotune)
+    with pytest.raises(PlanError, match=r"leave prefetch\(\) out where tf.data has AUTOTUNE"):
+        ds.prefetch(autotune)
+
+
+def test_a_slip_in_a_keyword_of_an_operator_names_the_nearest_one() -> None:
+    with pytest.raises(UnknownArgument, match=r"map\(\) has no argument 'concurency'; did you mean 'concurrency'\?") as caught:
+        ds.map(double, concurency=3)
+    assert caught.value.fix == "the arguments are concurrency, fn, name, on_error, output_spec, seed"
+
+
+def test_no_name_of_another_library_is_one_of_ours_or_is_shown() -> None:
+    shown = {*dir(ps), *dir(ps.Dataset)} - {"from_generator"}  # ps has it, and the class has not
+    assert not shown & _ATTRIBUTES.keys()
+    assert not set(dir(ps.Dataset)) & _ATTRIBUTES.keys()
+    options = set(inspect.signature(ps.Options).parameters)
+    assert not options & _KEYWORDS.keys()
+
+
+def test_the_methods_look_as_they_are_written() -> None:
+    assert str(inspect.signature(ps.Dataset.take)) == "(self, count: 'int') -> 'Dataset'"
+    assert ps.Dataset.take.__qualname__ == "OrderMethods.take"
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'count'"):
+        ds.take()

@@ -1,0 +1,164 @@
+"""Policies act on single elements, also in a batch whose positions are fixed: below cache, zip, concatenate, mix, interleave or a batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from laws.plans import plain
+
+import penstock as ps
+
+Make = Callable[[ps.Dataset], ps.Dataset]
+
+
+def broken(*values: int) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if value in values:
+            raise ValueError(f"cannot use {value}")
+        return value
+
+    return check
+
+
+def other() -> ps.Dataset:
+    return ps.from_source(range(100, 112)).batch(3)
+
+
+AROUND: dict[str, Make] = {
+    "cache": lambda ds: ds.cache(),
+    "zip": lambda ds: ds.zip(other()),
+    "zip, second": lambda ds: other().zip(ds),
+    "concatenate": lambda ds: ds.concatenate(other()),
+    "mix": lambda ds: ds.mix(other()),
+    "interleave": lambda ds: ps.from_source([0, 1]).interleave(lambda k: other() if k else ds, 2, 1),
+    "zip in mix": lambda ds: ds.zip(other()).mix(other().zip(other())),
+    "cache, shuffled": lambda ds: ds.cache().shuffle(seed=3),
+    "batch": lambda ds: ds.batch(2),
+}
+GROUPED: dict[str, Make] = {
+    "batch": lambda ds: ds.batch(3),
+    "padded_batch": lambda ds: ds.padded_batch(3),
+    "ragged_batch": lambda ds: ds.map(lambda value: np.full(2, value)).ragged_batch(3),
+    "window": lambda ds: ds.window(3, 3),
+}
+OPTIONS = [{"executor": "inline"}, {"num_workers": 1}, {"num_workers": 3}]
+
+
+def everything(ds: ps.Dataset, **options: Any) -> tuple[list[Any], int, int]:
+    with ds.feed(**options) as feed:
+        found = [plain(item) for item in feed]
+        figures = feed.stats()
+    return found, figures.num_skipped, figures.num_replaced
+
+
+def stand_in(values: list[int], bad: set[int]) -> list[int]:
+    return [next(values[(place + step) % len(values)] for step in range(len(values)) if values[(place + step) % len(values)] not in bad)
+            for place in range(len(values))]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("group", GROUPED)
+@pytest.mark.parametrize("around", [name for name in AROUND if name != "batch"])
+@pytest.mark.parametrize("policy", [ps.Skip(), ps.Replace(), ps.Retry(2, then=ps.Skip())], ids=["Skip", "Replace", "Retry"])
+def test_only_the_failing_element_of_a_batch_is_replaced(around: str, group: str, policy: Any, options: dict[str, Any]) -> None:
+    bad = {1, 6}
+    mended = stand_in(list(range(10)), bad)
+    ds = AROUND[around](GROUPED[group](ps.from_source(range(10)).map(broken(*bad), on_error=policy)))
+    wanted = AROUND[around](GROUPED[group](ps.from_source(mended)))
+    found, skipped, replaced = everything(ds, **options)
+    assert found == everything(wanted, executor="inline")[0]
+    assert (skipped, replaced) == (0, 2)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("around", AROUND)
+def test_the_policies_of_the_feed_act_on_the_same_elements(around: str, options: dict[str, Any]) -> None:
+    ds = AROUND[around](ps.from_source(range(12)).map(broken(1, 6)).batch(3))
+    wanted = AROUND[around](ps.from_source(stand_in(list(range(12)), {1, 6})).batch(3))
+    found, _, replaced = everything(ds, on_error=ps.Replace(), **options)
+    assert found == everything(wanted, executor="inline")[0]
+    assert replaced == 2
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_skip_leaves_out_where_a_batch_stands_above_a_batch(options: dict[str, Any]) -> None:
+    found, skipped, _ = everything(ps.from_source(range(10)).map(broken(1, 6)).batch(3).batch(2), on_error=ps.Skip(), **options)
+    assert found == [[[0, 2, 3], [4, 5, 7]], [[8, 9]]]
+    assert skipped == 2
+
+
+@pytest.mark.parametrize("around", [name for name in AROUND if name != "batch"])
+def test_a_limit_counts_single_elements(around: str) -> None:
+    ds = AROUND[around](ps.from_source(range(10)).map(broken(1, 6), on_error=ps.Skip(limit=1)).batch(3))
+    with pytest.raises(ps.errors.TooManySkipped) as caught, ds.feed(executor="inline") as feed:
+        list(feed)
+    assert "2 elements were replaced, the limit is 1" in str(caught.value)
+
+
+@pytest.mark.parametrize("around", ["cache", "zip", "concatenate", "mix", "interleave"])
+def test_the_quarantine_names_the_element(around: str, tmp_path: Path) -> None:
+    ds = AROUND[around](ps.from_source(range(10)).map(broken(7), on_error=ps.Skip()).batch(3))
+    everything(ds, executor="inline", quarantine=tmp_path / "bad.jsonl")
+    (line,) = (tmp_path / "bad.jsonl").read_text().splitlines()
+    record = json.loads(line)
+    assert record["keys"] == [[0, 7, 0]]
+    assert (record["action"], record["where"], record["text"]) == ("replaced", "element 7 of range", "cannot use 7")
+
+
+def test_skip_says_that_it_replaces_in_a_branch() -> None:
+    with ps.from_source(range(4)).map(broken(1), on_error=ps.Skip()).batch(2).cache().feed(executor="inline") as feed:
+        list(feed)
+        notices = feed.stats().notices
+    assert any("Skip replaces an element of a batch below cache()" in notice for notice in notices)
+
+
+@pytest.mark.parametrize("around", ["cache", "zip", "concatenate", "mix", "interleave", "batch"])
+def test_an_error_without_a_policy_is_that_of_the_element(around: str) -> None:
+    ds = AROUND[around](ps.from_source(range(10)).map(broken(4), on_error=ps.Skip(errors=KeyError)).batch(3))
+    with pytest.raises(ValueError, match="cannot use 4"), ds.feed(executor="inline") as feed:
+        list(feed)
+
+
+@pytest.mark.parametrize("around", ["cache", "zip", "concatenate", "mix", "interleave", "batch"])
+def test_elements_that_do_not_fit_each_other_are_left_out_by_no_policy(around: str) -> None:
+    arrays = [np.zeros(2 + (place == 4)) for place in range(9)]
+    ds = AROUND[around](ps.from_source(arrays).batch(3))
+    with pytest.raises(ps.errors.SpecError), ds.feed(executor="inline", on_error=ps.Replace()) as feed:
+        list(feed)
+
+
+@pytest.mark.parametrize("stop", range(5))
+def test_a_run_saved_behind_a_replaced_element_goes_on_as_if_never_stopped(stop: int) -> None:
+    branch = ps.from_source(range(12)).map(broken(1, 6), on_error=ps.Skip()).batch(3)
+    ds = branch.zip(other()).unbatch().shuffle(4, seed=5).batch(2)
+    whole, _, lost = everything(ds, executor="inline")
+    with ds.feed(executor="inline") as feed:
+        head = [plain(next(feed)) for _ in range(stop)]
+        state = json.loads(json.dumps(feed.state_dict()))
+    with ds.feed(num_workers=2) as feed:
+        feed.load_state_dict(state)
+        assert head + [plain(item) for item in feed] == whole
+        assert feed.stats().num_replaced == lost
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("around", [None, "cache", "zip"])
+def test_an_element_that_takes_a_place_is_retried_as_its_own_operator_says(around: str | None, options: dict[str, Any]) -> None:
+    tried: set[int] = set()
+
+    def flaky(value: int) -> int:
+        if value not in tried:
+            tried.add(value)
+            raise KeyError(value)
+        return value
+
+    ds = ps.from_source(range(9)).map(flaky, on_error=ps.Retry(1)).map(broken(1), on_error=ps.Replace()).batch(3)
+    wanted = ps.from_source(stand_in(list(range(9)), {1})).batch(3)
+    if around is not None:
+        ds, wanted = AROUND[around](ds), AROUND[around](wanted)
+    assert everything(ds, **options)[0] == everything(wanted, executor="inline")[0]
