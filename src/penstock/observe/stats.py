@@ -13,7 +13,7 @@ from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, El
 from penstock._contracts.forking import OwnLocks
 from penstock.observe.queued import QueueClock
 
-__all__ = ["ConsumerStats", "FailureStats", "Snapshot", "StageStats", "Stats"]
+__all__ = ["ConsumerStats", "FailureStats", "MemoryStats", "Snapshot", "StageStats", "Stats"]
 
 _FOLD_AT = 1024
 """Events that wait to be added up: 100 kB at most, and one fold per this many keeps the cost of one event under 1 us."""
@@ -112,6 +112,37 @@ class ConsumerStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryStats:
+    """Where the memory of a run is, in bytes.
+
+    Attributes:
+        begin_bytes: what the process had in use (PSS) when the run began.
+        process_bytes: what it has now.
+        slots_bytes: batch buffers, those that the training loop keeps included.
+        held_bytes: (stage, bytes) of elements outside of batch buffers, for each stage that holds some.
+        num_kept: how many batches the training loop still refers to, beside the last one.
+        kept_bytes: their buffers.
+        kept: the oldest of them, in words; empty where there is none.
+        num_major_faults: page faults of the process since the run began that had to be read from a disk.
+        swapped_bytes: memory of the process that is swapped out.
+        limit_bytes: what the cgroups of the process allow; None for no limit.
+        limit_used_bytes: what of that limit is in use, cached files excluded; None for no limit.
+    """
+
+    begin_bytes: int = 0
+    process_bytes: int = 0
+    slots_bytes: int = 0
+    held_bytes: tuple[tuple[str, int], ...] = ()
+    num_kept: int = 0
+    kept_bytes: int = 0
+    kept: str = ""
+    num_major_faults: int = 0
+    swapped_bytes: int = 0
+    limit_bytes: int | None = None
+    limit_used_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """The figures of a run up to now.
 
@@ -134,6 +165,7 @@ class Snapshot:
     packed_tokens: int = 0
     packed_places: int = 0
     in_line: bool = False
+    memory: MemoryStats = MemoryStats()
 
     def __repr__(self) -> str:
         """Show the figures with their units in a few lines, as `feed.report()` does, without its verdict."""
