@@ -5,7 +5,8 @@ The engine calls it under its mutex.
 
 from __future__ import annotations
 
-from collections import deque
+import weakref
+from collections import Counter, deque
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from penstock._engine.program import Program
 from penstock._engine.reader import Reader
 from penstock._engine.segment import Segment, result_bytes
 from penstock._engine.sequencer import Sequenced, Sequencer
+from penstock._engine.slots import HandedOver, Lease, bytes_beside
 from penstock._engine.torn import whole
 from penstock._engine.tune import ActiveWorkers, followed
 from penstock._engine.unit import Counted, Failure, Task, Token, Unit
@@ -36,6 +38,7 @@ _INBOX = 4
 _WINDOW_UNITS = 4096  # a saved state in completion order names at most so many runs
 _WINDOW_ROWS = 1024  # elements that may be finished behind a slow one, if the byte budget allows it
 _UNITS_OF_ELEMENTS = 8  # so many units of single elements are to fit the byte budget
+_MANY_KEPT = 4  # batches that a loop keeps for no reason of its own: the next one may be on its way to the device
 _LEAST_ROOM = 1 << 18  # of a task that has to run although the budget is spent, if that is little of it: a task costs 0.17 ms
 
 
@@ -50,6 +53,8 @@ class Ready(NamedTuple):
     num_bytes: int = 0
     chunk: tuple[int, int] | None = None
     """What events call the unit: (segment, seq), of the last segment in which something was done to it."""
+    lease: weakref.ref[Lease] | None = None
+    """Of the buffer that the items lie in."""
 
 
 class Flow:
@@ -65,6 +70,8 @@ class Flow:
         lost: what was skipped and replaced, and not announced yet.
         held_bytes: of all units, of what folds hold, of what is ready and of what was taken last; with what running tasks were granted.
         oversize: the bytes of the largest batch above the budget, or 0.
+        handed_over: what was delivered and may still be referred to.
+        kept_notice: that the consumer keeps many batches, or "": to be announced.
     """
 
     def __init__(
@@ -114,6 +121,9 @@ class Flow:
         self._unit_bytes = 0
         self.held_bytes = 0
         self.oversize = 0
+        self.handed_over = HandedOver()
+        self.kept_notice = ""
+        self._kept_notice_at = memory_bytes // 4
         self._taken: deque[int] = deque()
         wide = sum(stage.concurrency or 0 for segment in program.segments for stage in segment.stages)
         self._share = memory_bytes // (4 * (self.num_workers + wide + 1))  # of one task; all together leave most to what is finished
@@ -261,7 +271,20 @@ class Flow:
         """Take what is ready; IndexError when nothing is. By the consumer, without the mutex."""
         ready = self.ready.popleft()
         self._taken.append(ready.num_bytes)
+        batches = bool(self.segments) and self.segments[-1].plan.batch is not None
+        step = self.handed_over.step
+        if self.handed_over.add(ready.items, ready.num_bytes, ready.lease, batches=batches):
+            self._look_at_kept(step)
         return ready
+
+    def _look_at_kept(self, step: int) -> None:
+        kept = self.handed_over.kept(step)
+        if kept.num >= _MANY_KEPT and kept.num_bytes >= self._kept_notice_at:
+            self._kept_notice_at = 2 * kept.num_bytes
+            self.kept_notice = (
+                f"the training loop keeps {kept.num} batches beside the last one, {kept.num_bytes / 1e6:,.0f} MB; the oldest is "
+                f"{kept.oldest}: drop batches that are done with, and copy what must be kept of them"
+            )
 
     def _open(self, segment: Segment) -> bool:
         """Open the next unit; if nothing is to be done in it, close it again and return True."""
@@ -323,6 +346,38 @@ class Flow:
                     capacity = 2 * self.size_of(pool_of(segment, number)) + 3
                     out.append(Fill(f"before_{stage.name or number}", len(segment.queues[number]), capacity))
         return out
+
+    def held(self, running: Sequence[tuple[Task, int]]) -> Counter[str]:
+        """Return the bytes of elements outside of batch buffers, by the stage that made them. Without the mutex, so about.
+
+        Args:
+            running: the tasks in work, with the bytes that each has made so far.
+        """
+        held: Counter[str] = Counter()
+        maker = "read"
+        for segment in self.segments:
+            names, before = [stage.name or "batch" for stage in segment.plan.stages], maker
+            maker = names[-1]
+            for unit in segment.living_units():
+                held[before] += unit.given_bytes
+                held[maker] += bytes_beside(unit.lease, unit.kept_bytes)
+            held[maker] += segment.folded_bytes
+            here = [(task, made) for task, made in running if task.segment == segment.number and not task.read]
+            for task, made in here:
+                held[names[task.stage]] += made
+            for task in (*(task for queue in segment.queues for task in list(queue)), *(task for task, _ in here)):
+                if task.stage:
+                    held[names[task.stage - 1]] += task.num_bytes
+                    held[maker] -= task.num_bytes
+        for ready in list(self.ready):
+            held[maker] += bytes_beside(ready.lease, ready.num_bytes)
+        return held
+
+    @property
+    def filled_by(self) -> str:
+        """The stage that writes into the buffers that are delivered; "" behind the end."""
+        plan = next((segment.plan for segment in self.segments if self.leases(segment)), None)
+        return "" if plan is None else plan.stages[-1].name or "batch"
 
     @property
     def kept(self) -> int:
@@ -494,6 +549,7 @@ class Flow:
                     segment.commit(unit)
                     self.version += 1
                     self._commit(segment, unit)
+                    unit.mishaps.clear()  # their errors lead to the frames that hold the unit, so neither would end before a collection
                     moved = True
 
     def _room_behind(self, segment: Segment) -> bool:
@@ -515,7 +571,8 @@ class Flow:
             items, tokens, tail = booked_in_place(unit, self._books[segment.number])
             if tail is not None and tail is not unit.tail:
                 self.failures.append(tail)
-            self._deliver(Ready(items[::-1], tokens, unit.ends_pass and tail is None, tail, unit.charged_bytes, _chunk_of(segment, unit)))
+            ends, chunk = unit.ends_pass and tail is None, _chunk_of(segment, unit)
+            self._deliver(Ready(items[::-1], tokens, ends, tail, unit.charged_bytes, chunk, unit.lease))
             return
         if self.log is not None and segment is self.segments[0] and unit.num_items:
             self.log.append((unit.pass_number, unit.first, unit.first + unit.good_count()))
@@ -537,7 +594,8 @@ class Flow:
             if values or out.ends_pass or tail is not None:
                 passed = num_bytes if out.whole else bytes_of_all(values)
                 segment.folded_bytes -= passed
-                self._deliver(Ready(values[::-1], out.tokens, out.ends_pass and tail is None, tail, passed, _chunk_of(segment, unit)))
+                ends, chunk, lease = out.ends_pass and tail is None, _chunk_of(segment, unit), unit.lease if out.whole else None
+                self._deliver(Ready(values[::-1], out.tokens, ends, tail, passed, chunk, lease))
         else:
             self._pass_on(segment, unit, sequencer, out, tail)
         if segment.folded_bytes:

@@ -118,8 +118,11 @@ class Rescue:
 
         Books what was skipped or replaced in `mishaps`.
         """
-        policy, site, failed, retries, result = self._try_again(case, failed, worker)
-        return (result if policy is None else self._given_up(case, policy, site, failed, worker, retries, mishaps)), failed
+        try:
+            policy, site, failed, retries, result = self._try_again(case, failed, worker)
+            return (result if policy is None else self._given_up(case, policy, site, failed, worker, retries, mishaps)), failed
+        finally:  # the frames of an error of a retry lead to this one: all that both hold would live until a collection
+            del failed
 
     def _given_up(
         self, case: Case, policy: Policy, site: str, failed: ElementFailed, worker: int, retries: int, mishaps: list[Mishap]
@@ -166,21 +169,24 @@ class Rescue:
     def _try_again(self, case: Case, failed: ElementFailed, worker: int) -> tuple[Policy | None, str, ElementFailed, int, Any]:
         """Retry as often as the policies say; return what is to be done then, or None and the result."""
         tries: dict[str, int] = {}
-        while True:
-            policy, site = self.policies.of(failed)
-            policy = decide(policy, failed.error, _ALL if failed.stalled else tries.get(site, 0))
-            if not isinstance(policy, Retry):
-                return policy, site, failed, sum(tries.values()), None
-            number = tries[site] = tries.get(site, 0) + 1
-            wait_s = policy.wait_s(number - 1)
-            self.retrying(failed, case.key, worker, number, wait_s)
-            if wait_s and self.pause(wait_s):
-                return Raise(), site, failed, number - 1, None  # the engine stops: nobody will look at it
-            try:
-                return None, site, failed, number, case.again()
-            except ElementFailed as again:
-                _let_interrupt_through(again)
-                failed = again.with_traceback(None)
+        try:
+            while True:
+                policy, site = self.policies.of(failed)
+                policy = decide(policy, failed.error, _ALL if failed.stalled else tries.get(site, 0))
+                if not isinstance(policy, Retry):
+                    return policy, site, failed, sum(tries.values()), None
+                number = tries[site] = tries.get(site, 0) + 1
+                wait_s = policy.wait_s(number - 1)
+                self.retrying(failed, case.key, worker, number, wait_s)
+                if wait_s and self.pause(wait_s):
+                    return Raise(), site, failed, number - 1, None  # the engine stops, and no consumer takes it
+                try:
+                    return None, site, failed, number, case.again()
+                except ElementFailed as again:
+                    _let_interrupt_through(again)
+                    failed = again.with_traceback(None)
+        finally:  # as in `treat`
+            del failed
 
 
 _ALL = 1 << 62  # retries: what did not end is not tried again
@@ -229,24 +235,27 @@ def mended(
     mishaps = around.mishaps
     without = [one.inner[1:] for one in known if one.inner]
     mishaps.extend(case_of(without).known_as(one) for one in known)
-    while True:
-        failed = failed or around.stalled(without)
-        if failed is not None:
-            result, failed = rescue.treat(case_of(without), failed, around.worker, mishaps)
-            late = around.late(failed, result) if isinstance(result, Failure) else None
-            if late is not None:
-                result = GONE
-            inner = late if late is not None else mishaps[-1].inner[1:] if result is GONE else ()
-            if not inner:
-                return result
-            without.append(inner)
-            failed = None
-            continue
-        try:
-            return run(without)
-        except ElementFailed as found:
-            _let_interrupt_through(found)
-            failed = found.with_traceback(None)
+    try:
+        while True:
+            failed = failed or around.stalled(without)
+            if failed is not None:
+                result, failed = rescue.treat(case_of(without), failed, around.worker, mishaps)
+                late = around.late(failed, result) if isinstance(result, Failure) else None
+                if late is not None:
+                    result = GONE
+                inner = late if late is not None else mishaps[-1].inner[1:] if result is GONE else ()
+                if not inner:
+                    return result
+                without.append(inner)
+                failed = None
+                continue
+            try:
+                return run(without)
+            except ElementFailed as found:
+                _let_interrupt_through(found)
+                failed = found.with_traceback(None)
+    finally:  # as in `Rescue.treat`
+        del failed
 
 
 RAISING = Rescue(policies=Policies(), pause=lambda seconds: False, retrying=lambda *what: None)

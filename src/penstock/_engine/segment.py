@@ -301,6 +301,10 @@ class Segment:
             ends_pass=ends,
         )
 
+    def living_units(self) -> list[Unit]:
+        """Return the units that hold elements here: waiting to be opened, in work, finished. Without the mutex."""
+        return [unit for unit in (*list(self.inbox), *list(self._open)) if not unit.dead]
+
     # -- claiming -----------------------------------------------------------------------------------------------------------------
 
     def _task_rows(self) -> int:
@@ -519,11 +523,12 @@ class Segment:
         return f"epoch {key[0]} index {key[1]}" + (f" ({words})" if words else "")
 
     def drop(self) -> None:
-        """Let go of the rows of all units, after the end: they name themselves by their unit, so both would live until a collection."""
+        """Let go of what refers to its unit, after the end, rows and errors: all would live until a collection."""
         waiting = (task.unit for queue in self.queues for task in queue)
         for unit in (self._current, *self._heirs.values(), *self._renewed, *self.inbox, *self.finished.values(), *waiting):
             if unit is not None:
                 unit.rows = None
+                unit.mishaps.clear()
 
     def position(self) -> dict[str, Any]:
         """Say how far the segment is, for tests and reports."""
