@@ -1,15 +1,76 @@
-"""What memory and CPUs this process may use, as Linux says: /proc/meminfo and cgroups of version 1 and 2. Elsewhere nothing is known."""
+"""What memory and CPUs this process uses and may use, as Linux says: /proc and cgroups of version 1 and 2. Elsewhere nothing is known."""
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
-__all__ = ["cgroup_limits", "free_memory", "major_faults", "meminfo", "resident_memory"]
+__all__ = [
+    "FeedMemory",
+    "MemoryGroup",
+    "cgroup_limits",
+    "free_memory",
+    "freed_memory",
+    "major_faults",
+    "meminfo",
+    "memory_groups",
+    "proportional_memory",
+    "resident_memory",
+    "swapped_memory",
+]
 
 _UNLIMITED = 1 << 60
 """Above it a cgroup of version 1 means no limit."""
+
+
+class FeedMemory(NamedTuple):
+    """Where the memory of a feed is at a moment, in bytes.
+
+    Attributes:
+        slots_bytes: batch buffers: in work, ready, kept by the training loop, and free ones.
+        held: (stage, bytes) of elements outside of batch buffers, by the stage that made them; batches outside of them that the training
+            loop refers to are those of "training loop".
+        num_kept: how many batches the training loop refers to, beside the last one.
+        kept_bytes: what they keep in memory.
+        kept: the oldest of them, in words; empty where there is none.
+        filled_by: the stage that writes into the batch buffers.
+        budget_bytes: the feed's `memory_bytes`; 0 while nothing runs.
+    """
+
+    slots_bytes: int = 0
+    held: tuple[tuple[str, int], ...] = ()
+    num_kept: int = 0
+    kept_bytes: int = 0
+    kept: str = ""
+    filled_by: str = ""
+    budget_bytes: int = 0
+
+
+class MemoryGroup(NamedTuple):
+    """A cgroup around this process that limits its memory."""
+
+    version: int
+    folder: Path
+
+    def read(self, near: float = 0.0) -> tuple[int, int] | None:
+        """Return (limit, bytes in use without cached files, which can be dropped); None when it has no limit any more.
+
+        Args:
+            near: below this share of the limit cached files are not looked up, and count as in use: that saves half of 20 us.
+        """
+        names = ("memory.max", "memory.current", "") if self.version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+        limits = _sizes(self.folder / names[0])
+        if not limits:
+            return None
+        used = sum(_numbers(self.folder / names[1]))
+        if used >= near * limits[0]:
+            figures = dict(line.split(" ", 1) for line in _text(self.folder / "memory.stat").splitlines() if " " in line)
+            used -= sum(int(figures.get(f"{names[2]}{kind}_file", 0)) for kind in ("inactive", "active"))
+        return limits[0], max(0, used)
 
 
 def free_memory(root: Path = Path("/")) -> int | None:
@@ -21,16 +82,18 @@ def free_memory(root: Path = Path("/")) -> int | None:
         root: where `proc` and `sys` lie.
     """
     sizes = [size for name, size in meminfo(root).items() if name == "MemAvailable"]
-    for version, folder in _groups(root, "memory"):
-        limit, used, cached = (
-            ("memory.max", "memory.current", "inactive_file")
-            if version == 2
-            else ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-        )
-        for size in _sizes(folder / limit):
-            statistics = dict(line.split(" ", 1) for line in _text(folder / "memory.stat").splitlines() if " " in line)
-            sizes.append(max(0, size - sum(_numbers(folder / used)) + int(statistics.get(cached, 0))))
+    sizes += [max(0, limit - used) for limit, used in filter(None, (group.read() for group in memory_groups(root)))]
     return min(sizes, default=None)
+
+
+def memory_groups(root: Path = Path("/")) -> list[MemoryGroup]:
+    """Return the cgroups around this process that limit its memory now.
+
+    Args:
+        root: where `proc` and `sys` lie.
+    """
+    groups = [MemoryGroup(version, folder) for version, folder in _groups(root, "memory")]
+    return [group for group in groups if _sizes(group.folder / ("memory.max" if group.version == 2 else "memory.limit_in_bytes"))]
 
 
 def cgroup_limits(root: Path = Path("/")) -> tuple[float | None, int | None]:
@@ -70,6 +133,53 @@ def resident_memory() -> int:
         return 0
 
 
+def proportional_memory(root: Path = Path("/")) -> int:
+    """Return the bytes of memory of this process, of pages that others share its part (PSS); `resident_memory` where that is not known.
+
+    The kernel walks all pages: 0.2 to 1 ms for each GB.
+
+    Args:
+        root: where `proc` lies.
+    """
+    return _kilobytes(root / "proc/self/smaps_rollup", "Pss:") or resident_memory()
+
+
+def swapped_memory(root: Path = Path("/")) -> int:
+    """Return the bytes of this process that are swapped out; 0 where the system does not say.
+
+    Args:
+        root: where `proc` lies.
+    """
+    return _kilobytes(root / "proc/self/status", "VmSwap:")
+
+
+def freed_memory() -> int:
+    """Return the bytes that were freed in this process and that the allocator keeps for later; 0 where it does not say (it is not glibc).
+
+    Costs 0.1 ms, or more where memory is in many pieces.
+    """
+    ask = _mallinfo()
+    return 0 if ask is None else int(ask().fordblks)
+
+
+@functools.cache
+def _mallinfo() -> Callable[[], Any] | None:
+    """Return glibc's `mallinfo2`, None where there is none."""
+    if os.name != "posix":
+        return None
+    ask: Any = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if ask is not None:
+        ask.restype = _Mallinfo
+    return ask  # type: ignore[no-any-return]
+
+
+class _Mallinfo(ctypes.Structure):
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+    )
+
+
 def major_faults() -> int:
     """Return how many page faults of this process had to be read from a disk so far; 0 where the system does not say."""
     try:
@@ -89,6 +199,12 @@ def _groups(root: Path, controller: str) -> Iterator[tuple[int, Path]]:
             parts = [part for part in group.split("/") if part not in ("", "..")]
             for count in range(len(parts), -1, -1):
                 yield version, top.joinpath(*parts[:count])
+
+
+def _kilobytes(path: Path, name: str) -> int:
+    """Return the bytes of the line of a file in /proc that begins with a name; 0 where there is none."""
+    lines = (line.split() for line in _text(path).splitlines() if line.startswith(name))
+    return sum(int(words[1]) * 1024 for words in lines)
 
 
 def _sizes(path: Path) -> list[int]:

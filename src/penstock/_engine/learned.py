@@ -47,6 +47,11 @@ class Learned:
             sizes = [([block.found for block in one.blocks], one.units.items, one.guess) for one in flow.segments]
             self._found[_shape(flow)] = sizes, flow.active.found
 
+    @property
+    def spare_bytes(self) -> int:
+        """The bytes of the free buffers of earlier runs."""
+        return sum(map(len, tuple(self._spare)))
+
     def take_spare(self) -> list[Any]:
         """Return the free buffers of earlier runs; they belong to the caller now."""
         spare = []
@@ -58,7 +63,7 @@ class Learned:
 
     def keep_spare(self, buffers: Iterable[Any]) -> None:
         """Keep free buffers for the next run, no more bytes than a pool keeps."""
-        room = KEEP_BYTES - sum(map(len, tuple(self._spare)))
+        room = KEEP_BYTES - self.spare_bytes
         for buffer in buffers:
             if len(buffer) <= room:
                 room -= len(buffer)

@@ -83,6 +83,7 @@ def passed_on(unit: Unit, tokens: Sequence[Token] | Counted) -> Unit:
         result=unit.result if done else None,
         whole=unit.ahead > 0,
         leased=unit.leased and unit.ahead > 0,
+        lease=unit.lease if unit.ahead else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""Reusable batch buffers, given back by the last array that lies over them."""
+"""Reusable batch buffers, given back by the last array that lies over them; and which delivered batches are still referred to."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import mmap
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from sys import getrefcount
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KEEP_BYTES", "Lease", "SlotPool", "anonymous_memory"]
+__all__ = ["KEEP_BYTES", "HandedOver", "Kept", "Lease", "SlotPool", "anonymous_memory", "bytes_beside"]
 
 _ALIGNMENT = 64  # one cache line; also what device_put needs to take memory as it is
 _PAGE = 4096
@@ -23,6 +24,9 @@ _KEEP = 2
 _KEEP_SMALL, KEEP_BYTES = 16, 64 << 20
 """So many free buffers are kept where they are so many bytes at most: they come back several at once, and to fault fresh pages in costs as
 much as filling them."""
+
+_FEW = 16
+"""So many delivered batches are followed at least before dead ones are dropped."""
 
 
 def anonymous_memory(num_bytes: int) -> Any:
@@ -48,12 +52,18 @@ class Lease:
     """The right to one buffer. Arrays made over it hold it through their base; when the last one is gone, the pool's weak reference tells.
 
     There is no `__del__`: an exception in one is lost, and Ctrl-C is an exception.
+
+    Attributes:
+        first: (epoch, index) of the first element that is written into it; None where that was not said.
     """
 
-    __slots__ = ("__weakref__", "_view")
+    __slots__ = ("__weakref__", "_num_arrays", "_view", "_whole", "first")
 
     def __init__(self, buffer: Any) -> None:
         self._view = np.frombuffer(buffer, np.uint8)
+        self._whole: weakref.ref[NDArray[Any]] | None = None
+        self._num_arrays = 1
+        self.first: tuple[int, int] | None = None
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -66,11 +76,19 @@ class Lease:
     def arrays(self, leaves: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> list[NDArray[Any]]:
         """Return arrays of the given shapes and dtypes, one behind the other, aligned."""
         whole = np.asarray(self)
+        self._whole, self._num_arrays = weakref.ref(whole), len(leaves)
         out, start = [], 0
         for (shape, dtype), size in zip(leaves, _sizes(leaves), strict=True):
             out.append(whole[start : start + size].view(dtype).reshape(shape))
             start += _aligned(size)
         return out
+
+    def num_in_use(self, num_batches: int) -> int:
+        """Return how many of its batches are referred to. Each has as many arrays as the buffer, and all of them have one base."""
+        whole = None if self._whole is None else self._whole()
+        probe = object()  # as often referred to as `whole` by this function alone
+        count = 0 if whole is None else getrefcount(whole) - getrefcount(probe)
+        return min(num_batches, -(-count // self._num_arrays))
 
 
 class _Watch(weakref.ref[Lease]):
@@ -135,6 +153,11 @@ class SlotPool:
         """How many buffers came back since `take_returned`."""
         return len(self._returned)
 
+    @property
+    def num_bytes(self) -> int:
+        """The bytes of all its buffers, free and leased. Without the lock of those who lease."""
+        return sum(map(len, list(self._free))) + sum(len(watch.buffer) for watch in list(self._out.values()))
+
     def take_returned(self) -> int:
         """Book the buffers that came back since the last call and return how many there are. One caller at a time."""
         count = 0
@@ -155,6 +178,109 @@ class SlotPool:
                 return None
             if num_bytes <= len(buffer) <= 4 * max(num_bytes, _SMALL):
                 return buffer
+
+
+def bytes_beside(lease: weakref.ref[Lease] | None, num_bytes: int) -> int:
+    """Return how much of `num_bytes` lies outside of the buffer that a part was written into."""
+    held = None if lease is None else lease()
+    return num_bytes if held is None else max(0, num_bytes - len(held))
+
+
+class Kept(NamedTuple):
+    """Batches that the consumer refers to.
+
+    Attributes:
+        num: how many, beside the last one.
+        num_bytes: what they keep in memory: a buffer of several small batches whole, unless more of it is to be delivered.
+        oldest: its step and its first element, in words.
+        beside_bytes: of batches outside of buffers, the last one included.
+    """
+
+    num: int = 0
+    num_bytes: int = 0
+    oldest: str = ""
+    beside_bytes: int = 0
+
+
+class _Batches(NamedTuple):
+    """Delivered batches: the step of the first, how many, and a weak reference to their buffer, or to an array of the only one."""
+
+    step: int
+    num_batches: int
+    ref: weakref.ref[Any]
+    num_bytes: int
+
+
+class HandedOver:
+    """Delivered batches that the consumer may still refer to. Weak references only, at most twice as many as there are such batches.
+
+    Attributes:
+        step: how many items were handed over; who resumes begins further on.
+    """
+
+    def __init__(self) -> None:
+        self.step = 0
+        self._alive: list[_Batches] = []
+        self._most = _FEW
+        self._loose_bytes = 0
+
+    def add(self, items: Sequence[Any], num_bytes: int, lease: weakref.ref[Lease] | None, *, batches: bool) -> bool:
+        """Note what is handed over next, in 0.5 us; return whether it is time to look whether many are kept.
+
+        Args:
+            items: what is delivered, the last one first.
+            num_bytes: of all of them.
+            lease: of the buffer that they lie in; None, or dead, when they lie elsewhere.
+            batches: whether they are batches; single elements outside of buffers are not followed.
+        """
+        first, self.step = self.step + 1, self.step + len(items)
+        self._loose_bytes = 0
+        if lease is not None and lease() is not None:
+            self._alive.append(_Batches(first, len(items), lease, 0))
+        elif batches:
+            for number, item in enumerate(reversed(items)):
+                array = _array_in(item)
+                if array is not None:
+                    self._alive.append(_Batches(first + number, 1, weakref.ref(array), num_bytes // len(items)))
+        else:
+            self._loose_bytes = num_bytes
+        if len(self._alive) < self._most:
+            return False
+        self._alive = [one for one in self._alive if one.ref() is not None]
+        self._most = max(_FEW, 2 * len(self._alive))
+        return True
+
+    def kept(self, step: int) -> Kept:
+        """Return what the consumer refers to that has taken `step` items. From any thread."""
+        num, num_bytes, beside_bytes, oldest = 0, 0, self._loose_bytes, ""
+        for one in list(self._alive):
+            held = one.ref()
+            if held is None:
+                continue
+            size = len(held) if isinstance(held, Lease) else one.num_bytes
+            beside_bytes += 0 if isinstance(held, Lease) else size
+            last = one.step + one.num_batches - 1
+            count = held.num_in_use(one.num_batches) if isinstance(held, Lease) else 1
+            count -= max(0, min(one.num_batches, last - step)) + (one.step <= step <= last)  # to be delivered, and the last one
+            if count > 0:
+                num += count
+                num_bytes += size if last < step else size * count // one.num_batches
+                oldest = oldest or _words(one, held)
+        return Kept(num, num_bytes, oldest, beside_bytes)
+
+
+def _words(one: _Batches, held: Any) -> str:
+    steps = f"of step {one.step}" if one.num_batches == 1 else f"of steps {one.step} to {one.step + one.num_batches - 1}"
+    first = held.first if isinstance(held, Lease) else None
+    return steps if first is None else f"{steps} (first element {first[1]} of epoch {first[0]})"
+
+
+def _array_in(item: Any) -> Any:
+    """Return the first array or tensor in a batch that can be referred to weakly; None where there is none."""
+    if isinstance(item, (dict, list, tuple)):
+        found = map(_array_in, item.values() if isinstance(item, dict) else item)
+        return next((array for array in found if array is not None), None)
+    return item if hasattr(item, "nbytes") and type(item).__weakrefoffset__ else None
 
 
 def _sizes(leaves: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> list[int]:

@@ -126,6 +126,7 @@ class Situation:
         state: the engine's own figures, for a report to us.
         more_calls: async calls in flight that are not among `busy`.
         more_stuck: so many of them have lasted longer than the timeout.
+        oldest: of the batches that the consumer keeps beside the last one, their bytes and the step of the oldest, in words.
     """
 
     kind: Kind
@@ -138,6 +139,7 @@ class Situation:
     state: str
     more_calls: int = 0
     more_stuck: int = 0
+    oldest: str = ""
 
 
 class Report(NamedTuple):
@@ -197,7 +199,7 @@ def _where(situation: Situation, stuck: list[WorkerFacts]) -> str:
         lines.append(f"  {situation.more_calls} more calls in flight{late}")
     lines += [f"  {words}" for words in situation.idle]
     if situation.kept:
-        lines.append(f"  batches that the consumer keeps: {situation.kept} (so many may be in flight: {situation.limit})")
+        lines.append(f"  batches that the consumer keeps: {situation.kept}{situation.oldest} (so many may be in flight: {situation.limit})")
     if not situation.busy:
         lines.append(f"  {situation.state}")
     return "\n         ".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -10,6 +11,7 @@ import numpy as np
 
 from penstock._contracts.policy import Policy
 from penstock._engine.mishaps import Mishap, Tally
+from penstock._engine.slots import Lease
 from penstock._ops.block import UNLIMITED, Block, Ints
 from penstock._ops.rows import Rows
 from penstock._order.runs import Run
@@ -214,6 +216,8 @@ class Unit:
 
     `in_place` says that its batches are as the workers wrote them.
 
+    `lease` is that of the buffer that its rows were written into, `leased` says that the buffer is one of those that are delivered.
+
     Of the memory that it holds: `given_bytes` of what it was made of, `kept_bytes` of what was made of that so far, at least
     `expected_bytes`, `granted_bytes` of tasks in work, and `charged_bytes`, all of it as it stands in the books of the flow.
     """
@@ -243,6 +247,7 @@ class Unit:
     finishing: bool = False
     result: Result | None = None
     leased: bool = False
+    lease: weakref.ref[Lease] | None = None
     closed: bool = False
     beyond: Done = NOTHING_DONE
     mishaps: list[Mishap] = field(default_factory=list)

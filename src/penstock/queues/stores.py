@@ -33,6 +33,9 @@ class Store(Protocol):
 
     def __len__(self) -> int: ...
 
+    def __getitem__(self, number: Any, /) -> Any:
+        """Look at an entry; nothing is said of their order."""
+
 
 class FifoStore(deque[Any]):
     """First in, first out."""
@@ -97,3 +100,6 @@ class PriorityStore:
 
     def __len__(self) -> int:
         return len(self._heap)
+
+    def __getitem__(self, number: int) -> Any:
+        return self._heap[number]
