@@ -100,9 +100,11 @@ coverage: .venv/.check
 	@.venv/bin/coverage combine --quiet && .venv/bin/coverage json --quiet -o build/coverage/report.json
 	@.venv/bin/python tools/check_tests.py --coverage build/coverage/report.json
 
+# Bottlenecks are named by what the CPUs do, so these tests run alone; they take 80 s.
 slow: .venv/.check
 	@echo "== slow tests"
-	@.venv/bin/python -m pytest -q -m slow -n auto --ignore=tests/interop
+	@.venv/bin/python -m pytest -q -m slow -n auto --ignore=tests/interop --ignore=tests/observe/test_scenarios.py
+	@.venv/bin/python -m pytest -q -m slow tests/observe/test_scenarios.py
 
 # TensorFlow, PyTorch and the others choose releases of NumPy and protobuf; so they have an environment of their own. Where JAX is loaded
 # no process may fork, so its tests have a process of their own.

@@ -18,6 +18,7 @@ from penstock._contracts.event import BatchDelivered, Event, Listener, Notice
 from penstock._contracts.failing import add_note, cause_of, words_of
 from penstock._contracts.fill import Fill
 from penstock._contracts.forking import call_in_forked, leak
+from penstock._contracts.memory import FeedMemory
 from penstock._contracts.options import Options
 from penstock._contracts.version import VERSION
 from penstock._engine.bounds import lost_before
@@ -383,6 +384,13 @@ class Feed:
         engine = self._engine
         return [] if engine is None else engine.fills()
 
+    def memory(self) -> FeedMemory:
+        """Return where its memory is now: buffers, elements by stage, batches that the training loop keeps. Costs 20 us."""
+        engine = self._engine
+        if engine is not None:
+            return engine.memory(self.step)
+        return FeedMemory() if self._learned is None else FeedMemory(slots_bytes=self._learned.spare_bytes)
+
     def is_closed(self) -> bool:
         """Return whether it was closed, or has stopped at an error. Between two epochs it is not."""
         return self._closed or self._condition not in ("new", "running", "ended")
@@ -526,6 +534,9 @@ class Feed:
 
     def _shut(self, condition: str) -> list[str]:
         self._condition = condition
+        if self._engine is not None:
+            self._engine.stop()
+            self._stats.memory.end()
         engine, executor, finalizer = self._engine, self._executor, self._finalizer
         self._engine = self._executor = self._finalizer = None
         if finalizer is not None:
@@ -535,7 +546,6 @@ class Feed:
             recorder.close()
         if engine is None or executor is None:
             return []
-        engine.stop()
         alive = executor.join(self._options.grace_period_s)
         if not alive:
             engine.dispose()
@@ -558,6 +568,7 @@ class Feed:
         options = self._options
         num_workers = available_cpus() if options.num_workers == "auto" else options.num_workers
         inline = options.executor == "inline" or num_workers == 0
+        self._stats.memory.begin(self.memory, self._announce)
         program = replace(lower(form.root, folded=form.folded, skips=form.skips), policies=self._policies, epoch=self._hand.epoch)
         engine = Engine(
             program if self._profile is None else self._profile.program(program),
@@ -569,9 +580,11 @@ class Feed:
             listeners=self._listeners,
             watch=Watch(options.stall_timeout_s, options.on_stall),
         )
+        engine.begin_at(self.step)
         if self._learned is not None:
             engine.learn(self._learned)
         self._engine, self._part_ended = engine, False
+        self._stats.note_plan(engine.memory_bytes, engine.concurrency, is_stream=engine.reads_stream)
         make = self._make_executor or (InlineExecutor if inline else ThreadsExecutor)
         while self._notices:
             kind, text = self._notices.pop(0)
@@ -633,8 +646,8 @@ class Feed:
             self._hand = self._hand.then(ready.items, ready.tokens)
             self._pending, self._part_ended = ready.error, ready.end
             now_ns = time.perf_counter_ns()
-            num_ready = engine.num_ready if engine is not None else 0
-            self._announce(BatchDelivered(now_ns, now_ns - begin_ns, num_ready, len(ready.items), ready.chunk))
+            num_ready, room = (0, (0, 0)) if engine is None else (engine.num_ready, engine.room())
+            self._announce(BatchDelivered(now_ns, now_ns - begin_ns, num_ready, len(ready.items), ready.chunk, *room))
             if ready.items:
                 return True
 

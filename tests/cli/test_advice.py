@@ -31,7 +31,7 @@ def test_the_step_that_need_not_wait_is_named() -> None:
 
 def test_the_limiting_stage_is_named_with_its_numbers() -> None:
     text = " ".join(advise(figures(("read", 50.0), ("decode", 450.0), ceiling=4_000)))
-    assert "without a training step stage 'decode' limited: its 2 workers were busy 98 %" in text
+    assert "without a training step stage 'decode' is the bottleneck, CPU-bound: its 2 workers were busy 98 %" in text
 
 
 def test_halving_the_dearest_operator_is_worth_what_amdahl_says() -> None:

@@ -154,7 +154,7 @@ def test_known_sleeps_are_found_at_their_place_and_the_shares_add_up(tmp_path: P
     assert found["batch"]["num_calls"] == 20
     assert report["feeds"][0]["num_batches"] == 20
     assert report["script"] == ["train.py", "took.json"]
-    assert [name for name in ("share", "map load", "train.py:15", "penstock itself", "advice: ") if name not in printed] == []
+    assert [name for name in ("share", "map load", "train.py:15", "penstock itself") if name not in printed] == []
 
 
 def test_an_allocation_of_200_mb_is_found_and_stands_first(tmp_path: Path) -> None:

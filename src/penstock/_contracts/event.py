@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["BatchDelivered", "BatchEnqueued", "BlockDone", "ElementLost", "ElementRetried", "Event", "Listener", "Notice", "RowsPacked"]
+__all__ = [
+    "BatchDelivered",
+    "BatchEnqueued",
+    "BlockDone",
+    "ElementLost",
+    "ElementRetried",
+    "Event",
+    "Listener",
+    "Notice",
+    "RowsPacked",
+    "SlowElement",
+]
 
 
 class BlockDone(NamedTuple):
@@ -34,13 +45,20 @@ class BlockDone(NamedTuple):
 
 
 class BatchDelivered(NamedTuple):
-    """The consumer received one or more batches (or elements) in one hand-over; `chunk` as in BlockDone."""
+    """The consumer received one or more batches (or elements) in one hand-over; `chunk` as in BlockDone.
+
+    Attributes:
+        num_kept: hand-overs before this one whose buffers the consumer still refers to.
+        most: how many hand-overs may exist at once: in work, ready or kept; 0 where that is not known.
+    """
 
     time_ns: int
     wait_ns: int
     num_ready: int
     num_delivered: int
     chunk: tuple[int, int] | None = None
+    num_kept: int = 0
+    most: int = 0
 
 
 class BatchEnqueued(NamedTuple):
@@ -86,6 +104,23 @@ class ElementRetried(NamedTuple):
     error: BaseException
 
 
+class SlowElement(NamedTuple):
+    """A worker spent much longer with an element than is usual in its stage, while the consumer waited.
+
+    Attributes:
+        stage: as BlockDone has it.
+        key: (epoch, index) of the element.
+        where: its place in words; empty where only the key is known.
+        lasted_ns: at least so long.
+    """
+
+    time_ns: int
+    stage: str
+    key: tuple[int, int]
+    where: str
+    lasted_ns: int
+
+
 class RowsPacked(NamedTuple):
     """A worker packed sequences into rows of `num_places` places in all, of which `num_used` hold a token."""
 
@@ -102,5 +137,5 @@ class Notice(NamedTuple):
     text: str
 
 
-Event = BlockDone | BatchDelivered | BatchEnqueued | ElementLost | ElementRetried | RowsPacked | Notice
+Event = BlockDone | BatchDelivered | BatchEnqueued | ElementLost | ElementRetried | SlowElement | RowsPacked | Notice
 Listener = Callable[[Event], None]

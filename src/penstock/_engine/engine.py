@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ from penstock._contracts.breaking import Breaker
 from penstock._contracts.element import bytes_of_all
 from penstock._contracts.event import BlockDone, Event, Listener, Notice, RowsPacked
 from penstock._contracts.fill import Fill
+from penstock._contracts.memory import FeedMemory
 from penstock._engine.awaiting import ended, failed_call
 from penstock._engine.execute import finish_unit, run_task
 from penstock._engine.failing import is_interrupt, prepare
@@ -28,7 +30,7 @@ from penstock._engine.slots import SlotPool
 from penstock._engine.stalling import Stalls
 from penstock._engine.tune import awaited_ns
 from penstock._engine.unit import Failure, Task, Token, Unit
-from penstock._engine.watch import Watch
+from penstock._engine.watch import Glances, Watch
 from penstock._ops.awaited import AwaitedOp, Outcome
 from penstock._ops.block import Block
 from penstock._ops.worker import WorkerContext
@@ -42,6 +44,8 @@ def oversize_words(num_bytes: int, memory_bytes: int) -> str:
     """Say that a batch is larger than the budget."""
     return f"a batch takes {num_bytes / 1e6:.1f} MB, more than memory_bytes ({memory_bytes / 1e6:.1f} MB): one is made at a time"
 
+
+_IN_HAND = 2  # what is being delivered, and what the name in a `for` stands for until then
 
 Mark = tuple[int, int, int, int]
 
@@ -120,6 +124,22 @@ class Engine:
     def pools(self) -> dict[str, int]:
         """The worker pools by name, each with the number of workers that it should have."""
         return {pool: self._flow.size_of(pool) for pool in self._flow.pools}
+
+    @property
+    def memory_bytes(self) -> int:
+        """The budget for what is in flight."""
+        return self._flow.memory_bytes
+
+    @property
+    def reads_stream(self) -> bool:
+        """Whether one thread reads a generator or an iterator."""
+        return self._flow.reader is not None
+
+    @property
+    def concurrency(self) -> dict[str, int]:
+        """The `concurrency=` of the stages that have one, by name."""
+        stages = [stage for segment in self._flow.segments for stage in segment.plan.stages]
+        return {stage.name: stage.concurrency for stage in stages if stage.concurrency}
 
     @property
     def failures(self) -> list[Failure]:
@@ -273,6 +293,9 @@ class Engine:
             return None
         self._delivered += 1
         self._ring_workers()
+        if self._flow.kept_notice:
+            text, self._flow.kept_notice = self._flow.kept_notice, ""
+            self.announce(Notice(time.perf_counter_ns(), "kept", text))
         if self._lost.waiting:
             self._lost.tell()  # before it is delivered: who saves a state behind it finds everything written
         if self._lost.broken is not None:  # in the place of what was next, which may be the end
@@ -288,14 +311,32 @@ class Engine:
         self._ring_workers()
         self.watch.begin(self._delivered)
         try:
-            while not self._consumers.park(self._nothing_ready, self.watch.slice_s):
-                kind = self.watch.look(self._flow.reader.num_read if self._flow.reader is not None else 0)
-                if kind is not None and self._nothing_ready():
-                    self._stalls.act(kind)
-                    if self._stalls.vacant:
-                        return
+            if self.watch.slice_s is None:
+                self._consumers.park(self._nothing_ready)
+            else:
+                self._wait_and_look(self.watch.slice_s)
         finally:
             self._flow.waiting -= 1
+
+    def _wait_and_look(self, slice_s: float) -> None:
+        glances, due_s = Glances(self.watch.posts, self._flow), time.monotonic() + slice_s
+        while not self._consumers.park(self._nothing_ready, glances.pause_s(due_s - time.monotonic())):
+            for slow in glances.look():
+                self.announce(slow)
+            if time.monotonic() < due_s:
+                continue
+            due_s = time.monotonic() + slice_s
+            kind = self.watch.look(self._flow.reader.num_read if self._flow.reader is not None else 0)
+            if kind is not None and self._nothing_ready():
+                self._stalls.act(kind)
+                if self._stalls.vacant:
+                    return
+        for slow in glances.end():
+            self.announce(slow)
+
+    def room(self) -> tuple[int, int]:
+        """Return how many hand-overs the consumer keeps beside the two last ones, and how many may exist at once. Without the mutex."""
+        return max(0, self._flow.kept - self._slots.num_returned - _IN_HAND), self._flow.limit
 
     def vacancies(self) -> list[tuple[str, int]]:
         """Return (pool, number) of the workers to start in the place of those that were given up since the last call, after `wait`."""
@@ -319,6 +360,26 @@ class Engine:
     def fills(self) -> list[Fill]:
         """Return how full the buffers are: what is ready for the consumer, and what waits for each stage but the first."""
         return self._flow.fills()
+
+    def begin_at(self, step: int) -> None:
+        """Count on from `step`. Before the first `poll`."""
+        self._flow.handed_over.step = step
+
+    def memory(self, step: int) -> FeedMemory:
+        """Return where the memory is, of a consumer that has taken `step` items; 20 us. Without the mutex, from any thread."""
+        flow, kept = self._flow, self._flow.handed_over.kept(step)
+        posts = [(post.task, post.worker.kept) for post in list(self.watch.posts)]
+        held = flow.held([(task, made) for task, made in posts if task is not None])
+        held["training loop"] += kept.beside_bytes
+        return FeedMemory(
+            slots_bytes=self._slots.num_bytes + self._inner_slots.num_bytes,
+            held=tuple((stage, num_bytes) for stage, num_bytes in held.items() if num_bytes > 0),
+            num_kept=kept.num,
+            kept_bytes=kept.num_bytes,
+            kept=kept.oldest,
+            filled_by=flow.filled_by,
+            budget_bytes=flow.memory_bytes,
+        )
 
     # -- the end ------------------------------------------------------------------------------------------------------------------
 
@@ -361,6 +422,7 @@ class Engine:
         begin_ns = time.perf_counter_ns()
         unit.result, tail = finish_unit(segment.plan, unit, worker, self.rescue)
         unit.cost_ns += time.perf_counter_ns() - begin_ns
+        worker.rest()  # of what it has just made
         if tail is not None and unit.failure is None:
             row = sum(unit.sizes[: tail.at]) if unit.sizes is not None else tail.at
             tail = prepare(tail, *segment.where(unit, row))
@@ -404,6 +466,7 @@ class Engine:
                         return None
                     unit.leased = is_last and not unit.dead
                 lease = (self._slots if unit.leased else self._inner_slots).lease(leaves)
+                lease.first, unit.lease = unit.key_of(0), weakref.ref(lease)
                 with self._mutex:
                     self._flow.open_rows(unit, len(lease))
                 return lease.arrays(leaves)

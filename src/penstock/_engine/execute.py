@@ -89,7 +89,7 @@ class _Job(NamedTuple):
         piece = self.task._replace(begin=begin, end=end)
         block = _input(self.plan, self.task, self.given, begin, end, self.worker)
         block.room = self.worker.room
-        out, taken = _run_rows(self.plan, piece, block, self.rows, self.worker, without)
+        out, taken = self._through(piece, block, without)
         return out if taken == end - begin else Partial(out, begin + taken)
 
     def _begin(self, begin: int, end: int, without: Without, found: list[Mishap] | None, stand_in: int = 0) -> None:
@@ -254,8 +254,16 @@ class _Job(NamedTuple):
         for stage in range(self.task.stage + 1):
             piece = self.task._replace(stage=stage, begin=row, end=row + 1, block=block)
             given = _input(self.plan, piece, self.given, row, row + 1, self.worker)
-            block, _ = _run_rows(self.plan, piece, given, self.rows, self.worker, without if stage == self.task.stage else ())
+            block, _ = self._through(piece, given, without if stage == self.task.stage else ())
         return block
+
+    def _through(self, piece: Task, block: Block, without: Without) -> tuple[Block | None, int]:
+        """Run a block through a stage."""
+        try:
+            return _run_rows(self.plan, piece, block, self.rows, self.worker, without)
+        except ElementFailed as failed:
+            failed.of_batch = failed.of_batch or isinstance(self.plan.leaf, BatchLeaf)
+            raise
 
 
 def _identity(plan: SegmentPlan, unit: Unit, row: int) -> tuple[tuple[int, int, int], str, tuple[int, int] | None]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from penstock._contracts.element import bytes_of_all
 from penstock._contracts.fill import Fill
 from penstock._engine.ahead import keeping_failures, writing_ahead
-from penstock._engine.booking import ReadCount, booked_in_place, empty_pass, records_of, sequencers_of
+from penstock._engine.booking import ReadCount, booked_in_place, empty_pass, left_out_of, records_of, sequencers_of
 from penstock._engine.completion import Completion
 from penstock._engine.mishaps import Books, Mishap, Tally, merged
 from penstock._engine.passing import units_of
@@ -110,6 +110,7 @@ class Flow:
         self.lost: deque[Mishap] = deque()
         self._books = [Books(() if segment.number else start.tally, self.lost) for segment in self.segments]
         self._read = ReadCount(start)
+        self._left_out = left_out_of(program)
         self._sequencers = sequencers_of(program, start, self._books, ordered=ordered is True)
         if ordered is True:
             for segment, record in zip(self.segments, records_of(program, start), strict=True):
@@ -129,6 +130,7 @@ class Flow:
         self._share = memory_bytes // (4 * (self.num_workers + wide + 1))  # of one task; all together leave most to what is finished
         self._least_room = min(memory_bytes // (8 * (self.num_workers + wide)), _LEAST_ROOM)
         self._read_room = 0
+        self._source_pass = start.source[0]  # that the first segment's folds take
 
     @property
     def tally(self) -> Tally:
@@ -559,11 +561,7 @@ class Flow:
 
     def _commit(self, segment: Segment, unit: Unit) -> None:
         sequencer = self._sequencers[segment.number]
-        if segment.number == 0 and segment.plan.leaf is not None and unit.tail is None:
-            error = self._read.add(unit, segment.plan, cut=segment.cut_pass >= unit.pass_number)
-            if error is not None:
-                unit.tail = Failure(unit.num_items, error, segment.plan.name, 0)
-                self.failures.append(unit.tail)
+        self._count(segment, unit)
         last = segment is self.segments[-1]
         if last and not unit.leased:
             self._live -= 1
@@ -576,30 +574,50 @@ class Flow:
             return
         if self.log is not None and segment is self.segments[0] and unit.num_items:
             self.log.append((unit.pass_number, unit.first, unit.first + unit.good_count()))
+        self._fold(segment, unit, sequencer)
+
+    def _count(self, segment: Segment, unit: Unit) -> None:
+        """Count what a unit brings; fail it where that cannot be right."""
+        error, left_out = None, self._left_out[segment.number]
+        if segment.number:
+            segment.ends_coming -= unit.ends_pass
+        elif segment.plan.leaf is not None:
+            error = self._read.add(unit, segment.plan, cut=segment.cut_pass >= unit.pass_number)
+        if left_out is not None:
+            error = error or left_out.add(unit)
+        if error is not None and unit.tail is None:
+            unit.tail = Failure(unit.num_items, error, segment.plan.name, 0)
+            self.failures.append(unit.tail)
+
+    def _fold(self, segment: Segment, unit: Unit, sequencer: Sequencer | Completion) -> None:
+        """Let a unit through the folds of its segment, and on."""
+        last = segment is self.segments[-1]
         num_bytes, unit.charged_bytes = unit.charged_bytes, 0
         out = sequencer.take(unit)
+        end_later = out.tail is not None and unit.ends_pass and self.program.may_cut
+        if not segment.number:
+            self._source_pass = unit.pass_number + (unit.ends_pass and not end_later)
         segment.folded_bytes += num_bytes
         if unit.leased and not last and not out.whole:
             self._live += 1  # its buffer comes back when the next segment has copied what was in it
-        if out.excess is not None:
-            self.failures.append(out.excess)
-            segment.fail(unit)
         if out.cut:
-            self._cut(unit.pass_number)
-        tail = out.tail
-        if out.empty_pass and tail is None:
-            tail = Failure(0, empty_pass(), segment.plan.name, 0)
+            self._cut(segment.number)
+        tail = self._failure_of(segment, unit, out)
         if last:
-            values = out.items if out.whole else [item.value for item in out.items]
-            if values or out.ends_pass or tail is not None:
-                passed = num_bytes if out.whole else bytes_of_all(values)
-                segment.folded_bytes -= passed
-                ends, chunk, lease = out.ends_pass and tail is None, _chunk_of(segment, unit), unit.lease if out.whole else None
-                self._deliver(Ready(values[::-1], out.tokens, ends, tail, passed, chunk, lease))
+            self._deliver_folded(segment, unit, out, tail, num_bytes)
         else:
             self._pass_on(segment, unit, sequencer, out, tail)
         if segment.folded_bytes:
             self._weigh_folds(segment, sequencer, unit.num_items)
+        if end_later and not self.ended:
+            self._fold(segment, unit.end_alone(), sequencer)
+
+    def _failure_of(self, segment: Segment, unit: Unit, out: Sequenced) -> Failure | None:
+        """Return the failure that goes on behind what came out of the folds."""
+        if out.excess is not None:
+            self.failures.append(out.excess)
+            segment.fail(unit)
+        return Failure(0, empty_pass(), segment.plan.name, 0) if out.empty_pass and out.tail is None else out.tail
 
     def _weigh_folds(self, segment: Segment, sequencer: Sequencer | Completion, num_items: int) -> None:
         """See now and then what the folds hold: not all that enters them comes out again."""
@@ -611,6 +629,15 @@ class Flow:
         held = bytes_in(waiting)
         self.held_bytes += held - segment.folded_bytes
         segment.folded_bytes, segment.num_folded, segment.num_held = held, 0, 4 * len(waiting)
+
+    def _deliver_folded(self, segment: Segment, unit: Unit, out: Sequenced, tail: Failure | None, num_bytes: int) -> None:
+        if not out.items and not out.ends_pass and tail is None:
+            return
+        values = out.items if out.whole else [item.value for item in out.items]
+        passed = num_bytes if out.whole else bytes_of_all(values)
+        segment.folded_bytes -= passed
+        ends, chunk, lease = out.ends_pass and tail is None, _chunk_of(segment, unit), unit.lease if out.whole else None
+        self._deliver(Ready(values[::-1], out.tokens, ends, tail, passed, chunk, lease))
 
     def _pass_on(self, segment: Segment, unit: Unit, sequencer: Sequencer | Completion, out: Sequenced, tail: Failure | None) -> None:
         if not out.items and not out.ends_pass and tail is None:
@@ -629,6 +656,7 @@ class Flow:
             one.made_of = segment.number, unit.seq
         last = units[-1]
         last.ends_pass = out.ends_pass
+        following.ends_coming += out.ends_pass
         last.pass_token = sequencer.start_of_next_pass(unit) if out.ends_pass else None
         if tail is not None:
             last.inherited = tail._replace(at=last.num_items)
@@ -641,11 +669,19 @@ class Flow:
             self.ended = True
         self.ready.append(ready)
 
-    def _cut(self, pass_number: int) -> None:
+    def _cut(self, number: int) -> None:
+        """Ask below segment `number` for the end of the pass that comes to its folds, unless that is on its way already."""
+        while number and self.program.may_cut:
+            if self.segments[number].ends_coming:
+                return
+            number -= 1
+            sequencer = self._sequencers[number]
+            if isinstance(sequencer, Sequencer):
+                sequencer.drop_pass()
         first = self.segments[0]
-        first.cut_pass = max(first.cut_pass, pass_number)
+        first.cut_pass = max(first.cut_pass, self._source_pass)
         if self.reader is not None:
-            self.reader.cut(pass_number)
+            self.reader.cut(self._source_pass)
 
     def _next_read(self) -> Task | None:
         reader, first = self.reader, self.segments[0]

@@ -87,7 +87,7 @@ class Lanes:
         on_error: Callable[[BaseException], Any],
         *,
         on_begin: Callable[[], None] | None = None,
-        on_end: Callable[[int, int, int], None] | None = None,
+        on_end: Callable[[Call, int], None] | None = None,
     ) -> None:
         """Prepare.
 
@@ -95,7 +95,7 @@ class Lanes:
             op: what to call.
             on_error: hears what the other functions here raise: in a callback of the loop nobody else would.
             on_begin: called after calls were begun.
-            on_end: called with (lane, begin_ns, end_ns) of every call that ended.
+            on_end: called with every call that ended, and when it did.
         """
         self._op = op
         self._on_error = on_error
@@ -218,7 +218,7 @@ class Lanes:
         end_ns = time.perf_counter_ns()
         run.busy_ns += end_ns - call.begin_ns
         if self._on_end is not None:
-            self._on_end(lane, call.begin_ns, end_ns)
+            self._on_end(call, end_ns)
         if offset < run.wanted:
             run.outcomes[offset] = outcome
             if outcome.error is not None:

@@ -71,7 +71,7 @@ def lower(root: plan.Node, *, folded: bool = False, skips: bool = False) -> Prog
     builder.stream(chain[first:])
     segments = tuple(builder.finish())
     _check_takes(segments)
-    return Program(segments=segments, prefetch=prefetch)
+    return Program(segments=segments, prefetch=prefetch, random=builder.counter.random > 0)
 
 
 def _check_takes(segments: Sequence[SegmentPlan]) -> None:

@@ -48,9 +48,7 @@ BATCHES = (plan.Batch, plan.PaddedBatch, plan.RaggedBatch, plan.Window)
 
 def evaluator(root: plan.Node) -> ChainOp:
     """Return the whole of an indexable plan as one function of positions, for `ds[i]` and branches."""
-    counter = Counter()
-    leaf, operators = operators_of(chain_of(root), counter)
-    return ChainOp(leaf, tuple(fuse(operators, counter)))
+    return _branch(root, Counter())
 
 
 def chain_of(root: plan.Node) -> list[plan.Node]:
@@ -141,8 +139,11 @@ def _branches(node: plan.Concatenate, counter: Counter) -> tuple[Leaf, ...]:
 
 
 def _branch(root: plan.Node, counter: Counter) -> ChainOp:
-    leaf, operators = operators_of(chain_of(root), counter)
-    return ChainOp(leaf, tuple(fuse(operators, counter)))
+    return _chain(*operators_of(chain_of(root), counter), counter)
+
+
+def _chain(leaf: Leaf, items: list[Item], counter: Counter) -> ChainOp:
+    return ChainOp(leaf, tuple(fuse(items, counter)), isinstance(leaf, BatchLeaf))
 
 
 def operators_of(chain: list[plan.Node], counter: Counter) -> tuple[Leaf, list[Item]]:
@@ -152,7 +153,7 @@ def operators_of(chain: list[plan.Node], counter: Counter) -> tuple[Leaf, list[I
     items: list[Item] = []
     for node in chain[start + 1 :]:
         if isinstance(node, BATCHES):
-            inner = ChainOp(leaf, tuple(fuse(items, counter)))
+            inner = _chain(leaf, items, counter)
             batch = batch_plan(node, length_of(node.child))
             leaf, items = BatchLeaf(inner, batch.length, batch.batch_size, batch.collation, batch.shift, batch.stride), []
         else:

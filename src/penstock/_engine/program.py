@@ -159,6 +159,8 @@ class Program:
     policies: Policies = Policies()  # noqa: RUF009 - a frozen value
     epoch: int = 0
     """Which one is run: the run ends with it."""
+    random: bool = False
+    """Whether a function draws random numbers: then an element may be another one in each pass."""
     make_rows: Callable[..., Rows] = Rows
     """Makes the rows of batches under construction; a profiler replaces it."""
 

@@ -99,7 +99,7 @@ class Reader:
             try:
                 self._next_pass()
             except ElementFailed as failed:
-                failure = Failure(failed.offset, failed.error, failed.stage, 0)
+                failure = Failure(failed.offset, failed.error, failed.stage, 0, of_close=True)
                 self.done = True
         unit = self._unit(pass_number, first, rows, beyond, ended)
         unit.given_bytes = room - self._room_left

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from penstock._contracts.failing import add_note
@@ -47,7 +47,14 @@ class Policies:
             return failed.policy, f"stage {failed.stage!r}"
         if failed.stage == "read" and self.on_read_error is not None:
             return self.on_read_error, "on_read_error"
-        return self.on_error, "on_error"
+        return _without_replace(self.on_error) if failed.of_batch else self.on_error, "on_error"
+
+
+def _without_replace(policy: Policy) -> Policy:
+    """Return what holds of a feed's policy above a batch: it replaces elements, and no whole batches."""
+    if isinstance(policy, Retry) and isinstance(policy.then, Replace):
+        return replace(policy, then=Raise())
+    return Raise() if isinstance(policy, Replace) else policy
 
 
 class Partial(NamedTuple):

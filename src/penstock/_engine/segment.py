@@ -41,6 +41,7 @@ class Segment:
         most_rows: of a unit without a batch, for the byte budget.
         loose: whether units are committed as they are finished; the end of a pass still waits for all of it.
         lowest: the first unit that is not committed.
+        ends_coming: how many ends of passes the sequencer before has let through that this segment has not committed.
         rows_open: of the units that are not committed.
         widest: workers of its own, or calls in flight, that its widest stage has, or 0.
         failed_seq: the lowest unit that failed, or None; nothing behind it is claimed.
@@ -73,6 +74,7 @@ class Segment:
         "blocks",
         "committed",
         "cut_pass",
+        "ends_coming",
         "exhausted",
         "failed_seq",
         "finished",
@@ -126,6 +128,7 @@ class Segment:
         self._ends: deque[int] = deque()
         self._gone: set[int] = set()
         self.cut_pass = -1
+        self.ends_coming = 0
         self._num_passes = num_passes
         self._pass_number, self._next_item = start.source
         self._done = start.done

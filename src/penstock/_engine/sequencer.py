@@ -12,10 +12,11 @@ from penstock._order.chain import Chain
 from penstock._order.folds import Fold
 from penstock.errors import StateMismatch
 
-__all__ = ["DROP_END", "OPEN", "PASS_END", "Sequenced", "Sequencer", "check_results"]
+__all__ = ["DROP_END", "OPEN", "PASS_END", "Failing", "Sequenced", "Sequencer", "check_results"]
 
-OPEN, DROP_END, PASS_END = 0, 1, 2
-"""What a sequencer does with what is left of a pass: fold it; ignore it and its end; ignore it, but let its end go on upwards."""
+OPEN, DROP_END, PASS_END, FOLD_END = 0, 1, 2, 3
+"""What a sequencer does with what is left of a pass: fold it; ignore it and its end; ignore it, but let its end go on upwards, or fold its
+end alone. The last one is not saved: the folds are as they were when it was decided."""
 
 _CHECKPOINT_ITEMS = 64  # a resume runs at least so many items again, so that a checkpoint of few held items costs nothing either
 
@@ -37,6 +38,15 @@ class Sequenced(NamedTuple):
     """Whether there may be elements among the items that failed."""
 
 
+class Failing(NamedTuple):
+    """What becomes of a failure."""
+
+    hands_on: bool = False
+    """An element that failed goes on to the next segment; else its failure ends the run where it comes out."""
+    goes_on: bool = False
+    """A failure may stand behind what is wanted of the pass: then the end of the pass must come behind it, and the next one."""
+
+
 class Sequencer:
     """Numbers what passes it. Not thread-safe: it runs under the engine's mutex, in unit order.
 
@@ -51,8 +61,10 @@ class Sequencer:
         "_chain",
         "_checkpoint",
         "_drop",
+        "_dropping",
         "_entered",
         "_failed",
+        "_goes_on",
         "_hands_on",
         "_holds",
         "_input",
@@ -78,12 +90,9 @@ class Sequencer:
         books: Books | None = None,
         behind_another: bool = False,
         first_pass: int = 0,
-        hands_failures_on: bool = False,
+        failing: Failing = Failing(),  # noqa: B008 - a frozen value
     ) -> None:
-        """Start with the resume token of the input before, and this sequencer's own saved record; `books` count what was left out.
-
-        With `hands_failures_on` an element that failed goes on to the next segment; else it ends the run where it comes out.
-        """
+        """Start with the resume token of the input before, and this sequencer's own saved record; `books` count what was left out."""
         self._books = books or Books()
         self._input = before.source[0], -1  # the last one: its pass, and its number in what this run saw of the pass
         self._origin = before.source[0], 0  # the first one behind the checkpoint
@@ -100,7 +109,8 @@ class Sequencer:
         self._entered, self._patience = 0, _CHECKPOINT_ITEMS
         self._started = False
         self._late = False  # whether an element that failed is among those in the folds
-        self._hands_on = hands_failures_on
+        self._hands_on, self._goes_on = failing
+        self._dropping = False  # whether nothing more is wanted of the pass that goes on upwards
         self._failed: Failure | None = None  # that of the first one that came out
         self._transparent = transparent
         # Positions are those of the source: what a later sequencer takes is numbered otherwise.
@@ -115,56 +125,69 @@ class Sequencer:
         except StateMismatch as error:  # what was held when the state was saved did not come again
             return Sequenced(items, tokens, False, Failure(len(items), error, "resume", 0), False, False, late=self._late)
 
+    def drop_pass(self) -> None:
+        """Let nothing more come of the pass that goes on upwards, but its end."""
+        self._dropping = True
+
     def waiting(self) -> list[Any]:
         """List what the folds hold."""
         return self._chain.waiting()
 
     def _take(self, unit: Unit, items: list[Any], tokens: list[Token]) -> Sequenced:
-        ends = cut = False
-        if not self._started:
+        ends = False
+        if self._goes_on:
+            self._failed = None
+        if not self._started or self._dropping:
             self._started = True
             if not self._chain.recalling:
-                ends, cut = self._close(items, tokens, self._before, 0)
-            cut = cut or self._mode != OPEN
+                ends, _ = self._close(items, tokens, self._before, 0)
         excess = None
         counted = None if items else self._take_whole(unit, items)
         if unit.result is not None and counted is None:
-            lost = unit.mishaps_by_item() if unit.mishaps else {}
-            self._late = self._late or bool(unit.late)
-            for number, results in enumerate(pieces_by_input(unit)):
-                if self._mode != OPEN:
-                    break
-                self._count(unit.pass_number)
-                if number in lost:
-                    excess = self._book(lost[number], unit, number)
-                    if excess is not None:
-                        break
-                taken = self._partial[1].get(unit.first + number, ()) if unit.pass_number == self._partial[0] else ()
-                step_ends, step_cut = self._take_input(self._after(unit, number), results, taken, items, tokens)
-                ends, cut = ends or step_ends, cut or step_cut
-                if self._failed is not None:
-                    break
+            goes_on, excess = self._take_inputs(unit, items, tokens)
+            ends = ends or goes_on
         tail = excess or unit.tail
-        if excess is None and self._mode != OPEN and tail is not None and not (unit.ends_pass and tail.at >= unit.num_items):
-            tail = None  # what fails behind the early end of a pass is nobody's, but for a generator's own cleanup
+        if excess is None and self._mode != OPEN and tail is not None and not tail.of_close:
+            tail = None  # it stands behind the early end of the pass
         if unit.ends_pass and tail is None:
-            if self._mode == OPEN:
-                ends = self._end(items, tokens) or ends
-            else:
-                ends = ends or self._mode == PASS_END
-                self._mode = OPEN
-            self._before, self._skip = self._pass_start(unit), 0
-            self._started = False  # a take(0) is full before the next pass begins
+            ends = self._end(unit, items, tokens) or ends
         if ends and self._num_outs < self._drop:
             raise _not_again(f"{self._drop} results were delivered behind the last checkpoint, and {self._num_outs} came again")
         if self._failed is not None:
+            ends = self._end_later(ends, ended=unit.ends_pass and tail is None)
             tail = excess = self._failed._replace(at=len(items))
-            ends = False
+        cut = self._mode != OPEN or self._dropping
+        self._dropping = self._dropping or (tail is not None and self._goes_on)
         if self._holds and (ends or (unit.ends_pass and tail is None)):
             self._save(self._before, 0)
         return Sequenced(
             items, tokens if counted is None else counted, ends, tail, cut, self._chain.empty_pass, excess, counted is not None, self._late
         )
+
+    def _take_inputs(self, unit: Unit, items: list[Any], tokens: list[Token]) -> tuple[bool, Failure | None]:
+        """Take the inputs of a unit one by one; return whether the end of the pass goes on upwards, and the error of a limit."""
+        ends = False
+        lost = unit.mishaps_by_item() if unit.mishaps else {}
+        self._late = self._late or bool(unit.late)
+        for number, results in enumerate(pieces_by_input(unit)):
+            if self._mode != OPEN:
+                break
+            self._count(unit.pass_number)
+            if number in lost:
+                excess = self._book(lost[number], unit, number)
+                if excess is not None:
+                    return ends, excess
+            taken = self._partial[1].get(unit.first + number, ()) if unit.pass_number == self._partial[0] else ()
+            ends = self._take_input(self._after(unit, number), results, taken, items, tokens) or ends
+            if self._failed is not None:
+                break
+        return ends, None
+
+    def _end_later(self, ends: bool, *, ended: bool) -> bool:
+        """Let the end of a pass come behind a failure, alone, where one was folded or goes on; it does not go on now: return False."""
+        if self._goes_on and (ends or ended):
+            self._mode = PASS_END if ends else DROP_END
+        return False
 
     def _take_whole(self, unit: Unit, items: list[Any]) -> Sequence[Token] | Counted | None:
         """Take all of a unit at once if it comes out as it went in, which changes no state but counts; return its tokens.
@@ -229,9 +252,8 @@ class Sequencer:
         pass_number, number = _since(origin, self._input)
         return {"known": known, "replay": (pass_number, number + 1)}
 
-    def _take_input(
-        self, after: Token, results: list[Piece], taken: Sequence[int], items: list[Any], tokens: list[Token]
-    ) -> tuple[bool, bool]:
+    def _take_input(self, after: Token, results: list[Piece], taken: Sequence[int], items: list[Any], tokens: list[Token]) -> bool:
+        """Fold the results of an input; return whether the end of the pass goes on upwards."""
         skip, self._skip = self._skip, 0
         check_results(skip, len(results))
         for number, piece in enumerate(results):
@@ -248,26 +270,34 @@ class Sequencer:
             ends, cut = self._close(items, tokens, *place)
             if cut:
                 self._before = after
-                return ends, cut
+                return ends
             if self._holds and self._chain.num_entered - self._entered >= self._patience:
                 self._save(*place)
         self._before = after
-        return False, False
+        return False
 
     def _close(self, items: list[Any], tokens: list[Token], before: Token, skip: int) -> tuple[bool, bool]:
-        """End the pass early if a `take` is full; return (whether its end goes on, whether the rest of the pass is cut)."""
+        """End the pass early if nothing more is wanted of it; return (whether its end goes on, whether the rest of the pass is cut)."""
         if self._mode != OPEN:
             return False, False
-        outs, how = self._chain.close_early()
+        outs, how = self._chain.close_early(wanted=not self._dropping)
         if how == "open":
             return False, False
         self._emit(outs, items, tokens, before, skip, PASS_END if how == "end" else DROP_END)
-        self._mode = DROP_END
+        self._mode = FOLD_END if how == "rest" else DROP_END
+        self._dropping = self._dropping and how != "end"
         return how == "end", True
 
-    def _end(self, items: list[Any], tokens: list[Token]) -> bool:
-        outs, goes_on = self._chain.end()
-        self._emit(outs, items, tokens, self._before, 0, PASS_END if goes_on else DROP_END)
+    def _end(self, unit: Unit, items: list[Any], tokens: list[Token]) -> bool:
+        """Take the end of the pass; return whether it goes on upwards."""
+        mode, self._mode = self._mode, OPEN
+        goes_on = mode == PASS_END
+        if mode in (OPEN, FOLD_END):
+            outs, goes_on = self._chain.end()
+            self._emit(outs, items, tokens, self._before, 0, PASS_END if goes_on else DROP_END)
+        self._dropping = self._dropping and not goes_on
+        self._before, self._skip = self._pass_start(unit), 0
+        self._started = False  # a take(0) is full before the next pass begins
         return goes_on
 
     def _pass_start(self, unit: Unit) -> Token:
@@ -279,7 +309,7 @@ class Sequencer:
         return token._replace(tally=merged(token.tally, self._books.tally)) if self._books.tally else token
 
     def _emit(self, outs: Sequence[Any], items: list[Any], tokens: list[Token], before: Token, skip: int, mode: int = OPEN) -> None:
-        if not outs or self._failed is not None:
+        if not outs or self._failed is not None or self._dropping:
             return
         if self._late and not self._hands_on:
             outs = self._good(outs)

@@ -143,12 +143,13 @@ class Piece(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """What failed, at which row or item."""
+    """What failed, at which row or item; `of_close` if it was no element but the end of a generator, which is always wanted."""
 
     at: int
     error: BaseException
     stage: str
     worker: int
+    of_close: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +329,12 @@ class Unit:
         self.num_replayed, self.given_bytes = min(self.num_replayed, count), self.given_bytes - tail.given_bytes
         self.ends_pass, self.pass_token, self.inherited = False, None, None
         return tail
+
+    def end_alone(self) -> Unit:
+        """Return a unit of nothing but the end of the pass that this one ends."""
+        end = Unit(seq=self.seq, pass_number=self.pass_number, first=self.first + self.num_items, sizes=None, num_items=0, num_rows=0)
+        end.tokens, end.pass_token, end.ends_pass = None if self.tokens is None else (), self.pass_token, True
+        return end
 
     def key_of(self, row: int) -> tuple[int, int]:
         """Return (epoch, index) of the element that a row is made of."""

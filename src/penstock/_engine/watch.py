@@ -9,9 +9,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
+from penstock._contracts.event import SlowElement
 from penstock._engine.calls import LoopWatch
 from penstock._engine.flow import Flow
 from penstock._engine.lanes import Call, Lanes
@@ -20,12 +22,16 @@ from penstock._engine.posts import Post
 from penstock._engine.stacks import stacks_of
 from penstock._engine.stall import Frame, Kind, RunClock, Situation, WorkerFacts, slice_of
 from penstock._engine.unit import Task
-from penstock._engine.whereabouts import element_of, pool_words, stage_of
+from penstock._engine.whereabouts import element_of, pool_words, row_of, stage_of
 from penstock._ops.worker import WorkerContext
 
-__all__ = ["OnStall", "Stuck", "Watch"]
+__all__ = ["Glances", "OnStall", "Stuck", "Watch"]
 
 OnStall = Literal["raise", "warn", "skip"]
+
+_GLANCE_S = 0.02
+_GLANCE_SHARE = 0.25  # of the wait so far: the time of a slow element is known that well
+_DEAR = 4  # times the usual cost of an element, as the engine knows it
 
 
 class Stuck(NamedTuple):
@@ -44,6 +50,68 @@ class Stuck(NamedTuple):
     gone_on: Callable[[], bool]
     post: Post | None = None
     call: Call | None = None
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Where a worker stood at the last glance, since when, and the element if it is slow."""
+
+    marker: Any
+    since_ns: int
+    slow: SlowElement | None = None
+
+    def ended(self, at_ns: int) -> SlowElement | None:
+        """Return the element with the time that it took if it ended then."""
+        return None if self.slow is None else self.slow._replace(time_ns=at_ns, lasted_ns=at_ns - self.since_ns)
+
+
+class Glances:
+    """Looks at where the workers are while one wait lasts, and finds the elements that take them much longer than usual.
+
+    A wait of less than 20 ms has no glance. A glance costs 1 us for each worker, and 20 us more for an element that is slow.
+    """
+
+    __slots__ = ("_begin_ns", "_flow", "_last_ns", "_posts", "_seen")
+
+    def __init__(self, posts: Sequence[Post], flow: Flow) -> None:
+        """Begin a wait."""
+        self._posts, self._flow = posts, flow
+        self._begin_ns = self._last_ns = time.perf_counter_ns()
+        self._seen: dict[Post, _Seen] = {}
+
+    def pause_s(self, most_s: float) -> float:
+        """Return how long to wait until the next glance, `most_s` at most."""
+        waited_s = (time.perf_counter_ns() - self._begin_ns) / 1e9
+        return max(0.0, min(most_s, max(_GLANCE_S, _GLANCE_SHARE * waited_s)))
+
+    def look(self) -> list[SlowElement]:
+        """Look at each worker; return the slow elements that one has left since the last glance."""
+        now_ns, left = time.perf_counter_ns(), []
+        for post in list(self._posts):
+            task, seen = post.task, self._seen.get(post)
+            marker = None if task is None or task.read else (post.serial, post.worker.place())
+            if task is None or marker is None or seen is None or seen.marker != marker:
+                left.append(None if seen is None else seen.ended((self._last_ns + now_ns) // 2))
+                self._seen[post] = _Seen(marker, now_ns)
+            elif seen.slow is None and now_ns - seen.since_ns >= 0.9e9 * _GLANCE_S:
+                seen.slow = self._slow(post, task, now_ns, now_ns - seen.since_ns)
+        self._last_ns = now_ns
+        return [slow for slow in left if slow is not None]
+
+    def end(self) -> list[SlowElement]:
+        """Return the slow elements that workers stood at: what ended the wait is most likely the end of one."""
+        now_ns = time.perf_counter_ns()
+        return [slow for seen in self._seen.values() if (slow := seen.ended(now_ns)) is not None]
+
+    def _slow(self, post: Post, task: Task, now_ns: int, lasted_ns: int) -> SlowElement | None:
+        row, segment = row_of(post.worker, task), self._flow.segments[task.segment]
+        if row is None or task.unit is None or lasted_ns < _DEAR * segment.blocks[task.stage].found[0]:
+            return None
+        try:
+            where, key = segment.where(task.unit, row)
+        except IndexError:  # the unit was finished meanwhile, and its keys are not there any more
+            return None
+        return SlowElement(now_ns, segment.plan.stages[task.stage].name or "batch", key, where, lasted_ns)
 
 
 class Watch:
@@ -171,6 +239,7 @@ class Watch:
             more_stuck=more_stuck,
             idle=tuple(f"{count} of {workers[words]} {words}: nothing to do" for words, count in idle.items()),
             kept=flow.kept,
+            oldest=_oldest(flow),
             limit=flow.limit,
             state=f"state: {len(flow.ready)} ready, segments {[segment.position() for segment in flow.segments]}",
         )
@@ -198,6 +267,11 @@ class Watch:
 
     def _is_stuck(self, post: Post) -> bool:
         return post.task is not None and post.age_ns >= self._timeout_ns
+
+
+def _oldest(flow: Flow) -> str:
+    kept = flow.handed_over.kept(flow.handed_over.step)
+    return f", {kept.num_bytes / 1e6:.1f} MB beside the last one, the oldest {kept.oldest}" if kept.num else ""
 
 
 def _gone_on(post: Post, marker: Any) -> bool:

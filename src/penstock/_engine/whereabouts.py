@@ -10,7 +10,7 @@ from penstock._engine.unit import Task
 from penstock._ops.block import Block
 from penstock._ops.worker import WorkerContext
 
-__all__ = ["call_of", "element_of", "pool_words", "stage_of"]
+__all__ = ["call_of", "element_of", "pool_words", "row_of", "stage_of"]
 
 
 def stage_of(flow: Flow, post: Post, task: Task) -> str:
@@ -26,7 +26,7 @@ def element_of(flow: Flow, post: Post, task: Task) -> str:
         assert flow.reader is not None
         number = flow.reader.num_read
         return f"element epoch {flow.reader.pass_number} index {number} ({flow.reader.describe(number)})"
-    segment, row = flow.segments[task.segment], _row(post.worker, task)
+    segment, row = flow.segments[task.segment], row_of(post.worker, task)
     if row is not None:
         return f"element {_name(segment, task, row)}"
     return f"one of {task.end - task.begin} elements from {_name(segment, task, task.begin)} on"
@@ -51,7 +51,7 @@ def _name(segment: Segment, task: Task, row: int) -> str:
     return f"epoch {key[0]} index {key[1]}" + (f" ({words})" if words else "")
 
 
-def _row(worker: WorkerContext, task: Task) -> int | None:
+def row_of(worker: WorkerContext, task: Task) -> int | None:
     """Return the row of the unit that a worker is with, of a batch its first."""
     row, unit = worker.row(), task.unit
     if row is None or unit is None:

@@ -15,7 +15,7 @@ from penstock._engine.awaiting import begun, failed_call
 from penstock._engine.engine import Engine
 from penstock._engine.fine_loop import new_event_loop
 from penstock._engine.hearing import hear
-from penstock._engine.lanes import Lanes
+from penstock._engine.lanes import Call, Lanes
 from penstock._engine.pools import MENDER
 from penstock._engine.unit import Task
 from penstock._ops.awaited import AwaitedOp, Outcome
@@ -198,9 +198,11 @@ class _Pool:
         if self._has_room():
             self.lot.ring()
 
-    def _ended(self, lane: int, begin_ns: int, end_ns: int) -> None:
+    def _ended(self, call: Call, end_ns: int) -> None:
         before = self._cpu_ns
         self._num_ended += 1
         if self._num_ended % _CPU_EVERY == 0:
             self._cpu_ns = time.thread_time_ns()
-        self._engine.announce(BlockDone(self._name, lane, begin_ns, end_ns, self._cpu_ns - before, 1))
+        key = call.block.key_of(call.offset)[:2]
+        cpu_ns = self._cpu_ns - before
+        self._engine.announce(BlockDone(self._name, call.lane, call.begin_ns, end_ns, cpu_ns, 1, first=key, last=key))

@@ -19,9 +19,9 @@ def advise(figures: Figures) -> list[str]:
     sentences = [enough]
     verdict = judge(figures.snapshot)
     if verdict.kind != "step":
-        sentences += [f"without a training step {verdict.headline}", *verdict.advice]
+        sentences.append(f"without a training step {verdict.headline}")
     sentences += _about_largest(figures)
-    if verdict.kind not in ("gil", "waits", "crowded"):
+    if verdict.kind not in ("gil", "waits", "crowded", "concurrency", "errors", "slow"):
         sentences += _about_scaling(figures)
     return sentences
 

@@ -64,7 +64,6 @@ class FeedFigures:
         step_s: from the first to the last, without the waiting: the training steps.
         in_consumer: whether the thread that took them made them too: its waiting is the work of the operators.
         verdict: the bottleneck, in a sentence; None where memory was measured, which changes it.
-        advice: what to change.
     """
 
     number: int
@@ -76,7 +75,6 @@ class FeedFigures:
     step_s: float
     in_consumer: bool
     verdict: str | None
-    advice: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +224,6 @@ def _feed_figures(group: FeedGroup, *, judged: bool) -> FeedFigures:
         step_s=sum(max(0.0, one.span_s - one.wait_s) for one in consumers),
         in_consumer=any(snapshot.in_line for snapshot in snapshots),
         verdict=None if verdict is None else verdict.headline,
-        advice=() if verdict is None else verdict.advice,
     )
 
 
@@ -287,7 +284,7 @@ def _feed_lines(feed: FeedFigures) -> Iterator[str]:
     waited = "making them took" if feed.in_consumer else "waited"
     waits = f"{waited} {time_words(feed.first_wait_s)} for the first and {time_words(feed.wait_s)} for the others"
     yield from _wrapped(f"  training loop: {feed.num_batches:,} batches; {waits}, steps took {time_words(feed.step_s)}")
-    for text in (*filter(None, [feed.verdict]), *(f"advice: {sentence}" for sentence in feed.advice)):
+    for text in filter(None, [feed.verdict]):
         yield from _wrapped(f"  {text}")
 
 

@@ -1,55 +1,84 @@
-"""Says in words what limited a run, with the numbers that show it and what to change. Pure: a snapshot in, text out."""
+"""Names the bottleneck of a run, its cause, the numbers that show it, and one change to make. Pure: a snapshot in, text out.
+
+Each cause is a function that looks at the figures and returns a verdict or None. `judge` asks them in a fixed order: a cause that explains
+the signs of others comes first.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
-from penstock.observe.stats import FailureStats, Snapshot, StageStats
+from penstock.observe.stats import FailureStats, SlowSample, Snapshot, StageStats
 
-__all__ = ["NO_WAIT", "Verdict", "explain", "judge", "summary"]
+__all__ = ["NO_WAIT", "Kind", "Verdict", "explain", "judge", "summary"]
+
+Kind = Literal[
+    "nothing", "swap", "start", "step", "inline", "kept", "memory", "errors", "gil", "crowded", "slow", "concurrency", "workers", "cpu",
+    "faults", "waits", "bursts", "parked", "unclear", "producers", "stream",
+]  # fmt: skip
+"""Causes, for programs: `nothing` is a run that is too short, `producers` what fills a queue."""
 
 NO_WAIT = 0.05
 """Below this share of waiting there is little to gain in the feed."""
 
 _BUSY = 0.80
-"""A stage whose workers are busy for more than this share is the one that limits; hand-over and start cost the rest."""
+"""A stage whose workers are busy for more than this share is the bottleneck; hand-over and start cost the rest."""
 
 _ON_CPU = 0.75
 """Below this share of CPU in its busy time a stage waits for something: storage, a lock, or the GIL."""
 
-
 _QUEUED = 0.5
 """Where this share of the time off the CPU was spent ready to run, CPUs are what is missing."""
 
+_CROWDED = 0.3
+"""Threads that are ready to run and get no CPU for this part of the time are what a busy machine holds up."""
 
 _GIL_TAKEN = 0.4
 """Threads that run Python code find the GIL taken at 60 % of their looks or more, threads in C code at 0 to 20 %, busy CPUs included."""
 
+_COLD_S, _COLD_SHARE = 0.3, 0.25
+"""A first wait that is longer, and a larger part of the run, is worth a change."""
+
+_SLOW_SHARE, _SLOW_FEW, _SLOWEST_S = 0.4, 0.2, 0.02
+"""Slow samples: a large part of a stage's time, a small part of its elements, and long enough to be waited for."""
+
+_ERROR_SHARE = 0.3
+"""Failed elements, or pauses before retries, above this share of a stage's work or time are its cost."""
+
+_FAULTS_PER_S, _SWAPPED_BYTES = 50.0, 32 << 20
+"""Page faults from a disk take 0.1 ms (flash) to 10 ms (magnetic disk): so many a second are 0.5 to 50 % of the time."""
+
+_FULL = 0.004
+"""Where buffers were full at more deliveries, workers are fast enough on average."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What limited a run.
+    """The bottleneck of a run.
 
     Attributes:
-        kind: "nothing", "step", "inline", "cpu", "workers", "gil", "waits", "crowded", "parked" or "unclear"; for programs.
-        headline: one sentence with the numbers.
-        advice: what to change, one sentence each.
-        stage: the name of the limiting stage, or None.
+        kind: the cause.
+        finding: what the bottleneck is, why, and the numbers that show it.
+        change: what to change.
+        stage: the name of the stage, or None.
     """
 
-    kind: str
-    headline: str
-    advice: tuple[str, ...]
+    kind: Kind
+    finding: str
+    change: str
     stage: str | None = None
+
+    @property
+    def headline(self) -> str:
+        """Return finding and change as one sentence."""
+        return f"{self.finding}; {self.change}"
 
 
 def explain(snapshot: Snapshot) -> str:
-    """Return what limited the run, the figures of its stages and what to change, as a few lines of text."""
-    verdict = judge(snapshot)
-    lines = [verdict.headline, *figures(snapshot)]
-    lines += [f"  advice: {sentence}" for sentence in verdict.advice]
-    lines += [f"  notice: {text}" for text in snapshot.notices[-3:]]
-    return "\n".join(lines)
+    """Return the bottleneck of a run and what to change as the first line, and the figures of its stages below it."""
+    return "\n".join([judge(snapshot).headline, *figures(snapshot), *(f"  notice: {text}" for text in snapshot.notices[-3:])])
 
 
 def summary(snapshot: Snapshot) -> str:
@@ -77,7 +106,7 @@ def figures(snapshot: Snapshot) -> list[str]:
         lines.append(
             f"  packed: {snapshot.packed_tokens:,} tokens in {snapshot.packed_places:,} places, {_percent(snapshot.padding_share)} padding"
         )
-    lines += [f"  failed: {_failure_line(stage)}" for stage in snapshot.failures]
+    lines += [f"  failed: stage '{stage.stage}': {_failure_counts(stage)}" for stage in snapshot.failures]
     return lines
 
 
@@ -102,9 +131,9 @@ def _waited(snapshot: Snapshot) -> str:
     return f"the training loop {share}"
 
 
-def _failure_line(stage: FailureStats) -> str:
+def _failure_counts(stage: FailureStats) -> str:
     counts = ((stage.num_skipped, "skipped"), (stage.num_replaced, "replaced"), (stage.num_retries, "retries"))
-    return f"stage '{stage.stage}': " + ", ".join(f"{count:,} {words}" for count, words in counts if count)
+    return ", ".join(f"{count:,} {words}" for count, words in counts if count)
 
 
 def _stage_line(stage: StageStats, snapshot: Snapshot) -> str:
@@ -115,113 +144,328 @@ def _stage_line(stage: StageStats, snapshot: Snapshot) -> str:
 
 
 def judge(snapshot: Snapshot) -> Verdict:
-    """Decide what limited the run."""
+    """Name the bottleneck of a run and its cause."""
     consumer = snapshot.consumer
     if consumer.num_batches < 2 or consumer.span_s <= 0:
-        return Verdict(
-            kind="nothing",
-            headline=f"too little to judge: {_delivered(snapshot)} were delivered",
-            advice=("run more steps before asking for a report",),
-        )
+        finding = f"too little to judge: {_delivered(snapshot)} were delivered"
+        return Verdict(kind="nothing", finding=finding, change="run more steps before asking for a report")
+    before = _swap(snapshot) or _cold_start(snapshot)
+    if before is not None:
+        return before
     if consumer.wait_share < NO_WAIT:
-        return Verdict(
-            kind="step",
-            headline=f"the training step limited: the feed had {consumer.mean_ready:.1f} batches ready on average"
-            f" and the step waited {_percent(consumer.wait_share)} of the time",
-            advice=("nothing to gain in the feed; only a faster step makes this run faster",),
-        )
+        return _step(snapshot)
+    if _is_queue(snapshot):
+        return _producers(snapshot)
     stage = _busiest(snapshot)
-    if stage is not None and snapshot.in_line:
+    if stage is None:
+        return _unclear(snapshot, None)
+    causes = (_inline, _kept, _errors, _stream, _gil_found, _slow, _memory, _held_up, _bursts, _parked, _idle, _busy)
+    return next(verdict for cause in causes if (verdict := cause(snapshot, stage)) is not None)
+
+
+# -- causes outside of the stages --------------------------------------------------------------------------------------------------
+
+
+def _swap(snapshot: Snapshot) -> Verdict | None:
+    """A process whose memory is swapped out is slow everywhere, also in the training step."""
+    memory = snapshot.memory
+    if memory.swapped_bytes < _SWAPPED_BYTES or _faults_per_s(snapshot) < _FAULTS_PER_S:
+        return None
+    return Verdict(
+        kind="swap",
+        finding=f"the machine swaps: {_mega(memory.swapped_bytes)} of this process are swapped out, and it read {_faults(snapshot)} back",
+        change="lower memory_bytes, shuffle buffers and the number of workers, or add memory",
+    )
+
+
+def _cold_start(snapshot: Snapshot) -> Verdict | None:
+    consumer = snapshot.consumer
+    whole_s = consumer.first_wait_s + consumer.span_s / consumer.num_consumers
+    if consumer.first_wait_s < _COLD_S or consumer.first_wait_s < _COLD_SHARE * whole_s or _is_queue(snapshot):
+        return None
+    if snapshot.in_line and consumer.wait_share >= NO_WAIT:
+        return None
+    stage = max(snapshot.stages, key=lambda stage: stage.first_s, default=None)
+    finding = f"cold start: the first batch came after {_seconds(consumer.first_wait_s)} of {_seconds(whole_s)}"
+    if stage is None or stage.first_s < 0.5 * consumer.first_wait_s:
         return Verdict(
-            kind="inline",
-            stage=stage.name,
-            headline=f"reading and training took turns: nothing was read while the step ran, so the step waited"
-            f" {_percent(consumer.wait_share)} of the time",
-            advice=('read ahead while the step runs: executor="threads" with num_workers="auto"',),
+            kind="start",
+            finding=f"{finding}, before which {snapshot.num_before_first:,} elements were read",
+            change="smaller shuffle buffers and batches give a first batch earlier; in a longer run it does not matter",
         )
-    if stage is not None and len(stage.workers) > 1 and (stage.gil_share or 0.0) >= _GIL_TAKEN:
-        looks = f"the GIL was taken at {_percent(stage.gil_share or 0.0)} of {stage.num_gil_looks:,} looks"
-        return _gil_bound(stage, f"stage '{stage.name}' limited, GIL-bound: {_gil_cpus(stage, snapshot)}, and {looks}")
-    if stage is not None and _load(stage, snapshot) < _BUSY <= stage.busiest_s / snapshot.elapsed_s:
-        return _parked(stage, snapshot)
-    if stage is None or _load(stage, snapshot) < _BUSY:
-        return _unclear(snapshot, stage)
-    return _limited_by(stage, snapshot)
+    return Verdict(
+        kind="start",
+        stage=stage.name,
+        finding=f"{finding}, because a worker of stage '{stage.name}' took {_seconds(stage.first_s)} for its first block",
+        change=f"have '{stage.name}' load what it needs once, before the loop; in a longer run it does not matter",
+    )
 
 
-def _parked(stage: StageStats, snapshot: Snapshot) -> Verdict:
-    """Judge a run in which the engine let workers stand by because they did not help: a notice says why."""
+def _step(snapshot: Snapshot) -> Verdict:
+    consumer = snapshot.consumer
+    if _is_queue(snapshot):
+        finding = f"what reads the queue is the bottleneck: {_waited(snapshot)}"
+        return Verdict(kind="step", finding=finding, change="only what reads it can make this run faster")
+    return Verdict(
+        kind="step",
+        finding=f"the training step is the bottleneck: the loop waited {_percent(consumer.wait_share)} of the time for batches,"
+        f" of which {consumer.mean_ready:.1f} were ready on average",
+        change="only a faster step makes this run faster",
+    )
+
+
+def _producers(snapshot: Snapshot) -> Verdict:
+    return Verdict(
+        kind="producers",
+        finding=f"what fills the queue is the bottleneck: {_waited(snapshot)}",
+        change="add threads that fill the queue, or do less for each element before it",
+    )
+
+
+def _inline(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
+    if not snapshot.in_line:
+        return None
+    return Verdict(
+        kind="inline",
+        stage=stage.name,
+        finding="input and training take turns in one thread: nothing was read while the step ran, so the loop waited"
+        f" {_percent(snapshot.consumer.wait_share)} of the time",
+        change='read ahead while the step runs, with executor="threads" and num_workers="auto"',
+    )
+
+
+def _kept(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
+    """Batches that the loop keeps take the place of those that could be read ahead: half of it on average, from 0 on, ends in all of it."""
+    consumer = snapshot.consumer
+    if consumer.most == 0 or 2 * (consumer.mean_kept + 1) < consumer.most or consumer.mean_kept < 1 or _is_busy(stage, snapshot):
+        return None
+    memory = snapshot.memory
+    held = f" ({_mega(memory.kept_bytes)}{', the oldest ' + memory.kept if memory.kept else ''})" if memory.kept_bytes else ""
+    per_call = consumer.num_batches / consumer.num_calls
+    return Verdict(
+        kind="kept",
+        stage=stage.name,
+        finding=f"the training loop keeps batches: {per_call * consumer.mean_kept:,.0f} on average beside the current one{held}, with room for"
+        f" {per_call * consumer.most:,.0f} in all, so there was none to read ahead and the loop waited {_percent(consumer.wait_share)} of the time",
+        change="keep numbers or copies in place of batches (loss.item(), array.copy()), or raise memory_bytes",
+    )
+
+
+def _memory(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
+    """A budget that holds less than a batch for each worker, one in hand and one ready keeps workers waiting for room."""
+    most = snapshot.consumer.most
+    if not 0 < most < max(4, len(stage.workers) + 2) or _is_busy(stage, snapshot):
+        return None
+    wanted_bytes = snapshot.memory_bytes // most * (2 * len(stage.workers) + 2)
+    return Verdict(
+        kind="memory",
+        stage=stage.name,
+        finding=f"memory_bytes ({_mega(snapshot.memory_bytes)}) is the bottleneck: it has room for {most} batches, so the workers of stage"
+        f" '{stage.name}' waited for room {_percent(1 - _load(stage, snapshot))} of the time",
+        change=f"raise memory_bytes to {_mega(wanted_bytes)}, or make batches smaller",
+    )
+
+
+def _bursts(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
+    consumer = snapshot.consumer
+    if consumer.full_share < _FULL or _is_busy(stage, snapshot):
+        return None
+    most = round(consumer.most * consumer.num_batches / consumer.num_calls)
+    return Verdict(
+        kind="bursts",
+        stage=stage.name,
+        finding=f"too little is read ahead for bursts: the {most} batches that may be ready were so at {_percent(consumer.full_share)} of the"
+        f" deliveries, and at others the loop waited, {_percent(consumer.wait_share)} of the time; stage '{stage.name}' was busy"
+        f" {_percent(_load(stage, snapshot))} of it",
+        change=f"read further ahead, with .prefetch({4 * most}) and memory_bytes for so many",
+    )
+
+
+# -- causes in a stage -------------------------------------------------------------------------------------------------------------
+
+
+def _errors(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
+    failed = max(snapshot.failures, key=lambda one: one.wait_s + one.num_skipped + one.num_replaced + one.num_retries, default=None)
+    if failed is None:
+        return None
+    num_failed, retried = failed.num_skipped + failed.num_replaced, failed.num_retries
+    wait_share = failed.wait_s / stage.busy_s if stage.busy_s > 0 else 0.0
+    share = max(num_failed, retried) / max(1, stage.num_elements + num_failed)
+    if wait_share < _ERROR_SHARE and share < _ERROR_SHARE:
+        return None
+    paused = f", with pauses of {_seconds(failed.wait_s)} in all" if failed.wait_s >= 0.01 else ""
+    return Verdict(
+        kind="errors",
+        stage=stage.name,
+        finding=f"errors take the time of stage '{failed.stage}': {_failure_counts(failed)} at {stage.num_elements:,} elements{paused}",
+        change="mend the elements that the quarantine file names, or shorten the pauses of Retry",
+    )
+
+
+def _stream(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
+    """One thread reads a stream: more workers do not help."""
+    if not snapshot.is_stream or stage.name != "read" or not _is_busy(stage, snapshot):
+        return None
+    return Verdict(
+        kind="stream",
+        stage=stage.name,
+        finding=f"reading is the bottleneck: the one thread that reads the generator was busy"
+        f" {_percent(stage.busy_share(snapshot.elapsed_s))} of the time, {_percent(stage.cpu_share)} of it on a CPU"
+        f" ({_micros(stage.us_per_element)} per element)",
+        change="do less in the generator and the rest in .map(), which has workers, or use a source with random access",
+    )
+
+
+def _gil_found(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
+    if len(stage.workers) < 2 or (stage.gil_share or 0.0) < _GIL_TAKEN:
+        return None
+    looks = f"the GIL was taken at {_percent(stage.gil_share or 0.0)} of {stage.num_gil_looks:,} looks"
+    return _gil_bound(stage, f"{_head(stage)}, GIL-bound: {_gil_cpus(stage, snapshot)}, and {looks}")
+
+
+def _slow(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
+    slowest = stage.slowest[0] if stage.slowest else None
+    if slowest is None or slowest.lasted_s < _SLOWEST_S or stage.slow_s < _SLOW_SHARE * stage.busy_s:
+        return None
+    if stage.num_slow > _SLOW_FEW * stage.num_elements or (stage.cpu_share < _ON_CPU and _queued(stage, snapshot)):
+        return None
+    return Verdict(
+        kind="slow",
+        stage=stage.name,
+        finding=f"slow samples in stage '{stage.name}' are the bottleneck: about {stage.num_slow:,} of {stage.num_elements:,} elements took"
+        f" {_percent(stage.slow_s / stage.busy_s)} of its time, the others {_micros(stage.median_us)} each; the slowest are"
+        f" {', '.join(_sample(one) for one in stage.slowest[:3])}",
+        change="look at these elements; with ordered=False others go on meanwhile",
+    )
+
+
+def _sample(sample: SlowSample) -> str:
+    where = f", {sample.where}" if sample.where else ""
+    return f"epoch {sample.key[0]} index {sample.key[1]} ({_seconds(sample.lasted_s)}{where})"
+
+
+def _parked(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
+    """The engine lets workers stand by that do not help: a notice says why."""
+    if _is_busy(stage, snapshot) or stage.busiest_s < _BUSY * snapshot.elapsed_s:
+        return None
     cause = "all CPUs are in use, also by other programs" if _crowded(snapshot, 1) else "more workers did not make it faster"
     return Verdict(
         kind="parked",
         stage=stage.name,
-        headline=f"stage '{stage.name}' limited: one of its {len(stage.workers)} workers was busy"
-        f" {_percent(stage.busiest_s / snapshot.elapsed_s)} of the time and the others stood by, because {cause}",
-        advice=(f"make '{stage.name}' cheaper ({_micros(stage.us_per_element)} per element), or let it hold the GIL for less of its time",),
+        finding=f"{_head(stage)}: one of its {len(stage.workers)} workers was busy {_percent(stage.busiest_s / snapshot.elapsed_s)} of the"
+        f" time and the others stood by, because {cause}",
+        change=f"make '{stage.name}' cheaper ({_micros(stage.us_per_element)} per element), or let it hold the GIL for less of its time",
     )
 
 
-def _limited_by(stage: StageStats, snapshot: Snapshot) -> Verdict:
-    """Judge a run whose workers were busy all the time: on the CPU, waiting for one, for the GIL or for something outside."""
-    num_workers, num_cpus = len(stage.workers), snapshot.num_cpus
-    feed_cpus = _feed_cpus(snapshot)
-    head = f"stage '{stage.name}' limited: its {_workers(stage)} busy {_percent(stage.busy_share(snapshot.elapsed_s))} of the time"
-    if stage.cpu_share >= _ON_CPU and num_workers < num_cpus and feed_cpus < 0.85 * num_cpus:
-        return Verdict(
-            kind="workers",
-            stage=stage.name,
-            headline=f"{head}; the feed used {feed_cpus:.1f} of {num_cpus} CPUs",
-            advice=(f"raise num_workers, or concurrency= on that map, from {num_workers} to {num_cpus}",),
-        )
+def _held_up(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
+    """Where CPUs are short, a worker is held up between its blocks as well."""
+    if _is_busy(stage, snapshot) or (stage.queued_share or 0.0) < _CROWDED or not _crowded(snapshot, len(stage.workers)):
+        return None
+    return _short_of_cpus(snapshot, stage, f"its {_workers(stage)} busy {_percent(stage.busy_share(snapshot.elapsed_s))} of the time")
+
+
+def _idle(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
+    return None if _is_busy(stage, snapshot) else _unclear(snapshot, stage)
+
+
+def _busy(snapshot: Snapshot, stage: StageStats) -> Verdict:
+    """Judge a stage whose workers were busy all the time: on the CPU, waiting for one, for the GIL or for something outside."""
+    num_workers, num_cpus, feed_cpus = len(stage.workers), snapshot.num_cpus, _feed_cpus(snapshot)
+    busy = f"its {_workers(stage)} busy {_percent(stage.busy_share(snapshot.elapsed_s))} of the time"
+    spare = feed_cpus < 0.85 * num_cpus
+    if stage.cpu_share >= _ON_CPU and num_workers < num_cpus and spare:
+        kind: Kind = "workers" if stage.concurrency is None else "concurrency"
+        cause = "CPU-bound with CPUs to spare" if stage.concurrency is None else f"held back by concurrency={stage.concurrency}"
+        finding = f"{_head(stage)}, {cause}: {busy}, and the feed used {feed_cpus:.1f} of {num_cpus} CPUs"
+        return Verdict(kind=kind, stage=stage.name, finding=finding, change=_more_workers(stage, num_cpus))
     if stage.cpu_share >= _ON_CPU:
-        rest = "there are no more" if feed_cpus >= 0.85 * num_cpus else "the rest went to the training loop and to other work"
+        rest = "the rest went to the training loop and to other work" if spare else "there are no more"
         return Verdict(
             kind="cpu",
             stage=stage.name,
-            headline=f"{head}; the feed used {feed_cpus:.1f} of {num_cpus} CPUs, {rest}",
-            advice=(
-                (
-                    f"make '{stage.name}' cheaper ({_micros(stage.us_per_element)} per element): smaller images, less decoding,"
-                    " prepare the data once; or more CPUs"
-                ),
-            ),
+            finding=f"{_head(stage)}, CPU-bound: {busy}; the feed used {feed_cpus:.1f} of {num_cpus} CPUs, {rest}",
+            change=f"make '{stage.name}' cheaper ({_micros(stage.us_per_element)} per element), for example by packing the data once",
         )
     if _queued(stage, snapshot):
-        queued_share = 1 - stage.cpu_share if stage.queued_share is None else stage.queued_share
-        return Verdict(
-            kind="crowded",
-            stage=stage.name,
-            headline=f"{head}, {_percent(queued_share)} of that waiting for a turn on one of the {num_cpus} CPUs,"
-            f" which were all in use; the feed had {feed_cpus:.1f} of them, the training loop and other programs the rest",
-            advice=(
-                (
-                    f"more workers cannot help: stop other programs on this machine, make '{stage.name}' or the step cheaper,"
-                    " or give the process more CPUs"
-                ),
-            ),
-        )
-    return _waiting(stage, snapshot, head)
-
-
-def _waiting(stage: StageStats, snapshot: Snapshot, head: str) -> Verdict:
-    """Tell the GIL from storage: threads that take turns at the GIL add up to one CPU, threads that wait outside to less."""
-    num_workers = len(stage.workers)
-    # The thread that holds the GIL may itself wait for a CPU.
-    stage_cpus, queued = (time_s / snapshot.elapsed_s if snapshot.elapsed_s > 0 else 0.0 for time_s in (stage.cpu_s, stage.queued_s))
+        return _short_of_cpus(snapshot, stage, busy)
+    # Threads that take turns at the GIL add up to one CPU. The thread that holds it may itself wait for a CPU.
+    stage_cpus, queued = (time_s / snapshot.elapsed_s for time_s in (stage.cpu_s, stage.queued_s))
     if num_workers > 1 and stage.gil_share is None and stage_cpus + queued >= 0.7:
-        return _gil_bound(stage, f"{head}; {_gil_cpus(stage, snapshot)}, so most likely they took turns at the GIL")
+        return _gil_bound(stage, f"{_head(stage)}, most likely GIL-bound: {busy}, and {_gil_cpus(stage, snapshot)}")
+    return _waiting(snapshot, stage, busy)
+
+
+def _short_of_cpus(snapshot: Snapshot, stage: StageStats, busy: str) -> Verdict:
+    queued_share = 1 - stage.cpu_share if stage.queued_share is None else stage.queued_share
+    return Verdict(
+        kind="crowded",
+        stage=stage.name,
+        finding=f"{_head(stage)}, short of CPUs: {busy}, and waited {_percent(queued_share)} of it for a turn on one of the"
+        f" {snapshot.num_cpus} CPUs, which were all in use; the feed had {_feed_cpus(snapshot):.1f} of them, the training loop and other"
+        " programs the rest",
+        change="stop other programs on this machine or give the process more CPUs; more workers cannot help",
+    )
+
+
+def _waiting(snapshot: Snapshot, stage: StageStats, busy: str) -> Verdict:
+    on_cpu = f"{busy}, but on a CPU for only {_percent(stage.cpu_share)} of that"
+    if _faults_per_s(snapshot) >= _FAULTS_PER_S:
+        return Verdict(
+            kind="faults",
+            stage=stage.name,
+            finding=f"{_head(stage)}, waiting for page faults: {on_cpu}, while the process read {_faults(snapshot)} from disk",
+            change="use faster storage or files that fit into memory, for example packed and compressed ones; or lower memory_bytes",
+        )
+    if stage.concurrency is not None:
+        return Verdict(
+            kind="concurrency",
+            stage=stage.name,
+            finding=f"{_head(stage)}, held back by concurrency={stage.concurrency}: {on_cpu}",
+            change=_more_workers(stage, 4 * stage.concurrency),
+        )
     return Verdict(
         kind="waits",
         stage=stage.name,
-        headline=f"starved by stage '{stage.name}': its {_workers(stage)} busy {_percent(stage.busy_share(snapshot.elapsed_s))} of the"
-        f" time but on a CPU for only {_percent(stage.cpu_share)} of that, so most likely it waits for storage, network or a lock",
-        advice=(
-            (
-                f"keep more requests in flight: a larger num_workers, or concurrency= on that map (now {num_workers},"
-                f" try {4 * num_workers}); or move the data to faster storage"
-            ),
-        ),
+        finding=f"{_head(stage)}, waiting for I/O: {on_cpu}, so most likely it waits for storage, network or a lock",
+        change=_more_workers(stage, 4 * len(stage.workers)),
     )
+
+
+def _more_workers(stage: StageStats, count: int) -> str:
+    if stage.concurrency is not None:
+        return f"raise concurrency= on that map from {stage.concurrency} to {max(count, stage.concurrency + 1)}"
+    return f"raise num_workers, or concurrency= on that map, from {len(stage.workers)} to {count}"
+
+
+def _gil_bound(stage: StageStats, finding: str) -> Verdict:
+    change = (
+        f"let '{stage.name}' do more per call (vectorise it with NumPy over a batch, or use operators that release the GIL):"
+        " more threads cannot help"
+    )
+    return Verdict(kind="gil", stage=stage.name, finding=finding, change=change)
+
+
+def _unclear(snapshot: Snapshot, stage: StageStats | None) -> Verdict:
+    busy = (
+        "no stage reported work"
+        if stage is None
+        else f"the busiest stage, '{stage.name}', was busy only {_percent(stage.busy_share(snapshot.elapsed_s))} of the time"
+    )
+    change = ("look at the notices below; " if snapshot.notices else "") + "feed.trace() shows what the loop waited for"
+    return Verdict(
+        kind="unclear",
+        stage=None if stage is None else stage.name,
+        finding=f"the loop waited for batches {_percent(snapshot.consumer.wait_share)} of the time, but no single stage is the bottleneck: {busy}",
+        change=change,
+    )
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------------------
+
+
+def _head(stage: StageStats) -> str:
+    return f"stage '{stage.name}' is the bottleneck"
 
 
 def _gil_cpus(stage: StageStats, snapshot: Snapshot) -> str:
@@ -231,46 +475,16 @@ def _gil_cpus(stage: StageStats, snapshot: Snapshot) -> str:
     return f"its {len(stage.workers)} workers together used {cpus:.1f} CPUs{more}"
 
 
-def _gil_bound(stage: StageStats, headline: str) -> Verdict:
-    return Verdict(
-        kind="gil",
-        stage=stage.name,
-        headline=headline,
-        advice=(
-            (
-                f"let '{stage.name}' do more per call (vectorise it with NumPy over a batch, or use operators that release the GIL);"
-                " more threads cannot help"
-            ),
-        ),
-    )
+def _faults_per_s(snapshot: Snapshot) -> float:
+    return snapshot.memory.num_major_faults / snapshot.elapsed_s if snapshot.elapsed_s > 0 else 0.0
 
 
-def _unclear(snapshot: Snapshot, stage: StageStats | None) -> Verdict:
-    consumer = snapshot.consumer
-    if _is_queue(snapshot):
-        return Verdict(
-            kind="unclear",
-            headline=f"what fills the queue limited: {_waited(snapshot)}",
-            advice=("more threads that fill the queue, or less work for each element before it",),
-        )
-    if stage is None:
-        busy, name = "no stage reported work", None
-    else:
-        busy = f"the busiest stage, '{stage.name}', was busy only {_percent(stage.busy_share(snapshot.elapsed_s))} of the time"
-        name = stage.name
-    if consumer.mean_ready >= 1:
-        advice = "the waits are short bursts: a larger memory_bytes lets more batches be ready when they come"
-    else:
-        advice = ("look at the notices below; " if snapshot.notices else "") + (
-            "usual reasons: batches kept by the training loop hold the buffers, a memory_bytes too small to overlap,"
-            " or another process on these CPUs"
-        )
-    return Verdict(
-        kind="unclear",
-        stage=name,
-        headline=f"the feed limited, but no single stage did: {_waited(snapshot)}, {busy}",
-        advice=(advice,),
-    )
+def _faults(snapshot: Snapshot) -> str:
+    return f"{snapshot.memory.num_major_faults:,} pages ({_faults_per_s(snapshot):,.0f}/s)"
+
+
+def _is_busy(stage: StageStats, snapshot: Snapshot) -> bool:
+    return _load(stage, snapshot) >= _BUSY
 
 
 def _busiest(snapshot: Snapshot) -> StageStats | None:
@@ -278,9 +492,11 @@ def _busiest(snapshot: Snapshot) -> StageStats | None:
 
 
 def _load(stage: StageStats, snapshot: Snapshot) -> float:
-    """Return how busy this stage's workers were, with the other stages that share them."""
+    """Return how busy this stage's workers were, with the other stages that share them: those without `concurrency=`."""
     mine = set(stage.workers)
-    shared_s = sum(other.busy_s for other in snapshot.stages if mine & set(other.workers))
+    others = snapshot.stages if stage.concurrency is None else ()
+    sharing = [other for other in others if other is not stage and other.concurrency is None and mine & set(other.workers)]
+    shared_s = stage.busy_s + sum(other.busy_s for other in sharing)
     return min(1.0, shared_s / (snapshot.elapsed_s * len(mine))) if snapshot.elapsed_s > 0 else 0.0
 
 
@@ -321,6 +537,10 @@ def _percent(share: float) -> str:
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 10 else f"{seconds:.2f} s"
+
+
+def _mega(num_bytes: float) -> str:
+    return f"{num_bytes / 1e6:,.0f} MB" if num_bytes >= 10_000_000 else f"{num_bytes / 1e6:,.1f} MB"
 
 
 def _micros(micros: float) -> str:

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, ElementRetried, Event, Notice, RowsPacked
+from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, ElementRetried, Event, Notice, RowsPacked, SlowElement
 from penstock._contracts.forking import OwnLocks
+from penstock.observe.memory import MemoryStats, RunMemory
 from penstock.observe.queued import QueueClock
 
-__all__ = ["ConsumerStats", "FailureStats", "MemoryStats", "Snapshot", "StageStats", "Stats"]
+__all__ = ["ConsumerStats", "FailureStats", "MemoryStats", "SlowSample", "Snapshot", "StageStats", "Stats"]
 
 _FOLD_AT = 1024
 """Events that wait to be added up: 100 kB at most, and one fold per this many keeps the cost of one event under 1 us."""
@@ -26,6 +27,22 @@ _GIL_EVERY_NS = 100_000_000
 _FORGOTTEN = Exception()
 
 
+_SLOW_BUCKETS = 3
+"""Powers of two above the median from which on an element is slow: at least four times, on average eight."""
+
+_MOST_SLOWEST = 5
+_SLOW_NS = 10_000_000
+"""Faster elements are not worth naming."""
+
+
+class SlowSample(NamedTuple):
+    """An element that took long: for `lasted_s` seconds at least, its (epoch, index), and its place in words where that is known."""
+
+    lasted_s: float
+    key: tuple[int, int]
+    where: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageStats:
     """What one stage did.
@@ -34,6 +51,10 @@ class StageStats:
     time of the busiest worker alone: the engine may let the others stand by. In `queued_s` of `watched_s` its
     threads were ready to run and got no CPU; both are 0 where the system does not tell. `num_gil_looks` times one of its threads let go
     of the GIL while others worked; `num_gil_waits` times it then had to wait for it.
+
+    `first_s` is the longest time that a worker took for its first block. Of the other blocks, `median_us` is the usual time of an
+    element, within a factor of 1.5; `num_slow` blocks were far slower, in `slow_s` of the busy time, and `slowest` are the slowest elements.
+    `concurrency` is that of its operator, None where it has none of its own.
     """
 
     name: str
@@ -47,6 +68,12 @@ class StageStats:
     queued_s: float = 0.0
     num_gil_looks: int = 0
     num_gil_waits: int = 0
+    first_s: float = 0.0
+    median_us: float = 0.0
+    num_slow: int = 0
+    slow_s: float = 0.0
+    slowest: tuple[SlowSample, ...] = ()
+    concurrency: int | None = None
 
     @property
     def us_per_element(self) -> float:
@@ -75,12 +102,13 @@ class StageStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureStats:
-    """What policies did about elements that failed in one stage, in this process."""
+    """What policies did about elements that failed in one stage, in this process; `wait_s` were the pauses before retries."""
 
     stage: str
     num_skipped: int
     num_replaced: int
     num_retries: int
+    wait_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +123,9 @@ class ConsumerStats:
         mean_ready: what stood ready at a delivery, on average.
         num_calls: how many deliveries there were; one may bring several batches or elements.
         num_consumers: how many threads took.
+        mean_kept: how many earlier deliveries the training loop still referred to, on average.
+        most: how many deliveries may exist at once: in work, ready or kept; 0 where that is not known.
+        full_share: the part of the deliveries at which so many were ready that workers had to pause.
     """
 
     num_batches: int
@@ -104,42 +135,14 @@ class ConsumerStats:
     mean_ready: float
     num_calls: int = 0
     num_consumers: int = 1
+    mean_kept: float = 0.0
+    most: int = 0
+    full_share: float = 0.0
 
     @property
     def wait_share(self) -> float:
         """Return the part of the time after its first batch in which the training loop, or one that takes, waited for the next one."""
         return min(1.0, self.wait_s / self.span_s) if self.span_s > 0 else 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryStats:
-    """Where the memory of a run is, in bytes.
-
-    Attributes:
-        begin_bytes: what the process had in use (PSS) when the run began.
-        process_bytes: what it has now.
-        slots_bytes: batch buffers, those that the training loop keeps included.
-        held_bytes: (stage, bytes) of elements outside of batch buffers, for each stage that holds some.
-        num_kept: how many batches the training loop still refers to, beside the last one.
-        kept_bytes: their buffers.
-        kept: the oldest of them, in words; empty where there is none.
-        num_major_faults: page faults of the process since the run began that had to be read from a disk.
-        swapped_bytes: memory of the process that is swapped out.
-        limit_bytes: what the cgroups of the process allow; None for no limit.
-        limit_used_bytes: what of that limit is in use, cached files excluded; None for no limit.
-    """
-
-    begin_bytes: int = 0
-    process_bytes: int = 0
-    slots_bytes: int = 0
-    held_bytes: tuple[tuple[str, int], ...] = ()
-    num_kept: int = 0
-    kept_bytes: int = 0
-    kept: str = ""
-    num_major_faults: int = 0
-    swapped_bytes: int = 0
-    limit_bytes: int | None = None
-    limit_used_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +153,8 @@ class Snapshot:
     the first event that was in use, by this program or any other; None where the system does not tell. `packed_tokens` of
     `packed_places` in the rows of `pack_sequences` hold a token. `num_skipped` and `num_replaced`
     include those before the state that the run began with; they may be ahead of what was delivered, as the reading is. `in_line` says
-    that the thread that took the batches made them too.
+    that the thread that took the batches made them too. `memory_bytes` is the budget for what is in flight, 0 where that is not known.
+    `num_before_first` elements were read before the first delivery. `is_stream` says that one thread reads a generator or an iterator.
     """
 
     elapsed_s: float
@@ -165,7 +169,10 @@ class Snapshot:
     packed_tokens: int = 0
     packed_places: int = 0
     in_line: bool = False
-    memory: MemoryStats = MemoryStats()
+    memory_bytes: int = 0
+    num_before_first: int = 0
+    is_stream: bool = False
+    memory: MemoryStats = MemoryStats()  # noqa: RUF009 - a frozen value
 
     def __repr__(self) -> str:
         """Show the figures with their units in a few lines, as `feed.report()` does, without its verdict."""
@@ -190,6 +197,22 @@ class _StageSum:
     queued_ns: int = 0
     num_gil_looks: int = 0
     num_gil_waits: int = 0
+    first_ns: int = 0
+    costs: dict[int, list[int]] = field(default_factory=dict)
+    """For each power of two of ns per element: elements, blocks, time."""
+    slowest: dict[tuple[int, int], SlowSample] = field(default_factory=dict)
+
+    def note_slow(self, sample: SlowSample) -> None:
+        """Keep an element if it is among the slowest; of one that is there already the longer time counts."""
+        before = self.slowest.get(sample.key)
+        if before is not None:
+            sample = SlowSample(max(before.lasted_s, sample.lasted_s), sample.key, sample.where or before.where)
+        elif len(self.slowest) >= _MOST_SLOWEST:
+            least = min(self.slowest.values())
+            if sample.lasted_s <= least.lasted_s:
+                return
+            del self.slowest[least.key]
+        self.slowest[sample.key] = sample
 
 
 @dataclass(slots=True)
@@ -228,9 +251,11 @@ class Stats:
 
     Args:
         num_cpus: CPUs that the process may use; asked of the system when None.
+        memory: of the run; that of this process when None.
     """
 
-    def __init__(self, num_cpus: int | None = None) -> None:
+    def __init__(self, num_cpus: int | None = None, memory: RunMemory | None = None) -> None:
+        self.memory = memory or RunMemory()
         self._num_cpus = num_cpus if num_cpus is not None else available_cpus()
         self._fresh: deque[Event | _Taken | _Looked] = deque()
         self._folding = OwnLocks()  # a forked process may ask for the figures of its parent's feed
@@ -250,8 +275,16 @@ class Stats:
         self._num_calls = 0
         self._packed_tokens = 0
         self._packed_places = 0
-        self._failures: dict[str, dict[str, int]] = {}
+        self._failures: dict[str, dict[str, float]] = {}
+        self._memory_bytes = self._num_before_first = 0
+        self._is_stream = False
+        self._concurrency: dict[str, int] = {}
+        self._kept_sum = self._num_full = self._most = 0
         self._before = 0, 0
+
+    def note_plan(self, memory_bytes: int, concurrency: dict[str, int], *, is_stream: bool) -> None:
+        """Note the byte budget of a run that begins, the `concurrency=` of the stages that have one, and whether it reads a stream."""
+        self._memory_bytes, self._concurrency, self._is_stream = memory_bytes, concurrency, is_stream
 
     def begin_from(self, num_skipped: int, num_replaced: int) -> None:
         """Count on from what was skipped and replaced before a saved state; what this process did up to now is that of another run."""
@@ -269,12 +302,15 @@ class Stats:
             self._append(event)
         elif isinstance(event, BatchDelivered):
             self._append((event, threading.get_ident(), self._seat.works))
+            if event.time_ns >= self.memory.due_ns:
+                self.memory.look(event.time_ns, self)
         else:
             if isinstance(event, (ElementLost, ElementRetried)):
                 event = event._replace(error=_FORGOTTEN)  # it holds on to the frames, and so the elements, that it passed through
             self._append(event)
         if self._machine is None:
             self._machine = _machine_ticks()
+            self.memory.begin_once()
         if len(self._fresh) >= _FOLD_AT and (folding := self._folding.own()).acquire(blocking=False):
             try:
                 self._fold()
@@ -285,6 +321,8 @@ class Stats:
         """Note that this thread works, and how long it was queued for a CPU."""
         seat, now_ns, me = self._seat, event.end_ns, threading.get_ident()
         seat.works = True
+        if now_ns >= self.memory.due_ns:
+            self.memory.look(now_ns, self)
         watched_ns, queued_ns = seat.look(now_ns)
         taken = None
         self._worked[me] = now_ns
@@ -296,9 +334,12 @@ class Stats:
 
     def snapshot(self) -> Snapshot:
         """Return the figures up to now; from any thread, also while events arrive."""
+        memory = self.memory.stats()
         with self._folding.own():
             self._fold()
-            stages = tuple(_stage_stats(name, total) for name, total in self._stages.items() if total.worker_ns)
+            stages = tuple(
+                _stage_stats(name, total, self._concurrency.get(name)) for name, total in self._stages.items() if total.worker_ns
+            )
             return Snapshot(
                 elapsed_s=(self._last_ns - self._first_ns) / 1e9 if self._first_ns is not None else 0.0,
                 num_cpus=self._num_cpus,
@@ -310,19 +351,30 @@ class Stats:
                 packed_places=self._packed_places,
                 in_line=self._in_line,
                 failures=self._failure_stats(),
-                num_skipped=self._before[0] + sum(counts["skipped"] for counts in self._failures.values()),
-                num_replaced=self._before[1] + sum(counts["replaced"] for counts in self._failures.values()),
+                num_skipped=self._before[0] + int(sum(counts["skipped"] for counts in self._failures.values())),
+                num_replaced=self._before[1] + int(sum(counts["replaced"] for counts in self._failures.values())),
+                memory_bytes=self._memory_bytes,
+                num_before_first=self._num_before_first,
+                is_stream=self._is_stream,
+                memory=memory,
             )
 
     def _failure_stats(self) -> tuple[FailureStats, ...]:
         return tuple(
-            FailureStats(stage=stage, num_skipped=counts["skipped"], num_replaced=counts["replaced"], num_retries=counts["retried"])
+            FailureStats(
+                stage=stage,
+                num_skipped=int(counts["skipped"]),
+                num_replaced=int(counts["replaced"]),
+                num_retries=int(counts["retried"]),
+                wait_s=counts["wait_s"],
+            )
             for stage, counts in self._failures.items()
         )
 
     def _add_failure(self, event: ElementLost | ElementRetried) -> None:
-        counts = self._failures.setdefault(event.stage, {"skipped": 0, "replaced": 0, "retried": 0})
+        counts = self._failures.setdefault(event.stage, {"skipped": 0, "replaced": 0, "retried": 0, "wait_s": 0.0})
         counts[event.action if isinstance(event, ElementLost) else "retried"] += 1
+        counts["wait_s"] += event.wait_s if isinstance(event, ElementRetried) else 0.0
 
     def _consumer(self) -> ConsumerStats:
         consumers = self._consumers.values()
@@ -334,6 +386,9 @@ class Stats:
             mean_ready=self._ready_sum / (self._num_calls - 1) if self._num_calls > 1 else 0.0,
             num_calls=self._num_calls,
             num_consumers=max(1, len(consumers)),
+            mean_kept=self._kept_sum / self._num_calls if self._num_calls else 0.0,
+            most=self._most,
+            full_share=self._num_full / self._num_calls if self._num_calls else 0.0,
         )
 
     def _fold(self) -> None:
@@ -350,6 +405,8 @@ class Stats:
                 total.queued_ns += event.queued_ns
                 total.num_gil_looks += event.gil_taken is not None
                 total.num_gil_waits += event.gil_taken is True
+            elif isinstance(event, SlowElement):
+                self._stages[event.stage].note_slow(SlowSample(event.lasted_ns / 1e9, event.key, event.where))
             elif isinstance(event, RowsPacked):
                 self._packed_tokens += event.num_used
                 self._packed_places += event.num_places
@@ -365,7 +422,18 @@ class Stats:
         lasted_ns = event.end_ns - event.start_ns
         total.busy_ns += lasted_ns
         total.cpu_ns += event.cpu_ns
-        total.worker_ns[event.worker] = total.worker_ns.get(event.worker, 0) + lasted_ns
+        before_ns = total.worker_ns.get(event.worker)
+        if before_ns is None:
+            total.worker_ns[event.worker] = lasted_ns
+            total.first_ns = max(total.first_ns, lasted_ns)
+        else:
+            total.worker_ns[event.worker] = before_ns + lasted_ns
+            cost = total.costs.setdefault((lasted_ns // max(1, event.num_elements)).bit_length(), [0, 0, 0])
+            cost[0] += event.num_elements
+            cost[1] += 1
+            cost[2] += lasted_ns
+            if event.num_elements == 1 and event.first is not None and lasted_ns >= _SLOW_NS:
+                total.note_slow(SlowSample(lasted_ns / 1e9, event.first))
         self._stretch(event.start_ns, event.end_ns)
 
     def _add_delivery(self, event: BatchDelivered, thread: int, in_line: bool) -> None:
@@ -375,6 +443,7 @@ class Stats:
         # The first wait is the start of the pipeline, not its pace: it is kept apart, or short runs would all look starved.
         if self._num_calls == 0:
             self._first_wait_ns = event.wait_ns
+            self._num_before_first = max((total.num_elements for total in self._stages.values()), default=0)
         else:
             self._ready_sum += event.num_ready
         consumer = self._consumers.get(thread)
@@ -384,6 +453,9 @@ class Stats:
             consumer.wait_ns += event.wait_ns
             consumer.last_ns = max(consumer.last_ns, event.time_ns)
         self._num_calls += 1
+        self._kept_sum += event.num_kept
+        self._most = event.most
+        self._num_full += 4 * (event.num_ready + 1) >= 3 * event.most > 0
         self._num_batches += event.num_delivered
         self._in_line |= in_line
         self._stretch(event.time_ns - event.wait_ns, event.time_ns)
@@ -393,7 +465,8 @@ class Stats:
         self._last_ns = max(self._last_ns, end_ns)
 
 
-def _stage_stats(name: str, total: _StageSum) -> StageStats:
+def _stage_stats(name: str, total: _StageSum, concurrency: int | None) -> StageStats:
+    median_ns, num_slow, slow_ns = _slow(total.costs)
     return StageStats(
         name=name,
         num_elements=total.num_elements,
@@ -406,7 +479,24 @@ def _stage_stats(name: str, total: _StageSum) -> StageStats:
         queued_s=total.queued_ns / 1e9,
         num_gil_looks=total.num_gil_looks,
         num_gil_waits=total.num_gil_waits,
+        first_s=total.first_ns / 1e9,
+        median_us=median_ns / 1e3,
+        num_slow=num_slow,
+        slow_s=slow_ns / 1e9,
+        slowest=tuple(sorted(total.slowest.values(), reverse=True)),
+        concurrency=concurrency,
     )
+
+
+def _slow(costs: dict[int, list[int]]) -> tuple[float, int, int]:
+    """Return the median ns of an element, and the number and the ns of the blocks whose elements took far longer."""
+    seen, half = 0, sum(cost[0] for cost in costs.values()) / 2
+    for bucket in sorted(costs):
+        seen += costs[bucket][0]
+        if seen >= half:
+            slow = [cost for other, cost in costs.items() if other >= bucket + _SLOW_BUCKETS]
+            return 0.75 * (1 << bucket), sum(cost[1] for cost in slow), sum(cost[2] for cost in slow)
+    return 0.0, 0, 0
 
 
 def _machine_ticks() -> tuple[int, int]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -24,11 +26,15 @@ from penstock.queues.failing import Unraised, tell_when_dropped
 from penstock.queues.limits import limit_of, positive
 from penstock.queues.parking import Bell
 from penstock.queues.refusing import QueueWait, refusal
+from penstock.queues.report import Waits, explain
 from penstock.queues.standing import call_and_place, level_of_caller, shorten
 from penstock.queues.stores import Store
 from penstock.queues.trees import batch_of, slices_of, stack
 
-__all__ = ["Queue"]
+__all__ = ["Queue", "living_queues"]
+
+_WEIGHED = 32
+"""So many elements at each end are measured to say what all of them take: 20 us."""
 
 
 class Queue:
@@ -85,9 +91,11 @@ class Queue:
         self._listeners = list(listeners)
         self._writing, self._reading = Users(), Users()
         self._producers: list[Producer] = []
+        self._waits = Waits()
         self._made = call_and_place()[1]
         self._failures: list[BaseException] = []
         self._unraised: Unraised | None = None
+        _living()[id(self)] = self
 
     # -- what it is ---------------------------------------------------------------------------------------------------------------
 
@@ -108,6 +116,22 @@ class Queue:
     def fill(self) -> Fill:
         """Return how full it is, and what its curve is called. Takes no lock."""
         return Fill(self._name, len(self._store), self._exchange.capacity, self._margin)
+
+    def num_bytes(self) -> int:
+        """Return about how much memory its elements take, going by those at both ends. Takes no lock."""
+        num = len(self._store)
+        places = range(num) if num <= 2 * _WEIGHED else (*range(_WEIGHED), *range(-_WEIGHED, 0))
+        found = [attempt(_bytes_at, self._store, place) for place in places]  # another thread may take one meanwhile
+        sizes = [size for size in found if size is not None]
+        return num * sum(sizes) // len(sizes) if sizes else 0
+
+    def report(self) -> str:
+        """Say what the bottleneck at this queue is, why, with the numbers that show it, and what to change. From any thread.
+
+        The first line is one sentence, about the time since it was both filled and read: what fills it (CPU-bound, GIL-bound or waiting),
+        what reads it, a capacity too small for bursts, or a `min_after_dequeue` that is too large.
+        """
+        return explain(self, self._waits, self._reading, self._writing)
 
     def is_closed(self) -> bool:
         """Return whether `close` was called; there may be elements left."""
@@ -252,10 +276,12 @@ class Queue:
         self._weighed = True
         size, free = attempt(bytes_of, element), attempt(free_memory)
         if size is not None and free is not None and self.capacity * size > free / 2:
-            less = f", and with it min_after_dequeue={self._margin}" if self._margin else ""
+            kept, less = self._margin * size, f", and with it min_after_dequeue={self._margin:,}" if self._margin else ""
+            least = f" ({kept / 1e9:,.1f} GB of it never leave, by min_after_dequeue)" if kept > free / 2 else ""
             text = (
                 f"{self._label} (made at {self._made}) has room for {self.capacity:,} elements, and the first has {size:,} bytes: full, it "
-                f"takes {self.capacity * size / 1e9:,.1f} GB of the {free / 1e9:,.1f} GB of memory that are free; lower its capacity{less}"
+                f"takes {self.capacity * size / 1e9:,.1f} GB of the {free / 1e9:,.1f} GB of memory that are free{least}; "
+                f"lower its capacity{less}"
             )
             warnings.warn(text, RuntimeWarning, stacklevel=level_of_caller())
 
@@ -325,13 +351,15 @@ class Queue:
         """Wait until the attempt is served, or raise the error of one that cannot be; return when the wait began, 0 when there was none."""
         begin_ns = 0
         if attempt.state == WAITING:
-            begin_ns = time.perf_counter_ns()
+            begin_ns, size = time.perf_counter_ns(), len(self._store)
             if limit_s is None or limit_s > SOON_S:
                 attempt.seat.sit(SOON_S)
             if attempt.state == WAITING:
                 self._wait_on(attempt, begin_ns, limit_s)
+            self._waits.add(attempt, begin_ns, size, self._margin, self._writing)
         if attempt.state != SERVED:
             if attempt.state == ENDED and isinstance(attempt, Reading):
+                self._waits.ended_ns = self._waits.ended_ns or time.perf_counter_ns()
                 self._raise_failure()
             error = refusal(attempt, limit_s, self._label, self._state())
             if attempt.state == ENDED and isinstance(attempt, Reading):
@@ -397,6 +425,20 @@ class Queue:
     def _announce(self, event: Event) -> None:
         for listener in self._listeners:
             listener(event)
+
+
+def living_queues() -> list[Queue]:
+    """Return the queues of this process that are referred to."""
+    return [queue for queue in (ref() for ref in _living().valuerefs()) if queue is not None]
+
+
+@functools.cache
+def _living() -> weakref.WeakValueDictionary[int, Queue]:
+    return weakref.WeakValueDictionary()
+
+
+def _bytes_at(store: Store, place: int) -> int:
+    return bytes_of(store[place])
 
 
 def _unweighed(element: Any) -> Any:

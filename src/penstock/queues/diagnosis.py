@@ -96,13 +96,19 @@ class Users:
     """The threads that were seen at one end of a queue, and those that lead to it.
 
     A thread is kept by a weak reference beside its number: the system gives the number of one that has ended to the next one.
+
+    Attributes:
+        since_ns: when the first of them was seen.
+        native_ids: what the system calls each of them.
     """
 
-    __slots__ = ("could", "seen")
+    __slots__ = ("could", "native_ids", "seen", "since_ns")
 
     def __init__(self) -> None:
         self.seen: dict[int, tuple[str, weakref.ref[threading.Thread]]] = {}
         self.could: dict[int, weakref.ref[threading.Thread]] = {}
+        self.native_ids: dict[int, int] = {}
+        self.since_ns = 0
 
     def note(self) -> None:
         """Note the calling thread."""
@@ -110,6 +116,8 @@ class Users:
         if ident not in self.seen:
             thread = threading.current_thread()
             self.seen[ident] = thread.name, weakref.ref(thread)
+            self.since_ns = self.since_ns or time.perf_counter_ns()
+            self.native_ids[ident] = threading.get_native_id()
 
     def others(self) -> list[str]:
         """Return the names of the threads seen but the calling one."""
