@@ -15,7 +15,7 @@ def test_items_of_any_kind_come_in_order_and_then_the_end_each_time() -> None:
     handing = Handing(10, "it")
     items: list[Any] = [1, None, "x", (1, 2), {"a": object()}, [], END]
     for item in items[:-1]:
-        handing.put(item)
+        handing.put(0, (0, 0, 0), item)
     handing.end()
     assert [handing.take() for _ in items] == items
     assert handing.take() is END
@@ -24,7 +24,7 @@ def test_items_of_any_kind_come_in_order_and_then_the_end_each_time() -> None:
 
 def test_an_error_comes_behind_the_items_once_and_the_first_one_counts() -> None:
     handing = Handing(10, "it")
-    handing.put(1)
+    handing.put(0, (0, 0, 0), 1)
     handing.end(ValueError("first"))
     handing.end(ValueError("second"))
     handing.end()
@@ -39,14 +39,14 @@ def test_an_error_comes_behind_the_items_once_and_the_first_one_counts() -> None
 
 def test_a_stop_drops_what_waits_and_wakes_who_waits() -> None:
     handing = Handing(1, "it")
-    handing.put(1)
+    handing.put(0, (0, 0, 0), 1)
     caught: list[BaseException] = []
     waits = threading.Event()
 
     def put() -> None:
         waits.set()
         try:
-            handing.put(2)
+            handing.put(0, (0, 0, 0), 2)
         except EnqueueCancelled as error:
             caught.append(error)
 

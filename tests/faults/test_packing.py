@@ -453,6 +453,7 @@ class Meddler(Disk):
 def test_an_input_that_changes_while_it_is_packed_is_an_error(tmp_path: Path, what: str) -> None:
     from penstock.packing.options import PackOptions
     from penstock.packing.packer import Packing
+    from penstock.packing.ticks import Watching
 
     folder = tmp_path / "input"
     folder.mkdir()
@@ -474,7 +475,7 @@ def test_an_input_that_changes_while_it_is_packed_is_an_error(tmp_path: Path, wh
 
     packing = Packing(ps.read_files(str(folder / "*")), PackOptions(num_shards=4), None)
     with pytest.raises(SourceError) as caught:
-        packing.run(str(tmp_path / "dest"), num_workers=1, executor="threads", progress=False, disk=Meddler(meddle))
+        packing.run(str(tmp_path / "dest"), num_workers=1, executor="threads", watching=Watching(), disk=Meddler(meddle))
     assert "03.bin' changed while it was packed" in str(caught.value)
     assert not (tmp_path / "dest" / "data-manifest.json").exists()
 

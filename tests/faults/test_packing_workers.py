@@ -24,6 +24,7 @@ from penstock.packing import pack
 from penstock.packing.disk import Disk
 from penstock.packing.options import PackOptions
 from penstock.packing.packer import Packing
+from penstock.packing.ticks import Watching
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 SOURCE, TESTS = str(Path(ps.__file__).parents[1]), str(Path(__file__).parents[1])
@@ -59,7 +60,7 @@ def test_when_the_disk_is_full_for_one_worker_the_others_stop(tmp_path: Path, ex
     disk = small.FullForTheSecond(str(fifo))
     try:
         with pytest.raises(OSError) as caught:
-            packing.run(str(dest), num_workers=num_workers, executor=executor, progress=False, disk=disk)
+            packing.run(str(dest), num_workers=num_workers, executor=executor, watching=Watching(), disk=disk)
     finally:
         os.close(told)
     assert caught.value.errno == errno.ENOSPC
@@ -70,7 +71,7 @@ def test_when_the_disk_is_full_for_one_worker_the_others_stop(tmp_path: Path, ex
     assert not list(dest.glob(".packing/*.part"))
     wait_for_workers(dest)
     for folder in (dest, tmp_path / "reference"):
-        packing.run(str(folder), num_workers=1, executor="threads", progress=False, disk=Disk())
+        packing.run(str(folder), num_workers=1, executor="threads", watching=Watching(), disk=Disk())
     expected = small.hashes(tmp_path / "reference")
     assert small.hashes(dest) == expected
     assert there.items() <= expected.items()

@@ -48,9 +48,9 @@ class Desk:
         """Receive until `count` jobs are told; return numbers and results."""
         out: list[tuple[int, Any]] = []
         while len(out) < count:
-            seconds, outcomes = self.child.receive()
-            assert seconds >= 0
-            out += [(number, pickle.loads(data)) for number, _, data in outcomes]
+            answers = self.child.receive()
+            assert all(0 < begin_ns <= end_ns for *_, (begin_ns, end_ns, _) in answers)
+            out += [(number, pickle.loads(data)) for number, _, data, _ in answers]
         assert len(out) == count
         return out
 

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import threading
 import time
 import warnings
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from observe.timelines import Record, check_arrows, check_names, check_nesting, loaded, spans_of
 
 import penstock as ps
 from penstock.errors import PlanError
 from penstock.observe import trace
 from penstock.queues import FIFOQueue, QueueRunner
-
-Record = dict[str, Any]
-
-
-def loaded(path: Path) -> list[Record]:
-    """Read strict JSON: without NaN, without a name twice."""
-
-    def refuse(word: str) -> Any:
-        raise ValueError(word)
-
-    records: list[Record] = json.loads(path.read_text(), parse_constant=refuse)
-    return records
 
 
 def slow(x: float) -> float:
@@ -85,30 +72,12 @@ def last_step(records: list[Record]) -> int:
     return max(record["args"]["number"] + record["args"]["batches"] - 1 for record in records if is_step(record))
 
 
-def spans_of(records: list[Record]) -> dict[int, list[Record]]:
-    out: dict[int, list[Record]] = defaultdict(list)
-    for record in records:
-        if record["ph"] == "X":
-            out[record["tid"]].append(record)
-    return out
-
-
 def test_every_row_and_the_process_have_names(run: tuple[str, list[Record], Any]) -> None:
-    _, records, _ = run
-    named = {record["tid"] for record in records if record["name"] == "thread_name"}
-    assert {record["tid"] for record in records if record["ph"] in "Xisf"} <= named
-    assert [record["args"]["name"] for record in records if record["name"] == "process_name"] == [f"penstock, process {os.getpid()}"]
-    assert {record["pid"] for record in records} == {os.getpid()}
+    check_names(run[1], os.getpid())
 
 
 def test_spans_of_a_row_nest(run: tuple[str, list[Record], Any]) -> None:
-    for spans in spans_of(run[1]).values():
-        ends: list[float] = []
-        for span in sorted(spans, key=lambda one: (one["ts"], -one["dur"])):
-            while ends and ends[-1] <= span["ts"] + 0.0005:
-                ends.pop()
-            assert not ends or span["ts"] + span["dur"] <= ends[-1] + 0.001, (span, ends)
-            ends.append(span["ts"] + span["dur"])
+    check_nesting(run[1])
 
 
 def test_waits_and_work_are_those_of_the_figures(run: tuple[str, list[Record], Any]) -> None:
@@ -125,15 +94,10 @@ def test_waits_and_work_are_those_of_the_figures(run: tuple[str, list[Record], A
 
 def test_no_arrow_leads_back_in_time_and_every_end_lies_in_a_span(run: tuple[str, list[Record], Any]) -> None:
     name, records, _ = run
-    begins = {record["id"]: record for record in records if record["ph"] == "s"}
-    ends = {record["id"]: record for record in records if record["ph"] == "f"}
-    assert begins.keys() == ends.keys()
-    assert all(begins[number]["ts"] <= ends[number]["ts"] for number in begins)
+    arrows = check_arrows(records)
     spans = spans_of(records)
-    for record in (*begins.values(), *ends.values()):
-        assert any(span["ts"] - 0.001 <= record["ts"] <= span["ts"] + span["dur"] for span in spans[record["tid"]])
     to_steps = {(span["tid"], span["ts"]) for span in (one for row in spans.values() for one in row) if is_step(span)}
-    led = {(record["tid"], record["ts"]) for record in ends.values()} & to_steps
+    led = {(end["tid"], end["ts"]) for _, end in arrows.values()} & to_steps
     if name != "async":  # its calls are no blocks
         assert len(led) == len(to_steps)
 

@@ -23,6 +23,7 @@ from penstock.packing import pack
 from penstock.packing.disk import Disk
 from penstock.packing.options import PackOptions
 from penstock.packing.packer import Packing
+from penstock.packing.ticks import Watching
 
 COUNT = 50
 
@@ -136,7 +137,7 @@ def shards(folder: Path) -> dict[str, str]:
 def packed_with(disk: Disk, dest: Path, count: int = COUNT, **options: Any) -> None:
     """Pack in one thread, through a disk of ours."""
     chosen = PackOptions(**{"num_shards": 3, **options})
-    Packing(dataset(count), chosen, None).run(str(dest), num_workers=1, executor="threads", progress=False, disk=disk)
+    Packing(dataset(count), chosen, None).run(str(dest), num_workers=1, executor="threads", watching=Watching(), disk=disk)
 
 
 class StepDisk(Disk):

@@ -20,6 +20,7 @@ from penstock.packing.inputs import look
 from penstock.packing.options import PackOptions
 from penstock.packing.origin import Origin, origin_of
 from penstock.packing.packer import Packing
+from penstock.packing.ticks import Watching
 
 
 def add(step: int, number: int) -> int:
@@ -97,7 +98,7 @@ def test_what_cannot_be_told_is_never_the_same() -> None:
 
 def pack(ds: ps.Dataset, dest: Path, disk: Disk | None = None, **options: Any) -> ps.packing.Manifest:
     packing = Packing(ds, PackOptions(**{"num_shards": 3, **options}), None)
-    return packing.run(str(dest), num_workers=1, executor="threads", progress=False, disk=disk or Disk())
+    return packing.run(str(dest), num_workers=1, executor="threads", watching=Watching(), disk=disk or Disk())
 
 
 def test_a_finished_folder_is_no_answer_to_another_function_or_input(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from penstock.errors import PackError, PlanError, SourceError, SpecError
 from penstock.packing import positions
 from penstock.packing.disk import Disk
 from penstock.packing.positions import Positioned, positioned
+from penstock.packing.ticks import Watching
 from penstock.sources.kept import KeptSource
 
 COUNT = 30
@@ -55,7 +56,7 @@ def given(ds: Any, folder: Path | None, **options: Any) -> Any:
         "on_error": None,
         "variants": 1,
         "num_threads": 2,
-        "progress": False,
+        "watching": Watching(),
         "disk": Disk(),
         "check": lambda ds: None,
     }
@@ -178,7 +179,7 @@ def test_an_endless_stream_does_not_fill_the_disk(tmp_path: Path, monkeypatch: p
 
 def test_progress_is_shown_without_a_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("penstock.observe.progress._LOG_EVERY_S", 0)
-    with given(ps.from_stream(Once()), tmp_path, progress="always"):
+    with given(ps.from_stream(Once()), tmp_path, watching=Watching(progress="always")):
         pass
     assert f"reading {COUNT} elements" in capsys.readouterr().err
 

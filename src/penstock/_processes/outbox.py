@@ -29,6 +29,7 @@ class Parcelled(NamedTuple):
         slot: the number of the slot; None when everything is in this record.
         new_bytes: the size of a slot whose descriptor comes with this message, else 0.
         dropped: numbers of slots that will not be used again.
+        about: what was said about the object.
     """
 
     stream: bytes | int
@@ -36,6 +37,7 @@ class Parcelled(NamedTuple):
     slot: int | None = None
     new_bytes: int = 0
     dropped: tuple[int, ...] = ()
+    about: Any = None
 
 
 class _Slot(NamedTuple):
@@ -62,8 +64,8 @@ class Outbox:
         self._free: list[int] = []
         self._num_made = 0
 
-    def send(self, value: object) -> None:
-        """Send an object; `Inbox.open` of the parent makes it again. It may be changed as soon as this returns.
+    def send(self, value: object, about: Any = None) -> None:
+        """Send an object; `Inbox.open` of the parent makes it again. It may be changed as soon as this returns. `about` goes along.
 
         Raises:
             SpecError: it cannot be pickled; named with the place of the part and its type.
@@ -73,7 +75,7 @@ class Outbox:
         stream, buffers = self._pickled(value)
         ends = _ends(len(stream), buffers)
         if ends[-1] <= _INLINE_BYTES or not self._shared:
-            self._pipe.send(Parcelled(stream, [bytearray(buffer) for buffer in buffers]), where=self._where)
+            self._pipe.send(Parcelled(stream, [bytearray(buffer) for buffer in buffers], about=about), where=self._where)
             return
         slot, new_bytes, descriptor, dropped = self._fitting(ends[-1])
         whole = np.frombuffer(slot.memory, np.uint8)
@@ -85,7 +87,8 @@ class Outbox:
             places.append((start, buffer.nbytes))
         del whole
         try:
-            self._pipe.send(Parcelled(len(stream), places, slot.number, new_bytes, dropped), fds=[descriptor] if new_bytes else [])
+            parcelled = Parcelled(len(stream), places, slot.number, new_bytes, dropped, about)
+            self._pipe.send(parcelled, fds=[descriptor] if new_bytes else [])
         finally:
             if new_bytes:
                 os.close(descriptor)

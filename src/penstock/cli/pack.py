@@ -45,6 +45,7 @@ class Settings:
     options: dict[str, Any]
     dry_run: bool
     measure: bool
+    trace: str | None
 
 
 def settings_from(arguments: argparse.Namespace) -> Settings:
@@ -71,6 +72,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
         },
         dry_run=arguments.dry_run,
         measure=not arguments.no_measure,
+        trace=arguments.trace,
     )
 
 
@@ -95,6 +97,7 @@ def run(settings: Settings) -> int:
             executor=executor,
             on_error=settings.on_error,
             progress=True,
+            trace=settings.trace,
             **settings.options,
         )
     except Exception as error:

@@ -37,7 +37,9 @@ def add_pack(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--on-error", choices=("raise", "skip"), default="raise", help="what becomes of a bad element (default: %(default)s)"
     )
-    parser.add_argument("--dry-run", action="store_true", help="predict size and time from a sample, write nothing")
+    run = parser.add_mutually_exclusive_group()
+    run.add_argument("--trace", metavar="FILE.json", help="write a timeline of the workers, for ui.perfetto.dev")
+    run.add_argument("--dry-run", action="store_true", help="predict size and time from a sample, write nothing")
     parser.add_argument("--no-measure", action="store_true", help="do not measure, at the end, what packing bought")
 
 

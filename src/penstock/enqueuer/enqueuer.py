@@ -8,10 +8,13 @@ from numbers import Real
 from types import TracebackType
 from typing import Any, Self
 
+from penstock._contracts.event import Listener
+from penstock._contracts.fill import Fill
 from penstock._plan.check import count_argument
 from penstock.enqueuer.given import Given
-from penstock.enqueuer.handing import END, ItemQueue, Run
+from penstock.enqueuer.handing import END, Events, ItemQueue, Run
 from penstock.errors import FeedClosed, PlanError
+from penstock.observe.guarded import Guarded
 from penstock.queues.diagnosis import PATIENCE_S
 from penstock.queues.standing import SHORT_INTERRUPTS
 
@@ -83,6 +86,8 @@ class GeneratorEnqueuer:
             )
         self._start_method = start_method
         self._name = f"GeneratorEnqueuer({self._given.name})"
+        self._events = Events(self._given.name)
+        self._closed = False
         self._run: Run | None = None
         self._finaliser: weakref.finalize[Any, Any] | None = None
 
@@ -102,18 +107,39 @@ class GeneratorEnqueuer:
         if self._run is not None:
             if not self._run.over:
                 raise PlanError(f"{self._name} is running", where="start()", fix="stop() it first, or make another one")
-            self.stop()
+            self._stop(None)
         if workers == 0:
-            self._run = _inline(self._given, self._name)
+            self._run = _inline(self._given, self._name, self._events)
         elif self._use_multiprocessing:
             self._run = self._processes(workers, max_queue_size)
         else:
-            self._run = _threads(self._given, workers, max_queue_size, self._name, self._thread_safe, self.patience_s)
+            self._run = _threads(self._given, workers, max_queue_size, self._name, self._thread_safe, self.patience_s, self._events)
+        self._closed = False
         self._finaliser = weakref.finalize(self, self._run.abandon)
 
     def is_running(self) -> bool:
         """Return whether it was started and more may come: until `stop()`, the end of all generators, or an error."""
         return self._run is not None and not self._run.over
+
+    def is_closed(self) -> bool:
+        """Return whether it was stopped, and not started again."""
+        return self._closed
+
+    @property
+    def name(self) -> str:
+        """The name that errors and timelines call it by."""
+        return self._name
+
+    def fills(self) -> list[Fill]:
+        """Return how full its queue is; nothing while it is not started, or makes each item in the thread that asks for it."""
+        return [] if self._run is None else self._run.fills()
+
+    def add_listener(self, listener: Listener) -> None:
+        """Announce to one more listener when each item was made and taken, and the error of a worker; see `penstock.observe.trace`.
+
+        It is called in any thread. One that raises is switched off, with one warning.
+        """
+        self._events.listeners.append(Guarded(listener))
 
     @property
     def queue(self) -> ItemQueue | None:
@@ -156,13 +182,9 @@ class GeneratorEnqueuer:
         number = isinstance(timeout, Real) and not isinstance(timeout, bool)
         if timeout is not None and not (number and timeout >= 0):
             raise PlanError(f"timeout={timeout!r} is not a time", where="stop()", fix="give seconds, 0 or more, or None")
-        run, self._run = self._run, None
-        if run is None:
-            return
-        if self._finaliser is not None:
-            self._finaliser.detach()
+        self._closed = True
         with SHORT_INTERRUPTS:
-            run.stop(None if timeout is None else float(min(timeout, _LONGEST_S)))
+            self._stop(None if timeout is None else float(min(timeout, _LONGEST_S)))
 
     def __enter__(self) -> Self:
         return self
@@ -170,6 +192,13 @@ class GeneratorEnqueuer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         with SHORT_INTERRUPTS:
             self.stop()
+
+    def _stop(self, timeout_s: float | None) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            if self._finaliser is not None:
+                self._finaliser.detach()
+            run.stop(timeout_s)
 
     def _processes(self, workers: int, max_queue_size: int) -> Run:
         from penstock.enqueuer.in_processes import Processes
@@ -189,16 +218,16 @@ class GeneratorEnqueuer:
             )
             for index in range(workers)
         ]
-        return Processes(duties, method, max_queue_size, self._name, self.patience_s)
+        return Processes(duties, method, max_queue_size, self._name, self.patience_s, self._events)
 
 
-def _inline(given: Given, name: str) -> Run:
+def _inline(given: Given, name: str, events: Events) -> Run:
     from penstock.enqueuer.in_threads import Inline
 
-    return Inline(given, name)
+    return Inline(given, name, events)
 
 
-def _threads(given: Given, workers: int, max_queue_size: int, name: str, thread_safe: bool, patience_s: float) -> Run:
+def _threads(given: Given, workers: int, max_queue_size: int, name: str, thread_safe: bool, patience_s: float, events: Events) -> Run:
     from penstock.enqueuer.in_threads import Threads
 
-    return Threads(given, workers, max_queue_size, name, thread_safe, patience_s)
+    return Threads(given, workers, max_queue_size, name, thread_safe, patience_s, events)

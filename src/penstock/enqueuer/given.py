@@ -26,7 +26,7 @@ class Given:
     def __init__(self, thing: Any) -> None:
         self.thing = thing
         self._ended: Any = None
-        self.is_iterator = hasattr(thing, "__next__")
+        self.is_iterator = hasattr(thing, "__next__") and not isinstance(thing, type)
         name = getattr(thing, "__qualname__", None)
         self.name: str = name if isinstance(name, str) else type(thing).__qualname__
         if not self.is_iterator and not callable(thing) and not hasattr(thing, "__iter__"):

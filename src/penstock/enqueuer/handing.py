@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 from typing import Any, Protocol
 
+from penstock._contracts.element import bytes_of
+from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, Event, Listener
+from penstock._contracts.failing import attempt
+from penstock._contracts.fill import Fill
+from penstock._contracts.stopwatch import Times
 from penstock.errors import FeedClosed, QueueClosed, QueueTimeout
 from penstock.queues import FIFOQueue
 from penstock.queues.standing import SHORT_INTERRUPTS, call_and_place, level_of_caller
 
-__all__ = ["END", "Handing", "ItemQueue", "Run", "failed_before"]
+__all__ = ["END", "Events", "Handing", "ItemQueue", "Run", "failed_before"]
 
 _LONG_S = 3600.0
 
@@ -33,11 +40,45 @@ class Run(Protocol):
     def size(self) -> int:
         """Return how many items `take` returns without a wait; an error that it would raise is one."""
 
+    def fills(self) -> list[Fill]:
+        """Return how full the queue is, if there is one."""
+
     def stop(self, timeout_s: float | None) -> None:
         """End the workers and drop what waits."""
 
     def abandon(self) -> None:
         """Tell the workers to end, without waiting for them: what a finaliser may do."""
+
+
+class Events:
+    """Announces each item, when a worker made it and when it was taken, and the error of a worker. One for all runs of an enqueuer."""
+
+    def __init__(self, name: str) -> None:
+        self.listeners: list[Listener] = []
+        self._name = name
+        self._numbers = count()
+
+    def made(self, worker: int, times: Times, item: Any) -> tuple[int, int]:
+        """Announce an item, in the order in which they are handed on; return its key for `taken`."""
+        key = 0, next(self._numbers)
+        if self.listeners:
+            self._announce(BlockDone(self._name, worker, *times, 1, key, num_bytes=attempt(bytes_of, item) or 0))
+        return key
+
+    def taken(self, begin_ns: int, num_left: int, key: tuple[int, int] | None) -> None:
+        """Announce what the loop got after a wait since `begin_ns`: an item, or with None the end."""
+        if self.listeners:
+            now_ns = time.perf_counter_ns()
+            self._announce(BatchDelivered(now_ns, now_ns - begin_ns, num_left, int(key is not None), key))
+
+    def failed(self, worker: int, error: BaseException) -> None:
+        """Announce the error that ends the workers."""
+        if self.listeners:
+            self._announce(ElementLost(time.perf_counter_ns(), "raised", self._name, worker, "", (), None, error, 0))
+
+    def _announce(self, event: Event) -> None:
+        for listener in self.listeners:
+            listener(event)
 
 
 class Handing:
@@ -48,9 +89,18 @@ class Handing:
         where: for errors.
         patience_s: when a warning says that nothing comes.
         say: says what the workers are at, and what to do about it.
+        events: announces what is handed on.
     """
 
-    def __init__(self, capacity: int, where: str, patience_s: float = math.inf, say: Callable[[], tuple[str, str]] | None = None) -> None:
+    def __init__(
+        self,
+        capacity: int,
+        where: str,
+        patience_s: float = math.inf,
+        say: Callable[[], tuple[str, str]] | None = None,
+        events: Events | None = None,
+    ) -> None:
+        self.events = Events(where) if events is None else events
         self.queue = FIFOQueue(capacity, name=where)
         self.queue.patience_s = math.inf  # its words would advise calls of a queue that the user has not got
         self.stopped = False
@@ -61,22 +111,25 @@ class Handing:
         self._errors: deque[BaseException] = deque(maxlen=1)
         self._failed = False
 
-    def put(self, item: Any) -> None:
-        """Hand an item over; block while the queue is full.
+    def put(self, worker: int, times: Times, item: Any) -> None:
+        """Hand an item over, and say who made it and when; block while the queue is full.
 
         Raises:
             EnqueueCancelled: it is stopped.
         """
+        entry = self.events.made(worker, times, item), item
+        del item
         while True:
             try:
-                return self.queue.enqueue(item, timeout_s=_LONG_S)  # with a limit: a loop that comes back after hours is no fault
+                return self.queue.enqueue(entry, timeout_s=_LONG_S)  # with a limit: a loop that comes back after hours is no fault
             except QueueTimeout:
                 continue
 
-    def end(self, error: BaseException | None = None) -> None:
+    def end(self, error: BaseException | None = None, worker: int = 0) -> None:
         """Say that nothing more comes, and why; the first error counts."""
         if error is not None and not self._failed:
             self._failed = True
+            self.events.failed(worker, error)
             self._errors.append(error)
         self.queue.close()
 
@@ -95,10 +148,15 @@ class Handing:
         """Return the next item, or END."""
         if self.stopped:
             return END
+        begin_ns = time.perf_counter_ns()
         try:
-            return self._next()
+            key, item = self._next()
         except QueueClosed:
             self._at_end = True
+            self.events.taken(begin_ns, 0, None)
+        else:
+            self.events.taken(begin_ns, self.queue.size(), key)
+            return item
         try:
             error = self._errors.popleft()
         except IndexError:
@@ -116,8 +174,12 @@ class Handing:
         """Return how many items can be taken without a wait; an error that is to be raised is one."""
         return self.queue.size() + len(self._errors)
 
+    def fills(self) -> list[Fill]:
+        """Return how full the queue is."""
+        return [self.queue.fill()._replace(name="items")]
+
     def _next(self) -> Any:
-        """Take the next item; warn when none comes for long, and again after twice as long."""
+        """Take the next entry; warn when none comes for long, and again after twice as long."""
         waited_s, limit_s = 0.0, self._patience_s
         while True:
             try:

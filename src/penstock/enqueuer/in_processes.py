@@ -9,12 +9,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from penstock._contracts.fill import Fill
 from penstock._processes.bell import Bell
 from penstock._processes.child import Child, stop_all, wait_any
 from penstock._processes.failure import fit_to_raise
 from penstock._processes.inbox import Inbox
 from penstock._processes.outbox import Parcelled
-from penstock.enqueuer.handing import Handing
+from penstock.enqueuer.handing import Events, Handing
 from penstock.enqueuer.serving import FINISHED, Duty, serve_items
 from penstock.errors import EnqueueCancelled, StillRunning, WorkerDied
 
@@ -31,10 +32,11 @@ _SPARE_SLOTS = 4  # batches of one worker that a loop keeps while it asks for th
 class _Worker:
     """One child, and what has come from it and not been taken."""
 
-    __slots__ = ("_credit", "_used", "arrived", "child", "inbox", "said_end")
+    __slots__ = ("_credit", "_used", "arrived", "child", "inbox", "number", "said_end")
 
-    def __init__(self, child: Child, max_leased: int, credit: int) -> None:
+    def __init__(self, number: int, child: Child, max_leased: int, credit: int) -> None:
         self._credit, self._used = credit, 0
+        self.number = number
         self.child = child
         self.inbox = Inbox(max_leased)
         self.arrived: deque[Any] = deque()
@@ -83,23 +85,33 @@ class Processes:
         max_queue_size: items that may wait, those that the children have sent included.
         name: for errors.
         patience_s: when a warning says that no item comes.
+        events: announces the items.
     """
 
-    def __init__(self, duties: Sequence[Duty], method: str, max_queue_size: int, name: str, patience_s: float = math.inf) -> None:
+    def __init__(
+        self,
+        duties: Sequence[Duty],
+        method: str,
+        max_queue_size: int,
+        name: str,
+        patience_s: float = math.inf,
+        events: Events | None = None,
+    ) -> None:
         self.name = name
         num, credit = len(duties), duties[0].credit
-        self._handing = Handing(max(1, max_queue_size - num * credit), name, patience_s, self._say)
+        self._handing = Handing(max(1, max_queue_size - num * credit), name, patience_s, self._say, events)
         self._place = duties[0].given.words_of_place()
         self._bell = Bell()
         self._bell_closed = False
         self._ringing = threading.RLock()  # a finaliser may ring while its own thread is in here
         self._grace_s = _GRACE_S
+        self._at = 0  # the worker whose message is read
         self._workers: list[_Worker] = []
         max_leased = -(-min(max_queue_size, _MOST_LEASED) // num) + credit + _SPARE_SLOTS
         try:
             for duty in duties:
                 child = Child.start(serve_items, (duty,), name=duty.where, method=method)
-                self._workers.append(_Worker(child, max_leased, credit))
+                self._workers.append(_Worker(duty.worker, child, max_leased, credit))
             self._thread = threading.Thread(target=self._run, name="penstock-enqueuer-hand", daemon=True)
             self._thread.start()
         except BaseException:
@@ -122,6 +134,10 @@ class Processes:
     def size(self) -> int:
         """Return how many items wait."""
         return self._handing.size()
+
+    def fills(self) -> list[Fill]:
+        """Return how full the queue is."""
+        return self._handing.fills()
 
     def abandon(self) -> None:
         """Tell the thread to end, which ends the children."""
@@ -164,7 +180,7 @@ class Processes:
         except BaseException as error:
             failure = error
         if failure is not None:
-            self._handing.end(failure)  # at once, not when all children are gone
+            self._handing.end(failure, self._at)  # at once, not when all children are gone
         try:
             stop_all([worker.child for worker in self._workers], self._grace_s if failure is None else min(self._grace_s, _FAILED_GRACE_S))
         finally:
@@ -180,7 +196,7 @@ class Processes:
             worker = turn[0]
             while not worker.arrived:
                 self._take_in()
-            message = worker.arrived.popleft()
+            message, self._at = worker.arrived.popleft(), worker.number
             if type(message) is int and message == FINISHED:
                 turn.popleft()
                 continue
@@ -188,7 +204,7 @@ class Processes:
                 return BaseException.with_traceback(message, None)
             turn.rotate(-1)
             if isinstance(message, Parcelled):
-                self._handing.put(worker.open(message))
+                self._handing.put(worker.number, message.about, worker.open(message))
             del message
             worker.grant()
         return None
@@ -199,7 +215,7 @@ class Processes:
         open_to = [child for child, worker in by_child.items() if not worker.arrived]
         for child in wait_any(open_to, self._bell, alive=[child for child, worker in by_child.items() if worker.arrived]):
             worker = by_child[child]
-            dead = bool(worker.arrived)
+            dead, self._at = bool(worker.arrived), worker.number
             worker.receive()
             # Of a dead one all that it sent is there; of another one what came along.
             while not worker.said_end and (dead or child.has_message):

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from penstock._contracts.fill import Fill
+from penstock._contracts.stopwatch import clocks, times_since
 from penstock._engine.failing import is_interrupt
 from penstock._processes.failure import fit_to_raise
 from penstock.enqueuer.given import Given
-from penstock.enqueuer.handing import END, Handing, failed_before
+from penstock.enqueuer.handing import END, Events, Handing, failed_before
 from penstock.errors import EnqueueCancelled, StillRunning
 from penstock.queues.standing import where_stand
 
@@ -31,14 +33,24 @@ class Threads:
         name: for threads and errors.
         thread_safe: whether `next()` may be called by several threads at once; then there is no guard, and no order.
         patience_s: when a warning says that no item comes.
+        events: announces the items.
     """
 
-    def __init__(self, given: Given, workers: int, max_queue_size: int, name: str, thread_safe: bool, patience_s: float = math.inf) -> None:
+    def __init__(
+        self,
+        given: Given,
+        workers: int,
+        max_queue_size: int,
+        name: str,
+        thread_safe: bool,
+        patience_s: float = math.inf,
+        events: Events | None = None,
+    ) -> None:
         self.name = name
         self._ended = False
         self._num_none = 0
         self._given = given
-        self._handing = Handing(max_queue_size, name, patience_s, self._say)
+        self._handing = Handing(max_queue_size, name, patience_s, self._say, events)
         self._iterator = given.open()
         # Held from `next` until the item is in the queue, so that no thread overtakes another in between.
         self._guard: AbstractContextManager[Any] = nullcontext() if thread_safe else threading.Lock()
@@ -67,6 +79,10 @@ class Threads:
         """Return how many items wait."""
         return self._handing.size()
 
+    def fills(self) -> list[Fill]:
+        """Return how full the queue is."""
+        return self._handing.fills()
+
     def abandon(self) -> None:
         """Tell the threads to end."""
         self._handing.stop()
@@ -94,20 +110,21 @@ class Threads:
 
     def _work(self, index: int) -> None:
         try:
-            self._feed()
+            self._feed(index)
         except EnqueueCancelled:  # stopped
             pass
         except BaseException as error:
-            self._handing.end(fit_to_raise(error, f"{self.name}, thread {index}"))
+            self._handing.end(fit_to_raise(error, f"{self.name}, thread {index}"), index)
         finally:
             self._leave()
 
-    def _feed(self) -> None:
+    def _feed(self, index: int) -> None:
         handing, iterator = self._handing, self._iterator
         while True:
             with self._guard:
                 if handing.queue.is_closed() or self._ended:
                     return
+                begin = clocks()
                 item = next(iterator, END)
                 if item is END:
                     self._ended = True
@@ -116,7 +133,7 @@ class Threads:
                 if item is None:
                     self._num_none += 1
                 else:
-                    handing.put(item)
+                    handing.put(index, times_since(begin), item)
                 del item
 
     def _say(self) -> tuple[str, str]:
@@ -147,10 +164,12 @@ class Inline:
     Args:
         given: what to feed from.
         name: for errors.
+        events: announces the items.
     """
 
-    def __init__(self, given: Given, name: str) -> None:
+    def __init__(self, given: Given, name: str, events: Events | None = None) -> None:
         self.name = name
+        self._events = Events(name) if events is None else events
         self._stopped = self._at_end = self._failed = False
         self._held: list[Any] = []  # the item that `size` has made to find out whether there is one
         self._given = given
@@ -164,12 +183,16 @@ class Inline:
 
     def take(self) -> Any:
         """Return the next item, or END."""
+        begin_ns = time.perf_counter_ns()
         with self._guard:
             self._make()
             if self._stopped:
                 return END
+            found = error = key = None
             if self._held:
-                found, error = self._held.pop()
+                found, error, key = self._held.pop()
+            self._events.taken(begin_ns, 0, key)
+            if key is not None or error is not None:
                 try:
                     if error is not None:
                         raise error
@@ -186,22 +209,28 @@ class Inline:
             self._make()
             return len(self._held)
 
+    def fills(self) -> list[Fill]:
+        """Return nothing: there is no queue."""
+        return []
+
     def _make(self) -> None:
         """Make an item, if none is held and more may come."""
         while not (self._held or self._at_end or self._stopped):
+            begin = clocks()
             try:
                 item = next(self._iterator, END)
             except BaseException as error:
                 self._at_end = self._failed = True
                 if is_interrupt(error):
                     raise
-                self._held.append((None, fit_to_raise(error, f"{self.name}, in the caller's thread")))
+                self._held.append((None, fit_to_raise(error, f"{self.name}, in the caller's thread"), None))
+                self._events.failed(0, error)
                 return
             if item is END:
                 self._at_end = True
                 self._given.note_end(self._iterator)
             elif item is not None:
-                self._held.append((item, None))
+                self._held.append((item, None, self._events.made(0, times_since(begin), item)))
 
     def abandon(self) -> None:
         """Take no more."""

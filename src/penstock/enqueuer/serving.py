@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock._contracts.stopwatch import Times, clocks, times_since
 from penstock._processes.outbox import Outbox
 from penstock._processes.pipe import Pipe
 from penstock.enqueuer.given import Given
@@ -50,9 +51,11 @@ def serve_items(pipe: Pipe, duty: Duty) -> None:
     iterator = duty.given.open(duty.worker, duty.num_workers)
     cut = duty.share and not duty.given.takes_share
     try:
+        begin = clocks()
         for number, item in enumerate(iterator):
             if not cut or number % duty.num_workers == duty.worker:
-                sender.give(item)
+                sender.give(item, times_since(begin))
+            begin = clocks()
     finally:
         if hasattr(iterator, "close"):
             iterator.close()
@@ -68,8 +71,8 @@ class _Sender:
         self._credit = duty.credit
         self._keeps_places = duty.share
 
-    def give(self, item: Any) -> None:
-        """Send an item; of None its place, when places count."""
+    def give(self, item: Any, times: Times) -> None:
+        """Send an item, and when it was made; of None its place, when places count."""
         if item is None and not self._keeps_places:
             return
         while self._credit == 0:
@@ -80,7 +83,7 @@ class _Sender:
         if item is None:
             self._pipe.send(NOTHING)
         else:
-            self._outbox.send(item)
+            self._outbox.send(item, times)
 
     def finish(self) -> None:
         """Say that there are no more."""

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from penstock._contracts.failing import add_note, words_of
+from penstock._contracts.stopwatch import Times
 from penstock._processes.child import Child, wait_any
 from penstock._processes.pipe import pickled
 from penstock.errors import PenstockError, SpecError, WorkerDied
@@ -20,8 +21,7 @@ from penstock.jobs.worker import TICKET
 
 __all__ = ["run_in_processes"]
 
-_Outcome = tuple[int, bool, bytes]
-_Answers = tuple[float, list[_Outcome]]
+_Answers = list[tuple[int, bool, bytes, Times]]
 
 _GRACE_S = 2.0
 _MOST_FAILED_STARTS = 10
@@ -216,19 +216,20 @@ class _Crew:
         self._workers[number].useful = True
         self._failed_starts.pop(number, None)
         self._silence.ends()
-        seconds, outcomes = answers
-        self._dealing.reported(number, [job for job, _, _ in outcomes], seconds)
-        read = list(self._read(number, outcomes))
+        busy_ns = sum(end_ns - begin_ns for _, _, _, (begin_ns, end_ns, _) in answers)
+        self._dealing.reported(number, [job for job, _, _, _ in answers], busy_ns / 1e9)
+        read = list(self._read(number, answers))
         self._ledger.finished((job, value) for job, value, error in read if error is None)
         return [(job, error) for job, _, error in read if error is not None]
 
-    def _read(self, number: int, outcomes: list[_Outcome]) -> Iterator[tuple[int, Any, BaseException | None]]:
+    def _read(self, number: int, answers: _Answers) -> Iterator[tuple[int, Any, BaseException | None]]:
         """Give (job, result, None) or (job, None, error)."""
         child = self._workers[number].child
-        for job, done, data in outcomes:
+        for job, done, data, times in answers:
             try:
-                value = pickle.loads(data)
+                value = self._ledger.ran(job, number, times, len(data), pickle.loads(data))
             except Exception as error:
+                self._ledger.ran(job, number, times)
                 add_note(error, f"penstock: reading the result of {words_of_job(job, self._ledger.jobs)}")
                 yield job, None, error
                 continue
@@ -261,6 +262,7 @@ class _Crew:
         self._take_back(number)
         job = self._dealing.lost(number)
         if job is not None and worker.child.began:
+            self._ledger.ran(job, number)
             error = WorkerDied(f"{died.what}; it was at {words_of_job(job, self._ledger.jobs)}", where=died.where, fix=died.fix)
             self._failed((job, error))
         elif not worker.useful:
@@ -272,6 +274,7 @@ class _Crew:
             self._failed_starts[number] = self._failed_starts.get(number, 0) + 1
         elif not self._ledger.forgives(died):
             raise died
+        self._ledger.notice("worker replaced", f"worker {number}: {died.what}")
         self._workers[number] = self._start(f"worker {number}")
         worker.stop(0.0)
         self._workers[number].begin()

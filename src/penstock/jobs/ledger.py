@@ -1,24 +1,27 @@
-"""What became of each job, and what is done about one that fails. Used from the caller's thread."""
+"""What became of each job, and what is done about one that fails. Used from the caller's thread, but for `Ledger.ran`."""
 
 from __future__ import annotations
 
 import reprlib
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from penstock._contracts.failing import add_note, words_of
+from penstock._contracts.element import bytes_of
+from penstock._contracts.event import BlockDone, ElementLost, ElementRetried, Listener, Notice
+from penstock._contracts.failing import add_note, attempt, words_of
 from penstock._contracts.policy import Policy, Raise, Retry, Skip, decide
+from penstock._contracts.stopwatch import Times
 from penstock._processes.failure import fit_to_raise
 from penstock.errors import StopRaised, TooManySkipped
 from penstock.jobs.donelist import DoneList
 from penstock.queues.diagnosis import PATIENCE_S
 from penstock.queues.standing import call_and_place, level_of_caller
 
-__all__ = ["Ledger", "Silence", "Skipped", "words_of_job"]
+__all__ = ["Ledger", "Reported", "Silence", "Skipped", "words_of_job"]
 
 _PATIENCE_S = PATIENCE_S
 
@@ -40,6 +43,20 @@ class Skipped:
 
     index: int
     error: BaseException
+
+
+class Reported(NamedTuple):
+    """What a function may return in place of its result: what is announced of the run stands beside it.
+
+    Attributes:
+        result: the result.
+        about: fields of the `BlockDone` of this run.
+        events: what happened in it; each has a `Failure` in the place of its error, for the way from another process.
+    """
+
+    result: Any
+    about: Mapping[str, Any]
+    events: Sequence[Any]
 
 
 def words_of_job(index: int, jobs: Sequence[Any]) -> str:
@@ -65,9 +82,28 @@ class Ledger:
         num_skipped: how many were left out.
     """
 
-    def __init__(self, jobs: Sequence[Any], policy: Policy, done: DoneList | None, tell: Callable[[Ledger, int], None]) -> None:
-        """Begin with what the done-list has. `tell(ledger, count)` is called whenever `count` more jobs are settled."""
+    def __init__(
+        self,
+        jobs: Sequence[Any],
+        policy: Policy,
+        done: DoneList | None,
+        tell: Callable[[Ledger, int], None],
+        listener: Listener | None = None,
+        name: str = "",
+    ) -> None:
+        """Begin with what the done-list has.
+
+        Args:
+            jobs: all of them.
+            policy: what is done about one that fails.
+            done: the list of what was done before.
+            tell: `tell(ledger, count)` is called whenever `count` more jobs are settled.
+            listener: is given an event for each run of a job, each retry and each failure.
+            name: of the function, for these.
+        """
         self.jobs = jobs
+        self._listener, self._name = listener, name
+        self._ran: dict[int, tuple[int, int]] = {}  # (worker, when it ended) of jobs that are not settled; empty without a listener
         self.results: list[Any] = [None] * len(jobs)
         self._policy = policy
         self._done = done
@@ -85,11 +121,42 @@ class Ledger:
         new = list(items)
         if not new:
             return
+        for index, _ in new:
+            self._ran.pop(index, None)
         if self._done is not None:
             self._done.add(new)
         for index, result in new:
             self.results[index] = result
         self._settle(len(new))
+
+    def ran(self, index: int, worker: int, times: Times | None = None, num_bytes: int = 0, result: Any = None) -> Any:
+        """Announce that a worker has run a job; return its result.
+
+        Args:
+            index: of the job.
+            worker: its number.
+            times: when; None when it died of it.
+            num_bytes: of the result as it was sent; 0 where it was not.
+            result: what the function returned, or None when it failed.
+        """
+        about: Mapping[str, Any] = {}
+        events: Sequence[Any] = ()
+        if isinstance(result, Reported):
+            result, about, events = result
+        if self._listener is not None:
+            self._ran[index] = worker, times[1] if times else time.perf_counter_ns()
+            for event in events:
+                self._listener(event._replace(worker=worker, error=event.error.error(f"job {index}")))
+            if times is not None:
+                num_bytes = num_bytes or attempt(bytes_of, result) or 0
+                done = BlockDone(self._name, worker, *times, 1, chunk=(0, index), num_bytes=num_bytes)
+                self._listener(done._replace(**about))
+        return result
+
+    def notice(self, kind: str, text: str) -> None:
+        """Announce something that is of no job."""
+        if self._listener is not None:
+            self._listener(Notice(time.perf_counter_ns(), kind, text))
 
     def failed(self, index: int, error: BaseException, worker: str = "") -> float | None:
         """Book a failure.
@@ -111,11 +178,16 @@ class Ledger:
         policy = decide(self._policy, raised, tries)  # no policy hides what would pass for an end
         if isinstance(policy, Retry):
             self._tries[index] = tries + 1
-            return policy.wait_s(tries)
+            wait_s = policy.wait_s(tries)
+            if self._listener is not None:
+                at, end_ns = self._ran[index]
+                self._listener(ElementRetried(end_ns, self._name, at, (0, index, 0), tries + 1, wait_s, raised))
+            return wait_s
         if worker:
             error = fit_to_raise(error, f"{words}, {worker}")
         if tries:
             add_note(error, f"penstock: tried {tries + 1} times")
+        self._announce_lost("skipped" if isinstance(policy, Skip) else "raised", index, error)
         if not isinstance(policy, Skip):
             raise error
         self.num_skipped += 1
@@ -152,11 +224,18 @@ class Ledger:
 
     def note(self, first: BaseException, job: int, error: BaseException) -> None:
         """Mention in the error that is raised that another job has failed, too."""
+        self._announce_lost("raised", job, error)
         add_note(first, f"penstock: also failed: {words_of_job(job, self.jobs)}: {words_of(error)}")
 
     def wind_up(self) -> None:
         """Tell nobody any more: what is booked from here on only completes the done-list."""
         self._tell = _nothing
+
+    def _announce_lost(self, action: str, index: int, error: BaseException) -> None:
+        if self._listener is not None:
+            (at, end_ns), retries = self._ran.pop(index), self._tries.get(index, 0)
+            words = words_of_job(index, self.jobs)
+            self._listener(ElementLost(end_ns, action, self._name, at, words, ((0, index, 0),), None, error, retries))
 
     def _check_limit(self, policy: Skip, error: BaseException, words: str) -> None:
         limit, read = policy.limit, len(self.jobs) - self.num_left + 1

@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from penstock._contracts.failing import add_note
+from penstock._contracts.stopwatch import clocks, times_since
 from penstock._engine.failing import is_interrupt
 from penstock.jobs.ledger import Ledger, Silence, words_of_job
 from penstock.queues.parking import ParkingLot
@@ -29,11 +30,14 @@ class _Outcome(NamedTuple):
     worker: str
 
 
-def _outcome(function: Callable[[Any], Any], ledger: Ledger, job: int, worker: str) -> _Outcome:
+def _outcome(function: Callable[[Any], Any], ledger: Ledger, job: int, number: int, worker: str) -> _Outcome:
+    begin = clocks()
     try:
-        return _Outcome(job, function(ledger.jobs[job]), None, worker)
+        value = function(ledger.jobs[job])
     except BaseException as error:
+        ledger.ran(job, number, times_since(begin))
         return _Outcome(job, None, error, worker)
+    return _Outcome(job, ledger.ran(job, number, times_since(begin), 0, value), None, worker)
 
 
 def run_inline(ledger: Ledger, function: Callable[[Any], Any]) -> None:
@@ -44,7 +48,7 @@ def run_inline(ledger: Ledger, function: Callable[[Any], Any]) -> None:
     """
     for job in ledger.todo:
         while True:
-            outcome = _outcome(function, ledger, job, "in the caller's thread")
+            outcome = _outcome(function, ledger, job, 0, "in the caller's thread")
             if outcome.error is None:
                 ledger.finished([(job, outcome.value)])
                 break
@@ -84,7 +88,7 @@ class _Threads:
         self._silence = Silence("look at that line")
         self._at: dict[str, int] = {}
         self._threads = [
-            threading.Thread(target=self._work, args=(f"worker {number}",), name=f"penstock-jobs-{number}", daemon=True)
+            threading.Thread(target=self._work, args=(number, f"worker {number}"), name=f"penstock-jobs-{number}", daemon=True)
             for number in range(num_workers)
         ]
 
@@ -127,10 +131,10 @@ class _Threads:
                 thread.join(None if deadline_s is None else max(0.0, deadline_s - time.monotonic()))
         return [thread.name for thread in self._threads if thread.is_alive()]
 
-    def _work(self, name: str) -> None:
+    def _work(self, number: int, name: str) -> None:
         while (job := self._todo.get()) is not None and not self._stopped:
             self._at[name] = job
-            self._outcomes.put(_outcome(self._function, self._ledger, job, name))
+            self._outcomes.put(_outcome(self._function, self._ledger, job, number, name))
             del self._at[name]
             self._lot.ring()
 

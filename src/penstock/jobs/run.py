@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from penstock._contracts.event import Listener
 from penstock._contracts.policy import Policy, Raise, Replace, checked_policy, final
 from penstock._plan.check import callable_argument, count_argument, no_async
 from penstock._plan.describe import function_name
@@ -20,8 +22,10 @@ from penstock.jobs.identity import digest_of_function
 from penstock.jobs.ledger import Ledger
 from penstock.jobs.local import run_in_threads, run_inline
 from penstock.jobs.starting import check_may_start, packed_function, starter
+from penstock.observe.guarded import Guarded
 from penstock.observe.progress import Progress
 from penstock.observe.stats import available_cpus
+from penstock.observe.trace import Trace
 from penstock.queues.standing import SHORT_INTERRUPTS
 
 __all__ = ["JobsProgress", "parallel_jobs"]
@@ -63,6 +67,7 @@ def parallel_jobs(
     on_error: Policy | None = None,
     done: str | os.PathLike[str] | None = None,
     progress: bool | Literal["always"] | Callable[[JobsProgress], object] = False,
+    trace: str | os.PathLike[str] | Listener | None = None,
 ) -> list[Result]:
     """Do `fn(job)` for each job, several at a time, and return the results in the order of the jobs.
 
@@ -92,12 +97,15 @@ def parallel_jobs(
             jobs are not noted. The function is told by its name, and by what it carries: arguments of a `partial`, `self`, attributes.
         progress: True draws rate and time left on stderr if that is a terminal; "always" writes elsewhere too, a line every 10 s; a
             callable is given a `JobsProgress`, in the caller's thread, whenever jobs are settled.
+        trace: a file for a timeline, as `ps.observe.trace` writes it: a row for each worker with a span for each run of a job, and marks
+            for retries, skipped jobs and errors. A function is given the events, such as a `BlockDone` for each run, in any thread.
 
     Returns:
         One result per job.
 
     Raises:
         PlanError: fn, jobs or an option cannot be used; another run is writing the done-list, or it could not tell fn or a job from others.
+        OSError: the done-list or the timeline cannot be made.
         SpecError: a job or a result cannot be pickled; it is named.
         StateMismatch: the done-list is of other jobs or another function, or the file is none.
         StateDamaged: a line of it, other than the last, cannot be read.
@@ -106,6 +114,8 @@ def parallel_jobs(
         BaseException: what fn raised, with a note that names the job and has the worker's traceback; KeyboardInterrupt. No process is left.
     """
     policy = _checked(fn, executor, method, on_error, progress)
+    if not (trace is None or callable(trace) or isinstance(trace, (str, os.PathLike))):
+        raise PlanError(f"trace={trace!r} is not known", where=f"{_WHERE}()", fix="give the path of a file, or a function")
     listed = _listed(jobs)
     function = b""
     if executor == "processes" and num_workers != 0 and listed:
@@ -116,7 +126,8 @@ def parallel_jobs(
         notes = None if done is None else DoneList(os.path.abspath(os.fsdecode(done)), _name_of(fn), listed, digest_of_function(fn))
         if notes is not None:
             stack.callback(notes.close)
-        ledger = Ledger(listed, policy, notes, _teller(progress, function_name(fn), stack))
+        name = function_name(fn)
+        ledger = Ledger(listed, policy, notes, _teller(progress, name, stack), _listener(trace, name, stack), name)
         count = min(count, len(ledger.todo))
         if not ledger.todo:
             pass
@@ -143,6 +154,12 @@ def _checked(fn: Any, executor: Any, method: Any, on_error: Any, progress: Any) 
             "Replace() has no other job to put in its place", where=f"{_WHERE}(on_error=...)", fix="use ps.Skip() or ps.Retry()"
         )
     return policy
+
+
+def _listener(trace: Any, name: str, stack: ExitStack) -> Listener | None:
+    if trace is None or callable(trace):
+        return trace and Guarded(trace)
+    return stack.enter_context(Trace(Path(trace))).listener(name, by_worker=True)
 
 
 def _listed(jobs: Any) -> list[Any]:

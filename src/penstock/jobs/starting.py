@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from penstock._contracts.event import Listener
 from penstock._contracts.policy import Raise
 from penstock._plan.describe import function_name
 from penstock._processes.child import Child, stop_all, wait_any
@@ -73,13 +74,13 @@ class Early:
                 made[child] = _made_by(child)
         return [made.get(child) for child in self._waiting]
 
-    def jobs(self, fn: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
-        """Return `fn(job)` for each job, as `penstock.parallel_jobs` does.
+    def jobs(self, fn: Callable[[Any], Any], jobs: Iterable[Any], listener: Listener | None = None) -> list[Any]:
+        """Return `fn(job)` for each job, as `penstock.parallel_jobs` does; `listener` is given its events.
 
         Raises:
             BaseException: as that does.
         """
-        ledger = Ledger(list(jobs), Raise(), None, lambda book, count: None)
+        ledger = Ledger(list(jobs), Raise(), None, lambda book, count: None, listener, function_name(fn))
         if not ledger.todo:
             return []
         count = min(self._num_workers, len(ledger.todo))

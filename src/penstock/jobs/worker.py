@@ -11,11 +11,11 @@ import pickle
 import select
 import struct
 import threading
-import time
 from collections import deque
 from contextlib import suppress
 from typing import Any
 
+from penstock._contracts.stopwatch import Times, clocks, times_since
 from penstock._processes.failure import Failure
 from penstock._processes.pipe import Pipe, PipeEnded, pickled
 from penstock.errors import PlanError, SpecError
@@ -35,7 +35,7 @@ def work(pipe: Pipe) -> None:
     The first message may be (number, pickle of a function), which is called with it while the parent may still be about to say what is to
     be done; the answer is the pickle of what it returns, or None. Then comes the pickle of the function of all jobs, with the descriptor
     of the tickets. The other messages are lists of (number, pickle of the job), in the order of the tickets. Answers to them are
-    (seconds, [(number, done or not, pickle of the result or of a Failure), ...]).
+    lists of (number, done or not, pickle of the result or of a Failure, when).
 
     Raises:
         PlanError: the function cannot be found here.
@@ -80,8 +80,7 @@ class _Desk:
         self._function = function
         self._jobs: deque[tuple[int, bytes]] = deque()
         self._telling = threading.Lock()
-        self._answers: list[tuple[int, bool, bytes]] = []
-        self._busy_s = 0.0
+        self._answers: list[tuple[int, bool, bytes, Times]] = []
         self._waiting = threading.Event()
         self._ended = threading.Event()
 
@@ -99,11 +98,10 @@ class _Desk:
         held_bytes = 0
         while (number := self._next()) is not None:
             data = self._job(number)
-            began_s = time.perf_counter()
+            begin = clocks()
             done, answer = self._outcome(number, data)
             with self._telling:
-                self._busy_s += time.perf_counter() - began_s
-                self._answers.append((number, done, answer))
+                self._answers.append((number, done, answer, times_since(begin)))
                 first = len(self._answers) == 1
             held_bytes = len(answer) + (0 if first else held_bytes)
             if held_bytes > _HELD_BYTES:
@@ -161,8 +159,8 @@ class _Desk:
     def _tell(self) -> None:
         with self._telling:
             if self._answers:
-                self._pipe.send((self._busy_s, self._answers))
-                self._answers, self._busy_s = [], 0.0
+                self._pipe.send(self._answers)
+                self._answers = []
 
 
 def _named(error: BaseException, number: int) -> BaseException:

@@ -214,10 +214,10 @@ def tensorboard(target: Any, logdir: str | Path, *, step: Callable[[], int] | No
 
 
 def names_of(targets: Sequence[Any], name: str | None = None) -> list[str]:
-    """Return a name for each queue and feed, with a number where two would have the same."""
+    """Return a name for each: a feed's is "feed", any other has one; with a number where two would have the same."""
     names: list[str] = []
     for one in targets:
-        wanted = name or (one.name if isinstance(one, Queue) else "feed")
+        wanted = name or str(getattr(one, "name", "feed"))
         taken = sum(other == wanted or other.startswith(f"{wanted}_") for other in names)
         names.append(f"{wanted}_{taken + 1}" if taken else wanted)
     return names

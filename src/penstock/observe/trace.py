@@ -45,12 +45,13 @@ _Chunk = tuple[int, int]
 
 
 class _Seen(NamedTuple):
-    """An event, of which feed or queue, and the thread in which it happened."""
+    """An event, of what, and the thread in which it was announced; with `by_worker` it belongs to the worker that it names."""
 
     event: Event
     source: str
     thread: int
     name: str
+    by_worker: bool
 
 
 class _End(NamedTuple):
@@ -70,14 +71,17 @@ class _Step(NamedTuple):
 
 
 @runtime_checkable
-class _Feed(Protocol):
-    step: int
+class _Feeding(Protocol):
+    """A feed, or a GeneratorEnqueuer."""
 
     def fills(self) -> list[Fill]:
         """Return how full its buffers are."""
 
     def add_listener(self, listener: Listener) -> None:
         """Announce to one more listener."""
+
+    def is_closed(self) -> bool:
+        """Tell whether nothing more comes."""
 
 
 class _File:
@@ -125,7 +129,7 @@ class _Drawing:
         row = self._row_of(seen)
         out: list[str] = []
         if isinstance(event, BlockDone):
-            self._block(event, row, source, out)
+            self._block(event, row, seen, out)
         elif isinstance(event, BatchDelivered):
             begin_ns = event.time_ns - event.wait_ns
             if source.startswith("queue "):
@@ -166,6 +170,8 @@ class _Drawing:
 
     def _row_of(self, seen: _Seen) -> int:
         event = seen.event
+        if seen.by_worker and isinstance(event, (BlockDone, ElementLost, ElementRetried)):
+            return self._row(f"{seen.source}: worker {event.worker}")
         if isinstance(event, BlockDone) and event.chunk is None:  # calls of an async function run side by side in one thread
             return self._row(f"{seen.source}: {event.stage}, call {event.worker}")
         if seen.name.startswith("penstock-"):
@@ -184,15 +190,17 @@ class _Drawing:
         fresh, self._fresh = self._fresh, []
         return fresh + out
 
-    def _block(self, event: BlockDone, row: int, source: str, out: list[str]) -> None:
+    def _block(self, event: BlockDone, row: int, seen: _Seen, out: list[str]) -> None:
         more: dict[str, Any] = {"elements": event.num_elements, "cpu_ms": event.cpu_ns / 1e6, "bytes": event.num_bytes}
+        if seen.by_worker and event.chunk is not None:
+            more["number"] = event.chunk[1]
         if event.first is not None and event.last is not None:
             more.update(epoch=event.first[0], first=event.first[1], last=event.last[1])
         self._span(out, event.stage, row, event.start_ns, event.end_ns, **more)
         if event.chunk is None:
             return
-        key = source, event.chunk
-        before = self._blocks.get(key) or self._blocks.get((source, event.made_of or event.chunk))
+        key = seen.source, event.chunk
+        before = self._blocks.get(key) or self._blocks.get((seen.source, event.made_of or event.chunk))
         ends = [end for end in before or () if end.at_ns <= event.start_ns]
         if ends:
             self._arrow(max(ends), _End(event.start_ns, row), out)
@@ -259,7 +267,9 @@ class Trace(Ticked):
     Training goes on when the file cannot be written: there is one warning.
     """
 
-    def __init__(self, path: str | Path, targets: Sequence[tuple[str, Any]], *, last_s: float | None, most_bytes: int) -> None:
+    def __init__(
+        self, path: str | Path, targets: Sequence[tuple[str, Any]] = (), *, last_s: float | None = None, most_bytes: int = _MOST_BYTES
+    ) -> None:
         self.path = Path(path)
         self.num_dropped = 0
         self._file = _File(self.path)
@@ -273,7 +283,8 @@ class Trace(Ticked):
         self._names = [name for name, _ in targets]
         self._closed = self._failed = False
         for name, target in targets:
-            target.add_listener(self._listener(f"queue {name}" if isinstance(target, Queue) else name))
+            source = f"queue {name}" if isinstance(target, Queue) else name
+            target.add_listener(self.listener(source, by_worker=not isinstance(target, Queue) and not hasattr(target, "step")))
         call_in_forked(self, Trace._leave_to_parent)
         self._ticker = Ticker("penstock-trace", _EVERY_S, self._tick, self._end)
 
@@ -282,12 +293,18 @@ class Trace(Ticked):
         self._closed = True
         self._seen.clear()
 
-    def _listener(self, source: str) -> Listener:
+    def listener(self, source: str, *, by_worker: bool = False) -> Listener:
+        """Return what draws the events of something else, until `close`.
+
+        Args:
+            source: what rows and counters call it.
+            by_worker: whether events stand in the row of the worker that they name, wherever they are announced.
+        """
         seen, ident, current = self._seen, threading.get_ident, threading.current_thread
 
         def listen(event: Event) -> None:
             if not self._closed:
-                seen.append(_Seen(event, source, ident(), current().name))
+                seen.append(_Seen(event, source, ident(), current().name, by_worker))
 
         return listen
 
@@ -296,7 +313,7 @@ class Trace(Ticked):
         self._count(time.perf_counter_ns())
         if time.monotonic() - self._written_s >= _WRITE_S:
             self._write()
-        return any(target is not None and not _has_ended(target) for target in [target() for target in self._targets])
+        return not self._targets or any(target is not None and not _has_ended(target) for target in [target() for target in self._targets])
 
     def _count(self, now_ns: int) -> None:
         targets = [(name, target()) for name, target in zip(self._names, self._targets, strict=True)]
@@ -362,17 +379,17 @@ def _has_ended(target: Any) -> bool:
 
 
 def trace(path: str | Path, target: Any, *, last_s: float | None = None, most_bytes: int = _MOST_BYTES) -> Trace:
-    """Write a timeline of feeds and queues while they are used: open it in Perfetto (ui.perfetto.dev) or chrome://tracing.
+    """Write a timeline of feeds, enqueuers and queues while they are used: open it in Perfetto (ui.perfetto.dev) or chrome://tracing.
 
-    Each worker has a row with a span for each operator and block, and each thread of yours one with its steps and waits, or with its
-    queue calls. Rows "ready n" show batches between the worker that made them and the loop. Arrows lead from the read to the step.
+    Each worker has a row with a span for each operator and block, or each item, and each thread of yours one with its steps and waits, or
+    with its queue calls. Rows "ready n" show batches between the worker that made them and the loop. Arrows lead from the read to the step.
     Counters show how many elements stand in each buffer, and the memory of the process. Costs 1 us an event.
 
     The file is strict JSON after each write, twice a second. A killed program leaves a file that loads.
 
     Args:
         path: the file; replaced when it exists.
-        target: a feed, a queue, or a list of them.
+        target: a feed, a GeneratorEnqueuer, a queue, or a list of them. `ps.parallel_jobs` and `ps.pack` have an argument `trace`.
         last_s: keep so many seconds, and write them at the end; None writes all of the run.
         most_bytes: of the file; what comes behind that is counted and dropped.
 
@@ -380,7 +397,7 @@ def trace(path: str | Path, target: Any, *, last_s: float | None = None, most_by
         What is written; `close()` ends it early. It ends by itself when all targets are closed and empty, or gone.
 
     Raises:
-        PlanError: a target is no queue or feed.
+        PlanError: a target is none of these.
         OSError: the file cannot be made.
     """
     if last_s is not None and not last_s > 0:
@@ -388,8 +405,10 @@ def trace(path: str | Path, target: Any, *, last_s: float | None = None, most_by
             f"last_s is {last_s!r}", where="observe.trace()", fix="give a number of seconds above 0, or None for all of the run"
         )
     targets = list(target) if isinstance(target, (list, tuple)) else [target]
-    if not targets or not all(isinstance(one, (Queue, _Feed)) for one in targets):
+    if not targets or not all(isinstance(one, (Queue, _Feeding)) for one in targets):
         raise PlanError(
-            f"a trace of {target!r}: it is no queue or feed", where="observe.trace()", fix="give a penstock queue, a feed, or a list"
+            f"a trace of {target!r}: it is no queue, feed or enqueuer",
+            where="observe.trace()",
+            fix="give a penstock queue, a feed, a GeneratorEnqueuer, or a list; parallel_jobs and pack have an argument trace=",
         )
     return Trace(path, list(zip(names_of(targets), targets, strict=True)), last_s=last_s, most_bytes=most_bytes)

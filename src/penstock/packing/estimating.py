@@ -11,6 +11,7 @@ from penstock.packing.disk import Disk
 from penstock.packing.options import options_of, workers_of
 from penstock.packing.packer import Packing
 from penstock.packing.positions import positioned
+from penstock.packing.ticks import Watching
 
 __all__ = ["Estimate", "estimate"]
 
@@ -48,7 +49,7 @@ def estimate(dataset: Any, *, num_workers: int | Literal["auto"] = "auto", on_er
     """
     chosen, count = options_of(options), workers_of(num_workers)
     ready = positioned(
-        dataset, None, on_error=on_error, variants=chosen.variants, num_threads=count, progress=False, disk=Disk(), check=_nothing
+        dataset, None, on_error=on_error, variants=chosen.variants, num_threads=count, watching=Watching(), disk=Disk(), check=_nothing
     )
     with ready as found:
         packing = Packing(found.dataset, chosen, on_error)

@@ -10,7 +10,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
+from penstock._contracts.event import BlockDone, Listener
 from penstock._contracts.policy import Policy, Skip, final
+from penstock._contracts.stopwatch import clocks, times_since
 from penstock._plan.identity import identity
 from penstock._plan.node import Node
 from penstock.dataset import Dataset
@@ -18,6 +20,7 @@ from penstock.errors import PackError, PlanError, SourceError, TooManySkipped, W
 from penstock.formats.sizes import size_words
 from penstock.jobs import parallel_jobs
 from penstock.jobs.starting import Early, check_may_start
+from penstock.observe.trace import Trace
 from penstock.packing.disk import Disk
 from penstock.packing.folder import Folder, difference, lock_folder
 from penstock.packing.inputs import Inputs, changed, check_apart, look
@@ -28,7 +31,7 @@ from penstock.packing.positions import positioned
 from penstock.packing.sampling import Look, Sample, SamplePart, check_room, take_sample
 from penstock.packing.shard import Task
 from penstock.packing.splitting import Split, policy_of, split
-from penstock.packing.ticks import Ticker, bar
+from penstock.packing.ticks import Ticker, Watching
 from penstock.packing.versions import versions_of
 from penstock.queues.standing import SHORT_INTERRUPTS
 
@@ -49,6 +52,7 @@ def pack(
     executor: Literal["processes", "threads"] = "processes",
     on_error: Policy | None = None,
     progress: bool | Literal["always"] = False,
+    trace: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Manifest:
     """Write all elements of a dataset to files that need no more work when they are read: TFRecord, WebDataset tar or Parquet.
@@ -76,6 +80,8 @@ def pack(
             it out and notes it in the manifest. A count as limit is for all shards together, and each stops at it; a rate
             is judged at the end.
         progress: True draws a bar on stderr if that is a terminal; "always" writes elsewhere too, a line every 10 s.
+        trace: a file for a timeline, as `ps.observe.trace` writes it: a row for each worker with a span for each shard, and marks for
+            retries, skipped elements and errors; the sample, and what is read before.
         **options: what is written, as in `penstock.packing.PackOptions`: format, compression, num_shards, shard_bytes, shuffle, variants,
             name.
 
@@ -97,12 +103,15 @@ def pack(
     if executor not in ("processes", "threads"):
         raise PlanError(f"executor={executor!r} is not known", where=_WHERE, fix='give "processes" or "threads"')
     check = partial(_check_before, folder, chosen, executor, on_error)
-    ready = positioned(
-        dataset, folder, on_error=on_error, variants=chosen.variants, num_threads=count, progress=progress, disk=disk, check=check
-    )
-    with SHORT_INTERRUPTS, ready as found:
+    with SHORT_INTERRUPTS, ExitStack() as stack:
+        timeline = None if trace is None else stack.enter_context(Trace(os.fspath(trace)))
+        watching = Watching(progress=progress, timeline=timeline)
+        ready = positioned(
+            dataset, folder, on_error=on_error, variants=chosen.variants, num_threads=count, watching=watching, disk=disk, check=check
+        )
+        found = stack.enter_context(ready)
         packing = Packing(found.dataset, chosen, on_error, below=found.below, lost=found.lost)
-        return packing.run(folder, num_workers=count, executor=executor, progress=progress, disk=disk)
+        return packing.run(folder, num_workers=count, executor=executor, watching=watching, disk=disk)
 
 
 def _check_before(folder: str, options: PackOptions, executor: str, on_error: Policy | None, dataset: Dataset) -> None:
@@ -153,29 +162,33 @@ class Packing:
         """Look at some elements; see `take_sample`."""
         return take_sample(self.split, self.options, self.policy, looks)
 
-    def run(self, dest: str, *, num_workers: int, executor: Any, progress: Any, disk: Disk) -> Manifest:
+    def run(self, dest: str, *, num_workers: int, executor: Any, watching: Watching, disk: Disk) -> Manifest:
         """Pack to a folder; see `pack`."""
         with ExitStack() as stack:
-            looks, jobs = self._jobs(dest, num_workers, executor, stack)
+            looks, jobs = self._jobs(dest, num_workers, executor, watching.listener("pack", by_worker=True), stack)
             check_apart(self.split.base, dest)
             inputs = look(self.split.base)  # before anything is read
-            return self._packed(inputs, dest, num_workers, looks, jobs, progress, disk)
+            return self._packed(inputs, dest, num_workers, looks, jobs, watching, disk)
 
-    def _jobs(self, dest: str, count: int, executor: Any, stack: ExitStack) -> tuple[_Looks, _Jobs]:
+    def _jobs(self, dest: str, count: int, executor: Any, listener: Listener | None, stack: ExitStack) -> tuple[_Looks, _Jobs]:
         """Return what looks at the sample and what does a list of jobs. Processes for a first run start at once, and do both."""
         if executor == "threads":
-            return tuple, partial(parallel_jobs, num_workers=count, executor="threads")
+            return tuple, partial(parallel_jobs, num_workers=count, executor="threads", trace=listener)
         most = min(count, self.options.num_shards or count, max(1, self.split.num_positions))
         part = SamplePart(self.split, self.policy, most)
         if not self.split.num_positions or os.path.lexists(os.path.join(dest, self.options.manifest_name())):
-            return tuple, partial(_late, part, count)
+            return tuple, partial(_late, part, count, listener)
         function = _sendable(part)
         early = stack.enter_context(Early(most))
-        return partial(_looked, early, function), early.jobs
+        return partial(_looked, early, function), partial(early.jobs, listener=listener)
 
-    def _packed(self, inputs: Inputs, dest: str, count: int, looks: _Looks, jobs: _Jobs, progress: Any, disk: Disk) -> Manifest:
+    def _packed(self, inputs: Inputs, dest: str, count: int, looks: _Looks, jobs: _Jobs, watching: Watching, disk: Disk) -> Manifest:
         origin = origin_of(self.split.whole(), inputs)
+        begin = clocks()
         sample = self.sample(looks())
+        listener = watching.listener("sample")
+        if listener is not None:
+            listener(BlockDone("sample", 0, *times_since(begin), sample.num_sampled, chunk=(0, 0)))
         num_shards = self.options.count_of(sample.total_bytes, self.split.num_positions)
         record = self._record(sample, num_shards)
         names = self.options.file_names(num_shards)
@@ -187,7 +200,7 @@ class Packing:
             if done is None:
                 check_room(dest, sample.total_bytes - _written(folder, names))
                 task = self._task(folder, sample, names, record, origin)
-                notes = _notes(task, count, jobs, progress)
+                notes = _notes(task, count, jobs, watching)
                 self._judge(notes, inputs)
                 folder.write_origin(self.options.manifest_name(), origin)
                 folder.write_manifest(self.options.manifest_name(), sealed(_with_notes(record, notes, self._lost)))
@@ -301,23 +314,23 @@ def _written(folder: Folder, names: list[str]) -> int:
     return sum(os.path.getsize(path) for path in map(folder.file, names) if os.path.isfile(path))
 
 
-def _notes(task: Task, count: int, jobs: _Jobs, progress: Any) -> list[dict[str, Any]]:
+def _notes(task: Task, count: int, jobs: _Jobs, watching: Watching) -> list[dict[str, Any]]:
     """Have all shards written, and return their notes in order."""
     num_shards = len(task.names)
     threads = -(-count // min(count, num_shards))
-    task = replace(task, num_threads=threads if threads > 1 else 0)
+    task = replace(task, num_threads=threads if threads > 1 else 0, traced=watching.timeline is not None)
     with ExitStack() as stack:
-        advance = stack.enter_context(bar(progress, "packing", task.split.num_positions))
+        advance = stack.enter_context(watching.bar("packing", task.split.num_positions))
         if advance is not None:
             path = os.path.join(task.folder.work, f"{task.run_id}.ticks")
             task = replace(task, ticks=stack.enter_context(Ticker(path, advance)).path)
         return jobs(task, range(num_shards))
 
 
-def _late(part: SamplePart, count: int, task: Task, shards: range) -> list[dict[str, Any]]:
+def _late(part: SamplePart, count: int, listener: Listener | None, task: Task, shards: range) -> list[dict[str, Any]]:
     """Do what is left of an earlier run: perhaps nothing, so that no process starts before it is known."""
     _sendable(part)
-    return parallel_jobs(task, shards, count)
+    return parallel_jobs(task, shards, count, trace=listener)
 
 
 def _sendable(part: SamplePart) -> bytes:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from penstock._contracts.event import ElementLost, Event
 from penstock._contracts.options import Options
@@ -22,7 +22,7 @@ from penstock.packing.inputs import changed, check_apart, look
 from penstock.packing.keeping import file_in
 from penstock.packing.manifest import lost_record
 from penstock.packing.splitting import ELEMENTWISE, check_ends, counted, for_part, leaving_out, policy_of
-from penstock.packing.ticks import bar
+from penstock.packing.ticks import Watching
 from penstock.sources.kept import Keeper, KeptSource
 
 __all__ = ["Positioned", "positioned"]
@@ -54,7 +54,7 @@ def positioned(
     on_error: Policy | None,
     variants: int,
     num_threads: int,
-    progress: bool | Literal["always"],
+    watching: Watching,
     disk: Disk,
     check: Callable[[Dataset], object],
 ) -> Iterator[Positioned]:
@@ -70,7 +70,7 @@ def positioned(
         on_error: what is done about elements that fail while they are read; None for the dataset's own policy.
         variants: passes that will be made over it.
         num_threads: for operators in the part that is read, unless the dataset says that it is read inline.
-        progress: whether to show how many were read, as for `pack`.
+        watching: shows how many were read.
         disk: makes the folder.
         check: called before anything is read, with a dataset that has all but the elements; raises what speaks against packing it.
 
@@ -95,7 +95,7 @@ def positioned(
     if folder is not None:
         check_apart(root, folder)
     with file_in(folder, disk) as (file, done_writing):
-        source, lost = _kept(Dataset(below, dataset._options), file, policy, num_threads, progress)
+        source, lost = _kept(Dataset(below, dataset._options), file, policy, num_threads, watching)
         done_writing()
         yield Positioned(dataset=_over(source, above, dataset._options), below=below, lost=tuple(lost))
 
@@ -134,7 +134,9 @@ def _over(source: KeptSource, above: Sequence[plan.Node], options: Options) -> D
     return Dataset(root, options)
 
 
-def _kept(dataset: Dataset, file: BinaryIO, policy: Policy, num_threads: int, progress: Any) -> tuple[KeptSource, list[dict[str, Any]]]:
+def _kept(
+    dataset: Dataset, file: BinaryIO, policy: Policy, num_threads: int, watching: Watching
+) -> tuple[KeptSource, list[dict[str, Any]]]:
     """Read all elements into a file; return what gives them, and what was left out."""
     keeper = Keeper(file, describe(dataset._root))
     lost: list[dict[str, Any]] = []
@@ -147,7 +149,8 @@ def _kept(dataset: Dataset, file: BinaryIO, policy: Policy, num_threads: int, pr
     fixed: dict[str, Any] = {"ordered": True, "quarantine": None, "record": None, "replay": None, "on_error": for_part(policy)}
     if dataset._options.executor != "inline" and dataset._options.num_workers != 0:
         fixed |= {"executor": "threads", "num_workers": num_threads}
-    with bar(progress, "reading", None) as advance, dataset.feed(listeners=[listen], **fixed) as feed:
+    listeners = [one for one in (listen, watching.listener("reading")) if one is not None]
+    with watching.bar("reading", None) as advance, dataset.feed(listeners=listeners, **fixed) as feed:
         feed._warns_when_empty = False
         for element in feed:
             keeper.add(element)

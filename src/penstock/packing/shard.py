@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from penstock._contracts.event import ElementLost, Event
+from penstock._contracts.event import ElementLost, ElementRetried, Event
 from penstock._contracts.policy import Policy
+from penstock._processes.failure import Failure
 from penstock.errors import PenstockError
+from penstock.jobs.ledger import Reported
 from penstock.packing.columns import Column
 from penstock.packing.disk import OutFile
 from penstock.packing.encoders import open_encoder
@@ -23,7 +25,7 @@ from penstock.packing.ticks import Ticks
 __all__ = ["Task"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Task:
     """What a worker is given: everything that the bytes of a shard depend on, and where they go. Called with a shard's number.
 
@@ -39,6 +41,7 @@ class Task:
         run_id: of the packer's run.
         num_threads: of the feed in each worker; 0 is in line.
         ticks: the named pipe for the progress, or None.
+        traced: whether to say, beside the note, what a timeline shows.
     """
 
     split: Split
@@ -52,9 +55,14 @@ class Task:
     run_id: str
     num_threads: int
     ticks: str | None = None
+    traced: bool = False
 
-    def __call__(self, shard: int) -> dict[str, Any]:
-        """Write shard `shard`, unless it is there already, and return its note.
+    def __repr__(self) -> str:
+        """Name what one call makes, for timelines."""
+        return "shard"
+
+    def __call__(self, shard: int) -> Any:
+        """Write shard `shard`, unless it is there already, and return its note; if traced, what there is to announce with it.
 
         Raises:
             PackError: the packer that gave the task is gone.
@@ -63,19 +71,21 @@ class Task:
         """
         lock = lock_folder(self.folder.path, shared=True)
         ticks = Ticks(self.ticks)
+        content = _Content(self, shard, ticks)
         try:
             self.folder.check_run(self.run_id)
             note = self.folder.finished(self.names[shard])
             if note is None:
-                return self._write(shard, ticks)
-            ticks.add(note["positions"])
-            return {**note, "reused": True}
+                note = self._write(shard, content)
+            else:
+                ticks.add(note["positions"])
+                note = {**note, "reused": True}
+            return content.reported(note) if self.traced else note
         finally:
             ticks.close()
             os.close(lock)
 
-    def _write(self, shard: int, ticks: Ticks) -> dict[str, Any]:
-        content = _Content(self, shard, ticks)
+    def _write(self, shard: int, content: _Content) -> dict[str, Any]:
         note: dict[str, Any] = {}
 
         def describe(file: OutFile) -> dict[str, Any]:
@@ -101,6 +111,7 @@ class _Content:
         self._task, self._shard, self._ticks = task, shard, ticks
         self._begin, self._end = task.borders[shard], task.borders[shard + 1]
         self._lost: list[dict[str, Any]] = []
+        self._events: list[Any] = []
         self._count = 0
 
     def fill(self, out: OutFile) -> None:
@@ -134,6 +145,13 @@ class _Content:
             "skipped": self._lost,
         }
 
+    def reported(self, note: dict[str, Any]) -> Reported:
+        """Return a note with what a timeline shows of it."""
+        keys = {"first": (0, self._begin), "last": (0, self._end - 1)} if self._begin < self._end else {}
+        return Reported(note, {**keys, "num_elements": note["count"], "num_bytes": note["size"]}, self._events)
+
     def _listen(self, event: Event) -> None:
         if isinstance(event, ElementLost):
             self._lost.append(lost_record(event))
+        if self._task.traced and isinstance(event, (ElementLost, ElementRetried)):
+            self._events.append(event._replace(error=Failure.of(event.error)))  # type: ignore[arg-type]

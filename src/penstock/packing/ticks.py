@@ -10,32 +10,50 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
 
+from penstock._contracts.event import Listener
 from penstock.observe.progress import Progress
+from penstock.observe.trace import Trace
 
-__all__ = ["Ticker", "Ticks", "bar"]
+__all__ = ["Ticker", "Ticks", "Watching"]
 
 _COUNT = struct.Struct("<I")
 _EVERY_S = 0.1
 _READ_BYTES = 4096
 
 
-@contextmanager
-def bar(progress: bool | Literal["always"], what: str, total: int | None) -> Iterator[Callable[[float], object] | None]:
-    """Draw a bar for as long as the `with` block takes; give what moves it, None where none is to be seen.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watching:
+    """What shows how far it is.
 
-    Args:
-        progress: as for `pack`.
-        what: is being done.
-        total: elements; None where that is not known.
+    Attributes:
+        progress: a bar, as for `pack`.
+        timeline: None for none.
     """
-    if not progress or (progress is True and not (sys.stderr and sys.stderr.isatty())):
-        yield None
-        return
-    with Progress(what, total, unit="elements") as drawn:
-        yield drawn.advance
+
+    progress: bool | Literal["always"] = False
+    timeline: Trace | None = None
+
+    @contextmanager
+    def bar(self, what: str, total: int | None) -> Iterator[Callable[[float], object] | None]:
+        """Draw a bar for as long as the `with` block takes; give what moves it, None where none is to be seen.
+
+        Args:
+            what: is being done.
+            total: elements; None where that is not known.
+        """
+        if not self.progress or (self.progress is True and not (sys.stderr and sys.stderr.isatty())):
+            yield None
+            return
+        with Progress(what, total, unit="elements") as drawn:
+            yield drawn.advance
+
+    def listener(self, what: str, *, by_worker: bool = False) -> Listener | None:
+        """Return what draws events into the timeline, if there is one; see `Trace.listener`."""
+        return None if self.timeline is None else self.timeline.listener(what, by_worker=by_worker)
 
 
 class Ticks:
