@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock._engine.booking import ReadCount, booked_in_place
+from penstock._engine.booking import LeftOut, ReadCount, booked_in_place
 from penstock._engine.lower import lower
 from penstock._engine.mishaps import Books, Entry, Mishap
 from penstock._engine.unit import Result, Token, Unit
@@ -66,3 +66,32 @@ def test_what_was_read_and_skipped_must_add_up_to_what_was_declared(items: int, 
         assert error.where == "the end of the pass"
         assert "please report it" in error.fix
     assert count.add(unit_of([0] * 3, ends=True), plan, cut=True) is None
+
+
+def numbers_until_it_is_noticed(watched: LeftOut, period: int, *, lost: int) -> int | None:
+    """Take units of 5 items of an endless repeat, `lost` of each left out by Skip and the others by a filter."""
+    for number in range(1000):
+        if watched.add(unit_of([], 5 * number, num_items=5, mishaps=tuple(mishap(item, 0) for item in range(lost)))) is not None:
+            return (5 * number + 5) // period
+    return None
+
+
+def test_an_endless_repeat_of_what_is_all_left_out_is_noticed_after_two_passes_and_many_elements() -> None:
+    assert numbers_until_it_is_noticed(LeftOut(10, 0, random=False), 10, lost=5) == 30
+    assert numbers_until_it_is_noticed(LeftOut(500, 0, random=False), 500, lost=5) == 2
+    assert numbers_until_it_is_noticed(LeftOut(500, 0, random=True), 500, lost=5) == 2
+
+
+def test_where_a_filter_drops_some_it_takes_more_passes_and_no_random_numbers() -> None:
+    assert numbers_until_it_is_noticed(LeftOut(10, 0, random=False), 10, lost=1) == 100
+    assert numbers_until_it_is_noticed(LeftOut(10, 0, random=True), 10, lost=1) is None
+    assert numbers_until_it_is_noticed(LeftOut(10, 0, random=False), 10, lost=0) is None
+
+
+def test_one_element_that_is_left_begins_the_count_anew() -> None:
+    watched = LeftOut(5, 0, random=False)
+    all_lost = unit_of([], num_items=5, mishaps=tuple(mishap(item, 0) for item in range(5)))
+    for number in range(400):
+        some = unit_of(["a"], 5 * number, num_items=5, mishaps=tuple(mishap(item, 0) for item in range(4)))
+        all_lost.first = 5 * number
+        assert watched.add(some if number % 50 == 0 else all_lost) is None

@@ -151,7 +151,9 @@ def test_the_modes_of_a_record_drop_the_rest_of_a_pass_with_or_without_its_end()
     for mode, ends in ((DROP_END, False), (PASS_END, True)):
         sequencer = Sequencer([Skipping(0)], START, Record(0, mode, (0,)))
         out = sequencer.take(unit_of([1, 1], 0, 0, ends=True))
-        assert (out.items, out.cut, out.ends_pass) == ([], True, ends)
+        assert (out.items, out.cut, out.ends_pass) == ([], False, ends)
+        again = Sequencer([Skipping(0)], START, Record(0, mode, (0,))).take(unit_of([1, 1], 0, 0, ends=False))
+        assert (again.items, again.cut, again.ends_pass) == ([], True, False)
 
 
 def test_a_failure_goes_on_behind_the_items_before_it_and_the_pass_does_not_end() -> None:

@@ -135,10 +135,30 @@ def test_a_full_take_waits_for_the_passes_of_a_repeat_below_it_when_one_above_as
     # The passes below have numbers: the second pass of the upper repeat begins with pass 2, whatever the take left unread.
     chain = Chain([Passes(2), Taking(1, repeated=True), Passes(2)])
     chain.push("pass 0")
-    assert chain.close_early() == ((), "open")
+    assert chain.close_early() == ((), "rest")
     assert chain.end() == ([], False)
     assert chain.close_early() == ([], "cut")
     assert chain.push("pass 2") == ["pass 2"]
+
+
+def test_a_full_take_does_not_wait_for_a_repeat_that_an_endless_one_below_it_keeps_from_its_next_pass() -> None:
+    chain = Chain([Passes(None), Passes(2), Taking(1, repeated=True), Passes(2)])
+    chain.push("pass 0")
+    assert chain.close_early() == ([], "cut")
+    above = Chain([Passes(2), Passes(None), Taking(1, repeated=True), Passes(2)])
+    above.push("pass 0")
+    assert above.close_early() == ((), "rest")
+
+
+def test_a_pass_of_which_no_more_is_wanted_ends_as_below_a_full_take() -> None:
+    chain = Chain([Skipping(1), Batching(2, drop_remainder=False), Passes(2)])
+    for item in (1, 2):
+        chain.push(item)
+    assert chain.close_early() == ((), "open")
+    assert chain.close_early(wanted=False) == ((), "rest")
+    assert chain.end() == ([[2]], False)
+    assert chain.close_early(wanted=False) == ([], "end")
+    assert chain.snapshot() == [0, [], 0]
 
 
 def test_a_full_take_waits_for_nothing_when_no_repeat_stands_above_it() -> None:
@@ -162,7 +182,7 @@ def test_asking_after_every_item_changes_nothing_but_the_reading(folds: list[Fol
             if item is None or verdict != "open":
                 break
             out[-1].extend(chain.push(item))
-        if verdict == "open":
+        if verdict in ("open", "rest"):
             outs, goes_on = chain.end()
             out[-1].extend(outs)
             verdict = "end" if goes_on else "cut"

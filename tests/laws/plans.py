@@ -354,7 +354,7 @@ def _map(draw: Any, plan: Plan, failing: bool, random: bool) -> Plan:
         )
     if name == "random":
         mapped = ds.map(drawing, seed=draw(st.integers(0, 2)))
-        drawn = ref.Map(node, lambda x: {"x": x, RANDOM: 0})
+        drawn = ref.Map(node, lambda x: {"x": x, RANDOM: 0}, draws=True)
         return plan.then(mapped, drawn, "map(rng)", random=True, groups=plan.groups, rows=_kept(plan), **splits)
     fn, changes = MAPPED[name]
     own, reference, policy, word, fails = _function(draw, fn, failing, "-RSPTUV" if plan.indexable and not plan.node.batched else "-RSSTU")

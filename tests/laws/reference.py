@@ -24,7 +24,7 @@ INFINITE = math.inf
 MOST_REPLACEMENTS = 100
 NO_ELEMENT = "a whole pass of an endless repeat() gave no element"
 _BUDGET = 6000  # elements that one plan may read: what needs more searches for ever
-_MOST_GONE = 300  # in a row: longer than any pass of these plans
+_MOST_GONE = 300  # in a row: longer than nearly all passes of these plans
 
 
 class Lost(Exception):
@@ -185,7 +185,7 @@ class Node:
                 where.run.num_skipped += 1
                 gone += 1
                 if size == INFINITE and gone > _MOST_GONE:
-                    raise _search(self, where)
+                    raise nothing_left()
                 continue
             gone = 0
             yield cell
@@ -196,11 +196,15 @@ class Node:
             yield from kid.walk()
 
 
-def _search(node: Node, where: Where) -> Exception:
-    repeats = [one for one in node.walk() if isinstance(one, Repeat) and one.count is None]
-    if any(one.kid.holes(where) for one in repeats):
-        return Failing(ps.errors.SourceError(NO_ELEMENT, where="", fix=""))
-    return Endless()
+def nothing_left() -> Failing:
+    return Failing(ps.errors.SourceError(NO_ELEMENT, where="", fix=""))
+
+
+def goes_on_for_ever(node: Node) -> bool:
+    """Tell whether an endless repeat stands below, with no take above it."""
+    if isinstance(node, Take):
+        return False
+    return (isinstance(node, Repeat) and node.count is None) or any(map(goes_on_for_ever, node.kids))
 
 
 def standing(node: Node, where: Where, epoch: int, place: int, *, inside: bool = False) -> Cell:
@@ -307,9 +311,11 @@ class Generator(Node):
 class Map(Node):
     """A function of each element, with its policy."""
 
-    def __init__(self, kid: Node, fn: Callable[[Any], Any], policy: Any = None, *, fails: bool = False, apart: bool = False) -> None:
+    def __init__(
+        self, kid: Node, fn: Callable[[Any], Any], policy: Any = None, *, fails: bool = False, apart: bool = False, draws: bool = False
+    ) -> None:
         super().__init__(kid)
-        self.fn, self.policy, self.fails = fn, policy, fails
+        self.fn, self.policy, self.fails, self.draws = fn, policy, fails, draws  # `draws` random numbers, that no other function sees
         self.apart = apart or any(isinstance(one, Map) and one.apart for one in kid.walk())  # in another stage than what is below
 
     def _policy(self, where: Where) -> Any:
@@ -347,12 +353,19 @@ class Map(Node):
         return self._run(where, self.kid.cell(where, epoch, place), placed=True)
 
     def flow(self, where: Where, epoch: int) -> Iterator[Cell]:
+        gone = 0
         for child in self.kid.stream(where, epoch):
             where.run.spend()
             cell = self._run(where, child, placed=False)
             if self._skips(where) and not cell.present():
                 where.run.num_skipped += 1
+                gone += 1
+                if gone > _MOST_GONE and goes_on_for_ever(self.kid):
+                    if any(isinstance(node, Map) and node.draws for node in self.walk()):
+                        raise Endless  # in the next pass another function may leave something
+                    raise nothing_left()
                 continue
+            gone = 0
             yield cell
 
 
@@ -472,7 +485,7 @@ class Repeat(Node):
                 empty = False
                 yield cell
             if empty and self.count is None:
-                raise Failing(ps.errors.SourceError(NO_ELEMENT, where="", fix=""))
+                raise nothing_left()
 
 
 class Shuffle(Node):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import cycle, islice
 from typing import Any
 
+import numpy as np
 import pytest
 from laws.plans import plain
 
@@ -68,6 +69,19 @@ def test_a_repeat_of_something_delivers_each_time_the_dataset_is_fed(name: str, 
     assert [delivered(ds, **options) for _ in range(3)] == [wanted] * 3
 
 
+def several(value: int) -> list[int]:
+    return [value] * (value % 3)
+
+
+def drawn(value: int, rng: np.random.Generator) -> int:
+    return value + 0 * int(rng.integers(10))
+
+
+def generated() -> ps.Dataset:
+    return ps.from_generator(lambda: iter(range(6)), fast_forward=True)
+
+
+SKIP = {"on_error": ps.Skip()}
 NOTHING: dict[str, Any] = {
     "a filter": lambda: ps.from_source(range(10)).filter(lambda value: False).repeat(),
     "a filter below a batch": lambda: ps.from_source(range(10)).filter(lambda value: False).repeat().batch(3),
@@ -76,6 +90,18 @@ NOTHING: dict[str, Any] = {
     "Skip": lambda: ps.from_source(range(6)).map(failing, on_error=ps.Skip()).repeat(),
     "Skip below a batch": lambda: ps.from_source(range(6)).map(failing, on_error=ps.Skip()).batch(2).repeat(),
     "Skip above a shuffle": lambda: ps.from_source(range(6)).shuffle(seed=1).map(failing, on_error=ps.Skip()).repeat().batch(2),
+    "Skip of what it gives": lambda: ps.from_source(range(6)).repeat().map(failing, **SKIP),
+    "a flat_map": lambda: ps.from_source(range(6)).repeat().flat_map(failing, **SKIP),
+    "all results of a flat_map": lambda: ps.from_source(range(6)).repeat().flat_map(lambda value: [value] * 2).map(failing, **SKIP),
+    "the results of a flat_map that has none for some": lambda: ps.from_source(range(6)).repeat().flat_map(several).map(failing, **SKIP),
+    "a flat_map of flat_maps": lambda: ps.from_source(range(6)).flat_map(several).repeat().flat_map(failing, **SKIP),
+    "Skip behind a filter": lambda: ps.from_source(range(6)).filter(lambda value: True).repeat().map(failing, **SKIP),
+    "Skip of a generator": lambda: generated().repeat().map(failing, **SKIP),
+    "Skip of batches of a generator": lambda: generated().repeat().batch(2).map(failing, **SKIP),
+    "Skip of two passes": lambda: generated().repeat(2).repeat().map(failing, **SKIP),
+    "Skip of packed rows": lambda: ps.from_source([np.ones(2)] * 3).pack_sequences(4).repeat().flat_map(failing, **SKIP),
+    "Skip above a take": lambda: generated().take(2).repeat().batch(2).map(failing, **SKIP),
+    "Skip of random numbers": lambda: ps.from_source(range(6)).repeat().map(drawn).map(failing, **SKIP),
 }
 
 
@@ -85,6 +111,37 @@ def test_a_repeat_of_nothing_is_an_error(name: str, options: dict[str, Any]) -> 
     with pytest.raises(ps.errors.SourceError) as caught:
         delivered(NOTHING[name](), **options)
     assert caught.value.what == "a whole pass of an endless repeat() gave no element"
+
+
+@pytest.mark.filterwarnings("ignore:this dataset gave no elements")
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_elements_that_end_may_all_be_left_out(options: dict[str, Any]) -> None:
+    assert delivered(ps.from_source(range(6)).repeat().take(2000).map(failing, **SKIP), **options) == []
+    assert delivered(odd().repeat().take(2000).map(failing, **SKIP), **options) == []
+    assert delivered(odd().repeat(40).map(failing, **SKIP), **options) == []
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_function_that_fails_by_chance_is_not_taken_for_one_that_always_does(options: dict[str, Any]) -> None:
+    def rare(value: int, rng: np.random.Generator) -> int:
+        if rng.integers(10):
+            raise ValueError("not this time")
+        return value
+
+    ds = ps.from_source(range(2)).repeat().map(rare, seed=5, **SKIP).map(lambda value: value + 1)
+    assert set(delivered(ds.filter(lambda value: True).take(40), **options)) == {1, 2}
+    few = ps.from_source(range(2)).repeat().map(drawn_of_many, seed=5).filter(lambda value: value < 20).map(broken_above, **SKIP)
+    assert len(delivered(few.take(2), **options)) == 2
+
+
+def drawn_of_many(value: int, rng: np.random.Generator) -> int:
+    return int(rng.integers(2000))
+
+
+def broken_above(value: int) -> int:
+    if value > 1:
+        raise ValueError("too much")
+    return value
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

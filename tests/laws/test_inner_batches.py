@@ -85,6 +85,43 @@ def test_the_policies_of_the_feed_act_on_the_same_elements(around: str, options:
     assert replaced == 2
 
 
+def broken_batch(batch: Any) -> Any:
+    if 4 in batch:
+        raise ValueError("cannot use a batch")
+    return batch
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("around", [None, *AROUND])
+def test_replace_of_the_feed_puts_no_batch_in_the_place_of_another(around: str | None, options: dict[str, Any]) -> None:
+    ds = ps.from_source(range(12)).batch(3).map(broken_batch)
+    ds = ds if around is None else AROUND[around](ds)
+    for policy in (ps.Replace(), ps.Retry(1, then=ps.Replace())):
+        with pytest.raises(ValueError, match="cannot use a batch"), ds.feed(on_error=policy, **options) as feed:
+            list(feed)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("around", ["cache", "batch"])
+def test_replace_of_an_operator_does_so_where_positions_are_fixed(around: str, options: dict[str, Any]) -> None:
+    ds = AROUND[around](ps.from_source(range(12)).batch(3).map(broken_batch, on_error=ps.Replace()))
+    wanted = AROUND[around](ps.from_source([*range(3), *range(6, 9), *range(6, 12)]).batch(3))
+    found, _, replaced = everything(ds, **options)
+    assert found == everything(wanted, executor="inline")[0]
+    assert replaced == 1
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_above_a_cache_or_branches_replace_of_the_feed_acts_on_what_these_give(options: dict[str, Any]) -> None:
+    for ds in (
+        ps.from_source(range(12)).batch(3).cache(),
+        ps.from_source(range(6)).batch(3).concatenate(ps.from_source(range(6, 12)).batch(3)),
+    ):
+        found, _, replaced = everything(ds.map(broken_batch), on_error=ps.Replace(), **options)
+        assert found == [[0, 1, 2], [6, 7, 8], [6, 7, 8], [9, 10, 11]]
+        assert replaced == 1
+
+
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_skip_leaves_out_where_a_batch_stands_above_a_batch(options: dict[str, Any]) -> None:
     found, skipped, _ = everything(ps.from_source(range(10)).map(broken(1, 6)).batch(3).batch(2), on_error=ps.Skip(), **options)

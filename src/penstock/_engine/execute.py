@@ -433,7 +433,7 @@ def finish_unit(plan: SegmentPlan, unit: Unit, worker: WorkerContext, rescue: Re
         result = all_written(plan, unit)
         if result is not None:
             return result, None
-        unit.parts = taken_out(unit)
+        unit.parts, unit.in_place = taken_out(unit), False
     late = _bad_items(unit)
     if unit.rows is None:
         unit.late.update(late)

@@ -51,13 +51,14 @@ class ElementFailed(Exception):
         self.key: tuple[int, int, int] | None = None
         self.stalled = False  # it did not fail, it did not end
         self.inside_batch = False  # one element of a batch inside the leaf failed, and the block counts batches
+        self.of_batch = False  # a step above a batch inside the leaf failed, and what it failed on is a whole batch
         self.final = False  # no policy acts on it (again)
         self.step = -1  # of a run of filters, flat_maps and the maps among them, which one failed; -1 below them
 
     def moved(self, offset: int) -> ElementFailed:
         """Return the same failure at another offset, as the block of a parent counts."""
         out = ElementFailed(offset, self.stage, self.error, self.policy, whole=self.whole)
-        out.inside_batch, out.final = self.inside_batch, self.final
+        out.inside_batch, out.of_batch, out.final = self.inside_batch, self.of_batch, self.final
         return out
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from penstock._ops.block import Block, Ints, Keys
+from penstock._ops.block import Block, ElementFailed, Ints, Keys
 from penstock._ops.worker import WorkerContext
 
 __all__ = ["ChainOp", "Leaf", "Operator", "RowSink", "WritesRows", "climb"]
@@ -80,10 +80,11 @@ class WritesRows(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChainOp:
-    """A leaf with operators on top; itself a leaf, so that branches nest."""
+    """A leaf with operators on top; itself a leaf, so that branches nest. `above_batch` if the leaf is a batch."""
 
     leaf: Leaf
     operators: tuple[Operator, ...]
+    above_batch: bool = False
 
     def levels(self, epochs: Ints, positions: Ints) -> list[tuple[Ints, Ints]]:
         """Return the (epochs, positions) of every level, the leaf's first, the top's last."""
@@ -101,7 +102,11 @@ class ChainOp:
         levels = self.levels(epochs, positions)
         block = self.leaf.run(*levels[0], worker)
         block.room = worker.room
-        return climb(self.operators, block, levels[1:], worker)
+        try:
+            return climb(self.operators, block, levels[1:], worker)
+        except ElementFailed as failed:
+            failed.of_batch = failed.of_batch or self.above_batch
+            raise
 
     def where(self, epoch: int, position: int) -> str:
         """Say where one element comes from."""

@@ -182,30 +182,40 @@ class Chain:
         """Take the end of a pass; return what comes out before it, and whether it goes on upwards (no `repeat` held it)."""
         return self._end_from(0)
 
-    def close_early(self) -> tuple[Sequence[Item], Literal["open", "cut", "end"]]:
-        """End the pass now if a fold lets nothing more out of it.
+    def close_early(self, *, wanted: bool = True) -> tuple[Sequence[Item], Literal["open", "rest", "cut", "end"]]:
+        """End the pass now if a fold lets nothing more out of it; or, if no more of it is `wanted`, as a full take at the top would.
 
-        Returns what comes out, and "open" (nothing was done), "cut" (a `repeat` above asks for the next pass; the rest of this one and its
-        end must not be pushed) or "end" (the end of the pass went on upwards).
+        Returns what comes out, and "open" (nothing was done), "rest" (the rest of the pass below is not wanted, but its end must be
+        pushed), "cut" (a `repeat` above asks for the next pass; the rest of this one and its end must not be pushed) or "end" (the end of
+        the pass went on upwards).
         """
         top = len(self._folds) if self.holding is None or not self.recalling else self.holding
-        for level in reversed(range(top)):  # a full take ends the run, whatever asks for another pass below it
-            fold, state = self._folds[level], self._states[level]
-            if fold.closed(state) and not (isinstance(fold, Taking) and fold.repeated and self._passes_wait(level)):
-                for below in range(level):
-                    self._states[below] = self._folds[below].restart(self._states[below])
-                    if below in self._endless:
-                        self._endless[below] = False
-                outs, goes_on = self._end_from(level)
-                return outs, "end" if goes_on else "cut"
+        levels = range(top + (not wanted and not self.recalling))
+        for level in reversed(levels):  # a full take ends the run, whatever asks for another pass below it
+            fold = self._folds[level] if level < top else None
+            if fold is not None and not fold.closed(self._states[level]):
+                continue
+            if (fold is None or (isinstance(fold, Taking) and fold.repeated)) and self._passes_wait(level):
+                return (), "rest"
+            for below in range(level):
+                self._states[below] = self._folds[below].restart(self._states[below])
+                if below in self._endless:
+                    self._endless[below] = False
+            outs, goes_on = self._end_from(level)
+            return outs, "end" if goes_on else "cut"
         return (), "open"
 
     def _passes_wait(self, level: int) -> bool:
-        """Tell whether a `repeat(count)` below has passes to come: a cut would give their epochs to the pass that a repeat above wants."""
-        return any(
-            isinstance(fold, Passes) and fold.count is not None and state + 1 < fold.count
-            for fold, state in zip(self._folds[:level], self._states[:level], strict=True)
-        )
+        """Tell whether a `repeat(count)` below has passes to come: a cut would give their epochs to the pass that a repeat above wants.
+
+        One above an endless repeat never comes to its next pass.
+        """
+        for fold, state in zip(self._folds[:level], self._states[:level], strict=True):
+            if isinstance(fold, Passes) and fold.count is None:
+                return False
+            if isinstance(fold, Passes) and fold.count is not None and state + 1 < fold.count:
+                return True
+        return False
 
     def _push_from(self, level: int, items: Sequence[Item], mark: Any = None) -> Sequence[Item]:
         for position in range(level, len(self._folds)):

@@ -116,7 +116,7 @@ def _leaf(leaf: Any, make: MakeProbe) -> Any:
             child = _leaf(leaf.child, make)
             return replace(leaf, child=child, collation=_Collation(leaf.collation, make("batch", "inner batch")))
         case ChainOp():
-            return ChainOp(_leaf(leaf.leaf, make), tuple(_operator(one, make) for one in leaf.operators))
+            return replace(leaf, leaf=_leaf(leaf.leaf, make), operators=tuple(_operator(one, make) for one in leaf.operators))
         case MixLeaf():  # `in_turn` reads the objects of all sources in one loop, past their probes
             return replace(leaf, branches=tuple(_leaf(branch, make) for branch in leaf.branches), in_turn=None)
     return replace(leaf, branches=tuple(_leaf(branch, make) for branch in leaf.branches))
