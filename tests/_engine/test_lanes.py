@@ -50,7 +50,7 @@ def test_calls_begin_in_order_over_all_blocks_and_no_more_at_once_than_there_are
 
     counts: list[int] = []
     lanes = lanes_of(
-        fn, 3, on_begin=lambda: counts.append(lanes.num_started), on_end=lambda lane, begin, end: ends.append((lane, begin <= end))
+        fn, 3, on_begin=lambda: counts.append(lanes.num_started), on_end=lambda call, end: ends.append((call.lane, call.begin_ns <= end))
     )
     found = asyncio.run(run(lanes, [0, 1], [2, 3, 4], [5, 6]))
     assert [[outcome.value for outcome in outcomes] for outcomes in found] == [[0, -1], [-2, -3, -4], [-5, -6]]

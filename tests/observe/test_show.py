@@ -67,7 +67,7 @@ def test_where_the_step_limits_no_stage_is_marked_and_without_a_length_no_time_i
     rows = rows_of(picture(look(6.0, 100, 0.0, total=None), look(11.0, 200, 0.0, total=None)))
     assert rows[0] == "epoch 1: 200 batches"
     assert not any(", bottleneck" in row for row in rows)
-    assert rows[6].startswith("the training step limited")
+    assert rows[6].startswith("the training step is the bottleneck")
 
 
 def test_the_first_look_alone_can_be_drawn() -> None:
