@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import pytest
 
-from penstock._contracts.memory import cgroup_limits, free_memory, major_faults, meminfo, resident_memory
+from penstock._contracts.memory import (
+    cgroup_limits,
+    free_memory,
+    freed_memory,
+    major_faults,
+    meminfo,
+    memory_groups,
+    proportional_memory,
+    resident_memory,
+    swapped_memory,
+)
 
 
 def write(root: Path, files: dict[str, str]) -> None:
@@ -99,3 +110,52 @@ def test_this_process_has_memory() -> None:
     free = free_memory()
     assert free is not None
     assert 0 < free <= meminfo()["MemTotal"]
+
+
+def test_the_use_of_a_limit_leaves_out_cached_files_which_can_be_dropped(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "proc/self/cgroup": "4:memory:/job\n0::/job\n",
+            "sys/fs/cgroup/memory/job/memory.limit_in_bytes": "1000\n",
+            "sys/fs/cgroup/memory/job/memory.usage_in_bytes": "700\n",
+            "sys/fs/cgroup/memory/job/memory.stat": "inactive_file 1\ntotal_inactive_file 100\ntotal_active_file 50\n",
+            "sys/fs/cgroup/job/memory.max": "2000\n",
+            "sys/fs/cgroup/job/memory.current": "1900\n",
+            "sys/fs/cgroup/job/memory.stat": "inactive_file 300\nactive_file 200\n",
+            "sys/fs/cgroup/memory.max": "max\n",
+        },
+    )
+    first, second = memory_groups(tmp_path)
+    assert first.read() == (1000, 550)
+    assert first.read(near=0.8) == (1000, 700)  # far below the limit they are not looked up
+    assert second.read(near=0.8) == (2000, 1400)
+    write(tmp_path, {"sys/fs/cgroup/job/memory.max": "max\n"})
+    assert second.read() is None
+    assert memory_groups(tmp_path) == [first]
+    assert memory_groups(tmp_path / "none") == []
+
+
+def test_what_a_process_shares_counts_in_part_and_what_is_swapped_out_is_told(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "proc/self/smaps_rollup": "5576e4269000-7ffe3001d000 ---p 00000000 00:00 0 [rollup]\nRss: 9 kB\nPss: 300 kB\nPss_Anon: 7 kB\n",
+            "proc/self/status": "Name: python\nVmRSS: 900 kB\nVmSwap: 40 kB\n",
+        },
+    )
+    assert proportional_memory(tmp_path) == 300 * 1024
+    assert swapped_memory(tmp_path) == 40 * 1024
+    assert swapped_memory(tmp_path / "none") == 0
+    resident = resident_memory()
+    assert 0.8 * resident <= proportional_memory(tmp_path / "none") <= 1.2 * resident  # of this process, where nothing better is known
+
+
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc" or tuple(map(int, platform.libc_ver()[1].split("."))) < (2, 33), reason="no mallinfo2"
+)
+def test_memory_that_is_freed_and_kept_by_the_allocator_is_known() -> None:
+    pieces = [bytes(100_000) for _ in range(400)]  # too small for the system to be asked for each of them
+    before = freed_memory()
+    del pieces[::2]
+    assert freed_memory() - before > 15_000_000

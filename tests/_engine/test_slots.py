@@ -6,13 +6,14 @@ import gc
 import mmap
 import random
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from penstock._engine.slots import Lease, SlotPool, anonymous_memory
+from penstock._engine.slots import HandedOver, Kept, Lease, SlotPool, anonymous_memory, bytes_beside
 
 LEAVES = [((4, 3), np.dtype(np.float32)), ((4,), np.dtype(np.int64)), ((4, 5), np.dtype(np.uint8))]
 
@@ -283,3 +284,70 @@ def test_a_kernel_that_refuses_huge_pages_gives_memory_all_the_same(monkeypatch:
     with pytest.raises(OSError, match="Invalid argument"):
         mmap.mmap(-1, 4096).madvise(mmap.MADV_HUGEPAGE)
     assert len(anonymous_memory(4 << 20)) == 4 << 20
+
+
+# -- what is kept -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pool_counts_the_bytes_of_all_its_buffers_leased_and_free() -> None:
+    pool = SlotPool(bytearray)
+    assert pool.num_bytes == 0
+    held = pool.lease([((1000,), np.dtype(np.uint8))])
+    size = pool.num_bytes
+    assert size >= 1000
+    del held
+    assert pool.num_bytes == size  # back, and not booked yet
+    assert pool.take_returned() == 1
+    assert pool.num_bytes == size
+    pool.close()
+    assert pool.num_bytes == 0
+
+
+def test_what_lies_beside_a_buffer_is_what_is_more_than_it() -> None:
+    lease = SlotPool(bytearray).lease([((960,), np.dtype(np.uint8))])
+    ref = weakref.ref(lease)
+    assert bytes_beside(ref, 1000) == 40
+    assert bytes_beside(ref, 100) == 0
+    del lease
+    assert bytes_beside(ref, 1000) == bytes_beside(None, 1000) == 1000
+
+
+def test_the_batches_of_a_buffer_that_are_referred_to_are_counted_by_its_arrays() -> None:
+    leaves = [((4, 2), np.dtype(np.float32)), ((4,), np.dtype(np.int64))]
+    lease = SlotPool(bytearray).lease(leaves)
+    assert lease.num_in_use(4) == 0
+    whole = lease.arrays(leaves)
+    batches = [[array[row : row + 1] for array in whole] for row in range(4)]
+    del whole
+    assert lease.num_in_use(4) == 4
+    part = batches[0][0][:, :1]
+    del batches[:3]
+    assert lease.num_in_use(4) == 2  # one of its two arrays is enough
+    assert lease.has_array_of({"a": [part]})
+    assert not lease.has_array_of({"a": [part.copy()], "b": "text"})
+    del part, batches
+    assert lease.num_in_use(4) == 0
+
+
+def test_delivered_batches_are_forgotten_when_nothing_refers_to_them() -> None:
+    seen = HandedOver()
+    kept = []
+    for number in range(10_000):
+        batch = {"name": "text", "image": np.zeros(10)}
+        seen.add([batch], 80, None, batches=True)
+        if number % 1000 == 0:
+            kept.append(batch)
+    assert len(seen._alive) <= 2 * 16 + 1
+    assert seen.kept(10_000) == Kept(10, 800, "of step 1", 880)
+    del kept[0]
+    assert seen.kept(10_000).oldest == "of step 1001"
+
+
+def test_what_has_no_array_and_single_elements_are_not_followed() -> None:
+    seen = HandedOver()
+    assert not seen.add([["text"], 7], 50, None, batches=True)
+    assert seen.kept(2) == Kept()
+    element = np.zeros(3)
+    assert not seen.add([element], 24, None, batches=False)
+    assert seen.kept(3) == Kept(beside_bytes=24)  # the last one is there, whoever refers to it
+    assert seen.step == 3

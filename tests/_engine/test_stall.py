@@ -51,6 +51,13 @@ def test_the_whole_report_of_one_stuck_worker() -> None:
     assert found.fix == "check who holds it: the thread that calls next() must not hold what a worker needs; give the wait a timeout"
 
 
+def test_the_oldest_of_the_batches_that_are_kept_is_named() -> None:
+    found = report(situation(kind="idle", kept=3, oldest=", 12.6 MB beside the last one, the oldest of step 5"))
+    assert (
+        "batches that the consumer keeps: 3, 12.6 MB beside the last one, the oldest of step 5 (so many may be in flight: 6)" in found.where
+    )
+
+
 LIBRARY = "/usr/lib/python3.12/"
 WAITING = (frame("self.not_empty.wait()", f"{LIBRARY}queue.py", "Queue.get"), frame("waiter.acquire()", f"{LIBRARY}threading.py", "wait"))
 

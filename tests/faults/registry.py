@@ -1039,6 +1039,12 @@ _FURTHER = {
 """Tests of rows of this table for processes and `GeneratorEnqueuer`."""
 
 _ALSO = {
+    "A10": _in(
+        "faults/test_memory_limit.py",
+        "a_warning_with_the_stage_comes_before_the_kernel_kills",
+        "a_run_that_stays_below_the_limit_has_no_warning_and_tells_the_limit",
+        "page_faults_from_a_disk_are_counted",
+    ),
     "A1": (
         *_in(
             "faults/test_odd_exceptions.py",

@@ -18,7 +18,7 @@ from penstock._contracts.memory import free_memory
 from penstock.errors import EnqueueCancelled, PlanError, QueueClosed, QueueStarved, QueueTimeout, SpecError
 from penstock.observe import Stats
 from penstock.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
-from penstock.queues.base import Queue
+from penstock.queues.base import Queue, living_queues
 
 KINDS: list[Any] = [
     pytest.param(FIFOQueue, id="fifo"),
@@ -473,9 +473,30 @@ def test_a_queue_that_full_takes_more_than_half_of_the_free_memory_warns_at_the_
     ) as caught:
         queue.enqueue(element) if way == "enqueue" else queue.enqueue_many(element[None])
     assert caught[0].filename == __file__
+    assert "never leave" not in str(caught[0].message)
     queue.enqueue(element)  # no second warning
     smaller = FIFOQueue(capacity // 3, dtypes=[np.uint8], shapes=[(1 << 20,)])
     smaller.enqueue(element)
+
+
+def test_a_min_after_dequeue_that_alone_takes_more_than_half_of_the_free_memory_is_named() -> None:
+    free = free_memory()
+    assert free is not None
+    least = int(0.6 * free) >> 20
+    queue = RandomShuffleQueue(least + 1, least, name="images")
+    with pytest.warns(RuntimeWarning, match=rf"\(\d+\.\d GB of it never leave, by min_after_dequeue\); .* min_after_dequeue={least:,}"):
+        queue.enqueue(np.zeros(1 << 20, np.uint8))
+
+
+def test_a_queue_says_about_how_much_memory_its_elements_take(kind: Any) -> None:
+    queue = kind(2000)
+    assert queue.num_bytes() == 0
+    queue.enqueue((1, np.zeros(125)))
+    assert queue.num_bytes() == pytest.approx(1000, abs=24)
+    for number in range(999):
+        queue.enqueue((number, np.zeros(125 * (1 + number % 2))))
+    assert queue.num_bytes() == pytest.approx(1_500_000, rel=0.1)
+    assert queue in living_queues()
 
 
 def test_an_element_that_cannot_be_weighed_is_enqueued() -> None:
@@ -487,4 +508,5 @@ def test_an_element_that_cannot_be_weighed_is_enqueued() -> None:
     element = Odd()
     queue = FIFOQueue(4)
     queue.enqueue(element)
+    assert queue.num_bytes() == 0
     assert queue.dequeue() is element

@@ -238,7 +238,7 @@ class HandedOver:
         self._alive: list[_Batches] = []
         self._num_alive = 0
         self._most = _FEW
-        self._loose_bytes = 0
+        self._loose = 1, 0  # single elements: how many of them the last hand-over had, and their bytes
 
     def add(self, items: Sequence[Any], num_bytes: int, lease: weakref.ref[Lease] | None, *, batches: bool) -> bool:
         """Note what is handed over next, in 1 us; return whether it is time to look whether many are kept.
@@ -250,7 +250,7 @@ class HandedOver:
             batches: whether they are batches; single elements outside of buffers are not followed.
         """
         first, self.step, held = self.step + 1, self.step + len(items), None if lease is None else lease()
-        self._loose_bytes = 0
+        self._loose = 1, 0
         if lease is not None and held is not None and items and held.has_array_of(items[-1]):
             arrays = map(_array_in, reversed(items)) if 1 < len(items) <= _FEW else ()
             some = tuple(weakref.ref(array) for array in arrays if array is not None)
@@ -261,7 +261,7 @@ class HandedOver:
                 if array is not None:
                     self._alive.append(_Batches(first + number, 1, weakref.ref(array), num_bytes // len(items)))
         else:
-            self._loose_bytes = num_bytes
+            self._loose = max(1, len(items)), num_bytes
             return False
         self._num_alive += len(items)
         if self._num_alive < self._most:
@@ -273,7 +273,8 @@ class HandedOver:
 
     def kept(self, step: int) -> Kept:
         """Return what the consumer refers to that has taken `step` items. From any thread."""
-        num, num_bytes, beside_bytes, oldest = 0, 0, self._loose_bytes, ""
+        (count, loose_bytes), num, num_bytes, oldest = self._loose, 0, 0, ""
+        beside_bytes = loose_bytes * min(count, self.step - step + 1) // count  # what is to be delivered, and the last one
         for one in list(self._alive):
             held = one.ref()
             if held is None:

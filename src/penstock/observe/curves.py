@@ -1,4 +1,4 @@
-"""Curves of how full queues and feeds are, for TensorBoard: a thread looks 50 times a second and writes a point every 2 s."""
+"""Curves of how full queues and feeds are and of memory, for TensorBoard: a thread looks 50 times a second and writes a point every 2 s."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from penstock._contracts.event import BatchDelivered, Event
 from penstock._contracts.fill import Fill
-from penstock._contracts.memory import major_faults, resident_memory
+from penstock._storage.redaction import redacted
 from penstock.errors import PlanError
 from penstock.observe.event_file import EventFile
+from penstock.observe.memory import System, parts_of, this_process
 from penstock.observe.running import running_feeds
 from penstock.observe.ticker import Ticked, Ticker
 from penstock.queues.base import Queue
@@ -25,6 +26,9 @@ _SAMPLE_S = 0.02
 """A dip of 50 ms has two samples. A look at ten queues takes 20 us."""
 
 _POINT_S = 2.0
+_MEMORY_S = 0.25
+"""How often parts of the memory are looked at, which costs up to 60 us each; a point has the most of its interval."""
+
 _FIRST_BYTES, _BYTES_PER_S = 50_000, 950_000 / 3600
 """What a file may hold: 1 MB an hour. Points come less often where that is reached, with more than about four queues."""
 
@@ -105,7 +109,8 @@ class Curves(Ticked):
     the points that are missing.
     """
 
-    def __init__(self, watched: Sequence[_Watched], file: EventFile, step: Callable[[], int]) -> None:
+    def __init__(self, watched: Sequence[_Watched], file: EventFile, step: Callable[[], int], system: System | None = None) -> None:
+        """Begin; samples of the process come from `system`, by default from this process."""
         self._watched = list(watched)
         self._file = file
         self._step = step
@@ -113,7 +118,10 @@ class Curves(Ticked):
         self._last_step = -1
         self._curves: dict[str, Curve] = {}
         self.num_failed = 0
-        self._faults = major_faults()
+        self._system = system or this_process()
+        self._faults = self._system.sample().num_major_faults
+        self._parts: dict[str, int] = {}
+        self._weighed_s = -_MEMORY_S
         self._begin_s = self._sampled_s = self._written_s = time.monotonic()
         try:
             self._sample(0.0)  # a queue that is closed at once has a point too
@@ -157,6 +165,11 @@ class Curves(Ticked):
                 curve.add(fill, elapsed_s)
         if self._begun_at is None and self._curves:
             self._begun_at = self._step_now()
+        now_s = time.monotonic()
+        if now_s - self._weighed_s >= _MEMORY_S:
+            self._weighed_s = now_s
+            for name, size in parts_of((watched.name, watched.target()) for watched in self._watched).items():
+                self._parts[name] = max(size, self._parts.get(name, 0))
 
     def _step_now(self) -> int:
         return max(0, int(self._step()))
@@ -166,8 +179,7 @@ class Curves(Ticked):
         points = [value for curve in self._curves.values() for value in curve.take()]
         if not points:
             return
-        faults, self._faults = self._faults, major_faults()
-        points += [("process/memory_MB", resident_memory() / 1e6), ("process/major_page_faults", float(self._faults - faults))]
+        points += self._memory()
         step = self._step_now()
         try:
             if step < self._last_step or self._last_step < 0:
@@ -179,15 +191,34 @@ class Curves(Ticked):
                 warnings.warn(f"the curves in {self.path} are cut: {error}; training goes on without them", RuntimeWarning, stacklevel=1)
         self._last_step = step
 
+    def _memory(self) -> list[tuple[str, float]]:
+        """Return the values of the memory, and begin the next interval."""
+        sample = self._system.sample()
+        points = [(f"memory/{name}_MB", size / 1e6) for name, size in self._parts.items()]
+        points += [
+            ("process/memory_MB", sample.process_bytes / 1e6),
+            ("process/freed_MB", sample.freed_bytes / 1e6),
+            ("process/swap_MB", sample.swapped_bytes / 1e6),
+            ("process/major_page_faults", float(sample.num_major_faults - self._faults)),
+        ]
+        if sample.limit is not None:
+            points.append(("cgroup/used_fraction", sample.limit[1] / max(1, sample.limit[0])))
+        self._parts, self._faults = dict.fromkeys(self._parts, 0), sample.num_major_faults
+        return points
+
 
 def tensorboard(target: Any, logdir: str | Path, *, step: Callable[[], int] | None = None, name: str | None = None) -> Curves:
     """Write how full queues and feeds are to TensorBoard event files, while they are used; the training loop does not change.
 
     Each buffer has four curves, whose points cover 2 s: `<name>/fraction_of_<capacity>_full`, its mean fill (of a RandomShuffleQueue
     `<name>/fraction_over_<min>_of_<capacity - min>_full`), `<name>/lowest`, and the shares of the time in which it was empty and full,
-    `<name>/time_empty` and `<name>/time_full`. `process/memory_MB` is the resident memory of this process, and `process/major_page_faults`
-    counts the page faults of an interval that had to be read from a disk: many of them mean that the machine swaps. A curve that touches
-    zero says that the reader waits for what fills the buffer.
+    `<name>/time_empty` and `<name>/time_full`. A curve that touches zero says that the reader waits for what fills the buffer.
+
+    `process/memory_MB` is the memory of this process (PSS), with what of it is freed and kept by the allocator, `process/freed_MB`, and
+    what is swapped out, `process/swap_MB`. `process/major_page_faults` counts the page faults of an interval that had to be read from a
+    disk: many of them mean that the machine swaps. `cgroup/used_fraction` is the part in use of the memory that the cgroup allows, where
+    it allows only so much. `memory/slots_MB` are the batch buffers of a feed, `memory/kept_MB` batches that the training loop keeps,
+    `memory/held_<stage>_MB` elements that a stage has made, and `memory/queue_<name>_MB` those in a queue, about.
 
     Args:
         target: a queue, a feed, or a list of them. They are not kept alive.
@@ -214,10 +245,10 @@ def tensorboard(target: Any, logdir: str | Path, *, step: Callable[[], int] | No
 
 
 def names_of(targets: Sequence[Any], name: str | None = None) -> list[str]:
-    """Return a name for each: a feed's is "feed", any other has one; with a number where two would have the same."""
+    """Return a name for each: a feed's is "feed", any other has one; without secrets, with a number where two would have the same."""
     names: list[str] = []
     for one in targets:
-        wanted = name or str(getattr(one, "name", "feed"))
+        wanted = redacted(name or str(getattr(one, "name", "feed")))
         taken = sum(other == wanted or other.startswith(f"{wanted}_") for other in names)
         names.append(f"{wanted}_{taken + 1}" if taken else wanted)
     return names

@@ -28,6 +28,7 @@ from penstock._contracts.memory import (
     resident_memory,
     swapped_memory,
 )
+from penstock._storage.redaction import redacted
 from penstock.queues.base import Queue, living_queues
 from penstock.queues.standing import level_of_caller
 
@@ -99,9 +100,9 @@ class _ThisProcess:
         self._groups = memory_groups()
         walk, resident, now_ns = self._last, resident_memory(), time.perf_counter_ns()
         if now_ns >= walk.due_ns or walk.pid != os.getpid():
+            begin_ns = time.thread_time_ns()  # not the time in which other threads had the CPU
             pss, freed = proportional_memory(), freed_memory()
-            end_ns = time.perf_counter_ns()
-            self._last = walk = _Walk(os.getpid(), end_ns + _PAUSE * (end_ns - now_ns), pss, resident, freed)
+            self._last = walk = _Walk(os.getpid(), now_ns + _PAUSE * (time.thread_time_ns() - begin_ns), pss, resident, freed)
         process_bytes = max(0, walk.pss + resident - walk.resident)
         return MemorySample(process_bytes, walk.freed, swapped_memory(), major_faults(), self._nearest(0.0))
 
@@ -178,7 +179,8 @@ def parts_of(targets: Iterable[tuple[str, Any]]) -> dict[str, int]:
         elif isinstance(target, _Holder):
             held = target.memory()
             parts.update({"slots": held.slots_bytes, "kept": held.kept_bytes})
-            parts.update({f"held_{stage.replace(' ', '_')}": size for stage, size in held.held})
+            for stage, size in held.held:
+                parts[redacted(f"held_{stage.replace(' ', '_')}")] += size
     return parts
 
 

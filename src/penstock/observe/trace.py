@@ -9,7 +9,7 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -22,6 +22,7 @@ from penstock._contracts.event import (
     Event,
     Listener,
     Notice,
+    SlowElement,
 )
 from penstock._contracts.failing import words_of
 from penstock._contracts.fill import Fill
@@ -30,6 +31,7 @@ from penstock._contracts.memory import resident_memory
 from penstock._storage.redaction import redacted
 from penstock.errors import PlanError
 from penstock.observe.curves import names_of
+from penstock.observe.memory import parts_of
 from penstock.observe.ticker import Ticked, Ticker
 from penstock.queues.base import Queue
 
@@ -88,6 +90,8 @@ class _File:
     """A JSON array that is strict JSON after each write: what follows is written over the closing bracket."""
 
     def __init__(self, path: Path) -> None:
+        if path.is_file() and not path.is_symlink():  # another that is still written goes on without a name: they do not mix
+            path.unlink()
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         self._pid = os.getpid()
         self.num_bytes = 0
@@ -115,6 +119,7 @@ class _Drawing:
 
     def __init__(self) -> None:
         self._pid = os.getpid()
+        self._redacted: dict[str, str] = {}  # of each name
         self._rows: dict[Any, int] = {}
         self._fresh: list[str] = [self._line("M", "process_name", 0, args={"name": f"penstock, process {self._pid}"})]
         self._blocks: dict[tuple[str, _Chunk], list[_End]] = {}
@@ -122,6 +127,7 @@ class _Drawing:
         self._ready: list[int] = []  # until when each row of the ready buffer is taken
         self._num_steps: dict[str, int] = {}
         self._num_arrows = 0
+        self._parts: dict[str, int] = {}
 
     def draw(self, seen: _Seen) -> list[str]:
         """Return the records of an event."""
@@ -144,15 +150,22 @@ class _Drawing:
         elif isinstance(event, ElementLost):
             more = {"stage": event.stage, "where": redacted(event.where), "keys": event.keys[:100], "error": _words(event.error)}
             self._instant(out, event.action, row, event.time_ns, **more)
+        elif isinstance(event, SlowElement):
+            slow: dict[str, Any] = {"where": redacted(event.where), "key": event.key, "lasted_ms": event.lasted_ns / 1e6}
+            self._instant(out, "slow element", row, event.time_ns, stage=event.stage, **slow)
         elif isinstance(event, Notice):
             self._instant(out, event.kind, row, event.time_ns, text=redacted(event.text))
         return self._with_rows(out)
 
-    def counters(self, at_ns: int, fills: Sequence[Fill], num_bytes: int) -> list[str]:
-        """Return the records of how many elements stand in buffers, and of the memory of the process."""
+    def counters(self, at_ns: int, fills: Sequence[Fill], num_bytes: int, parts: Mapping[str, int]) -> list[str]:
+        """Return the records of how many elements stand in buffers, of the memory of the process, and of its parts in feeds and queues."""
         out = [self._line("C", fill.name, 0, at_ns, args={"size": fill.size}) for fill in fills]
         if num_bytes:
             out.append(self._line("C", "memory of the process", 0, at_ns, args={"MB": num_bytes // 1_000_000}))
+        self._parts = {**dict.fromkeys(self._parts, 0), **parts}  # all of them each time: they are drawn one above the other
+        if self._parts:
+            megabytes = {f"{name}_MB": round(size / 1e6, 1) for name, size in self._parts.items()}
+            out.append(self._line("C", "memory of feeds and queues", 0, at_ns, args=megabytes))
         return self._with_rows(out)
 
     def finish(self, at_ns: int) -> list[str]:
@@ -183,7 +196,7 @@ class _Drawing:
         row = self._rows.get(key)
         if row is None:
             row = self._rows[key] = len(self._rows) + 1
-            self._fresh.append(self._line("M", "thread_name", row, args={"name": name}))
+            self._fresh.append(self._line("M", "thread_name", row, args={"name": redacted(name)}))
         return row
 
     def _with_rows(self, out: list[str]) -> list[str]:
@@ -251,7 +264,10 @@ class _Drawing:
         out.append(self._line("i", name, row, at_ns, s="t", args=args))
 
     def _line(self, kind: str, name: str, row: int, at_ns: int | None = None, **more: Any) -> str:
-        record: dict[str, Any] = {"ph": kind, "name": name, "pid": self._pid, "tid": row}
+        shown = self._redacted.get(name)
+        if shown is None:
+            shown = self._redacted[name] = redacted(name)
+        record: dict[str, Any] = {"ph": kind, "name": shown, "pid": self._pid, "tid": row}
         if at_ns is not None:
             record["ts"] = at_ns / 1000
         return json.dumps({**record, **more}, allow_nan=False, separators=(",", ":"))
@@ -318,7 +334,7 @@ class Trace(Ticked):
     def _count(self, now_ns: int) -> None:
         targets = [(name, target()) for name, target in zip(self._names, self._targets, strict=True)]
         fills = [fill for name, target in targets if target is not None for fill in _fills_of(name, target)]
-        self._add(now_ns, self._drawing.counters(now_ns, fills, resident_memory()))
+        self._add(now_ns, self._drawing.counters(now_ns, fills, resident_memory(), parts_of(targets)))
 
     def _end(self) -> None:
         self._closed = True
