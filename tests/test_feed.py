@@ -760,3 +760,19 @@ def test_its_repr_says_where_it_is() -> None:
         assert repr(feed) == "Feed(running, epoch 0, element 1 of 3, step 1)"
     assert repr(feed) == "Feed(closed, epoch 0, element 1 of 3, step 1)"
     assert repr(numbers(3).filter(bool).feed()) == "Feed(new, epoch 0, element 0 of ?, step 0)"
+
+
+def test_between_two_epochs_a_feed_is_not_closed_for_a_moment() -> None:
+    """Observers look at any time, and would end."""
+    seen: list[bool] = []
+
+    def rows() -> Iterator[int]:
+        try:
+            yield from range(1000)
+        finally:
+            seen.append(feed.is_closed())
+
+    with ps.from_generator(rows).take(20).batch(4).feed(num_workers=1) as feed:
+        for _ in range(10):
+            assert len(list(feed)) == 5
+    assert seen == [False] * 10

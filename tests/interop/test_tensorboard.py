@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -17,6 +14,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from browser import tensorboard_server
 from penstock.observe import tensorboard
 from penstock.observe.event_file import EventFile
 from penstock.queues import FIFOQueue, RandomShuffleQueue
@@ -103,29 +101,9 @@ def test_a_real_tensorboard_serves_the_curve_over_http(tmp_path: Path) -> None:
     queue.enqueue(1)
     with tensorboard(queue, tmp_path / "run"):
         time.sleep(0.1)
-    command = [
-        sys.executable,
-        "-m",
-        "tensorboard.main",
-        "--logdir",
-        str(tmp_path),
-        "--port",
-        "0",
-        "--host",
-        "127.0.0.1",
-        "--load_fast=false",
-    ]
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, start_new_session=True, env={**os.environ, "TMPDIR": str(tmp_path)}
-    ) as server:
-        try:
-            assert server.stderr is not None
-            address = next(found[0] for line in server.stderr if (found := re.search(r"http://[\d.]+:\d+", line)))
-            query = "/data/plugin/scalars/scalars?run=run&tag=input%2Ffraction_of_8_full"
-            points = answer(address, query)
-            assert [point[1:] for point in points] == [[0, 0.125]]
-        finally:
-            os.killpg(server.pid, signal.SIGKILL)
+    with tensorboard_server(tmp_path, tmp_path) as address:
+        points = answer(address, "/data/plugin/scalars/scalars?run=run&tag=input%2Ffraction_of_8_full")
+    assert [point[1:] for point in points] == [[0, 0.125]]
 
 
 def answer(address: str, query: str) -> Any:

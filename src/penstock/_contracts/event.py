@@ -74,7 +74,7 @@ class ElementLost(NamedTuple):
     """An element was skipped, or replaced by another; announced once, in the order of the elements.
 
     Attributes:
-        action: "skipped" or "replaced".
+        action: "skipped" or "replaced"; of jobs, and of the items of an enqueuer, also "raised".
         where: its place in words, empty when only the key is known.
         keys: of the elements in it, (epoch, index, lane) each, when it is a group such as a batch; else its own.
         place: pass and number in what the plan begins with, None when only the keys are known.

@@ -39,19 +39,20 @@ from penstock._plan.node import (
     Zip,
     children_of,
 )
+from penstock._storage.redaction import redacted
 
 __all__ = ["components", "describe", "function_name", "lines", "sources"]
 
 
 def function_name(fn: Callable[..., Any]) -> str:
-    """Name a function without its address: its qualified name, or the repr of a frozen operator."""
+    """Name a function without its address: its qualified name, or the repr of a frozen operator without passwords and the like."""
     name = getattr(fn, "__qualname__", None)
     if isinstance(name, str):
         return name.replace("<locals>.", "")
     if isinstance(fn, partial):
         return f"partial({function_name(fn.func)})"
     text = repr(fn)
-    return type(fn).__qualname__ if " at 0x" in text else text
+    return type(fn).__qualname__ if " at 0x" in text else redacted(text)
 
 
 def describe(node: Node, *, saved: bool = False) -> str:

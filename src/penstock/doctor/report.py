@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock._contracts.version import VERSION
+from penstock._storage.redaction import redacted
 from penstock.doctor.probes import Probe, Tally, percentile_ns
 from penstock.doctor.profile import FeedGroup, Profiler
 from penstock.observe.diagnose import judge
@@ -83,7 +84,7 @@ class Report:
 
     Attributes:
         penstock: the version.
-        script: what was run, with its arguments.
+        script: what was run, with its arguments; passwords and the like are removed.
         status: its exit status.
         sorted_by: "time" or "memory".
         elapsed_s: of the script.
@@ -139,6 +140,13 @@ class Report:
         yield f"Measuring took {time_words(self.doctor_s)}, which is in no row."
 
 
+def _without_secrets(before: str, argument: str) -> str:
+    """Return an argument as it may be shown; the one behind `--token` is a secret, whatever it looks like."""
+    given = f"{before}=x"
+    names_one = before.startswith("-") and "=" not in before and redacted(given) != given
+    return "[removed]" if names_one else redacted(argument)
+
+
 def report_of(profiler: Profiler, script: Sequence[str], status: int) -> Report:
     """Return the figures of a profiler that was stopped."""
     recorder, groups = profiler.recorder, profiler.groups
@@ -153,7 +161,7 @@ def report_of(profiler: Profiler, script: Sequence[str], status: int) -> Report:
     by_memory = recorder.memory
     return Report(
         penstock=VERSION,
-        script=tuple(script),
+        script=tuple(map(_without_secrets, ("", *script), script)),
         status=status,
         sorted_by="memory" if by_memory else "time",
         elapsed_s=profiler.elapsed_s,

@@ -6,7 +6,6 @@ the signs of others comes first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -167,7 +166,7 @@ def judge(snapshot: Snapshot) -> Verdict:
 
 
 def _swap(snapshot: Snapshot) -> Verdict | None:
-    """A process whose memory is swapped out is slow everywhere, also in the training step."""
+    """Name swapping: it makes everything slow, the training step too."""
     memory = snapshot.memory
     if memory.swapped_bytes < _SWAPPED_BYTES or _faults_per_s(snapshot) < _FAULTS_PER_S:
         return None
@@ -245,14 +244,15 @@ def _kept(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
     return Verdict(
         kind="kept",
         stage=stage.name,
-        finding=f"the training loop keeps batches: {per_call * consumer.mean_kept:,.0f} on average beside the current one{held}, with room for"
-        f" {per_call * consumer.most:,.0f} in all, so there was none to read ahead and the loop waited {_percent(consumer.wait_share)} of the time",
+        finding=f"the training loop keeps batches: {per_call * consumer.mean_kept:,.0f} on average beside the current one{held}, with room"
+        f" for {per_call * consumer.most:,.0f} in all, so there was none to read ahead and the loop waited"
+        f" {_percent(consumer.wait_share)} of the time",
         change="keep numbers or copies in place of batches (loss.item(), array.copy()), or raise memory_bytes",
     )
 
 
 def _memory(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
-    """A budget that holds less than a batch for each worker, one in hand and one ready keeps workers waiting for room."""
+    """Name a budget that holds less than a batch for each worker, one in hand and one ready: workers wait for room."""
     most = snapshot.consumer.most
     if not 0 < most < max(4, len(stage.workers) + 2) or _is_busy(stage, snapshot):
         return None
@@ -274,8 +274,8 @@ def _bursts(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
     return Verdict(
         kind="bursts",
         stage=stage.name,
-        finding=f"too little is read ahead for bursts: the {most} batches that may be ready were so at {_percent(consumer.full_share)} of the"
-        f" deliveries, and at others the loop waited, {_percent(consumer.wait_share)} of the time; stage '{stage.name}' was busy"
+        finding=f"too little is read ahead for bursts: the {most} batches that may be ready were so at {_percent(consumer.full_share)} of"
+        f" the deliveries, and at others the loop waited, {_percent(consumer.wait_share)} of the time; stage '{stage.name}' was busy"
         f" {_percent(_load(stage, snapshot))} of it",
         change=f"read further ahead, with .prefetch({4 * most}) and memory_bytes for so many",
     )
@@ -345,7 +345,7 @@ def _sample(sample: SlowSample) -> str:
 
 
 def _parked(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
-    """The engine lets workers stand by that do not help: a notice says why."""
+    """Judge a run whose workers stand by because they do not help: a notice says why."""
     if _is_busy(stage, snapshot) or stage.busiest_s < _BUSY * snapshot.elapsed_s:
         return None
     cause = "all CPUs are in use, also by other programs" if _crowded(snapshot, 1) else "more workers did not make it faster"
@@ -456,7 +456,8 @@ def _unclear(snapshot: Snapshot, stage: StageStats | None) -> Verdict:
     return Verdict(
         kind="unclear",
         stage=None if stage is None else stage.name,
-        finding=f"the loop waited for batches {_percent(snapshot.consumer.wait_share)} of the time, but no single stage is the bottleneck: {busy}",
+        finding=f"the loop waited for batches {_percent(snapshot.consumer.wait_share)} of the time, but no single stage is the bottleneck:"
+        f" {busy}",
         change=change,
     )
 

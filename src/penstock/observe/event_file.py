@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from penstock._storage.redaction import redacted
 from penstock.formats.example_encode import varint
 from penstock.formats.tfrecord import frame
 
@@ -59,7 +60,7 @@ class EventFile:
         Raises:
             OSError: the file cannot be written.
         """
-        values = b"".join(_text(1, _text(1, tag.encode()) + b"\x15" + _FLOAT.pack(value)) for tag, value in scalars)
+        values = b"".join(_text(1, _text(1, redacted(tag).encode()) + b"\x15" + _FLOAT.pack(value)) for tag, value in scalars)
         self._put(_event(time.time(), step, _text(5, values)))
 
     def close(self) -> None:

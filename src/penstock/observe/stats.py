@@ -53,8 +53,8 @@ class StageStats:
     of the GIL while others worked; `num_gil_waits` times it then had to wait for it.
 
     `first_s` is the longest time that a worker took for its first block. Of the other blocks, `median_us` is the usual time of an
-    element, within a factor of 1.5; `num_slow` blocks were far slower, in `slow_s` of the busy time, and `slowest` are the slowest elements.
-    `concurrency` is that of its operator, None where it has none of its own.
+    element, within a factor of 1.5; `num_slow` blocks were far slower, in `slow_s` of the busy time, and `slowest` are the slowest
+    elements. `concurrency` is that of its operator, None where it has none of its own.
     """
 
     name: str

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock._contracts.event import ElementLost
+from penstock._contracts.failing import text_of
 from penstock._storage.listing import refuse_url
+from penstock._storage.redaction import redacted
 from penstock.errors import RecordError, SourceError
 from penstock.packing.columns import Column
 from penstock.packing.folder import sha256_of, strangers
@@ -137,8 +139,8 @@ def _without_shard(lost: dict[str, Any]) -> dict[str, Any]:
 
 
 def lost_record(event: ElementLost) -> dict[str, Any]:
-    """Return what a manifest says of an element that was left out."""
-    record = {"where": event.where, "stage": event.stage, "error": type(event.error).__name__, "text": str(event.error)}
+    """Return what a manifest says of an element that was left out; a manifest goes where the data go, so it has no secrets."""
+    record = {"where": event.where, "stage": event.stage, "error": type(event.error).__name__, "text": redacted(text_of(event.error))}
     return {"key": [list(key) for key in event.keys], **record, "retries": event.retries}
 
 

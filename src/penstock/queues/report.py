@@ -131,14 +131,15 @@ def _sentence(queue: Queue, waits: Waits, writers: Users, shares: tuple[float, f
         )
     if held >= 0.5 * read:
         return (
-            f"min_after_dequeue={margin:,} is too large for {label}: reads waited {waits.held_ns / 1e9:.2f} s, {_percent(held)} of the time,"
-            f" while up to {waits.most_held:,} elements were in that it held back; lower min_after_dequeue, or add threads that fill the queue"
+            f"min_after_dequeue={margin:,} is too large for {label}: reads waited {waits.held_ns / 1e9:.2f} s, {_percent(held)} of the"
+            f" time, while up to {waits.most_held:,} elements were in that it held back; lower min_after_dequeue, or add threads that fill"
+            " the queue"
         )
     if write >= _NO_WAIT:
         room = queue.capacity - margin
         return (
-            f"{label} has too little room for bursts: of the time, reads waited {_percent(read)} for elements and enqueues {_percent(write)} for"
-            f" room; raise capacity={queue.capacity:,} to {margin + 4 * room:,}"
+            f"{label} has too little room for bursts: of the time, reads waited {_percent(read)} for elements and enqueues"
+            f" {_percent(write)} for room; raise capacity={queue.capacity:,} to {margin + 4 * room:,}"
         )
     names = ", ".join(sorted(name for name, _ in list(writers.seen.values()))[:3])
     return f"what fills {label} is the bottleneck, {_cause(waits, len(writers.seen), names, read)}"
