@@ -181,9 +181,9 @@ def tensorboard(path: Path, temporary: Path) -> None:
                 time.sleep(0.001)
     with tensorboard_server(temporary / "logs", temporary) as address, chromium_page(1300, 620) as page:
         wait_for_curve(address, "shuffle_batch/lowest")
-        page.goto(f"{address}/?darkMode=false#timeseries&tagFilter=shuffle_batch")
-        page.get_by_text("shuffle_batch/lowest").first.wait_for(timeout=60_000)
-        page.wait_for_timeout(3000)
+        page.goto(f"{address}/?darkMode=false&smoothing=0&tagFilter=shuffle_batch%2F#timeseries")
+        page.get_by_role("button", name="Settings").first.click()
+        page.wait_for_timeout(5000)
         page.screenshot(path=str(path))
 
 

@@ -356,7 +356,7 @@ class Queue:
                 attempt.seat.sit(SOON_S)
             if attempt.state == WAITING:
                 self._wait_on(attempt, begin_ns, limit_s)
-            self._waits.add(attempt, begin_ns, size, self._margin, self._writing)
+            self._waits.add(attempt, begin_ns, size, self._margin)
         if attempt.state != SERVED:
             if attempt.state == ENDED and isinstance(attempt, Reading):
                 self._waits.ended_ns = self._waits.ended_ns or time.perf_counter_ns()

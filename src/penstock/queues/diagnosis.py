@@ -100,24 +100,30 @@ class Users:
     Attributes:
         since_ns: when the first of them was seen.
         native_ids: what the system calls each of them.
+        clocks: of each, (time, CPU time) when it was seen first and last, in ns.
     """
 
-    __slots__ = ("could", "native_ids", "seen", "since_ns")
+    __slots__ = ("clocks", "could", "native_ids", "seen", "since_ns")
 
     def __init__(self) -> None:
         self.seen: dict[int, tuple[str, weakref.ref[threading.Thread]]] = {}
         self.could: dict[int, weakref.ref[threading.Thread]] = {}
         self.native_ids: dict[int, int] = {}
+        self.clocks: dict[int, tuple[tuple[int, int], tuple[int, int]]] = {}
         self.since_ns = 0
 
     def note(self) -> None:
         """Note the calling thread."""
         ident = threading.get_ident()
+        now = time.perf_counter_ns(), time.thread_time_ns()
         if ident not in self.seen:
             thread = threading.current_thread()
-            self.seen[ident] = thread.name, weakref.ref(thread)
-            self.since_ns = self.since_ns or time.perf_counter_ns()
+            self.since_ns = self.since_ns or now[0]
             self.native_ids[ident] = threading.get_native_id()
+            self.clocks[ident] = now, now
+            self.seen[ident] = thread.name, weakref.ref(thread)  # last: an interrupt may come between
+        else:
+            self.clocks[ident] = self.clocks[ident][0], now
 
     def others(self) -> list[str]:
         """Return the names of the threads seen but the calling one."""

@@ -1,14 +1,13 @@
 """Names the bottleneck at a queue: what fills it, what reads it, its capacity, or the elements that min_after_dequeue holds back.
 
-Only calls that wait are counted; the others cost nothing. A wait of a read also asks Linux how long the threads that fill the queue were on
-a CPU, and how long they waited for one.
+Only calls that wait are counted; the others cost nothing. A thread that comes to an empty or a full queue leaves its CPU time there.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock.queues.exchange import Attempt, Reading, Writing
 
@@ -25,20 +24,8 @@ _ON_CPU = 0.75
 _GIL_CPUS = 0.7
 """Threads that take turns at the GIL add up to about one CPU, threads that wait for storage to less."""
 
-_LOOK_EVERY_NS = 20_000_000
 _SHORTEST_NS = 10_000_000
 """Of the time that a thread was watched, for its share on a CPU to say something."""
-
-
-class _Looks(NamedTuple):
-    """The first and the last look at a thread: the time, its time on CPUs, and its time in line for one, in ns."""
-
-    first: tuple[int, int, int]
-    last: tuple[int, int, int]
-
-    def share(self, which: int) -> float:
-        """Return the part of the time between the looks that one of its times has grown by."""
-        return (self.last[which] - self.first[which]) / (self.last[0] - self.first[0])
 
 
 class Waits:
@@ -50,13 +37,12 @@ class Waits:
         most_held: the largest number of elements that were in while a read waited for more.
     """
 
-    __slots__ = ("_looks", "_sampled_ns", "ended_ns", "held_ns", "most_held", "read_ns", "write_ns")
+    __slots__ = ("ended_ns", "held_ns", "most_held", "read_ns", "write_ns")
 
     def __init__(self) -> None:
-        self.read_ns = self.write_ns = self.held_ns = self.most_held = self.ended_ns = self._sampled_ns = 0
-        self._looks: dict[int, _Looks] = {}
+        self.read_ns = self.write_ns = self.held_ns = self.most_held = self.ended_ns = 0
 
-    def add(self, attempt: Attempt, begin_ns: int, size: int, margin: int, writers: Users) -> None:
+    def add(self, attempt: Attempt, begin_ns: int, size: int, margin: int) -> None:
         """Add a wait that ends now.
 
         Args:
@@ -64,10 +50,8 @@ class Waits:
             begin_ns: since when.
             size: how many elements were in at the beginning.
             margin: how many reads leave in.
-            writers: the threads that fill the queue.
         """
-        now_ns = time.perf_counter_ns()
-        waited_ns = now_ns - begin_ns
+        waited_ns = time.perf_counter_ns() - begin_ns
         if isinstance(attempt, Writing):
             self.write_ns += waited_ns
             return
@@ -77,35 +61,36 @@ class Waits:
         if missing > attempt.want:  # else it waits for no more than it takes, as at any queue that is read faster than it is filled
             self.held_ns += waited_ns * (missing - attempt.want) // missing
             self.most_held = max(self.most_held, margin)
-        self.sample(writers, now_ns)
 
-    def sample(self, writers: Users, now_ns: int) -> None:
-        """Look at the threads that fill the queue, at most every 20 ms: 10 us each."""
-        if now_ns - self._sampled_ns < _LOOK_EVERY_NS:
-            return
-        self._sampled_ns = now_ns
-        for ident, native_id in list(writers.native_ids.items()):
-            try:
-                with open(f"/proc/self/task/{native_id}/schedstat", "rb") as figures:
-                    ran_ns, queued_ns, _ = map(int, figures.read().split())
-            except (OSError, ValueError):  # the thread has ended, or this is no Linux
-                continue
-            look = now_ns, ran_ns, queued_ns
-            self._looks[ident] = _Looks(self._looks[ident].first if ident in self._looks else look, look)
 
-    def cpus(self) -> tuple[float, float, int] | None:
-        """Return the CPUs that the threads which fill the queue used together, and those that they waited for, and how many were watched.
+def _cpus(writers: Users) -> tuple[float, float, int] | None:
+    """Return the CPUs that the threads which fill a queue used together, those that they waited for, and how many threads were watched.
 
-        None where the system does not tell.
-        """
-        looks = [one for one in self._looks.values() if one.last[0] - one.first[0] >= _SHORTEST_NS]
-        return (sum(one.share(1) for one in looks), sum(one.share(2) for one in looks), len(looks)) if looks else None
+    None where they did not come to the queue for long enough. What ended threads waited for is not known, nor outside of Linux.
+    """
+    used = queued = 0.0
+    watched = 0
+    for ident, (first, last) in list(writers.clocks.items()):
+        lasted_ns = last[0] - first[0]
+        if lasted_ns >= _SHORTEST_NS:
+            watched += 1
+            used += (last[1] - first[1]) / lasted_ns
+            queued += min(1.0, _queued_ns(writers.native_ids[ident]) / (time.perf_counter_ns() - first[0]))
+    return (used, queued, watched) if watched else None
+
+
+def _queued_ns(native_id: int) -> int:
+    """Return how long a thread has been ready to run without a CPU; 0 where that is not known."""
+    try:
+        with open(f"/proc/self/task/{native_id}/schedstat", "rb") as figures:
+            return int(figures.read().split()[1])
+    except (OSError, ValueError, IndexError):  # the thread has ended, or this is no Linux
+        return 0
 
 
 def explain(queue: Queue, waits: Waits, readers: Users, writers: Users) -> str:
     """Return one sentence: the bottleneck at a queue, its cause with the numbers that show it, and one change; and a line of figures."""
     now_ns = time.perf_counter_ns()
-    waits.sample(writers, now_ns)
     label, exchange, size = queue._label, queue._exchange, queue.size()
     margin, waiting = exchange.margin, list(exchange.readers)
     span_ns = (waits.ended_ns or now_ns) - max(readers.since_ns, writers.since_ns)
@@ -142,12 +127,12 @@ def _sentence(queue: Queue, waits: Waits, writers: Users, shares: tuple[float, f
             f" {_percent(write)} for room; raise capacity={queue.capacity:,} to {margin + 4 * room:,}"
         )
     names = ", ".join(sorted(name for name, _ in list(writers.seen.values()))[:3])
-    return f"what fills {label} is the bottleneck, {_cause(waits, len(writers.seen), names, read)}"
+    return f"what fills {label} is the bottleneck, {_cause(writers, names, read)}"
 
 
-def _cause(waits: Waits, num_threads: int, names: str, read: float) -> str:
-    waited = f"reads waited {_percent(read)} of the time"
-    found = waits.cpus()
+def _cause(writers: Users, names: str, read: float) -> str:
+    num_threads, waited = len(writers.seen), f"reads waited {_percent(read)} of the time"
+    found = _cpus(writers)
     if found is None:
         return f"{num_threads} threads ({names}): {waited}; add threads that fill it, or do less for each element"
     cpus, queued, watched = found
