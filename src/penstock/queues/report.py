@@ -74,7 +74,7 @@ def _cpus(writers: Users) -> tuple[float, float, int] | None:
         lasted_ns = last[0] - first[0]
         if lasted_ns >= _SHORTEST_NS:
             watched += 1
-            used += (last[1] - first[1]) / lasted_ns
+            used += max(0, last[1] - first[1]) / lasted_ns  # the system gives the number of one that has ended to the next one
             queued += min(1.0, _queued_ns(writers.native_ids[ident]) / (time.perf_counter_ns() - first[0]))
     return (used, queued, watched) if watched else None
 
