@@ -128,9 +128,9 @@ def told(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def differ(plan: Plan, way: Any, got: Any, wanted: Any, what: str) -> None:
+def differ(plan: Plan, way: Any, got: Any, wanted: Any, what: str, cause: BaseException | None = None) -> None:
     if got != wanted:
-        raise LawBroken(f"{what} of {plan!r} with {way}:\n  got    {got!r:.1500}\n  wanted {wanted!r:.1500}")
+        raise LawBroken(f"{what} of {plan!r} with {way}:\n  got    {got!r:.1500}\n  wanted {wanted!r:.1500}") from cause
 
 
 def compare(plan: Plan, way: Any, got: Got, wanted: ref.Outcome) -> None:
@@ -139,7 +139,7 @@ def compare(plan: Plan, way: Any, got: Got, wanted: ref.Outcome) -> None:
     errors = sorted({told(error) for error in wanted.errors})
     theirs = [_without_random(item) for item in got.items]
     found = None if got.error is None else told(got.error)
-    differ(plan, way, (theirs, found), (ours, found if found in errors else (errors or None)), "items and error")
+    differ(plan, way, (theirs, found), (ours, found if found in errors else (errors or None)), "items and error", got.error)
     if wanted.ended and not wanted.errors and not plan.removes:
         counts = got.num_skipped, got.num_replaced
         differ(plan, way, counts, (wanted.num_skipped, wanted.num_replaced), "numbers of skipped and replaced")
@@ -164,6 +164,7 @@ def same(plan: Plan, way: Any, got: Got, whole: Got, what: str, begin: int = 0) 
         (got.items, one and told(one)),
         (whole.items[begin : begin + len(got.items)] if len(whole.items) == MOST else whole.items[begin:], other and told(other)),
         what,
+        one,
     )
 
 

@@ -47,8 +47,9 @@ def run_seed(number: int, count: int, names: list[str]) -> int:
                 broken += 1
                 for one in error.exceptions if isinstance(error, ExceptionGroup) else [error]:
                     print(f"BROKEN law {name}, seed {number}: {type(one).__name__}: {one}", flush=True)
-                    if not isinstance(one, LawBroken):
-                        traceback.print_exception(one)
+                    cause = one.__cause__ if isinstance(one, LawBroken) else one
+                    if cause is not None and not isinstance(cause, (ValueError, OSError)):  # those of the plan itself
+                        traceback.print_exception(cause)
     return broken
 
 

@@ -98,6 +98,8 @@ NOTHING: dict[str, Any] = {
     "Skip behind a filter": lambda: ps.from_source(range(6)).filter(lambda value: True).repeat().map(failing, **SKIP),
     "Skip of a generator": lambda: generated().repeat().map(failing, **SKIP),
     "Skip of batches of a generator": lambda: generated().repeat().batch(2).map(failing, **SKIP),
+    "Skip of batches of a source": lambda: ps.from_source(range(4)).batch(4).repeat().filter(failing, **SKIP),
+    "Skip of a map of batches": lambda: ps.from_source(range(4)).batch(2).repeat().map(failing, **SKIP),
     "Skip of two passes": lambda: generated().repeat(2).repeat().map(failing, **SKIP),
     "Skip of packed rows": lambda: ps.from_source([np.ones(2)] * 3).pack_sequences(4).repeat().flat_map(failing, **SKIP),
     "Skip above a take": lambda: generated().take(2).repeat().batch(2).map(failing, **SKIP),

@@ -100,7 +100,7 @@ class LeftOut:
         """Count a unit of the segment; return the error of passes that nothing is left of."""
         if not unit.num_items:
             return None
-        if unit.result is None or unit.result.items or unit.whole:
+        if unit.result is None or unit.result.items or (unit.whole and unit.ahead):
             self._begin = None
             return None
         place = unit.token_after(unit.num_items - 1).source
