@@ -170,7 +170,7 @@ def tensorboard(path: Path, temporary: Path) -> None:
             elapsed_s = time.monotonic() - begin_s
             if elapsed_s > 46:
                 return
-            time.sleep(0.0025 if 16 < elapsed_s < 30 else 0.0002)
+            time.sleep(0.009 if 16 < elapsed_s < 30 else 0.001)
             yield number
 
     with ps.observe.tensorboard(queue, temporary / "logs" / "run"), Coordinator() as coord:
@@ -178,7 +178,7 @@ def tensorboard(path: Path, temporary: Path) -> None:
         with contextlib.suppress(ps.errors.QueueClosed):
             while True:
                 queue.dequeue()
-                time.sleep(0.001)
+                time.sleep(0.004)
     with tensorboard_server(temporary / "logs", temporary) as address, chromium_page(1300, 620) as page:
         wait_for_curve(address, "shuffle_batch/lowest")
         page.goto(f"{address}/?darkMode=false&smoothing=0&tagFilter=shuffle_batch%2F#timeseries")
@@ -235,7 +235,7 @@ def finalized_step(path: Path, temporary: Path) -> None:
         axis.semilogy(times, ".", color=WORK, markersize=3)
         axis.semilogy(again, [times[number] for number in again], "o", color=WAIT, markersize=6)
         axis.set_ylabel("ms a step")
-        axis.set_ylim(0.03, 1000)
+        axis.set_ylim(0.03, 3000)
         axis.set_title(f"{title}: {len(again)} recompilations after the first calls, {sum(times) / 1000:.2f} s", fontsize=10, loc="left")
         print(words)
     lower.set_xlabel("step")
@@ -280,7 +280,7 @@ def photographs() -> Iterator[Any]:
 
 def in_perfetto(path: Path, temporary: Path, name: str) -> None:
     """Take a picture of a timeline in Perfetto."""
-    with perfetto(temporary) as address, chromium_page(1300, 560) as page:
+    with perfetto(temporary) as address, chromium_page(1300, 620) as page:
         opened_timeline(page, address, name, {})
         page.wait_for_timeout(3000)
         page.screenshot(path=str(path))

@@ -95,7 +95,7 @@ def test_perfetto_counts_the_runs_of_jobs_in_processes(page: Any, address: str, 
     assert sum(record["name"] == "turn" for record in records) == 199 + 1 + 2  # the run that died of its worker has no end
     check_counts(opened_timeline(page, address, "jobs.json", COUNTS), records)
     page.wait_for_timeout(2000)
-    assert page.get_by_text("turn: worker 1").count() == 1
+    assert page.get_by_text("turn: worker 1").count() >= 1
 
 
 @pytest.mark.parametrize("cut", [2, 30, 500])
