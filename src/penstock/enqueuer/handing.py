@@ -14,7 +14,7 @@ from penstock._contracts.element import bytes_of
 from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, Event, Listener
 from penstock._contracts.failing import attempt
 from penstock._contracts.fill import Fill
-from penstock._contracts.stopwatch import Times
+from penstock._contracts.stopwatch import Times, clocks, times_since
 from penstock.errors import FeedClosed, QueueClosed, QueueTimeout
 from penstock.queues import FIFOQueue
 from penstock.queues.standing import SHORT_INTERRUPTS, call_and_place, level_of_caller
@@ -58,10 +58,18 @@ class Events:
         self._name = name
         self._numbers = count()
 
-    def made(self, worker: int, times: Times, item: Any) -> tuple[int, int]:
+    def begin(self) -> tuple[int, int] | None:
+        """Return what `times` is to be given behind the next item; None, which costs 2 us less, while there is no listener."""
+        return clocks() if self.listeners else None
+
+    def times(self, begin: tuple[int, int] | None) -> Times | None:
+        """Return when an item was made in this thread, if it is to be announced."""
+        return None if begin is None else times_since(begin)
+
+    def made(self, worker: int, times: Times | None, item: Any) -> tuple[int, int]:
         """Announce an item, in the order in which they are handed on; return its key for `taken`."""
         key = 0, next(self._numbers)
-        if self.listeners:
+        if self.listeners and times is not None:
             self._announce(BlockDone(self._name, worker, *times, 1, key, num_bytes=attempt(bytes_of, item) or 0))
         return key
 
@@ -111,7 +119,7 @@ class Handing:
         self._errors: deque[BaseException] = deque(maxlen=1)
         self._failed = False
 
-    def put(self, worker: int, times: Times, item: Any) -> None:
+    def put(self, worker: int, times: Times | None, item: Any) -> None:
         """Hand an item over, and say who made it and when; block while the queue is full.
 
         Raises:

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from penstock._contracts.fill import Fill
-from penstock._contracts.stopwatch import clocks, times_since
 from penstock._engine.failing import is_interrupt
 from penstock._processes.failure import fit_to_raise
 from penstock.enqueuer.given import Given
@@ -124,7 +123,7 @@ class Threads:
             with self._guard:
                 if handing.queue.is_closed() or self._ended:
                     return
-                begin = clocks()
+                begin = handing.events.begin()
                 item = next(iterator, END)
                 if item is END:
                     self._ended = True
@@ -133,7 +132,7 @@ class Threads:
                 if item is None:
                     self._num_none += 1
                 else:
-                    handing.put(index, times_since(begin), item)
+                    handing.put(index, handing.events.times(begin), item)
                 del item
 
     def _say(self) -> tuple[str, str]:
@@ -216,7 +215,7 @@ class Inline:
     def _make(self) -> None:
         """Make an item, if none is held and more may come."""
         while not (self._held or self._at_end or self._stopped):
-            begin = clocks()
+            begin = self._events.begin()
             try:
                 item = next(self._iterator, END)
             except BaseException as error:
@@ -230,7 +229,7 @@ class Inline:
                 self._at_end = True
                 self._given.note_end(self._iterator)
             elif item is not None:
-                self._held.append((item, None, self._events.made(0, times_since(begin), item)))
+                self._held.append((item, None, self._events.made(0, self._events.times(begin), item)))
 
     def abandon(self) -> None:
         """Take no more."""
