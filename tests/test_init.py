@@ -101,7 +101,7 @@ def test_completion_shows_the_public_names_and_no_others() -> None:
 def test_a_feed_shows_its_public_names_and_no_others() -> None:
     with ps.from_source([1]).feed() as feed:
         shown = {name for name in dir(feed) if not name.startswith("_")}
-    looking = {"add_listener", "fills", "is_closed", "observe", "progress", "report", "show", "stats", "trace"}
+    looking = {"add_listener", "fills", "is_closed", "memory", "observe", "progress", "report", "show", "stats", "trace"}
     assert shown == {"close", "epoch", "finalize", "load_state_dict", "set_epoch", "state_dict", "step", *looking}
 
 

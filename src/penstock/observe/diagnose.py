@@ -34,8 +34,9 @@ _QUEUED = 0.5
 _CROWDED = 0.3
 """Threads that are ready to run and get no CPU for this part of the time are what a busy machine holds up."""
 
-_GIL_TAKEN = 0.4
-"""Threads that run Python code find the GIL taken at 60 % of their looks or more, threads in C code at 0 to 20 %, busy CPUs included."""
+_GIL_TAKEN, _GIL_TAKEN_CROWDED = 0.4, 0.55
+"""Threads that run Python code find the GIL taken at 60 % of their looks or more, threads in C code at 0 to 20 %, busy CPUs included; at up
+to 45 % where they are in line for a CPU for more than four times as long as they have one."""
 
 _COLD_S, _COLD_SHARE = 0.3, 0.25
 """A first wait that is longer, and a larger part of the run, is worth a change."""
@@ -317,7 +318,8 @@ def _stream(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
 
 
 def _gil_found(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
-    if len(stage.workers) < 2 or (stage.gil_share or 0.0) < _GIL_TAKEN:
+    least = _GIL_TAKEN if stage.queued_s <= 4 * stage.cpu_s else _GIL_TAKEN_CROWDED
+    if len(stage.workers) < 2 or (stage.gil_share or 0.0) < least:
         return None
     looks = f"the GIL was taken at {_percent(stage.gil_share or 0.0)} of {stage.num_gil_looks:,} looks"
     return _gil_bound(stage, f"{_head(stage)}, GIL-bound: {_gil_cpus(stage, snapshot)}, and {looks}")
