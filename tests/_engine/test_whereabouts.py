@@ -8,7 +8,7 @@ from penstock._engine.lower import lower
 from penstock._engine.pools import READER, SHARED
 from penstock._engine.posts import Post
 from penstock._engine.unit import Task, Token
-from penstock._engine.whereabouts import call_of, element_of, pool_words, stage_of
+from penstock._engine.whereabouts import call_of, element_of, place_of, pool_words, stage_of
 from penstock._ops.block import Block
 from penstock._ops.worker import WorkerContext
 
@@ -35,6 +35,21 @@ def test_a_worker_is_with_an_element_or_among_several() -> None:
     assert element_of(flow, post, task._replace(end=5)) == "one of 5 elements from epoch 0 index 0 (element 0 of range) on"
     task.unit.levels = []
     assert element_of(flow, post, task) == "element an element that is not wanted any more"
+
+
+def test_a_unit_that_is_finished_or_cut_meanwhile_names_no_element() -> None:
+    flow, task = claimed()
+    assert place_of(flow.segments[0], task, 3) == ("element 3 of range", (0, 3))
+    assert place_of(flow.segments[0], task, 9) is None
+    given = Flow(lower(ps.from_generator(lambda: iter("ab")).map(abs)._root), 1, 1 << 20, Token((0, 0)))
+    unit, failure = given.reader.read(2) if given.reader is not None else (None, None)
+    assert failure is None
+    assert unit is not None
+    task = task._replace(unit=unit)
+    assert place_of(given.segments[0], task, 1) == ("", (0, 1))
+    unit.given = None
+    assert place_of(given.segments[0], task, 1) is None
+    assert element_of(given, Post(SHARED, WorkerContext(0)), task) == "element an element that is not wanted any more"
 
 
 def test_the_element_of_a_call_is_that_of_its_input() -> None:

@@ -22,7 +22,7 @@ from penstock._engine.posts import Post
 from penstock._engine.stacks import stacks_of
 from penstock._engine.stall import Frame, Kind, RunClock, Situation, WorkerFacts, slice_of
 from penstock._engine.unit import Task
-from penstock._engine.whereabouts import element_of, pool_words, row_of, stage_of
+from penstock._engine.whereabouts import element_of, place_of, pool_words, row_of, stage_of
 from penstock._ops.worker import WorkerContext
 
 __all__ = ["Glances", "OnStall", "Stuck", "Watch"]
@@ -105,12 +105,12 @@ class Glances:
 
     def _slow(self, post: Post, task: Task, now_ns: int, lasted_ns: int) -> SlowElement | None:
         row, segment = row_of(post.worker, task), self._flow.segments[task.segment]
-        if row is None or task.unit is None or lasted_ns < _DEAR * segment.blocks[task.stage].found[0]:
+        if row is None or lasted_ns < _DEAR * segment.blocks[task.stage].found[0]:
             return None
-        try:
-            where, key = segment.where(task.unit, row)
-        except IndexError:  # the unit was finished meanwhile, and its keys are not there any more
+        found = place_of(segment, task, row)
+        if found is None:
             return None
+        where, key = found
         return SlowElement(now_ns, segment.plan.stages[task.stage].name or "batch", key, where, lasted_ns)
 
 

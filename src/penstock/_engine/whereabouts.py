@@ -10,7 +10,7 @@ from penstock._engine.unit import Task
 from penstock._ops.block import Block
 from penstock._ops.worker import WorkerContext
 
-__all__ = ["call_of", "element_of", "pool_words", "row_of", "stage_of"]
+__all__ = ["call_of", "element_of", "place_of", "pool_words", "row_of", "stage_of"]
 
 
 def stage_of(flow: Flow, post: Post, task: Task) -> str:
@@ -41,14 +41,23 @@ def call_of(flow: Flow, task: Task | None, block: Block, offset: int) -> str:
 
 
 def _name(segment: Segment, task: Task, row: int) -> str:
-    unit = task.unit
-    given = None if unit is None else unit.given  # once: who finishes the unit takes it away
-    if given is not None:
-        return f"epoch {given.epochs[row]} index {given.indices[row]}"
-    if unit is None or not unit.levels:  # it failed meanwhile, and was finished without this worker
+    found = place_of(segment, task, row)
+    if found is None:
         return "an element that is not wanted any more"
-    words, key = segment.where(unit, row)
+    words, key = found
     return f"epoch {key[0]} index {key[1]}" + (f" ({words})" if words else "")
+
+
+def place_of(segment: Segment, task: Task, row: int) -> tuple[str, tuple[int, int]] | None:
+    """Return as `Segment.where`; None where the unit was finished or cut meanwhile, without this row. Without the mutex."""
+    unit = task.unit
+    given = None if unit is None else unit.given  # once: the worker that finishes the unit takes it away
+    try:
+        if given is not None:
+            return "", (int(given.epochs[row]), int(given.indices[row]))
+        return None if unit is None or not unit.levels else segment.where(unit, row)
+    except IndexError:
+        return None
 
 
 def row_of(worker: WorkerContext, task: Task) -> int | None:
