@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock._contracts.failing import attempt
 from penstock._engine.flow import Flow
 from penstock._engine.pools import READER, SHARED
 from penstock._engine.posts import Post
@@ -55,7 +56,7 @@ def place_of(segment: Segment, task: Task, row: int) -> tuple[str, tuple[int, in
     try:
         if given is not None:
             return "", (int(given.epochs[row]), int(given.indices[row]))
-        return None if unit is None or not unit.levels else segment.where(unit, row)
+        return None if unit is None or not unit.levels else attempt(segment.where, unit, row)  # it asks the user's source
     except IndexError:
         return None
 
