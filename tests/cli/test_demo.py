@@ -57,7 +57,7 @@ def test_the_demo_trains_twice_gets_the_same_weights_and_draws_the_picture(tmp_p
     assert "steps that sleep for" in text
     assert "and use no CPU, because this" in text
     assert text.count("times as fast with Penstock") == 2
-    assert text.count("reading and training took turns") == 2
+    assert text.count("input and training take turns in one thread") == 2
     assert text.endswith(f"Picture: {Path('out', 'demo.png')}")
     records = json.loads((tmp_path / "out" / "timeline.json").read_text())
     assert sum(record["args"]["batches"] for record in records if record["name"].endswith(("step", "steps"))) == 40

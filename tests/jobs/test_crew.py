@@ -347,7 +347,7 @@ def test_a_job_that_does_not_end_is_named_with_its_worker_and_the_callers_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_grace: None
 ) -> None:
     """The warning is an error here, so it ends the call; the jobs behind the one that hangs are done all the same."""
-    monkeypatch.setattr(ledger, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(ledger, "_PATIENCE_S", 3.0)
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     jobs: list[Any] = [("value", 1), ("hold", str(fifo)), ("value", 2), ("value", 3)]
@@ -356,7 +356,7 @@ def test_a_job_that_does_not_end_is_named_with_its_worker_and_the_callers_line(
         run(acting.turn, jobs, 1, tell=lambda book: left.append(book.num_left))
     words = str(caught.value)
     place = f"test_crew.py:{run.__code__.co_firstlineno + 9}"
-    assert words.startswith(f"no job of run_in_processes() at {place} has ended for 0 s; in work: job 1 of 4 (('hold', '")
+    assert words.startswith(f"no job of run_in_processes() at {place} has ended for 3 s; in work: job 1 of 4 (('hold', '")
     assert " in worker 0 (process " in words
     assert 'find its line with executor="threads"' in words
     assert left[-1] == 3

@@ -73,6 +73,9 @@ class MemoryGroup(NamedTuple):
         return limits[0], max(0, used)
 
 
+_STATM = Path("/proc/self/statm")
+
+
 def free_memory(root: Path = Path("/")) -> int | None:
     """Return the bytes that this process can still take before the system swaps or kills; None where that is not known.
 
@@ -126,11 +129,8 @@ def meminfo(root: Path = Path("/")) -> dict[str, int]:
 
 def resident_memory() -> int:
     """Return the bytes of memory that this process has in use; 0 where the system does not say."""
-    try:
-        with open("/proc/self/statm", "rb", buffering=0) as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return 0
+    words = _text(_STATM).split()
+    return int(words[1]) * os.sysconf("SC_PAGE_SIZE") if len(words) > 1 else 0
 
 
 def proportional_memory(root: Path = Path("/")) -> int:
@@ -218,7 +218,17 @@ def _numbers(path: Path) -> list[int]:
 
 
 def _text(path: Path) -> str:
+    """Read a file of the system. By its descriptor: a file object that Ctrl-C leaves open says so in a warning."""
     try:
-        return path.read_text("ascii", "replace")
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except OSError:
         return ""
+    parts: list[bytes] = []
+    try:
+        while part := os.read(descriptor, 1 << 16):
+            parts.append(part)
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+    return b"".join(parts).decode("ascii", "replace")
