@@ -91,9 +91,7 @@ class LeftOut:
     def __init__(self, period: int, passes: int, *, random: bool) -> None:
         """Begin; a pass of the repeat is `period` positions of the source, or so many `passes` of it."""
         self._period, self._passes, self._random = period, passes, random
-        self._begin: tuple[int, int] | None = (
-            None  # the place behind the first unit that gave nothing; None where the last one gave something
-        )
+        self._begin: tuple[int, int] | None = None  # behind the first unit in a row that gave nothing
         self._num_inputs = self._num_skipped = 0
 
     def add(self, unit: Unit) -> SourceError | None:
