@@ -109,7 +109,7 @@ class Engine:
         learned.begin(self._flow)
         self._slots.adopt(learned.take_spare())
         if self._flow.active.notice:
-            self.announce(Notice(time.perf_counter_ns(), "workers", self._flow.active.notice))
+            self.announce(Notice(time.perf_counter_ns(), self._flow.active.subject, self._flow.active.notice))
 
     @property
     def awaited(self) -> dict[str, AwaitedOp]:
@@ -254,7 +254,7 @@ class Engine:
             return
         if self._flow.active.notice != notice:
             self._bench.ring_all()
-            self.announce(Notice(time.perf_counter_ns(), "workers", self._flow.active.notice))
+            self.announce(Notice(time.perf_counter_ns(), self._flow.active.subject, self._flow.active.notice))
         if event is not None:
             self.announce(event)
             used, places = worker.take_packed()

@@ -202,6 +202,7 @@ class ActiveWorkers:
         "_state",
         "_together",
         "notice",
+        "subject",
     )
 
     _NUM_DROPPED = 8
@@ -217,6 +218,7 @@ class ActiveWorkers:
         self._together = self._alone = 0.0
         self._patience = self._FIRST_PATIENCE
         self.notice = ""
+        self.subject = "workers"
         self._count_anew()
 
     @property
@@ -268,6 +270,7 @@ class ActiveWorkers:
             self._stay_together(self._alone / cost)
         elif self._alone:
             self._patience *= 2
+            self.subject = "alone"
             self._go("waiting", 1, self._words())
         elif share < _BUSY:
             self._go("alone", 1, "one worker alone is tried: together they are off the CPU more than a tenth of the time")
@@ -276,6 +279,7 @@ class ActiveWorkers:
 
     def _stay_together(self, times: float) -> None:
         self._patience *= 2
+        self.subject = "workers"
         state = "doubtful" if times < self._DOUBTFUL else "settled"
         self._go(state, self._most, f"all {self._most} workers work: one alone takes {times:.1f} times as long")
 

@@ -348,15 +348,17 @@ def _sample(sample: SlowSample) -> str:
 
 def _parked(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
     """Judge a run whose workers stand by because they do not help: a notice says why."""
-    if _is_busy(stage, snapshot) or stage.busiest_s < _BUSY * snapshot.elapsed_s:
+    if not snapshot.is_alone or _is_busy(stage, snapshot) or stage.busiest_s < _BUSY * snapshot.elapsed_s:
         return None
-    cause = "all CPUs are in use, also by other programs" if _crowded(snapshot, 1) else "more workers did not make it faster"
+    cause, other = "more workers did not make it faster", "let it hold the GIL for less of its time"
+    if _crowded(snapshot, 1):
+        cause, other = "all CPUs are in use, also by other programs", "stop those"
     return Verdict(
         kind="parked",
         stage=stage.name,
         finding=f"{_head(stage)}: one of its {len(stage.workers)} workers was busy {_percent(stage.busiest_s / snapshot.elapsed_s)} of the"
         f" time and the others stood by, because {cause}",
-        change=f"make '{stage.name}' cheaper ({_micros(stage.us_per_element)} per element), or let it hold the GIL for less of its time",
+        change=f"make '{stage.name}' cheaper ({_micros(stage.us_per_element)} per element), or {other}",
     )
 
 
@@ -368,7 +370,8 @@ def _held_up(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
 
 
 def _idle(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
-    return None if _is_busy(stage, snapshot) else _unclear(snapshot, stage)
+    is_busy = _is_busy(stage, snapshot) or stage.busiest_s >= _BUSY * snapshot.elapsed_s
+    return None if is_busy else _unclear(snapshot, stage)
 
 
 def _busy(snapshot: Snapshot, stage: StageStats) -> Verdict:

@@ -154,7 +154,8 @@ class Snapshot:
     `packed_places` in the rows of `pack_sequences` hold a token. `num_skipped` and `num_replaced`
     include those before the state that the run began with; they may be ahead of what was delivered, as the reading is. `in_line` says
     that the thread that took the batches made them too. `memory_bytes` is the budget for what is in flight, 0 where that is not known.
-    `num_before_first` elements were read before the first delivery. `is_stream` says that one thread reads a generator or an iterator.
+    `num_before_first` elements were read before the first delivery. `is_stream` says that one thread reads a generator or an iterator,
+    `is_alone` that one worker works and the others stand by, because they did not make it faster.
     """
 
     elapsed_s: float
@@ -172,6 +173,7 @@ class Snapshot:
     memory_bytes: int = 0
     num_before_first: int = 0
     is_stream: bool = False
+    is_alone: bool = False
     memory: MemoryStats = MemoryStats()  # noqa: RUF009 - a frozen value
 
     def __repr__(self) -> str:
@@ -265,6 +267,7 @@ class Stats:
         self._stages: defaultdict[str, _StageSum] = defaultdict(_StageSum)
         self._notices: deque[str] = deque(maxlen=_MAX_NOTICES)
         self._machine: tuple[int, int] | None = None
+        self._is_alone = False
         self._first_ns: int | None = None
         self._last_ns = 0
         self._consumers: dict[int, _ConsumerSum] = {}
@@ -356,6 +359,7 @@ class Stats:
                 memory_bytes=self._memory_bytes,
                 num_before_first=self._num_before_first,
                 is_stream=self._is_stream,
+                is_alone=self._is_alone,
                 memory=memory,
             )
 
@@ -411,6 +415,8 @@ class Stats:
                 self._packed_tokens += event.num_used
                 self._packed_places += event.num_places
             elif isinstance(event, Notice):
+                if event.kind in ("alone", "workers"):
+                    self._is_alone = event.kind == "alone"
                 self._notices.append(event.text)
             elif isinstance(event, (ElementLost, ElementRetried)):
                 self._add_failure(event)
