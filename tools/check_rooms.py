@@ -48,8 +48,8 @@ UNSEEN = {"_engine": ("formats", "image", "observe", "sources")}
 """Rooms below that a room must not see all the same: the engine announces events and asks protocols."""
 
 READS_ENVIRONMENT = ("cli", "kernels")
-READS_USER_FOLDERS = ("sources/index_places.py",)
-"""Modules that may ask the environment where the user's folders are."""
+ASKS_ENVIRONMENT = ("sources/index_places.py", "adapters/ranks.py")
+"""Modules that may ask the environment where the user's folders are, and which rank a launcher gave this process."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -70,7 +70,7 @@ def problems_of(module: Module) -> Iterator[str]:
                 yield f"{place}: {problem}"
         if isinstance(node, ast.Global):
             yield f"{place}: `global {', '.join(node.names)}`: state belongs to an object that somebody closes"
-        if reads_environment(node) and room not in READS_ENVIRONMENT and not module.name.endswith(READS_USER_FOLDERS):
+        if reads_environment(node) and room not in READS_ENVIRONMENT and not module.name.endswith(ASKS_ENVIRONMENT):
             yield f"{place}: only {' and '.join(READS_ENVIRONMENT)} read the environment"
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +19,15 @@ from penstock._contracts.event import BatchDelivered, Event, Listener, Notice
 from penstock._contracts.failing import add_note, cause_of, words_of
 from penstock._contracts.fill import Fill
 from penstock._contracts.forking import call_in_forked, leak
+from penstock._contracts.loaders import refuse_loader_around, refuse_loader_worker
 from penstock._contracts.memory import FeedMemory
 from penstock._contracts.options import Options
+from penstock._contracts.output import Output
 from penstock._contracts.version import VERSION
 from penstock._engine.bounds import lost_before
 from penstock._engine.engine import Engine
 from penstock._engine.failing import attach_others, let_go
+from penstock._engine.flow import Ready
 from penstock._engine.hand import HandOver
 from penstock._engine.learned import Learned
 from penstock._engine.lower import check_completion, lower
@@ -66,6 +70,46 @@ _AUTO_MEMORY_BYTES = 256 << 20
 _ONE_PART_EACH = "ds.shard(num_shards, index) gives each process a part of its own"
 
 
+class _Outgoing:
+    """Batches on their way from the engine to a loop that gets them as another framework's.
+
+    `unsent` and `sent` are those that the loop has not got, in order: the ones that the output was not given yet, behind what became of the
+    others. `polled` is what was taken from the engine ahead of the feed.
+    """
+
+    def __init__(self, output: Output) -> None:
+        self.output = output
+        self.polled: deque[Ready] = deque()
+        self.unsent: deque[Any] = deque()
+        self.sent: deque[Any] = deque()
+
+    def poll(self, engine: Engine, *, ahead: bool = False) -> Ready | None:
+        """Take what comes next, if it is there; or what comes behind all that was taken."""
+        if self.polled and not ahead:
+            return self.polled.popleft()
+        ready = engine.poll()
+        if ready is not None:
+            self.unsent.extend(reversed(ready.items))
+            if ahead:
+                self.polled.append(ready)
+        return ready
+
+    def next_batch(self, engine: Engine | None, *, ends: bool) -> Any:
+        """Return the next batch, and send those behind it that are ready. With `ends`, no more come of the engine behind those taken."""
+        ends = ends or engine is None or (len(self.polled) > 0 and bool(self.polled[-1].end or self.polled[-1].error))
+        while len(self.sent) <= self.output.depth:
+            if self.unsent:
+                self.sent.append(self.output.send(self.unsent[0]))
+                self.unsent.popleft()
+            elif ends or engine is None or (ready := self.poll(engine, ahead=True)) is None:
+                break
+            else:
+                ends = bool(ready.end or ready.error)
+        batch = self.output.receive(self.sent[0])
+        self.sent.popleft()
+        return batch
+
+
 class _Epoch:
     """Iterates over the rest of one epoch of a feed."""
 
@@ -82,7 +126,7 @@ class _Epoch:
         with feed._lock:
             if not feed._fill(self._serial):
                 raise StopIteration
-            return feed._hand.items.pop()
+            return feed._hand.items.pop() if feed._outgoing is None else feed._take(feed._outgoing)
 
 
 class Feed:
@@ -108,9 +152,17 @@ class Feed:
         listeners: Sequence[Listener] = (),
         make_executor: Callable[[Engine], Executor] | None = None,
         learned: Learned | None = None,
+        output: Output | None = None,
+        agree: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
-        """Prepare a feed of the plan `root`. Use `Dataset.feed()`; `make_executor` replaces the options' executor in tests of one."""
-        self._root, self._learned = root, learned
+        """Prepare a feed of the plan `root`. Use `Dataset.feed()`; `make_executor` replaces the options' executor in tests of one.
+
+        `agree` is called with what must be the same on all ranks, before the first element.
+        """
+        check.steps_of_ranks(root)
+        self._root, self._learned, self._agree = root, learned, agree
+        self._has_agreed = False
+        self._outgoing = None if output is None else _Outgoing(output)
         self._stats = Stats()
         self._profile = next((profiler(root, self._stats) for profiler in profilers()), None)
         self._options = options = options if self._profile is None else self._profile.options(options)
@@ -163,7 +215,7 @@ class Feed:
         Raises:
             PlanError: always.
         """
-        _refuse_data_loader()
+        refuse_loader_worker()
         raise PlanError(
             "a feed cannot be pickled or copied: it belongs to the process that made it",
             where="Feed",
@@ -194,6 +246,8 @@ class Feed:
             FeedClosed: after `close()` or after an error; in a process forked from the one that made the feed.
             PlanError: for a second epoch with `record=` or `replay=`; in a worker of a torch DataLoader.
         """
+        caller = sys._getframe(1)
+        refuse_loader_around(caller, batches=batch_size_of(self._root) != 1, ranks=self._agree is not None)
         with SHORT_INTERRUPTS, self._lock:
             if self._closed or self._condition not in ("new", "running", "ended"):
                 self._refuse("Feed.__iter__")
@@ -219,7 +273,7 @@ class Feed:
             self._begun = self._begun or "next"
             if not self._fill(self._serial):
                 raise StopIteration
-            return self._hand.items.pop()
+            return self._hand.items.pop() if self._outgoing is None else self._take(self._outgoing)
 
     def _fill(self, serial: int) -> bool:
         """Have the next element of an epoch at hand, and return True; or False at its end. `serial` is its number among those begun."""
@@ -240,6 +294,18 @@ class Feed:
         if self._watch_spec:
             self._check_spec(self._hand.items[-1])
         return True
+
+    def _take(self, outgoing: _Outgoing) -> Any:
+        """Take the next item as the output gives it."""
+        try:
+            ends = self._part_ended or self._pending is not None or self._recorder is not None  # whose log is of what was delivered
+            batch = outgoing.next_batch(self._engine, ends=ends)
+        except Exception as error:
+            add_note(error, f"penstock: output={self._options.output!r}, {self._name_of_next()}")
+            self._shut("failed")
+            raise
+        self._hand.items.pop()
+        return batch
 
     # -- epochs -------------------------------------------------------------------------------------------------------------------
 
@@ -360,7 +426,7 @@ class Feed:
         self._parts = parts
         self._hand = HandOver.begin(at.step, parts[0].token, parts[0].form, at.epoch, at.first_step)
         self._pending, self._part_ended, self._tally, self._begun = None, False, parts[0].token.tally, "state"
-        self._closed = False
+        self._closed = self._has_agreed = False
         self._serial += 1
         self._stats.begin_from(*lost_before(parts[0].token))
 
@@ -537,6 +603,8 @@ class Feed:
         if self._engine is not None:
             self._engine.stop()
             self._stats.memory.end()
+        if self._outgoing is not None:
+            self._outgoing = _Outgoing(self._outgoing.output)
         engine, executor, finalizer = self._engine, self._executor, self._finalizer
         self._engine = self._executor = self._finalizer = None
         if finalizer is not None:
@@ -557,7 +625,7 @@ class Feed:
             self._finalizer.detach()
         if self._engine is not None:
             self._engine.stopping = True  # for a worker whose function forked, and returns here
-        leak((self._engine, self._executor, self._recorder, self._pending))
+        leak((self._engine, self._executor, self._recorder, self._pending, self._outgoing))
         self._engine = self._executor = self._recorder = self._finalizer = self._pending = None
         self._lock = threading.Lock()
         if self._condition in ("new", "running"):
@@ -576,7 +644,7 @@ class Feed:
             memory_bytes=_AUTO_MEMORY_BYTES if options.memory_bytes == "auto" else options.memory_bytes,
             start=token,
             ordered=self._order(),
-            allocate=anonymous_memory,
+            allocate=(self._outgoing and self._outgoing.output.allocate) or anonymous_memory,
             listeners=self._listeners,
             watch=Watch(options.stall_timeout_s, options.on_stall),
         )
@@ -620,7 +688,8 @@ class Feed:
         begin_ns = time.perf_counter_ns()
         while True:
             if self._condition == "new":
-                _refuse_data_loader()
+                refuse_loader_worker()
+                self._compare_ranks()
                 self._condition = "running"
                 note_running(self)
                 self._start()
@@ -634,7 +703,8 @@ class Feed:
             if self._part_ended:
                 self._next_part()
                 continue
-            ready = engine.poll() if engine is not None else None
+            if engine is not None:
+                ready = engine.poll() if self._outgoing is None else self._outgoing.poll(engine)
             if ready is None:
                 if engine is not None and executor is not None and not engine.stopping:
                     executor.wait()
@@ -650,6 +720,13 @@ class Feed:
             self._announce(BatchDelivered(now_ns, now_ns - begin_ns, num_ready, len(ready.items), ready.chunk, *room))
             if ready.items:
                 return True
+
+    def _compare_ranks(self) -> None:
+        if self._agree is None or self._has_agreed:
+            return
+        self._has_agreed = True
+        fingerprints = (f"dataset {one}" for one in self._fingerprints())
+        self._agree([*lines(self._root, saved=True), *fingerprints, f"epoch {self.epoch}, step {self.step}"])
 
     def _end_with_the_interpreter(self) -> None:
         """End the consumer's thread without a word: a feed that somebody holds is stopped only at exit, when daemon threads are left."""
@@ -700,7 +777,7 @@ class Feed:
 
     def _refuse(self, where: str = "Feed.__next__") -> None:
         if self._condition == "inherited":
-            _refuse_data_loader()
+            refuse_loader_worker()
             raise FeedClosed(
                 f"this feed belongs to process {self._pid}, and this is process {os.getpid()}, which was forked from it: the workers are "
                 "not here, and what it delivers is delivered there",
@@ -718,15 +795,3 @@ class Feed:
     def _announce(self, event: Event) -> None:
         for listener in self._listeners:
             listener(event)
-
-
-def _refuse_data_loader() -> None:
-    """Raise in a worker of a torch DataLoader, which is known only where torch is loaded."""
-    worker_info = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", None)
-    info = worker_info() if callable(worker_info) else None
-    if info is not None:
-        raise PlanError(
-            f"a feed in worker {info.id} of the {info.num_workers} of a torch DataLoader: each of them would deliver all of the dataset",
-            where="Feed.__next__",
-            fix="iterate the feed itself, or give the DataLoader num_workers=0: a feed has workers of its own, ds.feed(num_workers=...)",
-        )

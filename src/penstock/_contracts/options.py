@@ -1,9 +1,10 @@
-"""How a feed runs. Nothing in here changes what it delivers, and only `ordered` changes its order."""
+"""How a feed runs. Nothing in here changes what elements it delivers, and only `ordered` changes their order."""
 
 from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from penstock.errors import PlanError
 __all__ = ["Options"]
 
 _ON_STALL = ("raise", "warn", "skip")
+_OUTPUTS = ("numpy", "torch", "jax")
 _EXECUTORS = ("auto", "inline", "threads")
 _LONGEST_S = 2.0**31
 """68 years: clocks and locks of the system count little further."""
@@ -45,6 +47,15 @@ class Options:
         on_stall: "raise"; or "warn": a RuntimeWarning with the same text, again after twice the time, and the wait goes on; or "skip": an
             element that stalls counts as one that failed with FeedStalled, and the failure policy skips or replaces it. Who is stuck
             in it is left to itself, and replaced.
+        output: what batches are given as: "numpy" arrays; "torch" tensors, on the CPU over the same memory; "jax" arrays, copied. Texts and
+            objects stay as they are. `ds[i]` and `ds.spec()` are NumPy's.
+        device: with output="torch" or "jax", the device that batches are copied to, ahead of the loop. None leaves tensors on the CPU, and
+            JAX arrays where JAX puts them.
+        pin_memory: with output="torch", whether batches lie in memory that a device reads by itself; "auto" does so for a CUDA device.
+        depth: how many batches are copied ahead of the one that the loop takes, beyond memory_bytes. Not on a CPU with "torch".
+        device_transform: called with each batch of tensors or JAX arrays when the loop takes it, for example to make float32 of uint8 on
+            the device; the loop gets what it returns.
+        sharding: with output="jax", the `jax.sharding.Sharding` of each array; every process gives its own part of it.
     """
 
     num_workers: int | Literal["auto"] = "auto"
@@ -59,6 +70,12 @@ class Options:
     replay: str | os.PathLike[str] | None = None
     stall_timeout_s: float | None = 60.0
     on_stall: Literal["raise", "warn", "skip"] = "raise"
+    output: Literal["numpy", "torch", "jax"] = "numpy"
+    device: Any = None
+    pin_memory: bool | Literal["auto"] = "auto"
+    depth: int = 2
+    device_transform: Callable[[Any], Any] | None = None
+    sharding: Any = None
 
     def __post_init__(self) -> None:
         workers = _count(self.num_workers, 0, "num_workers", "is not a number of workers", 'give "auto", 0 (inline) or a positive number')
@@ -72,15 +89,34 @@ class Options:
         ordered = flag(self.ordered)
         if ordered is None:
             raise _refused("ordered", self.ordered, "is neither True nor False", "give True or False")
-        for name, known in (("executor", _EXECUTORS), ("on_stall", _ON_STALL)):
+        for name, known in (("executor", _EXECUTORS), ("on_stall", _ON_STALL), ("output", _OUTPUTS)):
             if getattr(self, name) not in known:
                 raise _refused(name, getattr(self, name), "is not known", f"give one of {', '.join(known)}")
+        self._check_output()
         checked_policy(self.on_error, "on_error", "feed options")
         if self.on_read_error is not None:
             checked_policy(self.on_read_error, "on_read_error", "feed options")
         numbers = {"num_workers": workers, "memory_bytes": size, "grace_period_s": grace_s, "stall_timeout_s": stall_s, "ordered": ordered}
         for name, value in {**numbers, **self._paths(ordered)}.items():
             object.__setattr__(self, name, value)
+
+    def _check_output(self) -> None:
+        if whole_number(self.depth) is None or self.depth < 1:
+            raise _refused("depth", self.depth, "is not a number of batches", "give a whole number >= 1")
+        if self.pin_memory != "auto" and flag(self.pin_memory) is None:
+            raise _refused("pin_memory", self.pin_memory, "is not known", 'give "auto", True or False')
+        if self.device_transform is not None and not callable(self.device_transform):
+            raise _refused("device_transform", self.device_transform, "is no function", "give a function of a batch that returns one")
+        for name, value, outputs in (
+            ("device", self.device, ("torch", "jax")),
+            ("device_transform", self.device_transform, ("torch", "jax")),
+            ("pin_memory", self.pin_memory is True or None, ("torch",)),
+            ("sharding", self.sharding, ("jax",)),
+        ):
+            if value is not None and self.output not in outputs:
+                raise _refused(name, getattr(self, name), f"has no meaning with output={self.output!r}", f"give output={outputs[0]!r} too")
+        if self.device is not None and self.sharding is not None:
+            raise _refused("sharding", self.sharding, "names the devices already", "leave device= out")
 
     def _paths(self, ordered: bool) -> dict[str, str | None]:
         """Return the options that are files, as absolute paths: a user's function may change the working folder before one is opened."""

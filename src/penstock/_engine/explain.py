@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock._engine.lower import lower
 from penstock._engine.program import SegmentPlan
+from penstock._plan.check import rank_notes
 from penstock._plan.describe import lines
 from penstock._plan.groups import reading_notes
 from penstock._plan.length import walk
@@ -18,7 +19,7 @@ def explain(root: Node) -> str:
     out = ["plan", *("  " + line for line in lines(root)), "runs as"]
     for number, segment in enumerate(program.segments):
         out.extend(_segment(number, segment, last=number == len(program.segments) - 1))
-    out.extend(f"  note: {words}" for words in reading_notes(root))
+    out.extend(f"  note: {words}" for words in (*reading_notes(root), *rank_notes(root)))
     out.extend(f"  cache {node.store.label()}" for node in walk(root) if isinstance(node, Cache))
     return "\n".join(out)
 

@@ -36,7 +36,7 @@ from penstock._ops.stack import stack_rows
 from penstock._ops.streams import FilterOp, FlatMapOp, UnbatchOp
 from penstock._ops.weigh import GatherOp, WeighOp, whole_number
 from penstock._order.arithmetic import INFINITE
-from penstock._order.folds import Batching, Fold, Numbering, Passes, Sharding, Skipping, Taking
+from penstock._order.folds import Batching, Fold, Numbering, Passes, RankFold, Sharding, Skipping, Taking
 from penstock._order.holding import Bucketing, Buffering, Concatenating, FirstFit, Windowing
 from penstock._order.resampling import Resampling
 from penstock._plan import node as plan
@@ -139,6 +139,7 @@ _FOLD_NAMES: dict[Any, str] = {
     Taking: "take",
     Skipping: "skip",
     Sharding: "shard",
+    RankFold: "shard_by_rank",
     Numbering: "enumerate",
     Passes: "repeat below a batch or pack",
     Concatenating: "pack_sequences(split=True)",
@@ -345,9 +346,23 @@ class _Builder:
                 place -= 1
             before = self.done[place]
             assert before.folds is not None
-            self.done[place] = replace(before, folds=(*before.folds, fold))
-            return
+            if not (isinstance(fold, RankFold) and _holds(before.folds)):
+                self.done[place] = replace(before, folds=(*before.folds, fold))
+                return
+            if self.segment.batch is None:
+                self.done.append(SegmentPlan(stages=(StagePlan(name=""),), folds=(fold,)))
+                return
+        if isinstance(fold, RankFold) and _holds(self.folds):
+            self._close(tuple(self.folds))
         self.folds.append(fold)
+
+
+def _holds(folds: Sequence[Fold]) -> bool:
+    """Tell whether a fold holds elements. What came out of it since its last checkpoint is then counted at the top of its sequencer.
+
+    So the fold of a rank needs a sequencer of its own: on another number of ranks another number comes out.
+    """
+    return any(hasattr(fold, "held") for fold in folds)
 
 
 def _period(root: plan.Node) -> int:
@@ -383,7 +398,7 @@ def _fold_of(node: plan.Node, above: list[plan.Node]) -> Fold:
         case plan.Skip():
             return Skipping(node.count)
         case plan.Shard():
-            return Sharding(node.num_shards, node.index)
+            return Sharding(node.num_shards, node.index) if node.even is None else RankFold(node.num_shards, node.index, node.even)
     assert isinstance(node, plan.Repeat), node
     empty = is_indexable(node.child) and length_of(node.child) == 0  # stays empty however often it is repeated
     return Passes(1 if empty else node.count)

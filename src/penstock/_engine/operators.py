@@ -12,7 +12,7 @@ from penstock._engine.private_loop import gather_alone
 from penstock._engine.program import BatchPlan, StagePlan
 from penstock._ops.awaited import AwaitedOp
 from penstock._ops.cached import CacheLeaf
-from penstock._ops.collation import Collation, Pad, Ragged, Stack
+from penstock._ops.collation import Collate, Collation, Pad, Ragged, Stack
 from penstock._ops.expected import Expected
 from penstock._ops.leaves import BatchLeaf, ConcatenateLeaf, ReadLeaf, ZipLeaf
 from penstock._ops.map import MapOp
@@ -175,7 +175,8 @@ def items_of(node: plan.Node, counter: Counter) -> list[Item]:
             places = np.array(node.places, np.int64).reshape(-1, 2)
             return [PickOp(places[:, 0].copy(), places[:, 1].copy())]
         case plan.Shard():
-            return [ShardOp(node.num_shards, node.index)]
+            padded_length = int(below) if node.even == "pad" and below not in (None, INFINITE) else None
+            return [ShardOp(node.num_shards, node.index, node.first, padded_length)]
         case plan.Skip():
             return [SkipOp(node.count)]
         case plan.Repeat():
@@ -283,4 +284,4 @@ def _collation(node: plan.AnyBatch) -> Collation:
             return Pad(node.padded_shapes, node.padding_values)
         case plan.RaggedBatch():
             return Ragged(node.ragged)
-    return Stack()
+    return Stack() if node.collate_fn is None else Collate(node.collate_fn)

@@ -18,7 +18,7 @@ from penstock._order.chain import HoldingFold
 from penstock._order.folds import Fold, Passes
 from penstock._plan.describe import components, lines, sources
 from penstock._plan.length import ROOM, is_indexable, length_of, passes_of, walk
-from penstock._plan.node import Node, ReadStream, Shard
+from penstock._plan.node import AnyBatch, Map, Node, Prefetch, ReadStream, Repeat, Shard
 from penstock._plan.progress import global_position
 from penstock._plan.reweighting import histories, plan_before, reweighted
 from penstock._plan.saved import FORMAT, LARGEST, checked, compare, sealed, short
@@ -91,7 +91,7 @@ def saved(
 def is_end_of_all(root: Node, form: Form, token: Token) -> bool:
     """Tell whether the last element of an epoch is that of all shards, where a state moves between them: some may have one more."""
     shard = None if form.folded else movable_shard(root)
-    if shard is None:
+    if shard is None or shard.even is not None:
         return True
     place, repeat, total = global_position(form.root, token.source[1]), repeated(root, shard), length_of(shard.child)
     if repeat is not None:
@@ -151,7 +151,7 @@ def restored(
             in_epoch = int(length_of(root) or 0) - int(left)
         parts = [_in_epoch(root, skipping(part, skips=skips), epoch) for part in (first, *rest)]
         return Restored(parts, record["step"], epoch, record["step"] - in_epoch)
-    if strict and record["shard"] != shards:
+    if strict and _kept_shards(root, record["shard"]) != _kept_shards(root, shards):
         raise StateMismatch(
             f"the state was saved with shard{_words(record['shard'])} and this plan has shard{_words(shards)}; a state moves to another "
             "number of shards only when nothing but map, batch, repeat and prefetch stands above the shard",
@@ -195,6 +195,15 @@ def _with_weights(root: Node, record: dict[str, Any], epoch: int, *, strict: boo
     elif is_indexable(root) and place is not None and place["source"][0] == epoch and not place.get("folded"):
         number = place["source"][1]
     return reweighted(root, record.get("mix"), number, below, strict=strict)
+
+
+def _kept_shards(root: Node, shards: list[Any]) -> list[Any]:
+    """Return the shards that must be those of the state: not the one by rank whose rounds a sequencer counts, if it can move."""
+    kept, node = list(shards), root
+    while isinstance(node, Map | Prefetch | AnyBatch | Repeat):
+        node = node.child
+    moves = isinstance(node, Shard) and node.even is not None and not is_indexable(node.child)
+    return kept[:-1] if moves else kept
 
 
 def _words(shards: Any) -> str:

@@ -10,7 +10,7 @@ from penstock._engine.pieces import failure_in, pieces_by_input, unwrapped
 from penstock._engine.unit import Counted, Failure, Known, LateFailure, Piece, Record, Token, Unit
 from penstock._order.chain import Chain
 from penstock._order.folds import Fold
-from penstock.errors import StateMismatch
+from penstock.errors import PlanError, StateMismatch
 
 __all__ = ["DROP_END", "OPEN", "PASS_END", "Failing", "Sequenced", "Sequencer", "check_results"]
 
@@ -122,7 +122,7 @@ class Sequencer:
         tokens: list[Token] = []
         try:
             return self._take(unit, items, tokens)
-        except StateMismatch as error:  # what was held when the state was saved did not come again
+        except (StateMismatch, PlanError) as error:  # what was held when the state was saved did not come again; uneven ranks
             return Sequenced(items, tokens, False, Failure(len(items), error, "resume", 0), False, False, late=self._late)
 
     def drop_pass(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ from penstock._ops.padding import fill_for, shapes_of, values_of
 from penstock._ops.stack import BatchSpec, Names, columns_of_rows, let_go, stack_column, stack_rows, words_of
 from penstock.errors import SpecError
 
-__all__ = ["Collation", "Pad", "Ragged", "Stack"]
+__all__ = ["Collate", "Collation", "Pad", "Ragged", "Stack"]
 
 _OBJECT = np.dtype(object)
 _ONLY_SIZES = (
@@ -56,6 +56,24 @@ class Stack:
 
     def collate(self, rows: list[Any], names: Names) -> Any:
         return stack_rows(rows, names)
+
+
+@dataclass(frozen=True, slots=True)
+class Collate:
+    """What a function of the user's makes of a list of rows."""
+
+    fn: Callable[[list[Any]], Any]
+
+    @property
+    def words(self) -> str:
+        return "batches made by collate_fn"
+
+    @property
+    def in_place(self) -> bool:
+        return False
+
+    def collate(self, rows: list[Any], names: Names) -> Any:
+        return self.fn(rows)
 
 
 @dataclass(frozen=True, slots=True)

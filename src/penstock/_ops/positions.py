@@ -60,13 +60,18 @@ class GroupShuffleOp(_Moves):
 
 @dataclass(frozen=True, slots=True)
 class ShardOp(_Moves):
-    """Every num_shards-th position."""
+    """Every num_shards-th position from `first` on; with `padded_length`, those behind it are the first ones of the last round."""
 
     num_shards: int
     index: int
+    first: int = 0
+    padded_length: int | None = None
 
     def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
-        return epochs, arithmetic.sharded(positions, self.num_shards, self.index)
+        below = arithmetic.sharded(positions, self.num_shards, self.index) + self.first
+        if self.padded_length is not None:
+            below = arithmetic.padded_round(below, self.padded_length, self.num_shards, self.first)
+        return epochs, below
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,6 +17,8 @@ __all__ = [
     "batch_rows",
     "concatenate_parts",
     "grouped",
+    "padded_round",
+    "rank_length",
     "repeat_length",
     "repeated",
     "shard_length",
@@ -35,6 +37,20 @@ def shard_length(length: Length, num_shards: int, index: int) -> Length:
     if length is None or length == INFINITE:
         return length
     return max(0, (int(length) - index + num_shards - 1) // num_shards)
+
+
+def rank_length(length: Length, num_ranks: int, first: int, *, padded: bool) -> Length:
+    """Count the rounds of `num_ranks` positions in first..length-1, the last one too when it is `padded`."""
+    if length is None or length == INFINITE:
+        return length
+    left = max(0, int(length) - first)
+    return -(-left // num_ranks) if padded else left // num_ranks
+
+
+def padded_round(positions: Ints, length: int, num_ranks: int, first: int) -> Ints:
+    """Return the positions of a rank, those behind the end replaced by the first ones of the last round."""
+    num_last = (length - first) % num_ranks
+    return np.where(positions < length, positions, length - num_last + (positions - first) % num_ranks % max(1, num_last))
 
 
 def sharded(positions: Ints, num_shards: int, index: int) -> Ints:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-__all__ = ["Batching", "Fold", "Numbering", "Passes", "Sharding", "Skipping", "Taking"]
+from penstock.errors import PlanError
+
+__all__ = ["Batching", "Fold", "Numbering", "Passes", "RankFold", "Sharding", "Skipping", "Taking", "uneven"]
 
 Item = Any
 
@@ -99,6 +101,47 @@ class Sharding:
 
     def restart(self, state: int) -> int:
         return 0
+
+
+@dataclass(frozen=True, slots=True)
+class RankFold:
+    """The item number `rank` of each round of `num_ranks` items, when the round is complete: all ranks give as many.
+
+    Of a last round that is not complete "drop" gives nothing, and "pad" gives the first items again to the ranks that have none. State: the
+    items of the round, none whenever something comes out. So a saved state is a place between rounds, and any number of ranks can go on.
+    """
+
+    num_ranks: int
+    rank: int
+    even: Literal["drop", "pad", "error"]
+
+    def initial(self) -> list[Item]:
+        return []
+
+    def push(self, state: list[Item], item: Item) -> tuple[list[Item], Sequence[Item]]:
+        state.append(item)
+        return ([], (state[self.rank],)) if len(state) == self.num_ranks else (state, ())
+
+    def end(self, state: list[Item]) -> tuple[list[Item], Sequence[Item], bool]:
+        """Raise a PlanError for a last round that is not complete, where `even` says so."""
+        if state and self.even == "error":
+            raise uneven(self.num_ranks, len(state))
+        return [], ((state[self.rank % len(state)],) if state and self.even == "pad" else ()), True
+
+    def closed(self, state: list[Item]) -> bool:
+        return False
+
+    def restart(self, state: list[Item]) -> list[Item]:
+        return []
+
+
+def uneven(num_ranks: int, num_left: int) -> PlanError:
+    """Return the error of elements that cannot be shared out evenly."""
+    return PlanError(
+        f"the elements are no multiple of {num_ranks} ranks: {num_left} are left behind the last whole round",
+        where="shard_by_rank(even='error')",
+        fix="give even='drop' to leave them out, or even='pad' to repeat some of them",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock._contracts.arguments import flag, listed, path_name, real_number, whole_number
 from penstock._contracts.transform import NoticingTransform, Transform
+from penstock._order.folds import uneven
 from penstock._plan.describe import describe, function_name
 from penstock._plan.length import INFINITE, ROOM, STREAMS, highest_number, is_indexable, length_of, never_ends, walk
 from penstock._plan.node import (
@@ -51,11 +52,14 @@ __all__ = [
     "no_rng",
     "one_order",
     "path_argument",
+    "rank_notes",
+    "rank_shard",
     "seed_argument",
     "shard_notice",
     "shared_workers",
     "shares_argument",
     "splittable",
+    "steps_of_ranks",
     "weights_argument",
 ]
 
@@ -221,7 +225,7 @@ def notices(root: Node) -> list[str]:
     """Say what of the transforms in a plan does nothing, or is not what it looks like."""
     nodes = walk(root)
     above = {id(child): node for node in nodes for child in children_of(node)}
-    out: list[str] = []
+    out: list[str] = rank_notes(root)
     for node in nodes:
         if not isinstance(node, Map) or not isinstance(node.fn, NoticingTransform):
             continue
@@ -311,6 +315,60 @@ def bounded(node: Node) -> None:
         )
 
 
+def rank_shard(node: Shard) -> Shard:
+    """Return a shard by rank, or refuse one that cannot keep what it promises."""
+    if node.even not in ("drop", "pad", "error"):
+        raise PlanError(f"even={node.even!r} is not known", where="shard_by_rank()", fix="give 'drop', 'pad' or 'error'")
+    if any(isinstance(part, Shard) and part.num_shards > 1 for part in walk(node.child)) and node.num_shards > 1:
+        raise PlanError(
+            "a shard stands below already, so a rank would have a part of a part, and most elements would belong to no rank",
+            where="shard_by_rank()",
+            fix="leave one of them out",
+        )
+    length = length_of(node.child)
+    if node.even == "error" and length not in (None, INFINITE) and int(length or 0) % node.num_shards:
+        raise uneven(node.num_shards, int(length or 0) % node.num_shards)
+    return node
+
+
+def steps_of_ranks(root: Node) -> None:
+    """Refuse what gives ranks different numbers of steps: an operator above a shard by rank that leaves out or makes elements."""
+    for node in walk(root):
+        if isinstance(node, STREAMS) and any(isinstance(part, Shard) and part.even is not None for part in walk(node)):
+            name = describe(node, saved=True).partition("(")[0]
+            raise PlanError(
+                f"{name} stands above shard_by_rank: each rank would then make its own number of steps, and wait for the others for ever",
+                where=f"{name}() above shard_by_rank()",
+                fix=f"put shard_by_rank() above {name}(): each rank computes it for all elements, and keeps its part",
+            )
+
+
+def rank_notes(root: Node) -> list[str]:
+    """List what the shards by rank of a plan leave out, repeat, or read for nothing."""
+    return [words for node in walk(root) if isinstance(node, Shard) and (words := _rank_note(node))]
+
+
+def _rank_note(node: Shard) -> str:
+    """Say what a shard by rank leaves out, repeats, or reads for nothing."""
+    if node.even is None or node.num_shards == 1:
+        return ""
+    length, notes = length_of(node.child), []
+    num_left = 0 if length in (None, INFINITE) else int(length or 0) % node.num_shards
+    if num_left and node.even == "drop":
+        notes.append(
+            f"the last {num_left} of {length} elements of each pass are left out, so that {node.num_shards} ranks have equally many"
+        )
+    elif num_left:
+        notes.append(f"the last round of each pass has {num_left} elements, and repeats some for {node.num_shards - num_left} of the ranks")
+    costly = next((part for part in walk(node.child) if isinstance(part, STREAMS)), None)
+    if costly is not None:
+        notes.append(
+            f"each of {node.num_shards} ranks reads and computes all elements up to {describe(costly, saved=True).partition('(')[0]}, and "
+            f"keeps one in {node.num_shards}"
+        )
+    return f"shard_by_rank: {'; '.join(notes)}" if notes else ""
+
+
 def shard_notice(root: Node) -> str:
     """Say that ranks may make different numbers of steps, and where shard() makes them equal but for one; empty when all is well."""
     above = _above_shard(root)
@@ -334,7 +392,7 @@ def shard_notice(root: Node) -> str:
 
 def _above_shard(node: Node) -> list[Node] | None:
     """List the nodes above the first shard of several ranks, the highest first; None when there is no such shard."""
-    if isinstance(node, Shard) and node.equal_steps and node.num_shards > 1:
+    if isinstance(node, Shard) and node.equal_steps and node.even is None and node.num_shards > 1:
         return []
     found = next((below for child in children_of(node) if (below := _above_shard(child)) is not None), None)
     return None if found is None else [node, *found]

@@ -68,6 +68,9 @@ def describe(node: Node, *, saved: bool = False) -> str:
         case Shuffle():
             return _describe_shuffle(node, saved)
         case Shard():
+            if node.even is not None:
+                rank = "" if saved else f", rank={node.index}, num_ranks={node.num_shards}"
+                return f"shard_by_rank(even={node.even!r}{rank})"
             return "shard(num_shards, index)" if saved else f"shard({node.num_shards}, {node.index})"
         case Take() | Skip():
             return f"{type(node).__name__.lower()}({node.count})"
@@ -119,7 +122,8 @@ def _describe_group(node: AnyBatch | Window | BucketByLength | PackSequences, sa
     drop = ", drop_remainder=True" if not isinstance(node, PackSequences) and node.drop_remainder else ""
     match node:
         case Batch():
-            return f"batch({node.batch_size}{drop})"
+            collate = "" if node.collate_fn is None else f", collate_fn={function_name(node.collate_fn)}"
+            return f"batch({node.batch_size}{drop}{collate})"
         case PaddedBatch():
             return f"padded_batch({node.batch_size}{_extras(node)})"
         case RaggedBatch():

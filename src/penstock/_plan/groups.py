@@ -48,7 +48,7 @@ def find_groups(node: Node) -> Ints | None:
             return find_groups(node.child)
         case Take() | Skip() | Shard():
             below = find_groups(node.child)
-            return None if below is None else _moved(node, below)
+            return None if below is None or (isinstance(node, Shard) and node.even == "pad") else _moved(node, below)
         case Concatenate():
             parts = [find_groups(child) for child in node.children]
             return _joined([part for part in parts if part is not None]) if all(part is not None for part in parts) else None
@@ -87,7 +87,8 @@ def _moved(node: Take | Skip | Shard, below: Ints) -> Ints:
         case Skip():
             return np.unique(np.maximum(below - min(node.count, int(below[-1])), 0))
         case Shard():
-            return np.unique(np.maximum((below - node.index + node.num_shards - 1) // node.num_shards, 0))
+            ends = np.maximum((below - node.first - node.index + node.num_shards - 1) // node.num_shards, 0)
+            return np.unique(ends if node.even is None else np.minimum(ends, (int(below[-1]) - node.first) // node.num_shards))
 
 
 def _joined(parts: list[Ints]) -> Ints:

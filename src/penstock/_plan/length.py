@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock._order.arithmetic import INFINITE, Length, batch_length, repeat_length, shard_length, window_length
+from penstock._order.arithmetic import INFINITE, Length, batch_length, rank_length, repeat_length, shard_length, window_length
 from penstock._order.mixing import Mixing, mixing
 from penstock._plan.node import (
     AnyBatch,
@@ -73,6 +73,11 @@ def batch_size_of(node: Node) -> int | None:
     return None if any(isinstance(part, (AnyBatch, BucketByLength)) for part in walk(node)) else 1
 
 
+def ranks_of(root: Node) -> tuple[int, int] | None:
+    """Return (rank, number of ranks) of a plan's shard by rank, or None."""
+    return next(((node.index, node.num_shards) for node in walk(root) if isinstance(node, Shard) and node.even is not None), None)
+
+
 def is_indexable(node: Node) -> bool:
     """Tell whether element i of the plan is arithmetic: nothing in it is of STREAMS."""
     return not any(isinstance(part, STREAMS) for part in walk(node))
@@ -88,7 +93,10 @@ def length_of(node: Node) -> Length:
         case Filter() | FlatMap() | Unbatch() | BucketByLength() | PackSequences() | RejectionResample():
             return 0 if length_of(node.child) == 0 else None
         case Shard():
-            return shard_length(length_of(node.child), node.num_shards, node.index)
+            below = length_of(node.child)
+            if node.even is not None:
+                return rank_length(below, node.num_shards, node.first, padded=node.even == "pad")
+            return shard_length(below, node.num_shards, node.index)
         case Take():
             below = length_of(node.child)
             return None if below is None else min(below, node.count)
@@ -189,7 +197,7 @@ def _reached(node: Node, position: int) -> tuple[int, int]:
     """Return the largest number that a node makes of positions up to `position`, and the largest position that it asks its children for."""
     match node:
         case Shard():
-            below = position * node.num_shards + node.index
+            below = node.first + position * node.num_shards + node.index
             return max(below, node.num_shards), below
         case Skip():
             return position + node.count, position + node.count

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from penstock._contracts.policy import Policy
 from penstock._contracts.source import IndexedSource, StreamSource
@@ -129,13 +129,17 @@ class Shuffle:
 class Shard:
     """Positions index, index + num_shards, index + 2 * num_shards, ...
 
-    With `equal_steps`, a policy that skips an element replaces it by another one of the shard: all shards make as many steps.
+    With `equal_steps`, a policy that skips an element replaces it by another one of the shard: all shards make as many steps. With `even`,
+    all shards have as many elements: of a last round of fewer than num_shards positions "drop" gives none, "pad" gives the first of the
+    round again to the shards that have none, and "error" is an error. The rounds begin at position `first`.
     """
 
     child: Node
     num_shards: int
     index: int
     equal_steps: bool = True
+    even: Literal["drop", "pad", "error"] | None = None
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -212,11 +216,12 @@ class Interleave:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Batch:
-    """`batch_size` elements stacked along a new first dimension."""
+    """`batch_size` elements stacked along a new first dimension, or what `collate_fn` makes of a list of them."""
 
     child: Node
     batch_size: int
     drop_remainder: bool
+    collate_fn: Function | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from penstock._order.arithmetic import INFINITE, shard_resume
+from penstock._order.folds import uneven
 from penstock._plan.length import length_of
 from penstock._plan.node import (
     AnyBatch,
@@ -66,7 +67,7 @@ def global_position(root: Node, position: int) -> GlobalPosition:
         elif isinstance(node, Skip):
             position, lead = position + (0 if ended else node.count), node.lead
         node = children_of(node)[0]
-    element, total = position * node.num_shards - lead, length_of(node.child)
+    element, total = node.first + position * node.num_shards - lead, length_of(node.child)
     if total is None or total == INFINITE:
         return GlobalPosition(epoch, element)
     if not repeated or not total:
@@ -111,6 +112,11 @@ def _rest(node: Node, place: GlobalPosition, *, whole: bool = False) -> Node:
 
     The shards have reached `place` together, which need not be a multiple of their number; the next saved state must say so again.
     """
+    if isinstance(node, Shard) and node.even is not None:  # rounds begin where the ranks are
+        num_left = int(length_of(node.child) or 0) - place.element if node.even == "error" and not whole else 0
+        if num_left % node.num_shards:
+            raise uneven(node.num_shards, num_left % node.num_shards)
+        return node if whole else replace(node, first=place.element)
     if isinstance(node, Shard):
         count = shard_resume(place.element, node.num_shards, node.index)
         return Skip(child=node, count=0 if whole else count, lead=count * node.num_shards - place.element)

@@ -177,7 +177,7 @@ def _below(node: Node, position: int | None) -> Sequence[int | None]:
         case Batch() | PaddedBatch():
             return [position * node.batch_size]
         case Shard():
-            return [position * node.num_shards]
+            return [node.first + position * node.num_shards]
         case Zip():
             return [position] * len(node.children)
         case Repeat():

@@ -137,7 +137,7 @@ def _derived(root: Node, of: Callable[[Node], Any]) -> Any:
             return tuple(of(child) for child in root.children)
         case Concatenate() | Mix() | Interleave():
             return of(next((child for child in root.children if length_of(child) != 0), root.children[0]))
-        case Batch() | Window():
+        case Batch(collate_fn=None) | Window():
             return _stacked(of(root.child), _rows(root))
         case PaddedBatch() if root.padded_shapes is None:
             return _stacked(of(root.child), _rows(root))

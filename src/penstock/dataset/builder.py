@@ -20,7 +20,7 @@ from penstock._order.arithmetic import INFINITE
 from penstock._plan import check
 from penstock._plan import node as plan
 from penstock._plan.describe import describe, lines, sources
-from penstock._plan.length import ROOM, highest_number, is_indexable, known_length, length_of
+from penstock._plan.length import ROOM, highest_number, is_indexable, known_length, length_of, ranks_of
 from penstock._plan.random import is_random
 from penstock._plan.specs import known_spec, spec_of_plan
 from penstock.dataset.elements import ElementMethods
@@ -101,6 +101,12 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         replay: str | os.PathLike[str] | None = KEEP,
         stall_timeout_s: float | None = KEEP,
         on_stall: Literal["raise", "warn", "skip"] = KEEP,
+        output: Literal["numpy", "torch", "jax"] = KEEP,
+        device: Any = KEEP,
+        pin_memory: bool | Literal["auto"] = KEEP,
+        depth: int = KEEP,
+        device_transform: Callable[[Any], Any] | None = KEEP,
+        sharding: Any = KEEP,
         **unknown: Never,
     ) -> Dataset:
         """Return the same dataset with other defaults for `feed`. The options are those of `ps.Options`; what is not given stays."""
@@ -122,6 +128,12 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         replay: str | os.PathLike[str] | None = KEEP,
         stall_timeout_s: float | None = KEEP,
         on_stall: Literal["raise", "warn", "skip"] = KEEP,
+        output: Literal["numpy", "torch", "jax"] = KEEP,
+        device: Any = KEEP,
+        pin_memory: bool | Literal["auto"] = KEEP,
+        depth: int = KEEP,
+        device_transform: Callable[[Any], Any] | None = KEEP,
+        sharding: Any = KEEP,
         **unknown: Never,
     ) -> Feed:
         """Return a new feed: epoch 0 of this dataset, then the next at each `for` over it.
@@ -142,15 +154,27 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
             replay: a file that `record` wrote.
             stall_timeout_s: how long one element may run while the caller waits; None is for ever.
             on_stall: what to do then: "raise", "warn" or "skip".
+            output: what batches are given as: "numpy", "torch" or "jax".
+            device: where they are copied to, ahead of the loop.
+            pin_memory: whether they lie in pinned memory; "auto" does so for a CUDA device.
+            depth: how many batches are copied ahead.
+            device_transform: called with each batch on the device.
+            sharding: the `jax.sharding.Sharding` of each JAX array.
             **unknown: refused.
         """
         options = locals()
         from penstock._engine.learned import Learned
+        from penstock.adapters import output_of
+        from penstock.adapters.ranks import comparison
         from penstock.feed import Feed
 
         if self._learned is None:
             self._learned = Learned()
-        return Feed(self._root, _options(self._options, options), check.listeners_argument(listeners), learned=self._learned)
+        chosen = _options(self._options, options)
+        made = output_of(chosen)
+        learned = self._learned if made is None or made.allocate is None else Learned()  # whose buffers are of its allocator
+        heard = check.listeners_argument(listeners)
+        return Feed(self._root, chosen, heard, learned=learned, output=made, agree=comparison(ranks_of(self._root)))
 
     def __iter__(self) -> Iterator[Any]:
         """Run it: epoch 0 of a new feed with default options, each time the same.

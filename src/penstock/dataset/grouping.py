@@ -24,7 +24,7 @@ class GroupMethods(Chaining):
 
     __slots__ = ()
 
-    def batch(self, batch_size: int, drop_remainder: bool = False) -> Dataset:
+    def batch(self, batch_size: int, drop_remainder: bool = False, collate_fn: Callable[[list[Any]], Any] | None = None) -> Dataset:
         """Stack `batch_size` elements along a new first dimension.
 
         Each leaf becomes an array (batch_size, *shape); Python numbers become int64, float64 or bool; str and bytes become object arrays.
@@ -34,9 +34,14 @@ class GroupMethods(Chaining):
         Args:
             batch_size: elements per batch.
             drop_remainder: whether to leave out the last batch of a pass when it is not full.
+            collate_fn: makes a batch of a list of elements, in a worker, instead of stacking them, as DataLoader's does. Where it only
+                pads or joins, `padded_batch` and `ragged_batch` cost less.
         """
         size = check.count_argument(batch_size, "batch_size", "batch", least=1)
-        return self._with(plan.Batch(child=self._root, batch_size=size, drop_remainder=_drops(drop_remainder, "batch")))
+        if collate_fn is not None:
+            check.callable_argument(collate_fn, "batch")
+        drops = _drops(drop_remainder, "batch")
+        return self._with(plan.Batch(child=self._root, batch_size=size, drop_remainder=drops, collate_fn=collate_fn))
 
     def padded_batch(self, batch_size: int, padded_shapes: Any = None, padding_values: Any = None, drop_remainder: bool = False) -> Dataset:
         """Like `batch`, for elements whose arrays differ in length: each dimension is padded to the longest of the batch.

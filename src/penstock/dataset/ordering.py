@@ -99,6 +99,39 @@ class OrderMethods(Chaining):
             raise PlanError(f"index={index} of num_shards={num_shards}", where="shard()", fix=f"give an index in 0..{num_shards - 1}")
         return self._with(plan.Shard(child=self._root, num_shards=num_shards, index=index))
 
+    def shard_by_rank(
+        self, even: Literal["drop", "pad", "error"] = "drop", *, rank: int | None = None, num_ranks: int | None = None
+    ) -> Dataset:
+        """Keep this rank's part: of each round of `num_ranks` elements the one number `rank`. All ranks have equally many, in any pipeline.
+
+        Put it above what leaves elements out or makes several of one (filter, flat_map, buckets, packs): each rank computes those for all
+        elements, and all come to the same end without a word between them. Where `torch.distributed` or JAX runs with several processes,
+        a feed compares the plans, seeds and states of all ranks before its first batch.
+
+        A state that was saved on all ranks after the same step goes on with another number of ranks, where nothing but map, batch, prefetch
+        and repeat stands above: no element of a round is lost or repeated.
+
+        Args:
+            even: what becomes of a last round that is not complete, in each pass: "drop" leaves it out, "pad" gives its first elements to
+                the ranks that would have none, and "error" raises: here where the length is known, else at the end.
+            rank: this process's number, from 0. By default it is that of torch.distributed or JAX where one of them is initialized, else
+                that of the environment: torchrun, SLURM (srun), Open MPI, MPICH. Where none of these tells, there is one rank.
+            num_ranks: how many there are; with `rank`.
+
+        Raises:
+            PlanError: a `rank` without `num_ranks` or beyond it; a shard below already; with "error", a length that is no multiple.
+        """
+        from penstock.adapters.ranks import current_rank
+
+        found, count = (rank, num_ranks) if rank is not None or num_ranks is not None else current_rank()
+        if found is None or count is None:
+            raise PlanError("one of rank= and num_ranks= is missing", where="shard_by_rank()", fix="give both, or none of them")
+        count = check.count_argument(count, "num_ranks", "shard_by_rank", least=1)
+        found = check.count_argument(found, "rank", "shard_by_rank")
+        if found >= count:
+            raise PlanError(f"rank={found} of num_ranks={count}", where="shard_by_rank()", fix=f"give a rank in 0..{count - 1}")
+        return self._with(check.rank_shard(plan.Shard(child=self._root, num_shards=count, index=found, even=even)))
+
     def take(self, count: int) -> Dataset:
         """Keep the first `count` elements of each pass."""
         return self._with(plan.Take(child=self._root, count=check.count_argument(count, "count", "take")))

@@ -1,0 +1,86 @@
+"""Batches as JAX arrays, copied ahead of the training step, and laid out over devices and processes by a sharding."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from penstock._contracts.options import Options
+from penstock._contracts.output import Output
+from penstock.adapters.torch import mapped
+from penstock.errors import MissingExtra, PlanError, SpecError
+
+__all__ = ["jax_output"]
+
+
+def jax_output(options: Options) -> Output:
+    """Return what makes JAX arrays of batches, as `output`, `device`, `sharding`, `depth` and `device_transform` say.
+
+    Raises:
+        MissingExtra: JAX is not installed.
+        PlanError: `device` is no device of JAX.
+    """
+    try:
+        import jax
+    except ImportError as error:
+        raise MissingExtra("output='jax' needs JAX", where="feed options", fix="pip install jax") from error
+
+    device, sharding = options.device, options.sharding
+    if isinstance(device, str):
+        try:
+            device = jax.local_devices(backend=device)[0]
+        except RuntimeError as error:
+            raise PlanError(
+                f"device={device!r} cannot be used: {str(error).splitlines()[0]}",
+                where="feed options",
+                fix="give a platform that JAX has here, such as 'cpu', or one of jax.local_devices()",
+            ) from error
+    return JaxOutput(jax, sharding, device, options.depth, options.device_transform)
+
+
+class JaxOutput:
+    """Copies each array: on a CPU JAX would otherwise lay its own over the buffer, which is written again."""
+
+    allocate: Callable[[int], Any] | None = None
+
+    def __init__(self, jax: Any, sharding: Any, device: Any, depth: int, transform: Callable[[Any], Any] | None) -> None:
+        """Copy to `sharding` or to `device`, or where JAX puts arrays by default."""
+        self._jax, self._sharding, self._device = jax, sharding, device
+        self.depth, self._transform = depth, transform
+        self._on_their_way: deque[tuple[list[Any], Any]] = deque()
+
+    def send(self, batch: Any) -> Any:
+        """Begin to copy a batch; JAX does it in the background on other devices than CPUs."""
+        while self._on_their_way and all(array.is_ready() for array in self._on_their_way[0][0]):
+            self._on_their_way.popleft()
+        arrays: list[Any] = []
+
+        def put(value: Any) -> Any:
+            if value.dtype.kind in "OUSMmV":
+                return value  # JAX has no texts, dates and objects
+            arrays.append(self._put(value))
+            return arrays[-1]
+
+        sent = mapped(batch, put, (np.ndarray, np.generic))
+        self._on_their_way.append((arrays, batch))
+        return sent
+
+    def receive(self, sent: Any) -> Any:
+        """Return the transformed batch."""
+        return sent if self._transform is None else self._transform(sent)
+
+    def _put(self, value: Any) -> Any:
+        jax = self._jax
+        if self._sharding is None:
+            return jax.numpy.array(value, copy=True, device=self._device)
+        try:
+            return jax.make_array_from_process_local_data(self._sharding, np.array(value, copy=True))
+        except ValueError as error:
+            raise SpecError(
+                f"an array of shape {value.shape} cannot be laid out as {self._sharding}: {str(error).splitlines()[0]}",
+                where="feed options, sharding=",
+                fix="choose a batch size that the number of devices of this process divides, with drop_remainder=True",
+            ) from error

@@ -1,0 +1,132 @@
+"""Which rank of how many this process is, and whether all ranks run the same plan from the same place."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from penstock.errors import PlanError
+
+__all__ = ["agree", "comparison", "current_rank", "gatherer", "rank_of_environment"]
+
+_LAUNCHERS = (
+    ("torchrun", "RANK", "WORLD_SIZE"),
+    ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("MPICH", "PMI_RANK", "PMI_SIZE"),
+)
+"""A launcher, and the variables that it sets in each process. Not SLURM_NTASKS: it stands in the one process of a batch script too."""
+
+
+def current_rank() -> tuple[int, int]:
+    """Return (rank, number of ranks): of torch.distributed or JAX where initialized, else of the environment, else (0, 1).
+
+    Raises:
+        PlanError: a launcher's variables are incomplete or no numbers.
+    """
+    group = _torch_group()
+    if group is not None:
+        return group.get_rank(), group.get_world_size()
+    jax = _jax_processes()
+    if jax is not None:
+        return jax.process_index(), jax.process_count()
+    return rank_of_environment(os.environ)
+
+
+def rank_of_environment(environment: Mapping[str, str]) -> tuple[int, int]:
+    """Return (rank, number of ranks) as the first launcher says whose variables are there; (0, 1) where there are none.
+
+    Raises:
+        PlanError: one of a launcher's two variables is missing, or they are no numbers.
+    """
+    for launcher, rank, count in _LAUNCHERS:
+        values = [environment.get(rank), environment.get(count)]
+        if values == [None, None] or (launcher == "srun" and values[1] is None):
+            continue
+        try:
+            numbers = [int(value) for value in values if value is not None]
+            if len(numbers) == 2 and 0 <= numbers[0] < numbers[1]:
+                return numbers[0], numbers[1]
+        except ValueError:
+            pass
+        raise PlanError(
+            f"{rank}={values[0]} with {count}={values[1]} in the environment, which {launcher} sets, is no rank",
+            where="shard_by_rank()",
+            fix=f"start the program with {launcher}, set both variables, or give rank= and num_ranks=",
+        )
+    return 0, 1
+
+
+def gatherer() -> Callable[[Any], list[Any]] | None:
+    """Return what gives each rank the objects of all, in the order of the ranks; None where this process is alone. All must call it."""
+    group = _torch_group()
+    if group is not None and group.get_world_size() > 1:
+
+        def gather(own: Any) -> list[Any]:
+            out: list[Any] = [None] * group.get_world_size()
+            group.all_gather_object(out, own)
+            return out
+
+        return gather
+    jax = _jax_processes()
+    return None if jax is None or jax.process_count() == 1 else _gather_with_jax
+
+
+def _gather_with_jax(own: Any) -> list[Any]:
+    import json
+
+    import numpy as np
+    from jax.experimental import multihost_utils
+
+    text = json.dumps(own).encode()
+    sizes = multihost_utils.process_allgather(np.array(len(text)))
+    padded = np.frombuffer(text.ljust(int(sizes.max())), np.uint8)
+    return [json.loads(bytes(row)) for row in np.asarray(multihost_utils.process_allgather(padded))]
+
+
+def comparison(rank: tuple[int, int] | None) -> Callable[[Sequence[str]], None] | None:
+    """Return what compares with the other ranks what one of them is about to run; None where there is nobody to compare with."""
+    gather = None if rank is None else gatherer()
+    return None if rank is None or gather is None else lambda own: agree(gather, own, rank)
+
+
+def agree(gather: Callable[[Any], list[Any]], own: Sequence[str], rank: tuple[int, int]) -> None:
+    """Compare what all ranks are about to run, each thing a line, and the part that each has. Blocks until all ranks have called it.
+
+    Raises:
+        PlanError: on every rank, with the first difference between rank 0 and another one, or the part that two ranks have.
+    """
+    every = gather([list(own), list(rank)])
+    (first, (_, num_ranks)), where = every[0], "shard_by_rank(), the first batch of a feed"
+    for number, (lines, (_, count)) in enumerate(every):
+        if count != num_ranks:
+            lines, first = [*lines, f"{count} ranks"], [*first, f"{num_ranks} ranks"]
+        pairs = zip([*first, *[""] * (len(lines) - len(first))], [*lines, *[""] * (len(first) - len(lines))], strict=True)
+        different = next(((mine, other) for mine, other in pairs if mine != other), None)
+        if different is not None:
+            raise PlanError(
+                f"rank 0 runs another pipeline than rank {number}: {different[0] or 'nothing'!r} is {different[1] or 'nothing'!r} there",
+                where=where,
+                fix="make the same dataset with the same arguments on every rank, and load states that were saved after the same step",
+            )
+    parts = [part for _, (part, _) in every]
+    if len(every) != num_ranks or sorted(parts) != list(range(num_ranks)):
+        raise PlanError(
+            f"{len(every)} processes have the parts {parts} of {num_ranks} ranks: some elements would come twice, or never",
+            where=where,
+            fix="call shard_by_rank() without rank= and num_ranks=, or give each process another rank",
+        )
+
+
+def _torch_group() -> Any:
+    """Return torch.distributed where its default group is initialized; nothing is imported for it."""
+    group = sys.modules.get("torch.distributed")
+    return group if group is not None and group.is_available() and group.is_initialized() else None
+
+
+def _jax_processes() -> Any:
+    """Return JAX where jax.distributed is initialized; nothing is imported for it."""
+    jax = sys.modules.get("jax")
+    return jax if jax is not None and jax.distributed.is_initialized() else None
