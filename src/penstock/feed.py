@@ -703,8 +703,7 @@ class Feed:
             if self._part_ended:
                 self._next_part()
                 continue
-            if engine is not None:
-                ready = engine.poll() if self._outgoing is None else self._outgoing.poll(engine)
+            ready = None if engine is None else self._poll(engine)
             if ready is None:
                 if engine is not None and executor is not None and not engine.stopping:
                     executor.wait()
@@ -727,6 +726,9 @@ class Feed:
         self._has_agreed = True
         fingerprints = (f"dataset {one}" for one in self._fingerprints())
         self._agree([*lines(self._root, saved=True), *fingerprints, f"epoch {self.epoch}, step {self.step}"])
+
+    def _poll(self, engine: Engine) -> Ready | None:
+        return engine.poll() if self._outgoing is None else self._outgoing.poll(engine)
 
     def _end_with_the_interpreter(self) -> None:
         """End the consumer's thread without a word: a feed that somebody holds is stopped only at exit, when daemon threads are left."""

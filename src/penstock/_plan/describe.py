@@ -68,10 +68,7 @@ def describe(node: Node, *, saved: bool = False) -> str:
         case Shuffle():
             return _describe_shuffle(node, saved)
         case Shard():
-            if node.even is not None:
-                rank = "" if saved else f", rank={node.index}, num_ranks={node.num_shards}"
-                return f"shard_by_rank(even={node.even!r}{rank})"
-            return "shard(num_shards, index)" if saved else f"shard({node.num_shards}, {node.index})"
+            return _describe_shard(node, saved)
         case Take() | Skip():
             return f"{type(node).__name__.lower()}({node.count})"
         case Repeat():
@@ -118,12 +115,22 @@ def _describe_shuffle(node: Shuffle, saved: bool) -> str:
     return f"shuffle({size}seed={node.seed}{again})"
 
 
+def _describe_shard(node: Shard, saved: bool) -> str:
+    if node.even is not None:
+        rank = "" if saved else f", rank={node.index}, num_ranks={node.num_shards}"
+        return f"shard_by_rank(even={node.even!r}{rank})"
+    return "shard(num_shards, index)" if saved else f"shard({node.num_shards}, {node.index})"
+
+
+def _collate(node: Batch) -> str:
+    return "" if node.collate_fn is None else f", collate_fn={function_name(node.collate_fn)}"
+
+
 def _describe_group(node: AnyBatch | Window | BucketByLength | PackSequences, saved: bool) -> str:
     drop = ", drop_remainder=True" if not isinstance(node, PackSequences) and node.drop_remainder else ""
     match node:
         case Batch():
-            collate = "" if node.collate_fn is None else f", collate_fn={function_name(node.collate_fn)}"
-            return f"batch({node.batch_size}{drop}{collate})"
+            return f"batch({node.batch_size}{drop}{_collate(node)})"
         case PaddedBatch():
             return f"padded_batch({node.batch_size}{_extras(node)})"
         case RaggedBatch():

@@ -93,10 +93,7 @@ def length_of(node: Node) -> Length:
         case Filter() | FlatMap() | Unbatch() | BucketByLength() | PackSequences() | RejectionResample():
             return 0 if length_of(node.child) == 0 else None
         case Shard():
-            below = length_of(node.child)
-            if node.even is not None:
-                return rank_length(below, node.num_shards, node.first, padded=node.even == "pad")
-            return shard_length(below, node.num_shards, node.index)
+            return _length_of_shard(node, length_of(node.child))
         case Take():
             below = length_of(node.child)
             return None if below is None else min(below, node.count)
@@ -123,6 +120,12 @@ def length_of(node: Node) -> Length:
             return window_length(length_of(node.child), node.size, node.shift, node.stride, node.drop_remainder)
         case _:
             return length_of(node.child)
+
+
+def _length_of_shard(node: Shard, below: Length) -> Length:
+    if node.even is not None:
+        return rank_length(below, node.num_shards, node.first, padded=node.even == "pad")
+    return shard_length(below, node.num_shards, node.index)
 
 
 def known_length(root: Node, where: str) -> int:

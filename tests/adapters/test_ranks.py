@@ -1,0 +1,122 @@
+"""Which rank a process is, what ranks compare, and frameworks that are not there."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.adapters.ranks import agree, comparison, current_rank, rank_of_environment
+from penstock.errors import MissingExtra, PlanError
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank"),
+    [
+        ({}, (0, 1)),
+        ({"RANK": "3", "WORLD_SIZE": "8"}, (3, 8)),
+        ({"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"}, (1, 2)),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, (0, 1)),  # the one process of a batch script
+        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4"}, (2, 4)),
+        ({"PMI_RANK": "0", "PMI_SIZE": "2"}, (0, 2)),
+        ({"RANK": "0", "WORLD_SIZE": "2", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4"}, (0, 2)),
+    ],
+)
+def test_the_rank_is_that_of_the_launcher(environment: dict[str, str], rank: tuple[int, int]) -> None:
+    assert rank_of_environment(environment) == rank
+
+
+@pytest.mark.parametrize(
+    "environment", [{"RANK": "1"}, {"WORLD_SIZE": "2"}, {"RANK": "2", "WORLD_SIZE": "2"}, {"RANK": "x", "WORLD_SIZE": "2"}]
+)
+def test_half_a_rank_is_refused(environment: dict[str, str]) -> None:
+    with pytest.raises(PlanError, match=r"RANK=.* with WORLD_SIZE=.*torchrun(.|\n)*give rank= and num_ranks="):
+        rank_of_environment(environment)
+
+
+def test_the_environment_of_this_process_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    assert current_rank() == (1, 3)
+    ds = ps.from_arrays(np.arange(10)).shard_by_rank()
+    assert list(ds) == [1, 4, 7]
+    assert "shard_by_rank(even='drop', rank=1, num_ranks=3)" in repr(ds)
+
+
+def _gathered(*others: Any) -> Callable[[Any], list[Any]]:
+    return lambda own: [own, *others]
+
+
+def test_ranks_that_run_the_same_agree() -> None:
+    agree(_gathered([["read", "shuffle(seed=1)"], [1, 2]]), ["read", "shuffle(seed=1)"], (0, 2))
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (
+            [["read", "shuffle(seed=2)"], [1, 2]],
+            r"rank 0 runs another pipeline than rank 1: 'shuffle\(seed=1\)' is 'shuffle\(seed=2\)' there",
+        ),
+        ([["read"], [1, 2]], r"'shuffle\(seed=1\)' is 'nothing' there"),
+        ([["read", "shuffle(seed=1)"], [1, 3]], "'2 ranks' is '3 ranks' there"),
+        ([["read", "shuffle(seed=1)"], [0, 2]], r"2 processes have the parts \[0, 0\] of 2 ranks"),
+    ],
+)
+def test_the_first_difference_between_ranks_is_named(other: Any, words: str) -> None:
+    with pytest.raises(PlanError, match=words):
+        agree(_gathered(other), ["read", "shuffle(seed=1)"], (0, 2))
+
+
+def test_a_process_alone_compares_nothing() -> None:
+    assert comparison(None) is None
+    assert comparison((0, 1)) is None
+
+
+def test_one_of_rank_and_num_ranks_is_refused() -> None:
+    ds = ps.from_arrays(np.arange(10))
+    with pytest.raises(PlanError, match="one of rank= and num_ranks= is missing"):
+        ds.shard_by_rank(rank=1)
+    with pytest.raises(PlanError, match="rank=2 of num_ranks=2"):
+        ds.shard_by_rank(rank=2, num_ranks=2)
+    with pytest.raises(PlanError, match="even='keep' is not known"):
+        ds.shard_by_rank("keep", rank=0, num_ranks=2)  # type: ignore[arg-type]
+
+
+def test_explain_says_what_is_left_out_and_what_is_read_for_nothing() -> None:
+    ds = ps.from_arrays(np.arange(10))
+    dropped = ds.shard_by_rank(rank=0, num_ranks=3).explain()
+    assert "the last 1 of 10 elements of each pass are left out, so that 3 ranks have equally many" in dropped
+    padded = ds.shard_by_rank("pad", rank=0, num_ranks=3).explain()
+    assert "the last round of each pass has 1 elements, and repeats some for 2 of the ranks" in padded
+    filtered = ds.filter(bool).shard_by_rank(rank=0, num_ranks=3).explain()
+    assert "each of 3 ranks reads and computes all elements up to filter, and keeps one in 3" in filtered
+
+
+@pytest.mark.parametrize(("output", "package"), [("torch", "torch"), ("jax", "jax")])
+def test_a_framework_that_is_missing_is_named(output: Any, package: str) -> None:
+    if importlib.util.find_spec(package) is not None:
+        pytest.skip(f"{package} is installed")
+    with pytest.raises(MissingExtra, match=rf"output='{output}' needs (.|\n)* fix: +pip install {package}"):
+        ps.from_arrays(np.arange(3)).feed(output=output)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"output": "tensor"}, "output='tensor' is not known"),
+        ({"device": "cuda"}, r"device='cuda' has no meaning with output='numpy'(.|\n)*give output='torch' too"),
+        ({"pin_memory": True, "output": "jax"}, "pin_memory=True has no meaning with output='jax'"),
+        ({"pin_memory": 3}, "pin_memory=3 is not known"),
+        ({"depth": 0}, "depth=0 is not a number of batches"),
+        ({"device_transform": 3, "output": "torch"}, "device_transform=3 is no function"),
+        ({"device": "cpu", "sharding": 1, "output": "jax"}, r"sharding=1 names the devices already"),
+    ],
+)
+def test_options_of_an_output_that_cannot_be_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(PlanError, match=words):
+        ps.from_arrays(np.arange(3)).feed(**options)

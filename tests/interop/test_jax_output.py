@@ -1,0 +1,118 @@
+"""Batches as JAX arrays: copies, over several devices, ahead of the loop."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.errors import FeedClosed, PlanError, SpecError
+
+jax = pytest.importorskip("jax", reason="JAX is not installed")
+pytestmark = pytest.mark.slow
+
+
+def _pipeline(count: int = 40) -> ps.Dataset:
+    def element(n: Any) -> dict[str, Any]:
+        return {"x": np.full(3, n, np.float32), "y": np.int32(n), "name": f"n{n}"}
+
+    return ps.from_arrays(np.arange(count)).shuffle(seed=7).map(element).batch(4)
+
+
+def _over_devices() -> Any:
+    return jax.sharding.NamedSharding(jax.make_mesh((4,), ("data",)), jax.sharding.PartitionSpec("data"))
+
+
+@pytest.mark.parametrize("options", [{}, {"device": "cpu"}, {"depth": 7}, {"sharding": "devices"}], ids=str)
+def test_all_kept_batches_stay_right(options: dict[str, Any]) -> None:
+    if options.get("sharding"):
+        options = {"sharding": _over_devices()}
+    want = [batch["x"].copy() for batch in _pipeline(400)]
+    with _pipeline(400).feed(output="jax", **options) as feed:
+        kept = list(feed)
+    assert isinstance(kept[0]["x"], jax.Array)
+    assert isinstance(kept[0]["name"], np.ndarray)
+    assert all(np.array_equal(np.asarray(batch["x"]), array) for batch, array in zip(kept, want, strict=True))
+
+
+def test_a_sharding_lays_each_batch_over_the_devices() -> None:
+    with _pipeline().feed(output="jax", sharding=_over_devices()) as feed:
+        array = next(feed)["x"]
+    assert array.shape == (4, 3)
+    assert {shard.data.shape for shard in array.addressable_shards} == {(1, 3)}
+    assert len({shard.device for shard in array.addressable_shards}) == 4
+
+
+def test_a_batch_that_devices_cannot_share_is_an_error_with_its_shape() -> None:
+    words = r"shape \(3, 2\) cannot be laid out as NamedSharding(.|\n)*fix: +choose a batch size that the number of devices(.|\n)*divides"
+    with (
+        ps.from_arrays(np.zeros((6, 2))).batch(3).feed(output="jax", sharding=_over_devices()) as feed,
+        pytest.raises(SpecError, match=words),
+    ):
+        next(feed)
+
+
+def test_the_state_counts_what_the_loop_was_given_not_what_was_copied_ahead() -> None:
+    want = [batch["y"].tolist() for batch in _pipeline()]
+    for at in range(1, len(want)):
+        with _pipeline().feed(output="jax", depth=4) as feed:
+            got = [next(feed)["y"].tolist() for _ in range(at)]
+            state = feed.state_dict()
+        with _pipeline().feed(output="jax") as feed:
+            feed.load_state_dict(state)
+            got += [batch["y"].tolist() for batch in feed]
+        assert got == want
+
+
+def test_epochs_that_are_left_drop_what_was_copied_ahead() -> None:
+    with _pipeline().feed(output="jax", depth=4) as feed, _pipeline().feed() as other:
+        for _ in range(3):
+            for one, same in zip(feed, other, strict=False):
+                assert one["y"].tolist() == same["y"].tolist()
+                break
+        assert [batch["y"].tolist() for batch in feed] == [batch["y"].tolist() for batch in other]
+
+
+def test_an_error_of_the_dataset_comes_behind_what_was_copied_ahead() -> None:
+    def fails(n: Any) -> Any:
+        if n == 21:
+            raise ValueError("21")
+        return n
+
+    got: list[Any] = []
+    with ps.from_arrays(np.arange(40)).map(fails).batch(4).feed(output="jax", depth=8) as feed:
+        with pytest.raises(ValueError, match="21"):
+            got.extend(batch.tolist() for batch in feed)
+        with pytest.raises(FeedClosed, match="stopped at an error"):
+            next(feed)
+    assert [row for batch in got for row in batch] == list(range(20))
+
+
+def test_order_as_it_comes_is_recorded_as_it_was_given(tmp_path: Any) -> None:
+    ds, file = ps.from_arrays(np.arange(400)).map(lambda n: n), tmp_path / "order"
+    with ds.feed(output="jax", ordered=False, record=file, num_workers=4) as feed:
+        got = [int(next(feed)) for _ in range(77)]
+        state = feed.state_dict()
+    with ds.feed(output="jax", ordered=False, record=file) as feed:
+        feed.load_state_dict(state)
+        got += [int(item) for item in feed]
+    with ds.feed(replay=file) as feed:
+        assert [int(item) for item in feed] == got
+    assert sorted(got) == list(range(400))
+
+
+def test_a_transform_runs_on_the_device() -> None:
+    double = jax.jit(lambda x: x * 2)
+    with _pipeline().feed(output="jax", device_transform=lambda batch: {**batch, "x": double(batch["x"])}) as feed:
+        batch = next(feed)
+    assert np.array_equal(np.asarray(batch["x"])[:, 0], 2.0 * np.asarray(batch["y"]))
+
+
+def test_a_platform_that_is_not_there_is_refused() -> None:
+    with pytest.raises(PlanError, match="device='nowhere' cannot be used: "):
+        _pipeline().feed(output="jax", device="nowhere")
