@@ -36,6 +36,7 @@ PUBLIC = {
     "errors",
     "finalize_step",
     "from_arrays",
+    "from_dataloader",
     "from_generator",
     "from_source",
     "from_stream",

@@ -29,6 +29,7 @@ EXTRAS = {
     "sklearn": ("cli",),
     "tensorflow": ("adapters", "cli"),
     "torch": ("adapters", "cli"),
+    "transformers": ("adapters",),
 }
 """Optional packages, and the rooms whose functions may import them. NumPy is the only one that may stand at module level."""
 

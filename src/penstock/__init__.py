@@ -21,6 +21,7 @@ from penstock._contracts.version import VERSION
 from penstock.dataset import (
     Dataset,
     from_arrays,
+    from_dataloader,
     from_generator,
     from_source,
     from_stream,
@@ -74,6 +75,7 @@ __all__ = [
     "errors",
     "finalize_step",
     "from_arrays",
+    "from_dataloader",
     "from_generator",
     "from_source",
     "from_stream",

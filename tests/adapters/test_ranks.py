@@ -97,11 +97,11 @@ def test_explain_says_what_is_left_out_and_what_is_read_for_nothing() -> None:
     assert "each of 3 ranks reads and computes all elements up to filter, and keeps one in 3" in filtered
 
 
-@pytest.mark.parametrize(("output", "package"), [("torch", "torch"), ("jax", "jax")])
+@pytest.mark.parametrize(("output", "package"), [("torch", "pytorch"), ("jax", "jax")])
 def test_a_framework_that_is_missing_is_named(output: Any, package: str) -> None:
-    if importlib.util.find_spec(package) is not None:
-        pytest.skip(f"{package} is installed")
-    with pytest.raises(MissingExtra, match=rf"output='{output}' needs (.|\n)* fix: +pip install {package}"):
+    if importlib.util.find_spec(output) is not None:
+        pytest.skip(f"{output} is installed")
+    with pytest.raises(MissingExtra, match=rf"output='{output}' needs (.|\n)* fix: +install it as https://.*{package}"):
         ps.from_arrays(np.arange(3)).feed(output=output)
 
 

@@ -20,7 +20,7 @@ module: Any = ps
     [
         (lambda: module.from_tensor_slices, "module 'penstock' has no attribute 'from_tensor_slices': ps.from_arrays(arrays)"),
         (lambda: module.AUTOTUNE, "module 'penstock' has no attribute 'AUTOTUNE': leave it out: feed(num_workers=\"auto\") is the default"),
-        (lambda: module.DataLoader, "'DataLoader': ps.from_source(dataset).shuffle(seed=...).batch(n).feed(num_workers=...)"),
+        (lambda: module.DataLoader, "'DataLoader': ps.from_dataloader(loader) takes one; ps.from_source(dataset)"),
         (lambda: module.Dataset.from_tensor_slices, "type object 'Dataset' has no attribute 'from_tensor_slices': ps.from_arrays(arrays)"),
         (lambda: module.Dataset.from_generator, "ps.from_generator(fn)"),
         (lambda: ds.element_spec, "'Dataset' object has no attribute 'element_spec': ds.spec()"),

@@ -26,7 +26,11 @@ def jax_output(options: Options) -> Output:
     try:
         import jax
     except ImportError as error:
-        raise MissingExtra("output='jax' needs JAX", where="feed options", fix="pip install jax") from error
+        raise MissingExtra(
+            "output='jax' needs JAX",
+            where="feed options",
+            fix="install it as https://docs.jax.dev/en/latest/installation.html says for your machine",
+        ) from error
 
     device, sharding = options.device, options.sharding
     if isinstance(device, str):

@@ -1,6 +1,7 @@
 """The builder: sources, and what to do with their elements."""
 
 from penstock.dataset.builder import Dataset
+from penstock.dataset.from_loader import from_dataloader
 from penstock.dataset.opening import from_arrays, from_generator, from_source, from_stream, read_files, read_images, read_list
 from penstock.dataset.quarantine import read_quarantine
 from penstock.dataset.reading import read_csv, read_jsonl, read_text, read_tokens
@@ -9,6 +10,7 @@ from penstock.dataset.records import read_parquet, read_tar, read_tfrecord
 __all__ = [
     "Dataset",
     "from_arrays",
+    "from_dataloader",
     "from_generator",
     "from_source",
     "from_stream",
