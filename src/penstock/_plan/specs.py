@@ -11,7 +11,9 @@ from penstock._contracts.element import ArraySpec, map_leaves, unflatten
 from penstock._contracts.source import ColumnSource
 from penstock._plan.length import INFINITE, length_of, walk
 from penstock._plan.node import (
+    AnyBatch,
     Batch,
+    BucketByLength,
     Cache,
     Concatenate,
     Enumerate,
@@ -23,6 +25,7 @@ from penstock._plan.node import (
     PaddedBatch,
     Pick,
     Prefetch,
+    RaggedBatch,
     Read,
     RejectionResample,
     Repeat,
@@ -35,7 +38,7 @@ from penstock._plan.node import (
 )
 from penstock.errors import PlanError
 
-__all__ = ["declared", "known_spec", "spec_of_plan"]
+__all__ = ["declared", "free_dimensions", "known_spec", "spec_of_plan"]
 
 
 def declared(tree: Any) -> Any:
@@ -142,6 +145,15 @@ def _derived(root: Node, of: Callable[[Node], Any]) -> Any:
         case PaddedBatch() if root.padded_shapes is None:
             return _stacked(of(root.child), _rows(root))
     raise _OnlyByComputing
+
+
+def free_dimensions(root: Node) -> Callable[[int], bool]:
+    """Return what tells whether dimension d of an array may differ between the elements of a plan."""
+    batches = [node for node in walk(root) if isinstance(node, AnyBatch | BucketByLength | Window)]
+    if any(isinstance(node, PaddedBatch | RaggedBatch | BucketByLength) for node in batches):
+        return lambda place: True
+    may_be_short = bool(batches) and not batches[-1].drop_remainder
+    return lambda place: place == 0 and may_be_short
 
 
 def _stacked(tree: Any, rows: int | None) -> Any:

@@ -22,7 +22,7 @@ from penstock._plan import node as plan
 from penstock._plan.describe import describe, lines, sources
 from penstock._plan.length import ROOM, highest_number, is_indexable, known_length, length_of, ranks_of
 from penstock._plan.random import is_random
-from penstock._plan.specs import known_spec, spec_of_plan
+from penstock._plan.specs import free_dimensions, known_spec, spec_of_plan
 from penstock.dataset.elements import ElementMethods
 from penstock.dataset.foreign import attribute_hint, unknown_argument
 from penstock.dataset.grouping import GroupMethods
@@ -176,6 +176,46 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         heard = check.listeners_argument(listeners)
         return Feed(self._root, chosen, heard, learned=learned, output=made, agree=comparison(ranks_of(self._root)))
 
+    def to_tf(self, feed: Feed | None = None, *, output_signature: Any = None) -> Any:
+        """Return a `tf.data.Dataset` of whole batches: its iterations are the epochs of a feed. TensorFlow copies no array.
+
+        Dimensions that may differ between batches are None in its `element_spec`: the first where the last batch of a pass may be short,
+        all of them behind `padded_batch`, `ragged_batch` and `bucket_by_length`. Texts are tf.string. A `prefetch` of tf.data runs ahead
+        of training, and the feed's state with it.
+
+        Args:
+            feed: a feed of this dataset, whose state you save; a new one by default.
+            output_signature: the tree of `tf.TensorSpec` of a batch, if you know better.
+
+        Raises:
+            MissingExtra: TensorFlow is not installed.
+        """
+        from penstock.adapters.tensorflow import signature_of, tf_dataset
+
+        signature = signature_of(self.spec(), free_dimensions(self._root)) if output_signature is None else output_signature
+        return tf_dataset((self.feed(output="numpy") if feed is None else feed).__iter__, signature)
+
+    def to_keras(self, inputs: Any, targets: Any = None, weights: Any = None, *, feed: Feed | None = None) -> Any:
+        """Return what `fit`, `evaluate` and `predict` of Keras 3 take as data: `model.fit(ds.to_keras("image", "label"), epochs=9)`.
+
+        Each epoch of Keras is one of the feed, which is its attribute `feed`; `steps_per_epoch` is not needed. It works with the
+        TensorFlow, PyTorch and JAX backends.
+
+        Args:
+            inputs: what the model is given: a key of the batch, or a place in it, or a list of keys, for a dict of these.
+            targets: the same for the targets; None for none.
+            weights: the same for sample weights.
+            feed: a feed of this dataset with NumPy output, whose state you save; a new one by default.
+
+        Raises:
+            MissingExtra: Keras is not installed.
+        """
+        from penstock.adapters.keras import keras_data
+
+        parts = [part for part in (inputs, targets, weights) if part is not None]
+        own = self.feed(output="numpy") if feed is None else feed
+        return keras_data(own, self.spec(), free_dimensions(self._root), lambda batch: tuple(_part(batch, part) for part in parts))
+
     def __iter__(self) -> Iterator[Any]:
         """Run it: epoch 0 of a new feed with default options, each time the same.
 
@@ -295,6 +335,11 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
             f"<table><caption>Dataset ({_count_words(self._root)})</caption><thead><tr><th>operator</th><th>gives</th></tr></thead>"
             f"<tbody>{''.join(_html_rows(self._root, escape))}</tbody><tfoot><tr><td>element: {element}</td><td></td></tr></tfoot></table>"
         )
+
+
+def _part(batch: Any, wanted: Any) -> Any:
+    """Return the part of a batch that a key or a list of keys names."""
+    return {key: batch[key] for key in wanted} if isinstance(wanted, list) else batch[wanted]
 
 
 def _count_words(node: plan.Node) -> str:
