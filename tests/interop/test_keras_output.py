@@ -105,7 +105,8 @@ with ds.feed() as feed:
     want = [batch["y"].tolist() for _ in range(3) for batch in feed]
 
 print(json.dumps({
-    "backend": keras.backend.backend(), "losses": history.history["loss"], "steps": steps, "epoch": train.feed.state_dict()["epoch"], "loss": loss,
+    "backend": keras.backend.backend(), "losses": history.history["loss"],
+    "steps": steps, "epoch": train.feed.state_dict()["epoch"], "loss": loss,
     "predicted": len(predicted), "rows": rows, "num": len(want),
 }))
 """
