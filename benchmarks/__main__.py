@@ -38,6 +38,8 @@ SCRIPTS = (
     ("remote.py",),
     ("observing.py",),
     ("epochs.py",),
+    ("outputs.py",),
+    ("loaders.py",),
 )
 
 

@@ -41,6 +41,8 @@ CLAIMS = {
     "remote": ["remote.py"],
     "observing": ["observing.py"],
     "epochs": ["epochs.py"],
+    "outputs": ["outputs.py"],
+    "loaders": ["loaders.py"],
     "tar": ["tar.py"],
     "text": ["text.py"],
 }

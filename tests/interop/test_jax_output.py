@@ -25,7 +25,7 @@ def _pipeline(count: int = 40) -> ps.Dataset:
 
 
 def _over_devices() -> Any:
-    return jax.sharding.NamedSharding(jax.make_mesh((4,), ("data",)), jax.sharding.PartitionSpec("data"))
+    return jax.sharding.NamedSharding(jax.sharding.Mesh(jax.devices(), ("data",)), jax.sharding.PartitionSpec("data"))
 
 
 @pytest.mark.parametrize("options", [{}, {"device": "cpu"}, {"depth": 7}, {"sharding": "devices"}], ids=str)

@@ -86,6 +86,20 @@ def test_a_buffer_is_used_again_when_its_last_tensor_is_deleted() -> None:
     assert len(places) < 40  # of 200 batches
 
 
+def test_tensors_that_are_kept_are_counted_and_the_report_says_so() -> None:
+    ds = ps.from_arrays(np.zeros((4000, 10_000), np.float32)).map(lambda x: x + 1).batch(20)
+    kept = []
+    with ds.feed(output="torch", memory_bytes=8 << 20) as feed:
+        for batch in feed:
+            kept.append(batch)
+            if feed.step == 60:
+                break
+        memory, notices = feed.stats().memory, feed.stats().notices
+    assert memory.num_kept >= 55
+    assert memory.kept_bytes >= 55 * 800_000
+    assert any("the training loop keeps" in text and "drop batches that are done with" in text for text in notices)
+
+
 def test_a_transform_gets_tensors_and_its_error_is_raised_at_its_batch() -> None:
     def transform(batch: Any) -> Any:
         if bool((batch == 21).any()):

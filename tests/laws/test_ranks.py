@@ -196,6 +196,14 @@ def test_what_makes_uneven_steps_is_refused_above(operator: str, above: Callable
         above(_numbers().shard_by_rank(rank=0, num_ranks=2)).feed()
 
 
+def test_padding_is_said_with_its_number_at_the_end_of_a_stream() -> None:
+    ds = _numbers(20).filter(_odd).shard_by_rank("pad", rank=1, num_ranks=4)  # 13 elements
+    with ds.feed() as feed:
+        assert len(list(feed)) == 4
+        notices = feed.stats().notices
+    assert "the last round of a pass had 1 elements, and repeated some of them for 3 of the ranks" in notices
+
+
 def test_a_second_shard_is_refused() -> None:
     with pytest.raises(PlanError, match="a part of a part"):
         _numbers().shard(2, 0).shard_by_rank(rank=0, num_ranks=2)

@@ -293,9 +293,8 @@ class Engine:
             return None
         self._delivered += 1
         self._ring_workers()
-        if self._flow.kept_notice:
-            text, self._flow.kept_notice = self._flow.kept_notice, ""
-            self.announce(Notice(time.perf_counter_ns(), "kept", text))
+        while self._flow.notices:
+            self.announce(Notice(time.perf_counter_ns(), *self._flow.notices.pop(0)))
         if self._lost.waiting:
             self._lost.tell()  # before it is delivered: who saves a state behind it finds everything written
         if self._lost.broken is not None:  # in the place of what was next, which may be the end

@@ -71,7 +71,7 @@ class Flow:
         held_bytes: of all units, of what folds hold, of what is ready and of what was taken last; with what running tasks were granted.
         oversize: the bytes of the largest batch above the budget, or 0.
         handed_over: what was delivered and may still be referred to.
-        kept_notice: that the consumer keeps many batches, or "": to be announced.
+        notices: kind and text of what is to be announced: that the consumer keeps many batches, that a round of ranks was padded.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Flow:
         self.held_bytes = 0
         self.oversize = 0
         self.handed_over = HandedOver()
-        self.kept_notice = ""
+        self.notices: list[tuple[str, str]] = []
         self._kept_notice_at = memory_bytes // 4
         self._taken: deque[int] = deque()
         wide = sum(stage.concurrency or 0 for segment in program.segments for stage in segment.stages)
@@ -283,10 +283,11 @@ class Flow:
         kept = self.handed_over.kept(step)
         if kept.num >= _MANY_KEPT and kept.num_bytes >= self._kept_notice_at:
             self._kept_notice_at = 2 * kept.num_bytes
-            self.kept_notice = (
+            text = (
                 f"the training loop keeps {kept.num} batches beside the last one, {kept.num_bytes / 1e6:,.0f} MB; the oldest is "
                 f"{kept.oldest}: drop batches that are done with, and copy what must be kept of them"
             )
+            self.notices.append(("kept", text))
 
     def _open(self, segment: Segment) -> bool:
         """Open the next unit; if nothing is to be done in it, close it again and return True."""
@@ -594,6 +595,7 @@ class Flow:
         last = segment is self.segments[-1]
         num_bytes, unit.charged_bytes = unit.charged_bytes, 0
         out = sequencer.take(unit)
+        self.notices += [("shard", text) for text in out.notices]
         end_later = out.tail is not None and unit.ends_pass and self.program.may_cut
         if not segment.number:
             self._source_pass = unit.pass_number + (unit.ends_pass and not end_later)

@@ -36,6 +36,7 @@ class Sequenced(NamedTuple):
     """Whether the unit goes on as it is: `items` are only as many as there are."""
     late: bool = False
     """Whether there may be elements among the items that failed."""
+    notices: Sequence[str] = ()
 
 
 class Failing(NamedTuple):
@@ -160,8 +161,10 @@ class Sequencer:
         self._dropping = self._dropping or (tail is not None and self._goes_on)
         if self._holds and (ends or (unit.ends_pass and tail is None)):
             self._save(self._before, 0)
+        whole = counted is not None
+        notices, self._chain.notices = self._chain.notices, []
         return Sequenced(
-            items, tokens if counted is None else counted, ends, tail, cut, self._chain.empty_pass, excess, counted is not None, self._late
+            items, tokens if counted is None else counted, ends, tail, cut, self._chain.empty_pass, excess, whole, self._late, notices
         )
 
     def _take_inputs(self, unit: Unit, items: list[Any], tokens: list[Token]) -> tuple[bool, Failure | None]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
-from penstock._order.folds import Batching, Fold, Item, Passes, Skipping, Taking
+from penstock._order.folds import Batching, Fold, Item, Passes, RankFold, Skipping, Taking
 from penstock.errors import StateMismatch
 
 __all__ = ["Chain", "CountsPasses", "Held", "HoldingFold", "passes_above"]
@@ -56,10 +56,24 @@ class Chain:
     At most one of them holds items (`HoldingFold`). Items are numbered where they enter it, and carry the mark that their owner gave.
 
     Attributes:
+        notices: what is to be said of passes that ended; the owner takes them.
         empty_pass: whether a whole pass below an endless repeat gave it no item: repeating it would never end.
     """
 
-    __slots__ = ("_count", "_endless", "_folds", "_missing", "_recalled", "_saved", "_states", "_wanted", "_wrap", "empty_pass", "holding")
+    __slots__ = (
+        "_count",
+        "_endless",
+        "_folds",
+        "_missing",
+        "_recalled",
+        "_saved",
+        "_states",
+        "_wanted",
+        "_wrap",
+        "empty_pass",
+        "holding",
+        "notices",
+    )
 
     def __init__(
         self,
@@ -86,6 +100,7 @@ class Chain:
         self._count = 0
         self._wrap = unwrap or (lambda item: item)
         self.empty_pass = False
+        self.notices: list[str] = []
         # The endless repeats, each with whether its pass has given an item; one that goes on from a saved state counts as such.
         self._endless = {level: states is not None for level, fold in enumerate(folds) if isinstance(fold, Passes) and fold.count is None}
         self._recalled: dict[int, Held] = {}
@@ -274,7 +289,10 @@ class Chain:
             if position in self._endless:
                 self.empty_pass = self.empty_pass or not self._endless[position]
                 self._endless[position] = False
-            self._states[position], outs, goes_on = self._folds[position].end(self._states[position])
+            fold = self._folds[position]
+            if isinstance(fold, RankFold) and (words := fold.padding(self._states[position])):
+                self.notices.append(words)
+            self._states[position], outs, goes_on = fold.end(self._states[position])
             top.extend(self._push_from(position + 1, [self._wrap(out) for out in outs] if position == self.holding else outs))
             if not goes_on:
                 return top, False

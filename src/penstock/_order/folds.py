@@ -128,6 +128,13 @@ class RankFold:
             raise uneven(self.num_ranks, len(state))
         return [], ((state[self.rank % len(state)],) if state and self.even == "pad" else ()), True
 
+    def padding(self, state: list[Item]) -> str:
+        """Say how many ranks are given an element again at the end of a pass; "" for none."""
+        num_left = len(state)
+        if not num_left or self.even != "pad":
+            return ""
+        return f"the last round of a pass had {num_left} elements, and repeated some of them for {self.num_ranks - num_left} of the ranks"
+
     def closed(self, state: list[Item]) -> bool:
         return False
 

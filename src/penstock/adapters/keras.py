@@ -54,17 +54,7 @@ def keras_data(feed: Any, spec: Any, free: Callable[[int], bool], pick: Callable
             return tf_dataset(self.get_numpy_iterator, signature_of(pick(spec), free))
 
         def get_torch_dataloader(self) -> Any:
-            import torch
-
-            from penstock.adapters.torch import HostOutput
-
-            batches, output = self.get_numpy_iterator, HostOutput(torch.from_numpy)
-
-            class Epoch(torch.utils.data.IterableDataset):  # type: ignore[misc]
-                def __iter__(self) -> Iterator[Any]:
-                    return map(output.send, batches())
-
-            return torch.utils.data.DataLoader(Epoch(), batch_size=None)
+            return _torch_loader(self.get_numpy_iterator)
 
         @property
         def num_batches(self) -> int | None:
@@ -86,3 +76,18 @@ def keras_data(feed: Any, spec: Any, free: Callable[[int], bool], pick: Callable
             return None
 
     return FeedAdapter()
+
+
+def _torch_loader(epoch: Callable[[], Iterator[Any]]) -> Any:
+    """Return a DataLoader of tensors, without workers: the feed has them."""
+    import torch
+
+    from penstock.adapters.torch import HostOutput
+
+    output = HostOutput(torch.from_numpy)
+
+    class Epoch(torch.utils.data.IterableDataset):  # type: ignore[misc]
+        def __iter__(self) -> Iterator[Any]:
+            return map(output.send, epoch())
+
+    return torch.utils.data.DataLoader(Epoch(), batch_size=None)
