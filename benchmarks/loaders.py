@@ -173,11 +173,11 @@ CLAIM = rounds.Claim(
     name="loaders",
     title=f"from_dataloader beside its DataLoader of {_WORKERS} workers: elements/s of ten datasets",
     unit="elements/s",
-    reference=f"{NAMES[0]}_loader",
-    references={f"{name}_feed": f"{name}_loader" for name in NAMES},
+    reference=f"torch_{NAMES[0]}_loader",
+    references={f"torch_{name}_feed": f"torch_{name}_loader" for name in NAMES},
     prepare=_prepare,
-    targets=tuple(rounds.Target(contestant=f"{name}_feed", metric="ratio", sense=">=", bound=1.0) for name in NAMES),
+    targets=tuple(rounds.Target(contestant=f"torch_{name}_feed", metric="ratio", sense=">=", bound=1.0) for name in NAMES),
 )
 
 if __name__ == "__main__":
-    rounds.main(CLAIM, {f"{name}_{who}": make(name) for name in NAMES for who, make in (("loader", _theirs), ("feed", _ours))})
+    rounds.main(CLAIM, {f"torch_{name}_{who}": make(name) for name in NAMES for who, make in (("loader", _theirs), ("feed", _ours))})

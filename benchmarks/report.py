@@ -137,6 +137,23 @@ LINES = (
     Line("FIFOQueue of 16 beside queue.Queue, items/s", "queues", "stdlib_queue", "fifo_queue", "", ""),
     Line("The same, there and back between two threads, us", "queues", "", "fifo_queue", "", "", "ping_pong_us"),
     Line("1,000 waiters at the end of a FIFOQueue, ms", "queues", "", "fifo_queue", "", "", "close_ms"),
+    Line("Tensors in place of NumPy arrays, us more a batch of two", "outputs", "", "torch", "", "", "added_us"),
+    Line("The same behind a DataLoader, us more a batch", "outputs", "", "torch_behind_data_loader", "", "", "added_us"),
+    Line("JAX arrays in place of NumPy arrays, us more a batch of two", "outputs", "", "jax", "", "", "added_us"),
+    Line("`to_tf()` beside samples of `from_generator`, batches/s", "outputs", "tensorflow_from_generator", "tensorflow_to_tf", "", ""),
+    *(
+        Line(f"`from_dataloader`, {what}, elements/s", "loaders", f"torch_{name}_loader", f"torch_{name}_feed", f"torch_{name}_loader", "")
+        for what, name in (
+            ("classification", "classification"), ("two crops an image", "contrastive"), ("torch transforms", "torch_transforms"),
+            ("segmentation", "segmentation"), ("video clips", "clips"), ("PNG", "png"), ("zlib", "compressed"),
+            (".npy files", "npy_files"), ("spectrograms", "audio"), ("tokens", "tokens"),
+        )
+    ),
+    Line("W1 with events beside W1 without, images/s", "observing", "w1_silent", "w1_events", "", ""),
+    Line("A no-op with events beside one without, elements/s", "observing", "noop_silent", "noop_events", "", ""),
+    Line("W1 with TensorBoard curves, images/s", "observing", "w1_events", "w1_curves", "", ""),
+    Line("W1 with a timeline, images/s", "observing", "w1_events", "w1_timeline", "", ""),
+    Line("From the end of an epoch to the next first batch, ms", "epochs", "", "two_workers", "", "", "next_ms"),
     Line("Shuffle of 10^9 elements beside 10^3, peak MB", "shuffle_memory", "penstock_thousand", "penstock_billion", "", ""),
 )  # fmt: skip
 

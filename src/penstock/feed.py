@@ -11,6 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TextIO
@@ -71,43 +72,34 @@ _ONE_PART_EACH = "ds.shard(num_shards, index) gives each process a part of its o
 
 
 class _Outgoing:
-    """Batches on their way from the engine to a loop that gets them as another framework's.
+    """Batches on their way to a loop that gets them as another framework's.
 
-    `unsent` and `sent` are those that the loop has not got, in order: the ones that the output was not given yet, behind what became of the
-    others. `polled` is what was taken from the engine ahead of the feed.
+    `polled` is what was taken from the engine ahead of the feed; `sent` what became of the next batches, by their identity, with the batch.
     """
 
     def __init__(self, output: Output) -> None:
         self.output = output
         self.polled: deque[Ready] = deque()
-        self.unsent: deque[Any] = deque()
-        self.sent: deque[Any] = deque()
+        self.sent: dict[int, tuple[Any, Any]] = {}
 
-    def poll(self, engine: Engine, *, ahead: bool = False) -> Ready | None:
-        """Take what comes next, if it is there; or what comes behind all that was taken."""
-        if self.polled and not ahead:
-            return self.polled.popleft()
-        ready = engine.poll()
-        if ready is not None:
-            self.unsent.extend(reversed(ready.items))
-            if ahead:
-                self.polled.append(ready)
-        return ready
+    def poll(self, engine: Engine) -> Ready | None:
+        """Take what comes next, if it is there."""
+        return self.polled.popleft() if self.polled else engine.poll()
 
-    def next_batch(self, engine: Engine | None, *, ends: bool) -> Any:
-        """Return the next batch, and send those behind it that are ready. With `ends`, no more come of the engine behind those taken."""
-        ends = ends or engine is None or (len(self.polled) > 0 and bool(self.polled[-1].end or self.polled[-1].error))
-        while len(self.sent) <= self.output.depth:
-            if self.unsent:
-                self.sent.append(self.output.send(self.unsent[0]))
-                self.unsent.popleft()
-            elif ends or engine is None or (ready := self.poll(engine, ahead=True)) is None:
+    def next_batch(self, items: list[Any], engine: Engine | None) -> Any:
+        """Return the last of `items` as the output gives it, and send those behind it that are ready; `engine` has more, or is None."""
+        most = self.output.depth + 1
+        while engine is not None and len(items) + sum(len(ready.items) for ready in self.polled) < most:
+            if self.polled and (self.polled[-1].end or self.polled[-1].error):
                 break
-            else:
-                ends = bool(ready.end or ready.error)
-        batch = self.output.receive(self.sent[0])
-        self.sent.popleft()
-        return batch
+            ready = engine.poll()
+            if ready is None:
+                break
+            self.polled.append(ready)
+        for batch in islice(chain(reversed(items), *(reversed(ready.items) for ready in self.polled)), most):
+            if id(batch) not in self.sent:
+                self.sent[id(batch)] = batch, self.output.send(batch)
+        return self.output.receive(self.sent.pop(id(items[-1]))[1])
 
 
 class _Epoch:
@@ -299,7 +291,7 @@ class Feed:
         """Take the next item as the output gives it."""
         try:
             ends = self._part_ended or self._pending is not None or self._recorder is not None  # whose log is of what was delivered
-            batch = outgoing.next_batch(self._engine, ends=ends)
+            batch = outgoing.next_batch(self._hand.items, None if ends else self._engine)
         except Exception as error:
             add_note(error, f"penstock: output={self._options.output!r}, {self._name_of_next()}")
             self._shut("failed")
@@ -660,7 +652,7 @@ class Feed:
                 self._announce(Notice(time.perf_counter_ns(), kind, text))
         if not self._run_with(make(engine)):
             self._run_with(InlineExecutor(engine))
-        if self._condition != "running":  # close() came meanwhile, from a signal handler or another thread
+        if self._condition != "running" and not engine.stopping:  # close() came meanwhile, before there was an engine to stop
             self._shut(self._condition)
 
     def _order(self) -> bool | Recording:

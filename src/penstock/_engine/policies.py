@@ -55,10 +55,11 @@ def check_policies(root: Node, policies: Policies, *, folded: bool) -> None:
     """Refuse policies of operators that cannot do anything where they stand.
 
     Raises:
-        PlanError: a Replace where no positions are known, or a Skip there beside a shard.
+        PlanError: a Replace where no positions are known, a Skip there beside a shard, or a Skip above a shard by rank.
     """
     if not policies_in(root) and not policies.skips:
         return
+    _check_ranks(root, policies)
     for number, segment in enumerate(lower(root, folded=folded, skips=policies.skips).segments):
         for stage, policy in _without_positions(segment, number):
             last = final(policy)
@@ -75,6 +76,21 @@ def check_policies(root: Node, policies: Policies, *, folded: bool) -> None:
                     where=f"on_error= of stage {stage!r}",
                     fix="put the operator below the batch or fold",
                 )
+
+
+def _check_ranks(root: Node, policies: Policies) -> None:
+    """Refuse a Skip above a shard by rank whose rounds are counted as they come: it would take a step from one rank alone."""
+    chain = chain_of(root)
+    place = next((place for place, node in enumerate(chain) if isinstance(node, Shard) and node.even and node.num_shards > 1), None)
+    if place is None or policies.keeps_positions:
+        return
+    for node in chain[place:]:
+        if isinstance(node, Map) and isinstance(final(node.on_error or policies.on_error), Skip):
+            raise PlanError(
+                "an element that Skip leaves out above shard_by_rank() is missing on one rank alone, which then makes fewer steps",
+                where=f"on_error= of stage {node.name!r}, above shard_by_rank()",
+                fix=f"put {node.name!r} below shard_by_rank(), or use Retry or Raise there",
+            )
 
 
 def check_stalls(root: Node, options: Options) -> None:
