@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -14,9 +15,10 @@ import numpy as np
 import pytest
 import simplejpeg
 
-for package in ("torch", "jax", "keras", "albumentations"):
-    pytest.importorskip(package, reason=f"{package} is not installed")
-pytestmark = pytest.mark.slow
+MISSING = [
+    name for name in ("torch", "jax", "keras", "albumentations") if importlib.util.find_spec(name) is None
+]  # imported in programs alone
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")]
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "frameworks"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import socket
@@ -11,8 +12,8 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("jax", reason="JAX is not installed")
-pytestmark = pytest.mark.slow
+HAS_JAX = importlib.util.find_spec("jax") is not None  # not imported here: beside it, no test of this process could fork
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed")]
 
 _PROCESS = """
 import json, sys
