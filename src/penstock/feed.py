@@ -155,6 +155,7 @@ class Feed:
         self._root, self._learned, self._agree = root, learned, agree
         self._has_agreed = False
         self._outgoing = None if output is None else _Outgoing(output)
+        self._allocate = (output and output.allocate) or anonymous_memory
         self._stats = Stats()
         self._profile = next((profiler(root, self._stats) for profiler in profilers()), None)
         self._options = options = options if self._profile is None else self._profile.options(options)
@@ -636,7 +637,7 @@ class Feed:
             memory_bytes=_AUTO_MEMORY_BYTES if options.memory_bytes == "auto" else options.memory_bytes,
             start=token,
             ordered=self._order(),
-            allocate=(self._outgoing and self._outgoing.output.allocate) or anonymous_memory,
+            allocate=self._allocate,
             listeners=self._listeners,
             watch=Watch(options.stall_timeout_s, options.on_stall),
         )
