@@ -155,6 +155,17 @@ def test_a_data_loader_around_a_feed_goes_through_its_epochs() -> None:
         assert epochs == [[batch["y"].tolist() for batch in feed] for _ in range(2)]
 
 
+def test_the_state_behind_each_step_of_a_data_loader_leaves_out_nothing_and_repeats_nothing() -> None:
+    want = [batch["y"].tolist() for batch in _pipeline()]
+    for at in (1, 4, 9):
+        with _pipeline().feed(output="torch") as feed:
+            got = [batch["y"].tolist() for _, batch in zip(range(at), DataLoader(feed, batch_size=None), strict=False)]
+            state = feed.state_dict()
+        with _pipeline().feed(output="torch") as feed:
+            feed.load_state_dict(state)
+            assert got + [batch["y"].tolist() for batch in DataLoader(feed, batch_size=None)] == want
+
+
 def test_a_data_loader_that_would_make_batches_of_batches_is_refused() -> None:
     with _pipeline().feed(output="torch") as feed, pytest.raises(PlanError, match=r"batches of batches(.|\n)*batch_size=None"):
         next(iter(DataLoader(feed, batch_size=2)))
