@@ -171,7 +171,7 @@ def two_layer_ways(device: Any, workers: int) -> dict[str, Batches]:
 
     @contextlib.contextmanager
     def staged() -> Iterator[Iterator[Any]]:
-        made = ps.from_source(range(100_000)).map(make_batch).repeat()
+        made = ps.from_source(range(100_000)).map(make_batch).unbatch().batch(BATCH).repeat()
         with made.feed(output="torch", device=device if device.type != "cpu" else None, num_workers=workers) as feed:
             yield feed
 

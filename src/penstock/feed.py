@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import time
 import warnings
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TextIO
@@ -34,7 +33,7 @@ from penstock._engine.learned import Learned
 from penstock._engine.lower import check_completion, lower
 from penstock._engine.mishaps import Tally
 from penstock._engine.moving import Form, Part, check_positions
-from penstock._engine.policies import check_policies, check_stalls, policies_of
+from penstock._engine.policies import check_policies, check_stalls, policies_of, rank_notice
 from penstock._engine.recorded import Recorder, read_recording
 from penstock._engine.resume import is_end_of_all, restored, saved
 from penstock._engine.slots import anonymous_memory
@@ -43,14 +42,15 @@ from penstock._engine.watch import Watch
 from penstock._executors.abandoning import abandon
 from penstock._executors.contract import Executor
 from penstock._executors.inline import InlineExecutor
+from penstock._executors.outgoing import Outgoing
 from penstock._executors.threads import ThreadsExecutor
 from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import INFINITE
 from penstock._order.runs import Recording
 from penstock._plan import check
 from penstock._plan.describe import describe, lines, sources
-from penstock._plan.length import batch_size_of, known_length, length_of
-from penstock._plan.node import Node
+from penstock._plan.length import batch_size_of, known_length, length_of, walk
+from penstock._plan.node import Mix, Node
 from penstock.errors import FeedClosed, PlanError, SpecError, StillRunning
 from penstock.formats.quarantine import Quarantine
 from penstock.observe.curves import Curves
@@ -68,38 +68,9 @@ from penstock.queues.standing import SHORT_INTERRUPTS, level_of_caller, shorten
 __all__ = ["Feed"]
 
 _AUTO_MEMORY_BYTES = 256 << 20
+_BORDERS = re.compile(r"(window_groups=\d+) of [0-9a-f]{8}")
+"""The check sum of borders of groups in the line of a shuffle: above a shard they are other ones on each rank."""
 _ONE_PART_EACH = "ds.shard(num_shards, index) gives each process a part of its own"
-
-
-class _Outgoing:
-    """Batches on their way to a loop that gets them as another framework's.
-
-    `polled` is what was taken from the engine ahead of the feed; `sent` what became of the next batches, by their identity, with the batch.
-    """
-
-    def __init__(self, output: Output) -> None:
-        self.output = output
-        self.polled: deque[Ready] = deque()
-        self.sent: dict[int, tuple[Any, Any]] = {}
-
-    def poll(self, engine: Engine) -> Ready | None:
-        """Take what comes next, if it is there."""
-        return self.polled.popleft() if self.polled else engine.poll()
-
-    def next_batch(self, items: list[Any], engine: Engine | None) -> Any:
-        """Return the last of `items` as the output gives it, and send those behind it that are ready; `engine` has more, or is None."""
-        most = self.output.depth + 1
-        while engine is not None and len(items) + sum(len(ready.items) for ready in self.polled) < most:
-            if self.polled and (self.polled[-1].end or self.polled[-1].error):
-                break
-            ready = engine.poll()
-            if ready is None:
-                break
-            self.polled.append(ready)
-        for batch in islice(chain(reversed(items), *(reversed(ready.items) for ready in self.polled)), most):
-            if id(batch) not in self.sent:
-                self.sent[id(batch)] = batch, self.output.send(batch)
-        return self.output.receive(self.sent.pop(id(items[-1]))[1])
 
 
 class _Epoch:
@@ -152,9 +123,8 @@ class Feed:
         `agree` is called with what must be the same on all ranks, before the first element.
         """
         check.steps_of_ranks(root)
-        self._root, self._learned, self._agree = root, learned, agree
-        self._has_agreed = False
-        self._outgoing = None if output is None else _Outgoing(output)
+        self._root, self._learned, self._agree, self._has_agreed = root, learned, agree, False
+        self._outgoing = None if output is None else Outgoing(output)
         self._allocate = (output and output.allocate) or anonymous_memory
         self._stats = Stats()
         self._profile = next((profiler(root, self._stats) for profiler in profilers()), None)
@@ -169,6 +139,7 @@ class Feed:
         self._notices = [
             ("policy", self._policies.notice),
             ("shard", check.shard_notice(root)),
+            ("shard", rank_notice(root, self._policies)),
             *(("plan", text) for text in check.notices(root)),
         ]
         check_policies(root, self._policies, folded=self._folded)
@@ -288,7 +259,7 @@ class Feed:
             self._check_spec(self._hand.items[-1])
         return True
 
-    def _take(self, outgoing: _Outgoing) -> Any:
+    def _take(self, outgoing: Outgoing) -> Any:
         """Take the next item as the output gives it."""
         try:
             ends = self._part_ended or self._pending is not None or self._recorder is not None  # whose log is of what was delivered
@@ -597,7 +568,8 @@ class Feed:
             self._engine.stop()
             self._stats.memory.end()
         if self._outgoing is not None:
-            self._outgoing = _Outgoing(self._outgoing.output)
+            self._outgoing.output.finish()
+            self._outgoing = Outgoing(self._outgoing.output)
         engine, executor, finalizer = self._engine, self._executor, self._finalizer
         self._engine = self._executor = self._finalizer = None
         if finalizer is not None:
@@ -641,7 +613,7 @@ class Feed:
             listeners=self._listeners,
             watch=Watch(options.stall_timeout_s, options.on_stall),
         )
-        engine.begin_at(self.step)
+        engine.begin_at(self.step, 0 if self._outgoing is None else self._outgoing.output.depth)
         if self._learned is not None:
             engine.learn(self._learned)
         self._engine, self._part_ended = engine, False
@@ -716,9 +688,15 @@ class Feed:
     def _compare_ranks(self) -> None:
         if self._agree is None or self._has_agreed:
             return
-        self._has_agreed = True
+        plan = [_BORDERS.sub(r"\1", line) for line in lines(self._root, saved=True)]
+        weights = [f"mix with weights {node.history[-1][1]}" for node in walk(self._root) if isinstance(node, Mix)]
         fingerprints = (f"dataset {one}" for one in self._fingerprints())
-        self._agree([*lines(self._root, saved=True), *fingerprints, f"epoch {self.epoch}, step {self.step}"])
+        try:
+            self._agree([*plan, *weights, *fingerprints, f"epoch {self.epoch}, step {self.step}"])
+        except PlanError:
+            self._shut("failed")
+            raise
+        self._has_agreed = True
 
     def _poll(self, engine: Engine) -> Ready | None:
         return engine.poll() if self._outgoing is None else self._outgoing.poll(engine)

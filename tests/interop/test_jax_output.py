@@ -106,6 +106,39 @@ def test_order_as_it_comes_is_recorded_as_it_was_given(tmp_path: Any) -> None:
     assert sorted(got) == list(range(400))
 
 
+def test_batches_may_be_donated_and_deleted() -> None:
+    step, total = jax.jit(lambda x: x + 1, donate_argnums=(0,)), 0.0
+    with _pipeline().feed(output="jax", num_workers=0) as feed:
+        for batch in feed:
+            total += float(step(batch["x"]).sum())
+            batch["y"].delete()
+    assert total == 3 * sum(range(1, 41))
+
+
+def test_an_error_of_a_copy_is_raised_at_its_batch() -> None:
+    got = []
+    with ps.from_arrays(np.arange(42.0)).batch(4).feed(output="jax", sharding=_over_devices(), depth=3) as feed:
+        with pytest.raises(SpecError, match="cannot be laid out") as caught:
+            got.extend(batch.tolist() for batch in feed)
+        assert any("element 10 of this feed" in note for note in caught.value.__notes__)
+    assert len(got) == 10
+
+
+def test_what_is_copied_ahead_is_not_said_to_be_kept_by_the_loop() -> None:
+    ds = ps.from_arrays(np.zeros((4000, 10_000), np.float32)).map(lambda x: x + 1).batch(20)
+    with ds.feed(output="jax", depth=10, memory_bytes=32 << 20) as feed:
+        for batch in feed:
+            del batch
+        assert not [text for text in feed.stats().notices if "keeps" in text]
+
+
+def test_bfloat16_becomes_an_array() -> None:
+    import ml_dtypes
+
+    with ps.from_arrays(np.ones((8, 4), ml_dtypes.bfloat16)).batch(4).feed(output="jax") as feed:
+        assert next(feed).dtype == jax.numpy.bfloat16
+
+
 def test_a_transform_runs_on_the_device() -> None:
     double = jax.jit(lambda x: x * 2)
     with _pipeline().feed(output="jax", device_transform=lambda batch: {**batch, "x": double(batch["x"])}) as feed:

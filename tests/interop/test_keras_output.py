@@ -46,6 +46,14 @@ def test_shapes_that_do_not_change_are_static() -> None:
     assert [batch.shape.as_list() for batch in known] == [[4, 4], [4, 8]]
 
 
+def test_shapes_of_a_collate_fn_may_differ() -> None:
+    def pad(samples: list[Any]) -> Any:
+        return np.stack([np.pad(one, (0, max(map(len, samples)) - len(one))) for one in samples])
+
+    data = ps.from_arrays(np.arange(1, 9)).map(np.arange).batch(4, True, pad).to_tf()
+    assert [batch.shape.as_list() for batch in data] == [[4, 4], [4, 8]]
+
+
 def test_kept_tensors_stay_right() -> None:
     kept = list(_pipeline().to_tf())
     assert all(np.array_equal(one["x"].numpy()[:, 0], one["y"].numpy()) for one in kept)

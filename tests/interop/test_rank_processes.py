@@ -29,7 +29,10 @@ def pipeline(seed=7, **ranks):
     numbers = ps.from_arrays(np.arange(103)).shuffle(seed=seed)
     return numbers.filter(lambda x: x % 3 > 0).shard_by_rank(**ranks).map(lambda x: x * 1.0).batch(4)
 
-ds = pipeline(seed=7 + rank) if how == "seeds" else pipeline(rank=0, num_ranks=2) if how == "parts" else pipeline()
+if how == "weights":
+    ds = ps.from_arrays(np.arange(9)).mix(ps.from_arrays(np.arange(9)), weights=[1, 1 + rank]).shard_by_rank().batch(2)
+else:
+    ds = pipeline(seed=7 + rank) if how == "seeds" else pipeline(rank=0, num_ranks=2) if how == "given" else pipeline()
 steps, out = [], {}
 try:
     with ds.feed(output="torch") as feed:
@@ -46,6 +49,10 @@ try:
     out["steps"] = steps
 except ValueError as error:
     out["error"] = str(error)
+    try:
+        next(feed)
+    except ps.errors.FeedClosed:
+        out["closed"] = True
 print(json.dumps(out))
 dist.destroy_process_group()
 """
@@ -83,11 +90,17 @@ def test_two_ranks_share_one_sequence_and_one_goes_on_from_their_state(tmp_path:
     ("how", "words"),
     [
         ("seeds", "rank 0 runs another pipeline than rank 1: 'shuffle(seed=7)' is 'shuffle(seed=8)' there"),
-        ("parts", "2 processes have the parts [0, 0] of 2 ranks"),
+        ("weights", "'mix with weights (1.0, 1.0)' is 'mix with weights (1.0, 2.0)' there"),
     ],
 )
-def test_ranks_with_other_plans_or_parts_are_refused_on_all_ranks(tmp_path: Path, how: str, words: str) -> None:
-    assert all(words in one["error"] for one in _run(tmp_path, how))
+def test_ranks_with_other_plans_are_refused_on_all_ranks(tmp_path: Path, how: str, words: str) -> None:
+    assert all(words in one["error"] and one["closed"] for one in _run(tmp_path, how))
+
+
+def test_ranks_that_are_given_are_not_compared(tmp_path: Path) -> None:
+    first, second = _run(tmp_path, "given")  # as with tensor parallelism: both have the same part
+    assert first["steps"] == second["steps"]
+    assert len(first["steps"]) > 3
 
 
 def test_states_of_different_steps_are_refused(tmp_path: Path) -> None:

@@ -58,6 +58,14 @@ def test_other_dtypes_stay_numpy() -> None:
     assert all(isinstance(value, np.ndarray) for value in batch.values())
 
 
+def test_mappings_of_a_collate_fn_are_converted_too() -> None:
+    def collate(samples: list[Any]) -> Any:
+        return collections.UserDict(x=np.stack(samples))
+
+    with ps.from_arrays(np.arange(8.0)).batch(4, collate_fn=collate).feed(output="torch", device="meta") as feed:
+        assert next(feed)["x"].device.type == "meta"
+
+
 def test_arrays_that_tensors_cannot_lie_over_are_copied() -> None:
     def element(x: Any) -> Any:
         fixed = np.arange(4)

@@ -147,7 +147,9 @@ def test_accelerate_may_not_shard_a_feed_again() -> None:
 # -- Hugging Face ----------------------------------------------------------------------------------------------------------------------
 
 
-def _trainer_run(folder: Path, killed_at: int | None, checkpoint: Any = None, *, accumulate: int = 1) -> list[list[int]]:
+def _trainer_run(
+    folder: Path, killed_at: int | None, checkpoint: Any = None, *, accumulate: int = 1, ds: ps.Dataset | None = None, max_steps: int = -1
+) -> list[list[int]]:
     from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
 
     seen: list[list[int]] = []
@@ -178,6 +180,7 @@ def _trainer_run(folder: Path, killed_at: int | None, checkpoint: Any = None, *,
     arguments = TrainingArguments(
         output_dir=str(folder),
         num_train_epochs=NUM_EPOCHS,
+        max_steps=max_steps,
         gradient_accumulation_steps=accumulate,
         save_steps=1,
         report_to=[],
@@ -186,7 +189,7 @@ def _trainer_run(folder: Path, killed_at: int | None, checkpoint: Any = None, *,
         logging_strategy="no",
         remove_unused_columns=False,
     )
-    with _pipeline().feed(output="torch") as feed:
+    with (ds or _pipeline()).feed(output="torch") as feed:
         trainer = FeedTrainer(model=Model(Config()), args=arguments, train_dataset=feed, callbacks=[Kill()])
         try:
             trainer.train(resume_from_checkpoint=checkpoint)
@@ -202,3 +205,12 @@ def test_the_trainer_saves_the_feed_and_goes_on_with_the_next_batch(tmp_path: Pa
     checkpoint = str(tmp_path / f"checkpoint-{KILLED_AT // accumulate}") if by_name else True
     rest = _trainer_run(tmp_path, None, checkpoint, accumulate=accumulate)
     assert first + rest == _whole()
+
+
+def test_the_trainer_goes_on_in_the_right_epoch_where_the_length_is_not_known(tmp_path: Path) -> None:
+    ds = _pipeline().unbatch().filter(lambda element: element["number"] % 3 > 0).batch(4)  # 26 elements, 7 batches
+    with ds.feed() as feed:
+        want = [batch["number"].tolist() for _ in range(3) for batch in feed][:18]
+    first = _trainer_run(tmp_path, 10, ds=ds, max_steps=18)
+    rest = _trainer_run(tmp_path, None, str(tmp_path / "checkpoint-10"), ds=ds, max_steps=18)
+    assert first + rest == want

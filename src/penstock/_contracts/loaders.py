@@ -7,6 +7,9 @@ from types import FrameType
 
 from penstock.errors import PlanError
 
+_MOST_FRAMES = 8
+"""Accelerate's loaders stand about four calls around the feed."""
+
 __all__ = ["refuse_loader_around", "refuse_loader_worker"]
 
 
@@ -38,16 +41,21 @@ def refuse_loader_around(caller: FrameType, *, batches: bool, ranks: bool) -> No
         PlanError: the caller is one of PyTorch's or Accelerate's that does so.
     """
     name = caller.f_code.co_qualname.partition(".")[0]
-    if name not in ("DataLoaderDispatcher", "DataLoaderShard", "IterableDatasetShard", "_IterableDatasetFetcher"):
-        return
-    around = caller.f_locals.get("self")
-    if name == "_IterableDatasetFetcher" and batches and getattr(around, "auto_collation", False):
+    if name == "_IterableDatasetFetcher" and batches and getattr(caller.f_locals.get("self"), "auto_collation", False):
         raise PlanError(
             "a torch DataLoader with a batch_size around a feed of batches: it would make batches of batches",
             where="Feed.__iter__",
             fix="iterate the feed itself, or give the DataLoader batch_size=None",
         )
-    if name != "_IterableDatasetFetcher" and ranks:
+    if not ranks or name not in ("IterableDatasetShard", "_IterableDatasetFetcher"):
+        return
+    frame: FrameType | None = caller
+    for _ in range(_MOST_FRAMES):
+        name = "" if frame is None else frame.f_code.co_qualname.partition(".")[0]
+        if frame is None or name in ("DataLoaderDispatcher", "DataLoaderShard", "IterableDatasetShard"):
+            break
+        frame = frame.f_back
+    if name in ("DataLoaderDispatcher", "DataLoaderShard", "IterableDatasetShard"):
         raise PlanError(
             f"{name} gives each rank a part of a feed that has the part of its rank already, so most elements would be trained by no rank",
             where="Feed.__iter__",

@@ -23,6 +23,10 @@ class Output(Protocol):
         """Begin what makes a batch one of the framework, without waiting; `batch` stays valid until that has ended."""
         ...
 
+    def finish(self) -> None:
+        """Wait until what was sent is done with its arrays: what was not received is dropped."""
+        ...
+
     def receive(self, sent: Any) -> Any:
         """Return the framework's batch of what `send` gave, once."""
         ...

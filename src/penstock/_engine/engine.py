@@ -360,9 +360,9 @@ class Engine:
         """Return how full the buffers are: what is ready for the consumer, and what waits for each stage but the first."""
         return self._flow.fills()
 
-    def begin_at(self, step: int) -> None:
-        """Count on from `step`. Before the first `poll`."""
-        self._flow.handed_over.step = step
+    def begin_at(self, step: int, ahead: int = 0) -> None:
+        """Count on from `step`; the feed polls `ahead` batches more than it has delivered. Before the first `poll`."""
+        self._flow.handed_over.step, self._flow.ahead = step, ahead
 
     def memory(self, step: int) -> FeedMemory:
         """Return where the memory is, of a consumer that has taken `step` items; 20 us. Without the mutex, from any thread."""

@@ -71,6 +71,7 @@ class Flow:
         held_bytes: of all units, of what folds hold, of what is ready and of what was taken last; with what running tasks were granted.
         oversize: the bytes of the largest batch above the budget, or 0.
         handed_over: what was delivered and may still be referred to.
+        ahead: how many batches the feed takes before its consumer does.
         notices: kind and text of what is to be announced: that the consumer keeps many batches, that a round of ranks was padded.
     """
 
@@ -123,6 +124,7 @@ class Flow:
         self.held_bytes = 0
         self.oversize = 0
         self.handed_over = HandedOver()
+        self.ahead = 0
         self.notices: list[tuple[str, str]] = []
         self._kept_notice_at = memory_bytes // 4
         self._taken: deque[int] = deque()
@@ -276,7 +278,7 @@ class Flow:
         batches = bool(self.segments) and self.segments[-1].plan.batch is not None
         step = self.handed_over.step
         if self.handed_over.add(ready.items, ready.num_bytes, ready.lease, batches=batches):
-            self._look_at_kept(step)
+            self._look_at_kept(step - self.ahead)
         return ready
 
     def _look_at_kept(self, step: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from penstock._contracts.options import Options
@@ -15,7 +15,7 @@ from penstock._plan.length import STREAMS, walk
 from penstock._plan.node import Cache, Filter, FlatMap, Map, Node, Shard, children_of
 from penstock.errors import FeedStalled, PlanError
 
-__all__ = ["check_policies", "check_stalls", "policies_in", "policies_of"]
+__all__ = ["check_policies", "check_stalls", "policies_in", "policies_of", "rank_notice"]
 
 _BESIDE_SHARD = "Skip replaces here: with shard() in the plan, every shard must make equal numbers of steps"
 _IN_BRANCH = (
@@ -78,11 +78,28 @@ def check_policies(root: Node, policies: Policies, *, folded: bool) -> None:
                 )
 
 
+def _counted_ranks(chain: Sequence[Node], policies: Policies) -> int | None:
+    """Return where a shard by rank stands whose rounds are counted as they come, or None."""
+    if policies.keeps_positions:
+        return None
+    return next((place for place, node in enumerate(chain) if isinstance(node, Shard) and node.even and node.num_shards > 1), None)
+
+
+def rank_notice(root: Node, policies: Policies) -> str:
+    """Say what Skip may do below a shard by rank whose rounds are counted as they come; "" where it is not so."""
+    if not policies.skips or _counted_ranks(chain_of(root), policies) is None:
+        return ""
+    return (
+        "Skip below shard_by_rank() leaves an element out on each rank where it fails. An error of the data is the same on all; one of a "
+        "machine or a network shifts the rounds of a single rank, which then repeats and misses elements: use Retry() for such errors"
+    )
+
+
 def _check_ranks(root: Node, policies: Policies) -> None:
     """Refuse a Skip above a shard by rank whose rounds are counted as they come: it would take a step from one rank alone."""
     chain = chain_of(root)
-    place = next((place for place, node in enumerate(chain) if isinstance(node, Shard) and node.even and node.num_shards > 1), None)
-    if place is None or policies.keeps_positions:
+    place = _counted_ranks(chain, policies)
+    if place is None:
         return
     for node in chain[place:]:
         if isinstance(node, Map) and isinstance(final(node.on_error or policies.on_error), Skip):
@@ -99,6 +116,12 @@ def check_stalls(root: Node, options: Options) -> None:
     Raises:
         PlanError: each policy would raise.
     """
+    if options.on_stall == "skip" and _counted_ranks(chain_of(root), policies_of(root, options)) is not None:
+        raise PlanError(
+            'on_stall="skip" leaves out an element on the rank alone on which it stalls, and the rounds of shard_by_rank() shift there',
+            where="feed options",
+            fix='use on_stall="raise" or "warn"',
+        )
     policies = [options.on_error, options.on_read_error, *policies_in(root)]
     lasts = [final(policy) for policy in policies if policy is not None]
     if options.on_stall == "skip" and not any(isinstance(last, (Skip, Replace)) and issubclass(FeedStalled, last.errors) for last in lasts):

@@ -74,8 +74,8 @@ def batch_size_of(node: Node) -> int | None:
 
 
 def ranks_of(root: Node) -> tuple[int, int] | None:
-    """Return (rank, number of ranks) of a plan's shard by rank, or None."""
-    return next(((node.index, node.num_shards) for node in walk(root) if isinstance(node, Shard) and node.even is not None), None)
+    """Return (rank, number of ranks) of a plan's shard by rank where they are those of the process, or None."""
+    return next(((node.index, node.num_shards) for node in walk(root) if isinstance(node, Shard) and node.found), None)
 
 
 def is_indexable(node: Node) -> bool:

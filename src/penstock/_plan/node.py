@@ -131,7 +131,8 @@ class Shard:
 
     With `equal_steps`, a policy that skips an element replaces it by another one of the shard: all shards make as many steps. With `even`,
     all shards have as many elements: of a last round of fewer than num_shards positions "drop" gives none, "pad" gives the first of the
-    round again to the shards that have none, and "error" is an error. The rounds begin at position `first`.
+    round again to the shards that have none, and "error" is an error. The rounds begin at position `first`. `found` tells that the
+    numbers are those of the process, not given.
     """
 
     child: Node
@@ -140,6 +141,7 @@ class Shard:
     equal_steps: bool = True
     even: Literal["drop", "pad", "error"] | None = None
     first: int = 0
+    found: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -150,7 +150,7 @@ def _derived(root: Node, of: Callable[[Node], Any]) -> Any:
 def free_dimensions(root: Node) -> Callable[[int], bool]:
     """Return what tells whether dimension d of an array may differ between the elements of a plan."""
     batches = [node for node in walk(root) if isinstance(node, AnyBatch | BucketByLength | Window)]
-    if any(isinstance(node, PaddedBatch | RaggedBatch | BucketByLength) for node in batches):
+    if any(isinstance(node, PaddedBatch | RaggedBatch | BucketByLength) or getattr(node, "collate_fn", None) for node in batches):
         return lambda place: True
     may_be_short = bool(batches) and not batches[-1].drop_remainder
     return lambda place: place == 0 and may_be_short

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 __all__ = ["FeedTrainerMixin"]
+
+
+class _Epochs:
+    """The epochs of a feed, without `set_epoch`: the Trainer counts epochs by steps, which is wrong behind a filter or for other ranks."""
+
+    def __init__(self, feed: Any) -> None:
+        self._feed = feed
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._feed)
+
+    def __len__(self) -> int:
+        return len(self._feed)
 
 
 class FeedTrainerMixin:
@@ -20,8 +34,8 @@ class FeedTrainerMixin:
     train_dataset: Any
 
     def get_train_dataloader(self) -> Any:
-        """Return the feed: nothing is to be wrapped around it."""
-        return self.train_dataset
+        """Return the epochs of the feed."""
+        return _Epochs(self.train_dataset)
 
     def train(self, resume_from_checkpoint: Any = None, **options: Any) -> Any:
         """Train, from the state in a checkpoint's `feed.json` where one is given."""

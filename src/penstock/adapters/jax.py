@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -54,29 +53,21 @@ class JaxOutput:
         """Copy to `sharding` or to `device`, or where JAX puts arrays by default."""
         self._jax, self._sharding, self._device = jax, sharding, device
         self.depth, self._transform = depth, transform
-        self._on_their_way: deque[tuple[list[Any], Any]] = deque()
 
     def send(self, batch: Any) -> Any:
-        """Begin to copy a batch; JAX does it in the background on other devices than CPUs."""
-        while self._on_their_way and all(array.is_ready() for array in self._on_their_way[0][0]):
-            self._on_their_way.popleft()
-        arrays: list[Any] = []
-
-        def put(value: Any) -> Any:
-            if value.dtype.kind in "OUSMmV":
-                return value  # JAX has no texts, dates and objects
-            arrays.append(self._put(value))
-            return arrays[-1]
-
-        sent = mapped(batch, put, (np.ndarray, np.generic))
-        self._on_their_way.append((arrays, batch))
-        return sent
+        """Copy a batch; JAX brings the copy to other devices than CPUs in the background."""
+        return mapped(batch, self._put, (np.ndarray, np.generic))
 
     def receive(self, sent: Any) -> Any:
         """Return the transformed batch."""
         return sent if self._transform is None else self._transform(sent)
 
+    def finish(self) -> None:
+        """Do nothing: JAX has copies of its own."""
+
     def _put(self, value: Any) -> Any:
+        if value.dtype.kind in "OUSMm" or value.dtype.type is np.void:
+            return value  # JAX has no texts, dates, objects and records
         jax = self._jax
         if self._sharding is None:
             return jax.numpy.array(value, copy=True, device=self._device)

@@ -37,9 +37,9 @@ def keras_data(feed: Any, spec: Any, free: Callable[[int], bool], pick: Callable
             self.feed, self._begun = feed, ("", -1, -1)
 
         def get_numpy_iterator(self) -> Iterator[Any]:
-            # Keras takes one batch to build the model, and then asks for the epoch from its start.
+            # Keras takes one batch to build the model, two with JAX off the CPU, and then asks for the epoch from its start.
             state, step, epoch = self._begun
-            if state and (feed.step, feed.epoch) == (step + 1, epoch) and self.num_batches != 1:
+            if state and step < feed.step <= step + 2 and feed.epoch == epoch and self.num_batches not in (1, 2):
                 feed.load_state_dict(state)
             try:
                 state = feed.state_dict()

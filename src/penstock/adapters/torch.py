@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,8 @@ def mapped(tree: Any, convert: Callable[[Any], Any], kinds: type | tuple[type, .
         return type(tree)(*values) if hasattr(tree, "_fields") else tuple(values)
     if isinstance(tree, list):
         return [mapped(value, convert, kinds) for value in tree]
+    if isinstance(tree, Mapping):  # such as the BatchEncoding of a tokenizer
+        return {key: mapped(value, convert, kinds) for key, value in tree.items()}
     return tree
 
 
@@ -117,6 +120,9 @@ class HostOutput:
     def receive(self, sent: Any) -> Any:
         """Return the transformed batch."""
         return sent if self._transform is None else self._transform(sent)
+
+    def finish(self) -> None:
+        """Do nothing: no copy is on its way."""
 
     def _tensor(self, value: Any) -> Any:
         dtype = value.dtype
@@ -157,6 +163,11 @@ class CudaOutput(DeviceOutput):
         super().__init__(torch, device, depth, transform, allocate)
         self._stream = torch.cuda.Stream(device)
         self._on_their_way: deque[tuple[Any, Any]] = deque()
+        weakref.finalize(self, _wait, self._stream, self._on_their_way).atexit = False
+
+    def finish(self) -> None:
+        """Wait until all copies have ended, and let go of their arrays."""
+        _wait(self._stream, self._on_their_way)
 
     def send(self, batch: Any) -> Any:
         """Begin to copy a batch. Its arrays are held until the copy has ended: their buffer must not be used again before."""
@@ -177,3 +188,8 @@ class CudaOutput(DeviceOutput):
         # Their memory is of the copying stream: it must not be used there again before what `current` does with them by now has ended.
         mapped(tensors, lambda tensor: tensor.record_stream(current), self._torch.Tensor)
         return super().receive(tensors)
+
+
+def _wait(stream: Any, on_their_way: deque[tuple[Any, Any]]) -> None:
+    stream.synchronize()
+    on_their_way.clear()

@@ -116,21 +116,24 @@ class OrderMethods(Chaining):
                 the ranks that would have none, and "error" raises: here where the length is known, else at the end.
             rank: this process's number, from 0. By default it is that of torch.distributed or JAX where one of them is initialized, else
                 that of the environment: torchrun, SLURM (srun), Open MPI, MPICH. Where none of these tells, there is one rank.
-            num_ranks: how many there are; with `rank`.
+            num_ranks: how many there are; with `rank`. Nothing is compared then: give the numbers where only some processes take batches,
+                or where several need the same ones, as with tensor parallelism.
 
         Raises:
             PlanError: a `rank` without `num_ranks` or beyond it; a shard below already; with "error", a length that is no multiple.
         """
         from penstock.adapters.ranks import current_rank
 
-        found, count = (rank, num_ranks) if rank is not None or num_ranks is not None else current_rank()
-        if found is None or count is None:
+        given = rank is not None or num_ranks is not None
+        own, count = (rank, num_ranks) if given else current_rank()
+        if own is None or count is None:
             raise PlanError("one of rank= and num_ranks= is missing", where="shard_by_rank()", fix="give both, or none of them")
         count = check.count_argument(count, "num_ranks", "shard_by_rank", least=1)
-        found = check.count_argument(found, "rank", "shard_by_rank")
-        if found >= count:
-            raise PlanError(f"rank={found} of num_ranks={count}", where="shard_by_rank()", fix=f"give a rank in 0..{count - 1}")
-        return self._with(check.rank_shard(plan.Shard(child=self._root, num_shards=count, index=found, even=even)))
+        own = check.count_argument(own, "rank", "shard_by_rank")
+        if own >= count:
+            raise PlanError(f"rank={own} of num_ranks={count}", where="shard_by_rank()", fix=f"give a rank in 0..{count - 1}")
+        shard = plan.Shard(child=self._root, num_shards=count, index=own, even=even, found=not given)
+        return self._with(check.rank_shard(shard))
 
     def take(self, count: int) -> Dataset:
         """Keep the first `count` elements of each pass."""
