@@ -138,6 +138,7 @@ def _loader(data: Any, batch_size: int) -> Any:
 
 def _theirs(name: str) -> Callable[[rounds.Run], dict[str, Any]]:
     def measure(run: rounds.Run) -> dict[str, Any]:
+        rounds.torch()
         data, batch_size = _datasets(run)[name]
         return _epochs(run, _loader(data, batch_size), len(data))
 
@@ -146,6 +147,7 @@ def _theirs(name: str) -> Callable[[rounds.Run], dict[str, Any]]:
 
 def _ours(name: str) -> Callable[[rounds.Run], dict[str, Any]]:
     def measure(run: rounds.Run) -> dict[str, Any]:
+        rounds.torch()
         import penstock as ps
 
         data, batch_size = _datasets(run)[name]

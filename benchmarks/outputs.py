@@ -65,8 +65,9 @@ def _torch(dataset: Any) -> tuple[Any, Iterable[Any]]:
 
 
 def _behind_data_loader(dataset: Any) -> tuple[Any, Iterable[Any]]:
+    data = rounds.torch().utils.data
     feed = dataset.feed(output="torch")
-    return feed, rounds.torch().utils.data.DataLoader(feed, batch_size=None)
+    return feed, data.DataLoader(feed, batch_size=None)
 
 
 def _jax(dataset: Any) -> tuple[Any, Iterable[Any]]:
