@@ -87,7 +87,7 @@ def _gather_with_jax(own: Any) -> list[Any]:
 
 
 def comparison(rank: tuple[int, int] | None) -> Callable[[Sequence[str]], None] | None:
-    """Return what compares with the other ranks what one of them is about to run; None where there is nobody to compare with."""
+    """Return what compares with the other ranks what one of them is about to run; None where this process is alone."""
     gather = None if rank is None else gatherer()
     return None if rank is None or gather is None else lambda own: agree(gather, own, rank)
 
