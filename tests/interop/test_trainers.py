@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +16,6 @@ import pytest
 
 import penstock as ps
 from penstock.adapters.hugging_face import FeedTrainerMixin
-from penstock.errors import PlanError
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("lightning", reason="lightning is not installed")
@@ -131,17 +134,37 @@ def test_accelerate_saves_the_feed_and_goes_on_with_the_next_batch(tmp_path: Pat
     assert first + _accelerate_run(tmp_path, None, resumes=True) == _whole()
 
 
-def test_accelerate_may_not_shard_a_feed_again() -> None:
-    from accelerate.data_loader import IterableDatasetShard
+_SHARDED_TWICE = """
+import numpy as np
+from accelerate import Accelerator
+from torch.utils.data import DataLoader
+import penstock as ps
 
-    ds = ps.from_arrays(np.arange(40)).shard_by_rank(rank=0, num_ranks=2).batch(4)
-    feed = ds.feed(output="torch")
-    feed._agree = lambda own: None  # what it compares with is not there: one process stands for two
-    with (
-        feed,
-        pytest.raises(PlanError, match="IterableDatasetShard gives each rank a part of a feed that has the part of its rank already"),
-    ):
-        next(iter(IterableDatasetShard(feed, num_processes=2, process_index=0)))
+accelerator = Accelerator(cpu=True)
+assert accelerator.num_processes == 2
+with ps.from_arrays(np.arange(40)).shard_by_rank().batch(4).feed(output="torch") as feed:
+    for batch in accelerator.prepare(DataLoader(feed, batch_size=None)):
+        print("a batch")
+"""
+
+
+def test_accelerate_may_not_shard_a_feed_again() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        own = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1]), "ACCELERATE_USE_CPU": "true"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", _SHARDED_TWICE],
+            env={**os.environ, **own, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    for rank in ranks:
+        out, errors = rank.communicate(timeout=90)
+        assert rank.returncode == 1
+        assert out == ""
+        assert "gives each rank a part of a feed that has the part of its rank already" in errors
 
 
 # -- Hugging Face ----------------------------------------------------------------------------------------------------------------------
