@@ -41,9 +41,10 @@ demo: .venv/.demo
 	@.venv/bin/penstock demo
 
 test: .venv/.test
-	@.venv/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) --hypothesis-profile=quick
+	@.venv/bin/python tools/run_tests.py -q -m "not slow" -n $(TEST_PROCESSES) --hypothesis-profile=quick
 
 check: style types layers guards docs coverage slow interop sanitize pythons
+	@if [ -s build/unstable.txt ]; then echo "UNSTABLE, to be looked into (failed beside other tests, passed alone):"; sort -u build/unstable.txt; fi
 	@echo "check: all passed"
 
 FUZZ_SECONDS ?= 60
@@ -103,15 +104,15 @@ coverage: .venv/.check
 # Bottlenecks are named by what the CPUs do, so these tests run alone; they take 80 s.
 slow: .venv/.check
 	@echo "== slow tests"
-	@.venv/bin/python -m pytest -q -m slow -n auto --ignore=tests/interop --ignore=tests/observe/test_scenarios.py
-	@.venv/bin/python -m pytest -q -m slow tests/observe/test_scenarios.py
+	@.venv/bin/python tools/run_tests.py -q -m slow -n auto --ignore=tests/interop --ignore=tests/observe/test_scenarios.py
+	@.venv/bin/python tools/run_tests.py -q -m slow tests/observe/test_scenarios.py
 
 # TensorFlow, PyTorch and the others choose releases of NumPy and protobuf; so they have an environment of their own. Where JAX is loaded
 # no process may fork, so its tests have a process of their own.
 interop: .venv-interop/.interop
 	@echo "== with TensorFlow, PyTorch, webdataset, datasets, grain; and the demo"
-	@.venv-interop/bin/python -m pytest -q tests/interop --ignore=tests/interop/test_finalized_step.py --ignore=tests/interop/test_jax_output.py $(SHOWN) -n auto
-	@.venv-interop/bin/python -m pytest -q tests/interop/test_finalized_step.py tests/interop/test_jax_output.py
+	@.venv-interop/bin/python tools/run_tests.py -q tests/interop --ignore=tests/interop/test_finalized_step.py --ignore=tests/interop/test_jax_output.py $(SHOWN) -n auto
+	@.venv-interop/bin/python tools/run_tests.py -q tests/interop/test_finalized_step.py tests/interop/test_jax_output.py
 
 sanitize: .venv/.check
 	@echo "== C kernels under AddressSanitizer"
@@ -128,7 +129,7 @@ pythons: .venv/.check
 
 test-%: .venv-%/.test
 	@echo "== core suite on Python $*"
-	@.venv-$*/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) --hypothesis-profile=quick -p no:cacheprovider
+	@.venv-$*/bin/python tools/run_tests.py -q -m "not slow" -n $(TEST_PROCESSES) --hypothesis-profile=quick
 
 # Virtual environments. A stamp tells what is installed; .venv grows by what a target needs.
 
