@@ -14,7 +14,7 @@ from penstock.queues.standing import USERS, call_and_place, kind_of, place_of
 
 if TYPE_CHECKING:
     from penstock.queues.base import Queue
-    from penstock.queues.runner import QueueRunner
+    from penstock.queues.diagnosis import Producer
 
 __all__ = ["QueueWait", "refusal"]
 
@@ -200,7 +200,7 @@ class QueueWait:
         )
 
 
-def _runs_or_starved(runner: QueueRunner) -> bool:
+def _runs_or_starved(runner: Producer) -> bool:
     """Tell whether a runner fills its queue, or did so until that was full and nothing read it."""
     return any(thread.is_alive() for thread in runner.threads()) or any(
         isinstance(error, QueueStarved) for error in runner.exceptions_raised
