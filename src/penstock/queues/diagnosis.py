@@ -81,10 +81,6 @@ class Producer(Protocol):
     def words(self) -> str:
         """What to call it in a sentence, with the line that made it."""
 
-    @property
-    def exceptions_raised(self) -> list[BaseException]:
-        """The errors of its threads that no coordinator got."""
-
     def threads(self) -> Sequence[threading.Thread]:
         """Return its threads, those that have ended included; empty before they were made."""
 

@@ -14,7 +14,6 @@ from penstock.queues.standing import USERS, call_and_place, kind_of, place_of
 
 if TYPE_CHECKING:
     from penstock.queues.base import Queue
-    from penstock.queues.diagnosis import Producer
 
 __all__ = ["QueueWait", "refusal"]
 
@@ -175,7 +174,7 @@ class QueueWait:
                 f"only the thread that reads {queue} has ever added to it, and nothing more can come{left}",
                 "add from another thread, or close() it before the last read",
             )
-        others = [one for one in members(RUNNERS) if one.queue is not self._queue and _runs_or_starved(one)]
+        others = [one for one in members(RUNNERS) if one.queue is not self._queue and any(thread.is_alive() for thread in one.threads())]
         if others:
             return (
                 f"nothing was ever added to {queue}; the runner that was started, {others[0].words}, fills {others[0].queue._label}",
@@ -198,13 +197,6 @@ class QueueWait:
             f"{queue} and the threads that read it, such as {names}, have ended",
             "call close(cancel_pending_enqueues=True) when the last of them ends",
         )
-
-
-def _runs_or_starved(runner: Producer) -> bool:
-    """Tell whether a runner fills its queue, or did so until that was full and nothing read it."""
-    return any(thread.is_alive() for thread in runner.threads()) or any(
-        isinstance(error, QueueStarved) for error in runner.exceptions_raised
-    )
 
 
 def _target_of(thread: threading.Thread) -> str:
