@@ -28,7 +28,7 @@ RECIPE := pyproject.toml $(wildcard setup.py src/penstock/kernels/*.[ch])
 TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(1 + len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)))')
 GUARDS := sizes tests raises rooms
 # What the branch coverage of _engine, _order and _plan is measured with. The other laws add 0.5 % of the branches, and as much time again.
-CORE_TESTS := tests/_engine tests/_order tests/_plan $(addprefix tests/laws/test_,stalls.py policies.py completion.py random_plans.py golden_states.py ranks.py)
+CORE_TESTS := tests/_engine tests/_order tests/_plan $(addprefix tests/laws/test_,policies.py completion.py random_plans.py golden_states.py ranks.py)
 # Of the core suite, those whose tests need the pictures of the demo or PyTorch, which `make test` does not install.
 SHOWN := tests/cli/test_demo.py tests/cli/test_photos.py tests/observe/test_timeline.py tests/examples/test_classic.py
 

@@ -62,11 +62,9 @@ class Stepper:
         keep: int = 0,
         ordered: bool | Recording = True,
         policies: Policies = RAISING.policies,
-        renewals: int = 0,
     ) -> None:
-        self.renewals = renewals  # so many units at most are given up and begun anew
         program = lower(dataset._root, folded=ordered is not True or policies.skips, skips=policies.skips)
-        self.flow = WatchedFlow(program, num_workers, memory_bytes, start, ordered=ordered, renewing=renewals > 0)
+        self.flow = WatchedFlow(program, num_workers, memory_bytes, start, ordered=ordered)
         self.rescue = Rescue(policies=policies, pause=RAISING.pause, retrying=RAISING.retrying)
         self.items: list[Any] = []
         self.tokens: list[Token] = []
@@ -124,7 +122,6 @@ class Stepper:
             "_book": bool(self._computed),
             "_finish": bool(self._to_finish),
             "_take": bool(self.flow.ready),
-            "_renew": self.renewals > 0 and bool(self._claimed or self._computed or self._to_finish),
         }
 
     def _claim(self) -> bool:
@@ -149,7 +146,7 @@ class Stepper:
             return True
         segment, unit = self.flow.segments[task.segment], task.unit
         assert unit is not None
-        wanted = not unit.finishing and not unit.dead and unit.rows is None
+        wanted = not unit.finishing and unit.rows is None
         if wanted and task.stage == len(segment.plan.stages) - 1:
             self._open_rows(segment, unit)
         context = self._workers[pool, worker]
@@ -184,21 +181,6 @@ class Stepper:
         self._free[pool].append(worker)
         return True
 
-    def _renew(self) -> bool:
-        """Give up a unit that somebody works for; what he does goes on, and is dropped when it comes."""
-        units = [(job[2].segment, job[2].unit) for job in (*self._claimed, *self._computed) if job[2].unit and not job[2].unit.finishing]
-        units += [(job[2].number, job[3]) for job in self._to_finish]
-        units = [(number, unit) for number, unit in units if not unit.dead]
-        if not units:
-            return False
-        self.renewals -= 1
-        number, unit = self._chance.choice(units)
-        heir = self.flow.renew(self.flow.segments[number], unit)
-        assert self.flow.segments[number].living(unit) is heir
-        if unit.leased and number == len(self.flow.segments) - 1:
-            self.flow.reclaim(self._give_back(unit.seq))
-        return True
-
     def close(self) -> None:
         """End the reading, as `Engine.dispose` does: a stream with states has one reader at a time."""
         if self.flow.reader is not None:
@@ -222,7 +204,7 @@ class Stepper:
         """Give a unit its rows as the engine does, over memory of its own."""
 
         def allocate(leaves: Any) -> list[Any]:
-            if segment is self.flow.segments[-1] and not unit.dead:
+            if segment is self.flow.segments[-1]:
                 unit.leased = True
                 self._leased.append(unit)
             return [np.empty(shape, dtype) for shape, dtype in leaves]

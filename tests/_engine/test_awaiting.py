@@ -72,17 +72,11 @@ def test_behind_a_filter_or_flat_map_the_row_that_failed_goes_as_a_whole() -> No
     assert (out.rows(), end) == ([], 5)
 
 
-def test_of_a_unit_that_was_given_up_nothing_is_begun() -> None:
-    unit = unit_of(4, block_of([0, 1, 2, 3]))
-    unit.dead = True
-    assert begun(Task(0, 0, unit, 0, 4, None)) is None
-
-
 def test_the_failure_of_a_block_is_that_of_its_last_call() -> None:
     op = AwaitedOp(abs, "fn", 0, 0, False, 1, gather_alone)
     error = LookupError("x")
     failed = failed_call(op, outcomes(10, error))
     assert failed is not None
-    assert (failed.stage, failed.error, failed.stalled) == ("fn", error, False)
+    assert (failed.stage, failed.error) == ("fn", error)
     assert failed_call(op, outcomes(10)) is None
     assert failed_call(op, []) is None

@@ -18,7 +18,7 @@ def begun(task: Task) -> Block | None:
     unit = task.unit
     assert unit is not None
     given = unit.given  # before looking at `finishing`: who finishes the unit takes it away
-    if unit.finishing or unit.dead or task.begin >= unit.limit:
+    if unit.finishing or task.begin >= unit.limit:
         return None
     if task.block is not None:
         return task.block

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -27,7 +28,7 @@ from penstock._engine.program import Program
 from penstock._engine.rescue import Rescue
 from penstock._engine.segment import Segment
 from penstock._engine.slots import SlotPool
-from penstock._engine.stalling import Stalls
+from penstock._engine.stall import Kind, report
 from penstock._engine.tune import awaited_ns
 from penstock._engine.unit import Failure, Task, Token, Unit
 from penstock._engine.watch import Glances, Watch
@@ -35,7 +36,9 @@ from penstock._ops.awaited import AwaitedOp, Outcome
 from penstock._ops.block import Block
 from penstock._ops.worker import WorkerContext
 from penstock._order.runs import Recording
+from penstock.errors import FeedStalled
 from penstock.queues import ParkingLot
+from penstock.queues.standing import level_of_caller
 
 __all__ = ["Engine"]
 
@@ -83,8 +86,7 @@ class Engine:
         self.stopping = False
         self.occupied = False  # by a consumer that runs a task itself
         self.breaker = Breaker()
-        renewing = watch is not None and watch.on_stall == "skip"
-        self._flow = Flow(program, num_workers, memory_bytes, start, ordered=ordered, renewing=renewing)
+        self._flow = Flow(program, num_workers, memory_bytes, start, ordered=ordered)
         self._learned = Learned()
         self._listeners = listeners
         self.watch = watch or Watch(None)
@@ -101,7 +103,6 @@ class Engine:
         pause = partial(self._waits.park, lambda: not self.stopping)
         self.rescue = Rescue(policies=program.policies, pause=pause, retrying=partial(tell_retry, self.announce))
         self._lost = Losses(self._flow.lost, self.announce, self.broke)
-        self._stalls = Stalls(self._flow, self.watch, self._mutex, self.announce, self.broke, self._ring_workers)
 
     def learn(self, learned: Learned) -> None:
         """Begin with what earlier runs of the same dataset found out, and add to it at the end. Before the first task."""
@@ -248,10 +249,6 @@ class Engine:
             cpu_ns = 0 if event is None else event.cpu_ns
             held = {"kept_bytes": worker.kept, "most_bytes": worker.most_bytes}
             complete = self._flow.complete(segment, task, block, end, failure, wall_ns, cpu_ns, **held)
-        if unit.dead:  # somebody was stuck in it: all of it is done by others
-            worker.take_packed()
-            self._ring_workers()
-            return
         if self._flow.active.notice != notice:
             self._bench.ring_all()
             self.announce(Notice(time.perf_counter_ns(), self._flow.active.subject, self._flow.active.notice))
@@ -302,10 +299,7 @@ class Engine:
         return ready
 
     def wait(self) -> None:
-        """Block until there may be something to take; look at the workers from time to time, and report what stalls.
-
-        Returns earlier when workers are to be replaced.
-        """
+        """Block until there may be something to take; look at the workers from time to time, and report what stalls."""
         self._flow.waiting += 1
         self._ring_workers()
         self.watch.begin(self._delivered)
@@ -327,20 +321,29 @@ class Engine:
             due_s = time.monotonic() + slice_s
             kind = self.watch.look(self._flow.reader.num_read if self._flow.reader is not None else 0)
             if kind is not None and self._nothing_ready():
-                self._stalls.act(kind)
-                if self._stalls.vacant:
-                    return
+                self._report_stall(kind)
         for slow in glances.end():
             self.announce(slow)
+
+    def _report_stall(self, kind: Kind) -> None:
+        """Let an error take the place of the next hand-over, or give a warning and let the wait go on.
+
+        Slow progress is only warned about: a job must not die of a cold disk, or of a resume that reads a generator forward.
+        """
+        situation = self.watch.situation(kind, self._flow)
+        if kind == "stuck" and not any(facts.stuck for facts in situation.busy):
+            return  # it has gone on meanwhile
+        what, where, fix = report(situation)
+        error = FeedStalled(what, where=where, fix=fix)
+        self.announce(Notice(time.perf_counter_ns(), "stall", what))
+        if kind != "slow" and self.watch.on_stall != "warn":
+            self.broke(error)
+        else:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=level_of_caller())  # the line of the loop that asked for the next element
 
     def room(self) -> tuple[int, int]:
         """Return how many hand-overs the consumer keeps beside the two last ones, and how many may exist at once. Without the mutex."""
         return max(0, self._flow.kept - self._slots.num_returned - _IN_HAND), self._flow.limit
-
-    def vacancies(self) -> list[tuple[str, int]]:
-        """Return (pool, number) of the workers to start in the place of those that were given up since the last call, after `wait`."""
-        vacant = self._stalls.vacant
-        return [vacant.pop() for _ in range(len(vacant))]
 
     def take_log(self) -> list[tuple[int, int, int]]:
         """Return (pass, begin, end) of the runs that went on in completion order since the last call."""
@@ -452,7 +455,7 @@ class Engine:
 
     def _open_rows(self, segment: Segment, unit: Unit) -> None:
         with self._mutex:
-            if unit.rows is not None or unit.finishing or unit.dead:
+            if unit.rows is not None or unit.finishing:
                 return
             batches, is_last = segment.batches_of(unit), self._flow.leases(segment)
             if batches is None:
@@ -460,10 +463,10 @@ class Engine:
 
             def allocate(leaves: Any) -> Any:
                 num_bytes = sum(dtype.itemsize * math.prod(shape) for shape, dtype in leaves)
-                with self._mutex:  # of a unit that is given up, nobody counts the buffer
+                with self._mutex:
                     if not self._flow.may_open(segment, unit, num_bytes):
                         return None
-                    unit.leased = is_last and not unit.dead
+                    unit.leased = is_last
                 lease = (self._slots if unit.leased else self._inner_slots).lease(leaves)
                 lease.first, unit.lease = unit.key_of(0), weakref.ref(lease)
                 with self._mutex:

@@ -15,10 +15,9 @@ from penstock._engine.failing import prepare
 from penstock._engine.joining import concatenated, join, joined, with_late
 from penstock._engine.mishaps import Mishap
 from penstock._engine.program import SegmentPlan
-from penstock._engine.renewing import check_wanted, stalls_at
 from penstock._engine.rescue import GONE, MOST_REPLACEMENTS, RAISING, Around, Case, Partial, Rescue, in_pieces, mended
 from penstock._engine.sifting import Without, sift, whole_inputs
-from penstock._engine.unit import TOP, Failure, Known, LateFailure, Levels, Result, Task, Unit
+from penstock._engine.unit import Failure, Known, LateFailure, Levels, Result, Task, Unit
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, part_of
 from penstock._ops.leaves import BatchLeaf
 from penstock._ops.operator import ChainOp, Operator, WritesRows, climb
@@ -50,7 +49,7 @@ def run_task(plan: SegmentPlan, task: Task, worker: WorkerContext, rescue: Rescu
     rows, given = unit.rows, unit.given  # before looking at `finishing`: who finishes the unit takes them away
     if unit.whole:
         return None, task.end, None  # its rows are written already
-    if unit.finishing or unit.dead:
+    if unit.finishing:
         return None, task.begin, None  # a row before these failed, and the unit was finished without them
     job = _Job(plan, task, given, rows, worker, rescue)
     try:
@@ -84,27 +83,25 @@ class _Job(NamedTuple):
 
     def run(self, begin: int, end: int, without: Without = (), found: list[Mishap] | None = None) -> Block | Partial | None:
         """Run rows through the stage; with `found`, policies act inside the leaf on one row, and it gets what they replaced there."""
-        check_wanted(self.task.unit)
-        self._begin(begin, end, without, found)
+        self._begin(begin, end, found)
         piece = self.task._replace(begin=begin, end=end)
         block = _input(self.plan, self.task, self.given, begin, end, self.worker)
         block.room = self.worker.room
         out, taken = self._through(piece, block, without)
         return out if taken == end - begin else Partial(out, begin + taken)
 
-    def _begin(self, begin: int, end: int, without: Without, found: list[Mishap] | None, stand_in: int = 0) -> None:
-        self.worker.begin((begin, end), without, stand_in)
+    def _begin(self, begin: int, end: int, found: list[Mishap] | None) -> None:
+        self.worker.begin((begin, end))
         if found is not None:
             found.clear()
             self.worker.mend = partial(self._mend, begin, found)
 
     def known_rows(self) -> Collection[int]:
-        """Return the rows that are known to have failed in this stage before the state was saved, or to stall in it."""
-        unit, stage = self.task.unit, self.task.stage
+        """Return the rows that are known to have failed in this stage before the state was saved."""
+        unit = self.task.unit
         assert unit is not None
-        stalled = [row for at, row in unit.stalled if at == stage and self.task.begin <= row < self.task.end]
-        bad = () if stage else unit.bad_rows
-        return [*stalled, *bad, *(row for row, some in unit.known.items() if any(self._is_due(one) for one in some))]
+        bad = () if self.task.stage else unit.bad_rows
+        return [*bad, *(row for row, some in unit.known.items() if any(self._is_due(one) for one in some))]
 
     def _is_due(self, known: Known) -> bool:
         """Tell whether this stage is where something is done about what is known: for a whole input the first that is run here.
@@ -116,7 +113,7 @@ class _Job(NamedTuple):
         return known.inner[0] == self.task.stage if known.inner else self.task.stage <= first
 
     def treat(self, row: int, failed: ElementFailed | None) -> Any:
-        """Say what stands for a row that failed, or is known to have failed before the state was saved, or to stall."""
+        """Say what stands for a row that failed, or is known to have failed before the state was saved."""
         unit = self.task.unit
         assert unit is not None
         if failed is None and not self.task.stage and row in unit.bad_rows:
@@ -124,12 +121,9 @@ class _Job(NamedTuple):
         return self._mended(unit, row, failed)
 
     def _mended(self, unit: Unit, row: int, failed: ElementFailed | None) -> Any:
-        stage = self.task.stage
-        if unit.dead and failed is not None:
-            return Failure(row, failed.error, failed.stage, self.worker.index)  # nobody looks at it
         known = [one for one in unit.known.get(row, ()) if self._is_due(one)] if failed is None else []
         whole = next((one for one in known if not one.inner), None)
-        around = Around(self.worker.index, unit.mishaps, stalls_at(unit, stage, row))
+        around = Around(self.worker.index, unit.mishaps)
         found: list[Mishap] = []
         if failed is not None and failed.inside_batch and self.rescue.cares(failed):
             failed = None  # the row runs once more, and the policies act where the element stands
@@ -158,7 +152,7 @@ class _Job(NamedTuple):
         unit, plan = self.task.unit, self.plan
         assert unit is not None
         settled = plan.decides if plan.batch is not None else (self.task.stage, failed.step) <= plan.settled_after
-        if not plan.late_failures or failed.stalled or (settled and (plan.batch is not None or failed.inner is None)):
+        if not plan.late_failures or (settled and (plan.batch is not None or failed.inner is None)):
             return None
         key, where, _ = _identity(plan, unit, row)
         late = LateFailure(prepare(failure, where, key[:2]), at_once=settled)
@@ -218,7 +212,6 @@ class _Job(NamedTuple):
         key, where, place = _identity(self.plan, unit, row)
         item = unit.item_of(row)
         saved = [(int(e[row]), int(p[row])) for e, p in unit.levels]
-        hung = {stall.stand_in for stall in unit.stalled.get((self.task.stage, row), ())}
 
         def restore() -> None:
             for (epochs, positions), (epoch, position) in zip(unit.levels, saved, strict=True):
@@ -226,11 +219,9 @@ class _Job(NamedTuple):
 
         def others() -> Iterator[tuple[int, Callable[[], Any]]]:
             for distance in range(1, _num_others(_pass_length(self.plan)) + 1):
-                if distance in hung:
-                    continue
                 restore()
                 _move(self.plan, unit, row, distance)
-                yield distance, partial(self._alone, row, found, stand_in=distance)
+                yield distance, partial(self._alone, row, found)
 
         return Case(
             item,
@@ -246,10 +237,9 @@ class _Job(NamedTuple):
             self.task.stage,
         )
 
-    def _alone(self, row: int, found: list[Mishap], without: Without = (), stand_in: int = 0) -> Block | None:
+    def _alone(self, row: int, found: list[Mishap], without: Without = ()) -> Block | None:
         """Run one row through all stages up to this one."""
-        check_wanted(self.task.unit)
-        self._begin(row, row + 1, without, found, stand_in)
+        self._begin(row, row + 1, found)
         block: Block | None = None
         for stage in range(self.task.stage + 1):
             piece = self.task._replace(stage=stage, begin=row, end=row + 1, block=block)
@@ -475,12 +465,11 @@ def _run_top(
     """Run batches through the top operators, around those that fail; `bad` could not be made of their elements, `without` lack one."""
 
     def run(begin: int, end: int, without: Without = ()) -> tuple[Block, Ints]:
-        check_wanted(unit)
         return _top(plan, unit, batches, begin, end, worker, without)
 
     def late(item: int, failed: ElementFailed, failure: Failure) -> tuple[int, ...] | None:
         settled = failed.step <= plan.settled_at_top
-        if not plan.late_failures or failed.stalled or (settled and failed.inner is None):
+        if not plan.late_failures or (settled and failed.inner is None):
             return None
         case = _top_case(unit, item, lambda: None)
         kept = LateFailure(prepare(failure, case.where, case.key[:2]), at_once=settled)
@@ -491,8 +480,6 @@ def _run_top(
         if item in without:
             return GONE
         failed = failed or bad.get(item)
-        if unit.dead and failed is not None:
-            return Failure(item, failed.error, failed.stage, worker.index)
         known = unit.known_items.get(item, []) if failed is None else []
         if known and not known[0].inner:
             unit.mishaps.append(_top_case(unit, item, lambda: None).known_as(known[0]))
@@ -503,11 +490,11 @@ def _run_top(
             lambda out: run(item, item + 1, out),
             failed,
             known,
-            Around(worker.index, unit.mishaps, stalls_at(unit, TOP, item), partial(late, item)),
+            Around(worker.index, unit.mishaps, partial(late, item)),
         )
 
-    known_items = [*unit.known_items, *bad, *without, *(item for stage, item in unit.stalled if stage == TOP)]
-    parts, end, failed = in_pieces(0, len(batches), known_items, run, treat, single=unit.single)
+    known_items = [*unit.known_items, *bad, *without]
+    parts, end, failed = in_pieces(0, len(batches), known_items, run, treat)
     worker.piece = None
     if failed is not None:
         failure = failed._replace(at=end)
@@ -535,7 +522,7 @@ def _top_case(unit: Unit, item: int, again: Callable[[], Any]) -> Case:
 def _top(
     plan: SegmentPlan, unit: Unit, batches: list[Any], begin: int, end: int, worker: WorkerContext, without: Without
 ) -> tuple[Block, Ints]:
-    worker.begin((begin, end), without)
+    worker.begin((begin, end))
     block = _keyed(unit, batches, begin, end)
     operators = [step for step in plan.top if not hasattr(step, "sift")]
     sifts: Sequence[Any] = ()

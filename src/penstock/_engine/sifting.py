@@ -49,7 +49,6 @@ def sift(
                 keep = np.arange(element) if rest else np.delete(np.arange(len(block)), element)
                 block, origins = block.select(keep), origins[keep]
         worker.block, worker.operator, worker.origins = block, step, origins
-        worker.step = number if several else None
         try:
             if hasattr(step, "sift"):
                 after, after_origins = cast(Sift, step).sift(block, origins)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from penstock._contracts.policy import Policy
 from penstock._engine.mishaps import Mishap, Tally
 from penstock._engine.slots import Lease
 from penstock._ops.block import UNLIMITED, Block, Ints
@@ -19,7 +18,6 @@ from penstock.errors import StateUnavailable
 
 __all__ = [
     "NOTHING_DONE",
-    "TOP",
     "Counted",
     "Done",
     "Failure",
@@ -30,7 +28,6 @@ __all__ = [
     "Piece",
     "Record",
     "Result",
-    "Stall",
     "Task",
     "Token",
     "Unit",
@@ -171,40 +168,12 @@ class Result(NamedTuple):
     block: Block | None
 
 
-class Stall(NamedTuple):
-    """An element that did not end: it counts as failed where it stalled, and is not run there again.
-
-    Attributes:
-        error: with the report.
-        stage, policy: of the operator.
-        worker: the number of the worker.
-        stand_in, without: as those of a WorkerContext.
-        inner, key: of one of several elements that an input gave, as those of an ElementFailed.
-    """
-
-    error: BaseException
-    stage: str
-    policy: Policy | None
-    worker: int
-    stand_in: int = 0
-    without: tuple[tuple[int, ...], ...] = ()
-    inner: tuple[int, int] | None = None
-    key: tuple[int, int, int] | None = None
-
-
-TOP = -1
-"""The stage of what stands above the batch: its rows are the items of the unit."""
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class Unit:
     """One batch, or several tiny ones, or a run of elements, on their way through a segment.
 
     Attributes of what is read again after a resume: `known`, the rows that were skipped or replaced before, `known_items`, the batches that
     were, and `num_replayed`, the number of items that were read before: the others among them may not fail.
-
-    Attributes of one that stalled: `dead`, given up: what comes back for it is dropped. The one in its place has `single`, computes one row
-    per task, and `stalled`, what is known not to end, by stage and row.
 
     Of elements that failed where folds may leave them out: `late`, by row or item, those of its results that failed (number among the
     results that are left, key, failure), in the order in which they were taken out; `bad_rows`, rows without an element: it failed in an
@@ -255,9 +224,6 @@ class Unit:
     known: dict[int, list[Known]] = field(default_factory=dict)
     known_items: dict[int, list[Known]] = field(default_factory=dict)
     num_replayed: int = 0
-    dead: bool = False
-    single: bool = False
-    stalled: dict[tuple[int, int], list[Stall]] = field(default_factory=dict)
     ahead: int = 0
     whole: bool = False
     in_place: bool = False
@@ -304,8 +270,6 @@ class Unit:
             known=_from(self.known, rows),
             known_items=_from(self.known_items, count),
             num_replayed=max(0, self.num_replayed - count),
-            single=self.single,
-            stalled={(stage, row - rows): some for (stage, row), some in self.stalled.items() if row >= rows},
             ahead=self.ahead,
             given_bytes=int(self.given_bytes * share),
             made_of=self.made_of,

@@ -68,7 +68,7 @@ class EventLoop:
         self._hear(self._claim, pool)
 
     def mend(self) -> None:
-        """Do what the policies say about elements that failed, until the engine stops or this thread is given up."""
+        """Do what the policies say about elements that failed, until the engine stops."""
         self._hear(self._mend)
 
     def stop(self) -> None:
@@ -132,14 +132,6 @@ class EventLoop:
             return  # the loop has ended
 
     def _begin(self, pool: _Pool, task: Task, block: Block | None) -> None:
-        unit = task.unit
-        assert unit is not None
-        stalls = unit.stalled.get((task.stage, task.begin)) if unit.single else None
-        if block is not None and (unit.dead or stalls):
-            pool.lanes.pass_over(len(block))
-            if stalls:  # it is not called again
-                self._book(task, block, [Outcome(None, stalls[0].error, stalls[0].worker)], 0)
-            return
         if block is None or not len(block):
             self._engine.book_awaited(task, block, (), 0, self._worker)
             return
@@ -156,16 +148,14 @@ class EventLoop:
     def _mend(self) -> None:
         worker = WorkerContext(0)
         post = self._engine.watch.enlist(MENDER, worker)
-        while not post.replaced:
+        while True:
             job = self._broken.get()
             if job is None:
-                self._broken.put(None)  # for the next one of those that were given up
                 return
             if not self._stopped:
                 post.begin(job[0])
                 self._engine.book_awaited(*job, worker)
-            if not post.replaced:
-                post.end()
+            post.end()
             del job
 
 

@@ -49,7 +49,6 @@ class ElementFailed(Exception):
         self.whole = whole  # the block failed as one: which element it was is not known
         self.inner: tuple[int, int] | None = None  # step, and number among the elements that its input gave
         self.key: tuple[int, int, int] | None = None
-        self.stalled = False  # it did not fail, it did not end
         self.inside_batch = False  # one element of a batch inside the leaf failed, and the block counts batches
         self.of_batch = False  # a step above a batch inside the leaf failed, and what it failed on is a whole batch
         self.final = False  # no policy acts on it (again)
