@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 import penstock as ps
-from penstock._engine.execute import finish_unit, run_task
+from penstock._engine.compute import compute
+from penstock._engine.finishing import finish_unit
 from penstock._engine.flow import Flow, Ready
 from penstock._engine.lower import lower
 from penstock._engine.pools import READER
 from penstock._engine.rescue import RAISING, Policies, Rescue
 from penstock._engine.segment import Segment
-from penstock._engine.unit import Counted, Failure, Task, Token, Unit
+from penstock._engine.unit import Counted, Failure, Outcome, Task, Token, Unit
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
 from penstock._order.runs import Recording
@@ -146,13 +147,16 @@ class Stepper:
             return True
         segment, unit = self.flow.segments[task.segment], task.unit
         assert unit is not None
-        wanted = not unit.finishing and unit.rows is None
-        if wanted and task.stage == len(segment.plan.stages) - 1:
+        if not unit.finishing and unit.rows is None and task.stage == len(segment.plan.stages) - 1:
             self._open_rows(segment, unit)
-        context = self._workers[pool, worker]
-        outcome = run_task(segment.plan, task, context, self.rescue)
-        self._computed.append((pool, worker, task, (*outcome, context.kept, context.most_bytes)))
+        self._computed.append((pool, worker, task, self._outcome(segment, unit, task, self._workers[pool, worker])))
         return True
+
+    def _outcome(self, segment: Segment, unit: Unit, task: Task, worker: WorkerContext) -> Outcome:
+        """Compute a task as `Engine._compute` does."""
+        if unit.whole or unit.finishing:
+            return Outcome(task.end if unit.whole else task.begin)
+        return compute(segment.plan, task.item, unit.rows if task.stage == len(segment.plan.stages) - 1 else None, worker, self.rescue)
 
     def _book(self) -> bool:
         pool, worker, task, outcome = self._pick(self._computed)
@@ -163,8 +167,7 @@ class Stepper:
             self._free[READER].append(worker)
             return True
         segment = self.flow.segments[task.segment]
-        block, end, failure, kept, most = outcome
-        complete = self.flow.complete(segment, task, block, end, failure, wall_ns, wall_ns, kept_bytes=kept, most_bytes=most)
+        complete = self.flow.complete(segment, task, outcome, wall_ns, wall_ns)
         if complete:
             assert task.unit is not None
             self._to_finish.append((pool, worker, segment, task.unit))

@@ -10,7 +10,7 @@ import numpy as np
 from penstock._engine.lanes import Lanes
 from penstock._engine.private_loop import gather_alone
 from penstock._engine.unit import Task
-from penstock._ops.awaited import AwaitedOp, Outcome
+from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
 
 
@@ -26,7 +26,7 @@ def lanes_of(fn: Any, concurrency: int, **hooks: Any) -> Lanes:
     return Lanes(AwaitedOp(fn, "fn", 0, 0, False, concurrency, gather_alone), hooks.pop("on_error", wrong), **hooks)
 
 
-async def run(lanes: Lanes, *blocks: list[Any]) -> list[list[Outcome]]:
+async def run(lanes: Lanes, *blocks: list[Any]) -> list[list[CallResult]]:
     """Run blocks and return their outcomes in the order of the blocks."""
     futures = [asyncio.get_running_loop().create_future() for _ in blocks]
     for rows, future in zip(blocks, futures, strict=True):

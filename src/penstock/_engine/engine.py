@@ -17,8 +17,9 @@ from penstock._contracts.event import BlockDone, Event, Listener, Notice, RowsPa
 from penstock._contracts.fill import Fill
 from penstock._contracts.memory import FeedMemory
 from penstock._engine.awaiting import ended, failed_call
-from penstock._engine.execute import finish_unit, run_task
+from penstock._engine.compute import compute
 from penstock._engine.failing import is_interrupt, prepare
+from penstock._engine.finishing import finish_unit
 from penstock._engine.flow import Flow, Ready
 from penstock._engine.learned import Learned
 from penstock._engine.losses import Losses, tell_retry
@@ -30,9 +31,9 @@ from penstock._engine.segment import Segment
 from penstock._engine.slots import SlotPool
 from penstock._engine.stall import Kind, report
 from penstock._engine.tune import awaited_ns
-from penstock._engine.unit import Failure, Task, Token, Unit
+from penstock._engine.unit import Failure, Outcome, Task, Token, Unit
 from penstock._engine.watch import Glances, Watch
-from penstock._ops.awaited import AwaitedOp, Outcome
+from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
 from penstock._ops.worker import WorkerContext
 from penstock._order.runs import Recording
@@ -197,17 +198,31 @@ class Engine:
             return
         segment, unit = self._flow.segments[task.segment], task.unit
         assert unit is not None
-        if unit.rows is None and task.stage == len(segment.plan.stages) - 1:
-            self._open_rows(segment, unit)
-        outcome = run_task(segment.plan, task, worker, self.rescue)
+        outcome = self._compute(segment, unit, task, worker)
         end_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns() - begin_cpu
         stage = segment.plan.stages[task.stage].name or "batch"
-        made_of, keys = unit.made_of, (unit.key_of(task.begin), unit.key_of(max(task.begin, outcome[1] - 1)))
+        made_of, keys = unit.made_of, (unit.key_of(task.begin), unit.key_of(max(task.begin, outcome.end - 1)))
         chunk, count = (task.segment, unit.seq), task.end - task.begin
-        event = BlockDone(stage, worker.index, begin_ns, end_ns, cpu_ns, count, chunk, made_of, *keys, worker.kept)
+        event = BlockDone(stage, worker.index, begin_ns, end_ns, cpu_ns, count, chunk, made_of, *keys, outcome.kept_bytes)
         self._book(task, outcome, end_ns - begin_ns, event, worker)
+        del outcome  # the frames of its errors lead to this one
 
-    def book_awaited(self, task: Task, block: Block | None, outcomes: Sequence[Outcome], busy_ns: int, worker: WorkerContext) -> None:
+    def _compute(self, segment: Segment, unit: Unit, task: Task, worker: WorkerContext) -> Outcome:
+        """Compute the rows of a task, unless they are there already or no longer wanted."""
+        last = task.stage == len(segment.plan.stages) - 1
+        if last and unit.rows is None:
+            self._open_rows(segment, unit)
+        slot, item = (
+            unit.rows if last else None,
+            task.item,
+        )  # before looking at `finishing`: the worker that finishes the unit takes them away
+        if unit.whole:
+            return Outcome(task.end)  # its rows are written already
+        if unit.finishing:
+            return Outcome(task.begin)  # a row before these failed, and the unit was finished without them
+        return compute(segment.plan, item, slot, worker, self.rescue)
+
+    def book_awaited(self, task: Task, block: Block | None, outcomes: Sequence[CallResult], busy_ns: int, worker: WorkerContext) -> None:
         """Book the task of an async stage.
 
         Args:
@@ -219,36 +234,34 @@ class Engine:
         """
         op, segment = self.awaited_by(task), self._flow.segments[task.segment]
         assert op is not None
-        outcome = (None, task.begin, None) if block is None else ended(task, block, outcomes, op.name)
-        worker.take_room(task.room)
-        worker.keep(0 if outcome[0] is None else bytes_of_all(outcome[0].rows()))
+        outcome = Outcome(task.begin) if block is None else ended(task, block, outcomes, op.name)
+        if outcome.block is not None:
+            num_bytes = bytes_of_all(outcome.block.rows())
+            outcome = outcome._replace(kept_bytes=num_bytes, most_bytes=num_bytes)
         failed = failed_call(op, outcomes)
         if failed is not None and (segment.plan.late_failures or self.rescue.cares(failed)):
-            outcome = run_task(segment.plan, task, worker, self.rescue)  # one element after the other fails or not
-        if outcome[2] is not None and is_interrupt(outcome[2].error):
-            raise outcome[2].error
+            outcome = compute(segment.plan, task.item, None, worker, self.rescue)  # one element after the other fails or not
+        if outcome.failure is not None and is_interrupt(outcome.failure.error):
+            raise outcome.failure.error
         cost_ns = awaited_ns(busy_ns, task.end - task.begin, op.concurrency, batched=segment.plan.batch is not None)
         self._book(task, outcome, cost_ns, None, worker)  # each call was announced when it ended
 
     def _book(
         self,
         task: Task,
-        outcome: tuple[Block | None, int, Failure | None],
+        outcome: Outcome,
         wall_ns: int,
         event: BlockDone | None,
         worker: WorkerContext,
     ) -> None:
         segment, unit = self._flow.segments[task.segment], task.unit
         assert unit is not None
-        block, end, failure = outcome
-        if failure is not None:
-            failure = prepare(failure, *segment.where(unit, failure.at))
+        if outcome.failure is not None:
+            outcome = outcome._replace(failure=prepare(outcome.failure, *segment.where(unit, outcome.failure.at)))
         worker.rest()  # once it is booked, its elements may be delivered before this thread runs again
         with self._mutex:
             notice = self._flow.active.notice
-            cpu_ns = 0 if event is None else event.cpu_ns
-            held = {"kept_bytes": worker.kept, "most_bytes": worker.most_bytes}
-            complete = self._flow.complete(segment, task, block, end, failure, wall_ns, cpu_ns, **held)
+            complete = self._flow.complete(segment, task, outcome, wall_ns, 0 if event is None else event.cpu_ns)
         if self._flow.active.notice != notice:
             self._bench.ring_all()
             self.announce(Notice(time.perf_counter_ns(), self._flow.active.subject, self._flow.active.notice))

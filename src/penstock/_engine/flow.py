@@ -27,7 +27,7 @@ from penstock._engine.sequencer import Sequenced, Sequencer
 from penstock._engine.slots import HandedOver, Lease, bytes_beside
 from penstock._engine.torn import whole
 from penstock._engine.tune import ActiveWorkers, followed
-from penstock._engine.unit import Counted, Failure, Task, Token, Unit
+from penstock._engine.unit import Counted, Failure, Outcome, Task, Token, Unit
 from penstock._ops.block import UNLIMITED
 from penstock._order.runs import Recording
 
@@ -406,40 +406,26 @@ class Flow:
         return max(2 * self.num_workers + 2, self.program.prefetch + 2, 4)
 
     @whole
-    def complete(
-        self,
-        segment: Segment,
-        task: Task,
-        block: Any,
-        end: int,
-        failure: Failure | None,
-        wall_ns: int,
-        cpu_ns: int,
-        *,
-        kept_bytes: int = 0,
-        most_bytes: int = 0,
-    ) -> bool:
+    def complete(self, segment: Segment, task: Task, outcome: Outcome, wall_ns: int, cpu_ns: int) -> bool:
         """Book a finished task; return whether its unit is ready to be finished by this worker.
 
         Args:
             segment: of the task.
             task: as it was claimed.
-            block: for the next stage, or None.
-            end: the first row that is not done.
-            failure: of that row, or None: then there was no room for it.
+            outcome: what became of it.
             wall_ns: how long it took.
             cpu_ns: of that on a CPU.
-            kept_bytes: what it has left behind.
-            most_bytes: what it has held at once.
         """
         self.version += 1
-        unit = task.unit
+        unit, end, block, failure, kept_bytes = task.unit, outcome.end, outcome.block, outcome.failure, outcome.kept_bytes
         assert unit is not None
+        if not unit.finishing:
+            unit.take(outcome)
         if task.room < UNLIMITED:
             unit.granted_bytes -= task.room
         unit.kept_bytes += kept_bytes - task.num_bytes
         if end > task.begin:
-            segment.weigh(task.stage, most_bytes / (end - task.begin))
+            segment.weigh(task.stage, outcome.most_bytes / (end - task.begin))
         if end > task.begin and not unit.whole:
             segment.blocks[task.stage].observe(end - task.begin, wall_ns)
             if pool_of(segment, task.stage) == SHARED and not (segment.blocks[task.stage].growing or segment.units.growing):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._engine.hearing import hear
 from penstock._engine.unit import Task
-from penstock._ops.awaited import AwaitedOp, Outcome
+from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ class _Run:
 
     __slots__ = ("block", "busy_ns", "done", "missing", "outcomes", "task", "tasks", "wanted")
 
-    def __init__(self, block: Block, done: Callable[[list[Outcome], int], None], task: Task | None) -> None:
+    def __init__(self, block: Block, done: Callable[[list[CallResult], int], None], task: Task | None) -> None:
         self.block = block
         self.done = done
         self.task = task
         self.wanted = self.missing = len(block)
-        self.outcomes: list[Outcome | None] = [None] * self.missing
+        self.outcomes: list[CallResult | None] = [None] * self.missing
         self.tasks: dict[int, asyncio.Task[None]] = {}
         self.busy_ns = 0
 
@@ -121,7 +121,7 @@ class Lanes:
         """The stage."""
         return self._op.name
 
-    def add(self, block: Block, done: Callable[[list[Outcome], int], None], task: Task | None = None) -> None:
+    def add(self, block: Block, done: Callable[[list[CallResult], int], None], task: Task | None = None) -> None:
         """Compute the elements of a block behind those that wait already.
 
         Args:
@@ -184,9 +184,9 @@ class Lanes:
         import asyncio
 
         if not call._booked:
-            hear(self._on_error, self._take, call, task, Outcome(None, asyncio.CancelledError(), call.lane))
+            hear(self._on_error, self._take, call, task, CallResult(None, asyncio.CancelledError(), call.lane))
 
-    def _take(self, call: Call, task: asyncio.Task[None], outcome: Outcome) -> None:
+    def _take(self, call: Call, task: asyncio.Task[None], outcome: CallResult) -> None:
         run, offset, lane = call._run, call.offset, call.lane
         del self._calls[task]
         self._free.append(lane)

@@ -18,7 +18,7 @@ from penstock._engine.hearing import hear
 from penstock._engine.lanes import Call, Lanes
 from penstock._engine.pools import MENDER
 from penstock._engine.unit import Task
-from penstock._ops.awaited import AwaitedOp, Outcome
+from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
 from penstock._ops.worker import WorkerContext
 from penstock.queues import ParkingLot
@@ -43,7 +43,7 @@ class EventLoop:
         """Prepare; `serve`, `claim` and `mend` are the bodies of threads, which the executor starts."""
         self._engine = engine
         self._worker = WorkerContext(0)
-        self._broken: SimpleQueue[tuple[Task, Block, list[Outcome], int] | None] = SimpleQueue()
+        self._broken: SimpleQueue[tuple[Task, Block, list[CallResult], int] | None] = SimpleQueue()
         self._pools = {pool: _Pool(engine, op) for pool, op in engine.awaited.items()}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Event | None = None
@@ -137,7 +137,7 @@ class EventLoop:
             return
         pool.lanes.add(block, partial(self._book, task, block), task)
 
-    def _book(self, task: Task, block: Block, outcomes: list[Outcome], busy_ns: int) -> None:
+    def _book(self, task: Task, block: Block, outcomes: list[CallResult], busy_ns: int) -> None:
         op = self._engine.awaited_by(task)
         failed = None if op is None else failed_call(op, outcomes)
         if failed is not None and self._engine.rescue.cares(failed):  # elements are run again, or others, and waited for
