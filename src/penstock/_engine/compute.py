@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from penstock._order.arithmetic import INFINITE, Length
 from penstock.errors import StateMismatch
 
 __all__ = ["compute", "compute_batches", "concatenated", "joined", "sift"]
+
+
+T = TypeVar("T")
 
 
 def compute(plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: WorkerContext, rescue: Rescue = RAISING) -> Outcome:
@@ -64,24 +67,21 @@ class _Job:
         self.bad_rows: list[tuple[int, LateFailure]] = []
 
     def outcome(self, end: int, block: Block | None, failure: Failure | None) -> Outcome:
-        """Hand everything over: frames of errors hold this job, and would keep alive what it holds."""
-        out = Outcome(
+        """Hand everything over."""
+        return Outcome(
             end,
             block,
             failure,
             (),
             tuple(self.parts.items()),
             tuple(self.keys.items()),
-            tuple(self.lost),
-            tuple(self.late),
-            tuple(self.bad_rows),
+            _handed_over(self.lost),
+            _handed_over(self.late),
+            _handed_over(self.bad_rows),
             [(row, self._places(row)) for row in self.moved],
             self.worker.kept,
             self.worker.most_bytes,
         )
-        for handed_over in (self.lost, self.late, self.bad_rows):
-            handed_over.clear()
-        return out
 
     def run(self, begin: int, end: int, without: Without = (), found: list[Mishap] | None = None) -> Block | Partial | None:
         """Run rows through the stage; with `found`, policies act inside the leaf on one row, and it gets what they replaced there."""
@@ -459,9 +459,14 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, r
     parts, end, failure = in_pieces(0, len(item.batches), [*item.known, *item.bad, *item.without], run, treat)
     worker.piece = None
     origins = [origin + begin for begin, (_, part) in parts for origin in part.tolist()]
-    out = Outcome(end, concatenated([part for _, (part, _) in parts]), failure, origins, lost=tuple(lost), late=tuple(kept))
-    lost.clear()  # as in `_Job.outcome`
-    kept.clear()
+    block = concatenated([part for _, (part, _) in parts])
+    return Outcome(end, block, failure, origins, lost=_handed_over(lost), late=_handed_over(kept))
+
+
+def _handed_over(some: list[T]) -> tuple[T, ...]:
+    """Return what a list has, and empty it: frames of errors hold the list, and would keep alive what it holds."""
+    out = tuple(some)
+    some.clear()
     return out
 
 
