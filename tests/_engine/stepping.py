@@ -5,8 +5,9 @@ A real run is one of these schedules. Because computing a task and booking it ar
 
 from __future__ import annotations
 
+import pickle
 import random
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -153,10 +154,12 @@ class Stepper:
         return True
 
     def _outcome(self, segment: Segment, unit: Unit, task: Task, worker: WorkerContext) -> Outcome:
-        """Compute a task as `Engine._compute` does."""
+        """Compute a task as `Engine._compute` does, but from and to copies of the messages, as between two processes."""
         if unit.whole or unit.finishing:
             return Outcome(task.end if unit.whole else task.begin)
-        return compute(segment.plan, task.item, unit.rows if task.stage == len(segment.plan.stages) - 1 else None, worker, self.rescue)
+        item = pickle.loads(pickle.dumps(task.item))
+        outcome = compute(segment.plan, item, unit.rows if task.stage == len(segment.plan.stages) - 1 else None, worker, self.rescue)
+        return cast(Outcome, pickle.loads(pickle.dumps(outcome)))
 
     def _book(self) -> bool:
         pool, worker, task, outcome = self._pick(self._computed)
