@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 
-from penstock._storage.naming import shown
+from penstock._storage.redaction import shown
 from penstock.errors import PlanError
 
 __all__ = ["MOST_NAMES", "expand", "missing_shards", "refuse_commands"]

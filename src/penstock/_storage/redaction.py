@@ -1,11 +1,15 @@
-"""Takes secrets out of URLs and of texts that hold them."""
+"""How paths, URLs and other texts are shown in messages: without secrets, quoted, and cut when they are long."""
 
 from __future__ import annotations
 
 import re
+import sys
 
-__all__ = ["redacted"]
+__all__ = ["redacted", "shown"]
 
+_ENCODING = sys.getfilesystemencoding()
+_ERRORS = sys.getfilesystemencodeerrors()
+_SHOWN_CHARS = 160
 _URL = re.compile(r"\b([a-zA-Z][a-zA-Z0-9+.-]*://)([^\s?#'\"<>]*)(\?[^\s#'\"<>]*)?(?:#[^\s'\"<>]*)?")
 _HOST_AND_PORT = re.compile(r"[^/:@]*:\d{1,5}/")
 _FIELD = re.compile(
@@ -35,3 +39,10 @@ def _plain(found: re.Match[str]) -> str:
     if at and ("/" not in head or (":" in head and not _HOST_AND_PORT.match(head))):
         rest = f"[removed]@{tail}"
     return f"{scheme}{rest}{'?[removed]' if query else ''}"
+
+
+def shown(text: str | bytes) -> str:
+    """Quote a path or line for a message: control characters and broken UTF-8 escaped, cut when it is long."""
+    if isinstance(text, bytes):
+        text = text.decode(_ENCODING, _ERRORS)
+    return repr(text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "...")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import asyncio
 
 __all__ = [
+    "RETRIED",
     "AskAgain",
     "CredentialsRefused",
     "Transport",
@@ -23,9 +24,12 @@ __all__ = [
     "changed",
     "denied",
     "exhausted",
-    "gone",
+    "not_there",
     "persist",
 ]
+
+RETRIED = frozenset({408, 421, 425, 429, 500, 502, 503, 504, 507, 509, 520, 521, 522, 523, 524})
+"""Statuses after which the next try may succeed; those from 520 on are Cloudflare's for an origin that does not answer."""
 
 _JITTER = 0.25
 _T = TypeVar("_T")
@@ -150,7 +154,7 @@ def denied(shown: str, reason: str) -> StorageError:
     )
 
 
-def gone(shown: str, reason: str) -> StorageError:
+def not_there(shown: str, reason: str) -> StorageError:
     """Return the error of an object that is not there."""
     return StorageError(
         f"{shown!r} is not there: {reason}", where=shown, fix="check bucket, key and region, and whether it was deleted meanwhile"
