@@ -156,7 +156,7 @@ class BucketTransport:
             raise
 
     def _refuse(self, error: Exception, shown: str, found: RemoteObject | None) -> None:
-        """Raise what an error of obstore means. Its own text repeats the request, so little of it is shown."""
+        """Raise our error for one of obstore. Its text repeats the request, so little of it is shown."""
         known = self._obstore.exceptions
         text = redacted(str(error).partition("\n\nDebug source")[0])[:_SHOWN]
         if isinstance(error, (known.PermissionDeniedError, known.UnauthenticatedError)) or _EXPIRED.search(text):

@@ -13,7 +13,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -48,17 +48,15 @@ class FileLock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Remove the file and let go. Who waits sees that the file is another one, and takes that."""
+        """Remove the file and release it. A waiter then finds another file under the name, and locks that."""
         try:
-            os.unlink(self.path)
-        except FileNotFoundError:
-            pass  # somebody emptied the folder
+            _unlink(self.path)
         finally:
             os.close(self._descriptor)
 
 
 def try_lock(path: str) -> FileLock | None:
-    """Take a lock if nobody has it.
+    """Take a lock if it is free.
 
     Raises:
         OSError: the file cannot be made.
@@ -79,7 +77,7 @@ def try_lock(path: str) -> FileLock | None:
 
 
 def wait_for_lock(path: str, limit_s: float) -> FileLock:
-    """Take a lock; wait for who has it.
+    """Take a lock; wait for its holder.
 
     The kernel knows no lock with a time limit, so a thread waits in our place. When time is up it is left waiting, and ends with the lock.
 
@@ -189,7 +187,7 @@ class CacheFolder:
             if status.st_size != _file_size(size):
                 return None
             if time.time() - status.st_mtime > _FRESH_S:
-                os.utime(descriptor)  # what was used last is dropped last
+                os.utime(descriptor)  # the block used last is dropped last
             return _read_checked(descriptor, size, begin, out)
         finally:
             os.close(descriptor)
@@ -205,8 +203,8 @@ class CacheFolder:
         with held(self._usage_path()) as usage:
             used = self._with_room(usage, total)
             if used + total > self._max_bytes:
-                return  # what many others are writing now leaves no room; a cache may forget
-            # With its full size from the beginning: who counts files meanwhile counts what this one will be.
+                return  # blocks being written leave no room; a cache may forget
+            # With its full size from the beginning, so that a process that counts the files meanwhile counts it in full.
             descriptor = os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
             try:
                 os.ftruncate(descriptor, total)
@@ -223,7 +221,7 @@ class CacheFolder:
             raise
         finally:
             os.close(descriptor)
-        with held(self._usage_path()):  # who lists files meanwhile could see a new name as little as the old one
+        with held(self._usage_path()):  # a listing at this moment could miss both names
             os.rename(f"{path}.tmp", path)
 
     def remove(self, name: str) -> None:
@@ -232,13 +230,10 @@ class CacheFolder:
         Raises:
             OSError: as the system says it.
         """
-        try:
-            os.unlink(self._block(name))
-        except FileNotFoundError:
-            pass  # evicted meanwhile
+        _unlink(self._block(name))
 
     def try_lock(self, name: str) -> FileLock | None:
-        """Become the one who fetches a block, if nobody is.
+        """Take the lock for fetching a block, if it is free.
 
         Raises:
             OSError: as the system says it.
@@ -247,7 +242,7 @@ class CacheFolder:
         return try_lock(f"{self._block(name)}.lock")
 
     def wait_for_lock(self, name: str, limit_s: float) -> FileLock:
-        """Wait for who fetches a block, and become the next.
+        """Wait for the process that fetches a block, and take its lock.
 
         Raises:
             StorageError: it takes too long.
@@ -275,13 +270,13 @@ class CacheFolder:
         for _, size, path in files:
             if used + wanted <= self._max_bytes * _KEPT:
                 break
-            if path.endswith(".tmp") or not _unlinked(path):  # who reads it has it open, and reads on
-                continue
-            used -= size
+            if not path.endswith(".tmp"):
+                _unlink(path)  # a read that has it open goes on
+                used -= size
         return used
 
     def _files(self) -> list[tuple[float, int, str]]:
-        """List the files (time of last use, bytes, path); what dead processes left half-written is removed."""
+        """List the files (time of last use, bytes, path); files that dead processes left half-written are removed."""
         found = []
         for folder in os.scandir(self._path):
             for entry in os.scandir(folder) if folder.is_dir() else ():
@@ -303,17 +298,15 @@ def _removed_leftover(path: str) -> bool:
     if lock is None:
         return False  # it is being written
     try:
-        return _unlinked(path)
+        _unlink(path)
     finally:
         lock.release()
-
-
-def _unlinked(path: str) -> bool:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return True
     return True
+
+
+def _unlink(path: str) -> None:
+    with suppress(FileNotFoundError):  # another process was faster, or the folder was emptied
+        os.unlink(path)
 
 
 def _num_pieces(size: int) -> int:
@@ -357,20 +350,20 @@ def _read_checked(descriptor: int, size: int, begin: int, out: memoryview) -> bo
 
 
 class Fetching(Protocol):
-    """What is asked for blocks that are not there."""
+    """The source of blocks that are not in the folder."""
 
     def size(self, file: int) -> int:
         """Return the bytes of an object."""
 
     def cache_key(self, file: int) -> str:
-        """Return what tells this version of an object from all others."""
+        """Return a text that no other version of any object has."""
 
     def fetch(self, files: list[int], begins: list[int], lengths: list[int], out: NDArray[np.uint8]) -> None:
         """Fetch ranges, one behind the other."""
 
 
 class _Want(NamedTuple):
-    """What is wanted of one block: its bytes `low` to `high`, to `view`."""
+    """The wanted bytes of one block: from `low` on, into `view`."""
 
     name: str
     file: int
@@ -396,7 +389,7 @@ class BlockCache:
     def read_spans(
         self, source: Fetching, files: NDArray[np.int64], offsets: NDArray[np.int64], lengths: NDArray[np.int64], scratch: Scratch | None
     ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """Read spans, whole blocks of what is not there yet.
+        """Read spans, fetching whole blocks that are not there yet.
 
         Raises:
             StorageError: as the source; a block is damaged again after it was fetched again; another process takes too long to fetch one.
@@ -423,7 +416,7 @@ class BlockCache:
         return _Want(block_name(source.cache_key(file), block, width), file, begin, min(width, source.size(file) - begin), low, view)
 
     def _fill(self, source: Fetching, missing: list[_Want]) -> None:
-        """Fetch at once what nobody fetches, then wait for the others: nobody waits who holds a lock that somebody may wait for."""
+        """Fetch at once the blocks that no other process fetches, then wait for the others: no process waits while it holds a lock."""
         others: list[_Want] = []
         mine: list[tuple[_Want, FileLock]] = []
         try:
@@ -456,7 +449,7 @@ class BlockCache:
             self._folder.store(want.name, block)
 
     def _is_there_now(self, want: _Want) -> bool:
-        """Look again, now that nobody else writes it; drop it when it is damaged."""
+        """Look again, now that the lock is ours; drop the block when it is damaged."""
         is_there = self._folder.load(want.name, want.size, want.low, want.view)
         if is_there is None:
             if want.name in self._mended:

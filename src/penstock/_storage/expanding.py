@@ -23,7 +23,7 @@ _COMMANDS = ("pipe:", "file:")
 
 
 def refuse_commands(pattern: str, caller: str) -> None:
-    """Refuse what other libraries run as a command or open as a URL of this machine.
+    """Refuse patterns that other libraries run as a command or open as a URL of this machine.
 
     Raises:
         PlanError: the pattern begins with "pipe:" or "file:".

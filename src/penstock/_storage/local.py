@@ -54,7 +54,7 @@ class LocalStorage:
     """See `Storage`. Holds at most 128 files open, and 50 bytes and the path of each file, no Python object.
 
     A file is the one that it was when the storage was made, or reading it is an error: size, modification time and inode are compared
-    at each read of a block. Another time alone is none where `trust` has said what the contents are.
+    at each read of a block. A new modification time alone is no error where `trust` has given check sums.
 
     Args:
         paths: of regular files; relative ones are resolved against the working directory of now.
@@ -125,7 +125,7 @@ class LocalStorage:
         return self._known[:, 1]
 
     def versions(self) -> NDArray[np.int64]:
-        """Return what tells one version of a file from another beside its size, int64 [files] from 0 on: time and inode, mixed."""
+        """Return numbers that differ between versions of a file, beside its size, int64 [files] from 0 on: time and inode, mixed."""
         mixed = self._known[:, 1].view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ self._known[:, 2].view(np.uint64)
         return (mixed * np.uint64(0xD6E8FEB86659FD93) >> np.uint64(1)).view(np.int64)
 
@@ -248,7 +248,7 @@ class LocalStorage:
         return scratch.take("spans", (total,), np.uint8), -1
 
     def _mend(self, outcome: spans.Outcome, mended: set[tuple[int, int]]) -> None:
-        """Return when another try can help, once per file and cause; else raise what stopped the read."""
+        """Return when another try can help, once per file and cause; else raise the error that stopped the read."""
         file = outcome.file
         again = (file if outcome.error == errno.ESTALE else -1, outcome.error)
         if outcome.problem == spans.CHANGED:
@@ -311,7 +311,7 @@ class LocalStorage:
 
 
 def kind_of_file(mode: int) -> str:
-    """Say what a mode of `stat` is, if it is no regular file."""
+    """Name the kind of a file that is no regular one, by its mode of `stat`."""
     return _KINDS.get(stat.S_IFMT(mode), "of an unknown kind")
 
 
@@ -344,7 +344,7 @@ def sample(storage: Storage, file: int) -> int:
 
 
 def most_open() -> int:
-    """Return how many files one storage may keep open: an eighth of what the process may, 128 at most."""
+    """Return how many files one storage may keep open: an eighth of the process's limit, 128 at most."""
     try:
         import resource
     except ImportError:
@@ -371,8 +371,8 @@ class Descriptors:
     """Keeps files open between reads, at most so many, and closes none that a read may be using.
 
     A descriptor that is closed under a reader may be another file's a moment later. So a read holds a ticket while it uses descriptors;
-    what is taken out is closed when no ticket from before is left. At most as many wait for that as are kept: a slow read lets no more pile
-    up. From any thread; a forked process has the files that were open, and none of the reads.
+    a descriptor that is taken out is closed when no older ticket is left. At most as many wait for that as are kept, however slow a read
+    is. From any thread; a forked process has the files that were open, and none of the reads.
 
     Args:
         num_files: they are numbered from 0.
@@ -404,7 +404,7 @@ class Descriptors:
             return ticket, self._of_file.take(files, mode="clip"), maps
 
     def leave(self, ticket: int, opened: Iterable[list[int]] = ()) -> None:
-        """End a read; keep what it opened, (file, descriptor) each, where there is room. The longest open ones make room."""
+        """End a read; keep the files that it opened, (file, descriptor) each, where there is room. The longest open ones make room."""
         with self._locks.own():
             self._settle()
             self._tickets.discard(ticket)
@@ -412,7 +412,7 @@ class Descriptors:
             for file, descriptor in opened:
                 is_full = len(self._open) >= self.capacity
                 if file in self._open or (is_full and len(self._retired) >= self.capacity):
-                    os.close(descriptor)  # another thread was faster, or nothing can make room; nobody else knows this one
+                    os.close(descriptor)  # another thread was faster, or nothing can make room; no other read has this one
                     continue
                 if is_full:
                     self._retire(next(iter(self._open)))
@@ -423,7 +423,7 @@ class Descriptors:
             self._close_retired()
 
     def forget(self, file: int | None = None) -> None:
-        """Close a file, or all, as soon as nobody reads it."""
+        """Close a file, or all, as soon as no read uses it."""
         with self._locks.own():
             self._settle()
             for one in list(self._open) if file is None else [file] if file in self._open else []:
@@ -431,7 +431,7 @@ class Descriptors:
             self._close_retired()
 
     def _settle(self) -> None:
-        """In a forked process, forget the reads of the threads that are not there; what another thread was changing is made up again."""
+        """In a forked process, forget the reads of threads that are not there, and rebuild the tables that one may have been changing."""
         if not self._locks.is_new():
             return
         self._tickets.clear()
@@ -454,10 +454,10 @@ class Descriptors:
         if not self._retired:
             return
         oldest = min(self._tickets, default=self._next)
-        gone = [one for one in self._retired if one.since <= oldest]
+        unused = [one for one in self._retired if one.since <= oldest]
         # Taken out first: a process that is forked in between must not close a number that may be another file's by then.
         self._retired[:] = [one for one in self._retired if one.since > oldest]
-        for one in gone:
+        for one in unused:
             one.close()
 
     def __len__(self) -> int:
@@ -484,7 +484,7 @@ def can_sink() -> bool:
 
 
 class Sink:
-    """An anonymous file and a map of it, which grow. For one thread. What it gave is valid until it is asked again."""
+    """An anonymous file and a map of it, which grow. For one thread. Its room is valid until the next call."""
 
     def __init__(self) -> None:
         """Prepare; the file is made at the first use."""

@@ -19,7 +19,7 @@ class RemoteObject:
     """One object as it was when it was found.
 
     Attributes:
-        key: what the transport asks for.
+        key: path or key, as the transport sends it.
         shown: its URL without secrets.
         size: bytes.
         etag: its version as the store names it, or "".
@@ -34,7 +34,7 @@ class RemoteObject:
 
     @property
     def version(self) -> str:
-        """Return what tells this version from another."""
+        """Return the ETag, or else the time of change: the name of this version."""
         return self.etag or self.modified
 
     @property
@@ -44,7 +44,7 @@ class RemoteObject:
 
 
 class Part:
-    """Bytes to be fetched with one request: what of them is there already is not asked for again."""
+    """Bytes to be fetched with one request. A retry asks only for the missing ones."""
 
     __slots__ = ("_view", "found", "num_got", "size", "start")
 
@@ -67,7 +67,7 @@ class Part:
 
     @property
     def shown(self) -> str:
-        """Say what is missing."""
+        """Name the missing bytes, for errors."""
         return f"bytes {self.begin} to {self.end - 1} of {self.found.shown!r}"
 
     def add(self, data: Any) -> None:
@@ -77,12 +77,12 @@ class Part:
         self.num_got += count
 
     def body(self, begin: int) -> memoryview:
-        """Return what came from offset `begin` of the object on."""
+        """Return the bytes that came, from offset `begin` of the object on."""
         return self._view[begin - self.start : self.num_got]
 
 
 class KeptPart(Part):
-    """A part whose bytes are kept as they come, in pieces, and copied when somebody wants them."""
+    """A part whose bytes are kept as they come, in pieces, and copied when a read wants them."""
 
     __slots__ = ("_pieces", "_starts")
 
@@ -94,7 +94,7 @@ class KeptPart(Part):
 
     def add(self, data: Any) -> None:
         """Take the next bytes."""
-        while self._starts and self._starts[-1] >= self.num_got:  # a try was given up, and what it brought does not count
+        while self._starts and self._starts[-1] >= self.num_got:  # a try was given up, and its bytes do not count
             self._starts.pop()
             self._pieces.pop()
         self._starts.append(self.num_got)
@@ -102,11 +102,11 @@ class KeptPart(Part):
         self.num_got += len(self._pieces[-1])
 
     def body(self, begin: int) -> memoryview:
-        """Return what came from offset `begin` of the object on."""
+        """Return the bytes that came, from offset `begin` of the object on."""
         return memoryview(b"".join(self._pieces))[begin - self.start : self.num_got]
 
     def copy(self, begin: int, target: NDArray[np.uint8]) -> None:
-        """Fill `target`, uint8 [n], with what came from offset `begin` of the object on; from any thread when all is there."""
+        """Fill `target`, uint8 [n], with the bytes from offset `begin` of the object on; from any thread when all are there."""
         place, end, got = begin - self.start, begin - self.start + len(target), 0
         number = bisect_right(self._starts, place) - 1
         while place < end:
@@ -134,7 +134,7 @@ class Plan(NamedTuple):
 def plan_ranges(
     files: NDArray[np.int64], offsets: NDArray[np.int64], lengths: NDArray[np.int64], max_gap: int, max_range: int, num_parallel: int
 ) -> Plan:
-    """Join spans of one file that overlap or are at most `max_gap` bytes apart, and cut what is long.
+    """Join spans of one file that overlap or are at most `max_gap` bytes apart, and cut long ranges.
 
     A range is at most `max_range` bytes. When all ranges together are fewer than may be in flight, they are cut further, to 4 MB at least:
     one connection rarely carries all that a store can give.

@@ -30,7 +30,7 @@ _Asked = tuple[Address, RemoteObject]
 class RemoteStorage:
     """See `Storage`. Reads of several threads share one thread with an event loop, which ends with this object or `close()`.
 
-    Pickled, or used behind a fork, it makes its connections anew.
+    Pickled, or used behind a fork, it makes new connections.
 
     Args:
         found: the objects, in their order.
@@ -136,7 +136,7 @@ class RemoteStorage:
         )
 
     def cache_key(self, file: int) -> str:
-        """Return what a cache knows this version of an object by."""
+        """Return the name of this version of an object in a cache."""
         address, found = self._found[file]
         endpoint = str(self._options.store.get("endpoint", ""))
         place = (address.scheme, address.host, str(address.port), endpoint, found.key)
@@ -151,7 +151,7 @@ class RemoteStorage:
         return self._in_this_process()[0]
 
     def close(self) -> None:
-        """Break off what is being read, close the connections, and end the thread; a read behind it fails. A second call does nothing."""
+        """Break off reads, close the connections, and end the thread; a later read fails. A second call does nothing."""
         self._is_closed = True
         here = self._here.get(os.getpid())
         if here is not None:

@@ -1,4 +1,4 @@
-"""What is asked for again, when, and when no longer."""
+"""Retries: which failures are asked again, after which wait, and until when."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 
 
 class Turn:
-    """What limits one read: until when (a time of the loop); and what went wrong last."""
+    """The limits of one read: options and deadline (a time of the loop); with the last failure."""
 
     __slots__ = ("deadline", "last", "options")
 
@@ -68,17 +68,17 @@ class Transport(Protocol):
         """Ask for size and version of an object."""
 
     async def fetch(self, part: Part) -> None:
-        """Make one try to get what is missing of a part.
+        """Make one try to get the missing bytes of a part.
 
         Raises:
-            AskAgain: what came so far is in the part.
+            AskAgain: the next try may succeed; bytes that came are in the part.
             CredentialsRefused: 401 or 403.
             StorageError: asking again is no use.
             ObjectChanged: it is another object now.
         """
 
     def refresh(self) -> None:
-        """Get fresh credentials for what is asked from now on."""
+        """Get fresh credentials for the next requests."""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -96,11 +96,11 @@ async def persist(
     """Make an attempt, and again, as often as the options allow. The deadline of the whole is the caller's to keep.
 
     Args:
-        attempt: one try; see `Transport.fetch` for what it raises.
+        attempt: one try; see `Transport.fetch` for its errors.
         transport: where credentials are refreshed, once.
         gate: held by each try, and not while it waits for the next.
-        shown: says what is asked for, without secrets.
-        turn: what limits it.
+        shown: names the object or bytes, without secrets.
+        turn: its limits.
 
     Raises:
         StorageError: all tries failed, or another is no use.
@@ -137,7 +137,7 @@ def _tries(count: int) -> str:
 
 
 def exhausted(shown: str, tries: str, reason: str) -> StorageError:
-    """Return the error of what did not come."""
+    """Return the error of bytes that did not come."""
     return StorageError(
         f"{shown} did not come after {tries}: {reason or 'no answer yet'}",
         where=shown,
