@@ -95,7 +95,7 @@ import sys
 import numpy as np
 from penstock._contracts.storage_options import StorageOptions
 from penstock._storage import open_storage
-from penstock._storage.cachefiles import CacheFolder
+from penstock._storage.cache import CacheFolder
 wait = CacheFolder.wait_for_lock
 def told(self, name, limit_s):
     print("waiting", flush=True)
