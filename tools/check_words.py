@@ -1,7 +1,7 @@
-"""Refuse private words as names in src: of modules, classes, functions, parameters, attributes and variables.
+"""Refuse private words as names in src: of modules, classes, functions and attributes.
 
-Each has a plain one in its place. How often an old word may still be given as a name stands in `tools/house.toml`; a count may only
-shrink (`make house WRITE=1`). Only where a name is given counts, not where it is used. An underscore before or behind it does not matter.
+Each has a plain one in its place. `tools/house.toml` lists in how many modules an old word may still be given as a name; a count may only
+shrink (`make house WRITE=1`). Uses of a name, parameters and local variables do not count. An underscore before or behind does not matter.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from check_rooms import room_of
+from check_sizes import DEFINITIONS
 from findings import Module, finish, python_modules, root_of
 
 CEILINGS = "tools/house.toml"
@@ -125,13 +126,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def places_of_words(modules: Sequence[Module]) -> dict[str, list[str]]:
-    """Return where old words are given as names."""
+    """Return where old words are given as names, of each module the first place."""
     places = defaultdict[str, list[str]](list)
     for module in modules:
-        words = set(words_of(room_of(module)))
-        for name, line in names_given(module):
-            if name.strip("_") in words:
-                places[name.strip("_")].append(f"{module.name}:{line}")
+        lines = dict(reversed([(name.strip("_"), line) for name, line in names_given(module)]))
+        for word in lines.keys() & words_of(room_of(module)).keys():
+            places[word].append(f"{module.name}:{lines[word]}")
     return dict(places)
 
 
@@ -145,31 +145,31 @@ def words_of(room: str) -> dict[str, str]:
 
 
 def names_given(module: Module) -> Iterator[tuple[str, int]]:
-    """Give every name that a module defines, and its own, with lines."""
+    """Give the name of a module and those that it gives, with lines."""
     yield module.path.stem, 1
     for node in ast.walk(module.tree):
-        match node:
-            case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
-                yield node.name, node.lineno
-            case ast.arg():
-                yield node.arg, node.lineno
-            case ast.Name(ctx=ast.Store()):
-                yield node.id, node.lineno
-            case ast.Attribute(ctx=ast.Store()):
-                yield node.attr, node.lineno
-            case ast.alias(asname=str(name)):
-                yield name, node.lineno
-            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.ExceptHandler(name=str(name)):
-                yield name, node.lineno
+        if isinstance(node, (ast.Module, ast.ClassDef)):
+            yield from ((name.id, name.lineno) for statement in node.body for name in targets_of(statement) if isinstance(name, ast.Name))
+        if isinstance(node, DEFINITIONS):
+            yield node.name, node.lineno
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr, node.lineno
+
+
+def targets_of(statement: ast.stmt) -> list[ast.expr]:
+    """Return what an assignment binds."""
+    if isinstance(statement, ast.Assign):
+        return statement.targets
+    return [statement.target] if isinstance(statement, ast.AnnAssign) else []
 
 
 def problems_of(places: Mapping[str, Sequence[str]], allowed: Mapping[str, int]) -> Iterator[str]:
-    """Name the words that are given as names more often than is allowed."""
+    """Name the words that are names in more modules than is allowed."""
     plain = {word: then for words in (EVERYWHERE, *IN_ROOMS.values()) for word, then in words.items()}
     for word, where in sorted(places.items()):
         if len(where) > allowed.get(word, 0):
             shown = ", ".join(where[:MOST_PLACES]) + (", ..." if len(where) > MOST_PLACES else "")
-            yield f"{word}: a name {len(where)} times, {allowed.get(word, 0)} at most: say {plain[word]} ({shown})"
+            yield f"{word}: a name in {len(where)} modules, {allowed.get(word, 0)} at most: say {plain[word]} ({shown})"
 
 
 def lowered_words(modules: Sequence[Module], allowed: Mapping[str, int] | None) -> dict[str, int]:

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from check_rooms import room_of
 from check_sizes import MOST, PACKAGE, count_lines, functions_of, importers_of, own_nodes, sizes_of
@@ -37,18 +37,6 @@ NEW_ROOMS = ("adapters", "doctor", "observe")
 HEAD = """# The measures of tools/house.py, with ceilings that only shrink, and goals; the old words that tools/check_words.py still allows.
 # `make house WRITE=1` lowers each of them to the figure of today.
 """
-
-
-class Kinds(NamedTuple):
-    """The kinds of plan nodes.
-
-    Attributes:
-        module: where they are defined, with dots.
-        names: of their classes, and of unions of them.
-    """
-
-    module: str
-    names: set[str]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -151,35 +139,48 @@ def shared_class_names(modules: Sequence[Module]) -> dict[str, set[str]]:
 
 def functions_that_ask(modules: Sequence[Module]) -> Iterator[tuple[str, str]]:
     """Give file and name of each function that asks of which kind a plan node is: by `isinstance`, a class pattern or its type."""
-    for kinds in kinds_of_nodes(modules):
+    kinds = kinds_of_nodes([module for module in modules if module.name.startswith(f"{PLAN}/")])
+    for module in modules:
+        names = local_names(module, kinds) - {"Node"}
+        for name, function in functions_of(module.tree) if names else ():
+            if any(asks(node, names) for node in own_nodes(function)):
+                yield module.name, name
+
+
+def kinds_of_nodes(modules: Sequence[Module]) -> dict[str, set[str]]:
+    """Return the classes of nodes by their modules: the parts of a union `Node`, what derives from a class `Node`, and groups of these."""
+    kinds = defaultdict[str, set[str]](set)
+    num_before = -1
+    while sum(map(len, kinds.values())) > num_before:
+        num_before = sum(map(len, kinds.values()))
         for module in modules:
             names = local_names(module, kinds)
-            for name, function in functions_of(module.tree) if names else ():
-                if any(asks(node, names) for node in own_nodes(function)):
-                    yield module.name, name
+            for node in module.tree.body:
+                if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value and target_of(node) == "Node":
+                    kinds[dotted(module)] |= {part.id for part in ast.walk(node.value) if isinstance(part, ast.Name)}
+                elif isinstance(node, ast.ClassDef) and (node.name == "Node" or any(mentions(base, names) for base in node.bases)):
+                    kinds[dotted(module)].add(node.name)
+            kinds[dotted(module)] |= groups_of(module, names)
+    return kinds
 
 
-def kinds_of_nodes(modules: Sequence[Module]) -> Iterator[Kinds]:
-    """Find the module of the plan that defines `Node`, as a union of classes or as their base, and give its node classes."""
-    for module in modules:
-        if not module.name.startswith(f"{PLAN}/"):
-            continue
-        names = {"Node"}
-        for node in module.tree.body:
-            if isinstance(node, ast.Assign) and target_of(node) == "Node":
-                names |= {part.id for part in ast.walk(node.value) if isinstance(part, ast.Name)}
-            elif isinstance(node, ast.ClassDef) and any(isinstance(base, ast.Name) and base.id in names for base in node.bases):
-                names.add(node.name)
-        if len(names) > 1:
-            dotted = module.name.removeprefix("src/").removesuffix(".py").replace("/", ".")
-            yield Kinds(dotted, (names | groups_of(module, names)) - {"Node"})
+def dotted(module: Module) -> str:
+    """Return the name by which a module is imported."""
+    return module.name.removeprefix("src/").removesuffix(".py").replace("/", ".")
 
 
 def groups_of(module: Module, names: set[str]) -> set[str]:
     """Return the names that a module gives to unions and tuples of classes, and to tables of them."""
-    assigned = [node for node in module.tree.body if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None]
-    grouping = (ast.Tuple, ast.List, ast.Set, ast.Dict, ast.BinOp)
-    return {target_of(node) for node in assigned if isinstance(node.value, grouping) and mentions(node.value, names)} - {""}
+    assigned = [node for node in module.tree.body if isinstance(node, (ast.Assign, ast.AnnAssign))]
+    return {target_of(node) for node in assigned if node.value and is_group(node.value) and mentions(node.value, names)} - {""}
+
+
+def is_group(node: ast.AST) -> bool:
+    """Tell whether an expression holds classes: a union, a tuple, a table, or a call that makes one."""
+    match node:
+        case ast.Call(func=ast.Name(id="tuple" | "list" | "set" | "frozenset" | "dict")):
+            return True
+    return isinstance(node, (ast.Tuple, ast.List, ast.Set, ast.Dict, ast.BinOp))
 
 
 def target_of(node: ast.Assign | ast.AnnAssign) -> str:
@@ -188,36 +189,41 @@ def target_of(node: ast.Assign | ast.AnnAssign) -> str:
     return target.id if isinstance(target, ast.Name) else ""
 
 
-def local_names(module: Module, kinds: Kinds) -> set[str]:
+def local_names(module: Module, kinds: Mapping[str, set[str]]) -> set[str]:
     """Return by what names a module knows the node classes; those of an imported module have its name and a dot before them."""
-    package, _, stem = kinds.module.rpartition(".")
-    names = set(kinds.names) if module.name == f"src/{kinds.module.replace('.', '/')}.py" else set()
+    names = set(kinds.get(dotted(module), ()))
+    package = PLAN.removeprefix("src/").replace("/", ".")
     for node in ast.walk(module.tree) if package in module.source else ():
-        if isinstance(node, ast.ImportFrom) and node.module == kinds.module:
-            names |= {alias.asname or alias.name for alias in node.names if alias.name in kinds.names}
-        elif isinstance(node, ast.ImportFrom) and node.module == package:
-            modules = [alias.asname or alias.name for alias in node.names if alias.name == stem]
-            names |= {f"{name}.{kind}" for name in modules for kind in kinds.names}
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                name = alias.asname or alias.name
+                names |= {name} if alias.name in kinds.get(node.module, ()) else set()
+                names |= {f"{name}.{kind}" for kind in kinds.get(f"{node.module}.{alias.name}", ())}
     return names | groups_of(module, names) if names else names
 
 
 def mentions(node: ast.AST, names: set[str]) -> bool:
     """Tell whether one of the names stands in an expression."""
-    for part in ast.walk(node):
-        if isinstance(part, ast.Name) and part.id in names:
-            return True
-        if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and f"{part.value.id}.{part.attr}" in names:
-            return True
+    return any(is_named(part, names) for part in ast.walk(node))
+
+
+def is_named(node: ast.AST, names: set[str]) -> bool:
+    """Tell whether an expression is one of the names."""
+    match node:
+        case ast.Name(id=name):
+            return name in names
+        case ast.Attribute(value=ast.Name(id=module), attr=name):
+            return f"{module}.{name}" in names
     return False
 
 
 def asks(node: ast.AST, names: set[str]) -> bool:
-    """Tell whether a node of a syntax tree asks for a kind: a call of `isinstance`, a class pattern, or `type()` compared or looked up."""
+    """Tell whether a node of a syntax tree asks for a kind: a class given to a function, a class pattern, or `type()` compared."""
     match node:
-        case ast.Call(func=ast.Name(id="isinstance"), args=[_, kinds]):
-            return mentions(kinds, names)
         case ast.MatchClass(cls=kind):
-            return mentions(kind, names)
+            return is_named(kind, names)
+        case ast.Call(args=given) if any(is_named(kind, names) or (is_group(kind) and mentions(kind, names)) for kind in given):
+            return True
         case ast.Compare() | ast.Subscript() | ast.Call(func=ast.Attribute(attr="get")):
             calls = (part.func for part in ast.walk(node) if isinstance(part, ast.Call))
             return any(isinstance(function, ast.Name) and function.id == "type" for function in calls) and mentions(node, names)
