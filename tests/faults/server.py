@@ -1,4 +1,4 @@
-"""A web server and S3 endpoint on this machine that answers wrongly when told to. The tests of remote files and benchmarks/remote.py use it.
+"""A web server and S3 endpoint on this machine that answers wrongly when told to. Tests of remote files and benchmarks/remote.py use it.
 
 It knows GET, HEAD, ranges, If-Match and listings, and checks no signature.
 """
