@@ -31,7 +31,7 @@ GUARDS := sizes tests raises rooms words
 # What the branch coverage of _engine, _order and _plan is measured with. The other laws add 0.5 % of the branches, and as much time again.
 CORE_TESTS := tests/_engine tests/_order tests/_plan $(addprefix tests/laws/test_,policies.py completion.py random_plans.py golden_states.py ranks.py)
 # Of the core suite, those whose tests need the pictures of the demo or PyTorch, which `make test` does not install.
-SHOWN := tests/cli/test_demo.py tests/cli/test_photos.py tests/observe/test_timeline.py tests/examples/test_classic.py
+SHOWN := tests/examples/demo tests/examples/test_classic.py
 
 .PHONY: help demo test check fuzz soak bench house clean style types layers guards docs coverage slow interop sanitize pythons
 
@@ -39,7 +39,7 @@ help:
 	@sed -n 's/^#   //p' Makefile
 
 demo: .venv/.demo
-	@.venv/bin/penstock demo
+	@.venv/bin/python examples/demo/demo.py
 
 test: .venv/.test
 	@.venv/bin/python tools/run_tests.py -q -m "not slow" -n $(TEST_PROCESSES) --hypothesis-profile=quick

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from _storage.remotes import noise, opened
+from faults.server import FaultServer, Request
 
 from penstock._contracts.transform import Scratch
 from penstock._storage.remote import RemoteStorage
 from penstock.errors import StorageError
-from penstock.testing.server import FaultServer, Request
 
 DATA = noise(1_000_000)
 WIDTH = 64 * 1024
