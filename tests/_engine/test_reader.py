@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sources.streams import Numbers
 
 import penstock as ps
-from penstock._engine import tune
+from penstock._engine import tuning
 from penstock._engine.chunk import Done, Failure, Note, Token, Unit
 from penstock._engine.stream_reader import Reader
 from penstock._order.runs import Runs
@@ -189,7 +189,7 @@ def test_the_number_to_read_at_once_follows_the_cost() -> None:
     for _ in range(20):
         reader.observe(reader.block_size(), reader.block_size() * 10_000)
     quick = reader.block_size()
-    assert 100 <= quick <= tune._TARGET_NS // 10_000
+    assert 100 <= quick <= tuning._TARGET_NS // 10_000
     reader.observe(0, 10**9)
     assert reader.block_size() == quick
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._engine import tune
+from penstock._engine import tuning
 from penstock._engine.tuning import ActiveWorkers, BlockSize, UnitSize, awaited_ns, largest_block
 
 MS = 1_000_000
-TARGET_NS, STEADY_NS = tune._TARGET_NS, tune._STEADY_TARGET_NS
+TARGET_NS, STEADY_NS = tuning._TARGET_NS, tuning._STEADY_TARGET_NS
 
 
 def grown(cost_ns: int, tasks: int = 130) -> BlockSize:
@@ -103,7 +103,7 @@ def test_dear_batches_are_units_of_their_own_and_tiny_ones_go_together() -> None
         large.observe(large.items, large.items * 30_000, large.items << 20)
     assert dear.items == 1
     assert MS <= tiny.items * 30_000 <= TARGET_NS
-    assert 1 < large.items <= tune._UNIT_BYTES >> 20
+    assert 1 < large.items <= tuning._UNIT_BYTES >> 20
 
 
 def test_in_one_thread_nobody_waits_for_a_task_and_it_is_long_from_the_beginning() -> None:
@@ -113,11 +113,11 @@ def test_in_one_thread_nobody_waits_for_a_task_and_it_is_long_from_the_beginning
         units.observe(units.items, units.items * MS, units.items * 1000)
     assert blocks.size == units.items == 24
     units.observe(24, 24 * MS, 24 << 20)
-    assert units.items == tune._UNIT_BYTES >> 20
+    assert units.items == tuning._UNIT_BYTES >> 20
 
 
-PROBE = ActiveWorkers._NUM_DROPPED + tune._Probe._FEW
-LONG_PROBE = ActiveWorkers._NUM_DROPPED + tune._Probe._MANY
+PROBE = ActiveWorkers._NUM_DROPPED + tuning._Probe._FEW
+LONG_PROBE = ActiveWorkers._NUM_DROPPED + tuning._Probe._MANY
 
 
 def together(workers: ActiveWorkers, count: int, *, cost_ns: int, share: float) -> None:
@@ -292,7 +292,7 @@ def test_sizes_grow_until_they_are_as_large_as_wanted() -> None:
     assert grown == [(4, True), (16, True), (64, True), (100, False), (100, False), (100, False)]
     units, items = UnitSize(), []
     for _ in range(5):
-        units.observe(units.items, units.items * tune._UNIT_TARGET_NS // 20, 1)
+        units.observe(units.items, units.items * tuning._UNIT_TARGET_NS // 20, 1)
         items.append((units.items, units.growing))
     assert items == [(4, True), (16, True), (20, False), (20, False), (20, False)]
     size.observe(3, 3)  # a short rest of a unit, however quick

@@ -13,7 +13,7 @@ from penstock._contracts.element import bytes_of_all
 from penstock._engine.chunk import BatchItem, Failure, Known, LateFailure, Levels, Outcome, WorkItem
 from penstock._engine.failing import prepare
 from penstock._engine.losses import Mishap
-from penstock._engine.program import SegmentPlan, Sift
+from penstock._engine.program import SegmentPlan, Sift, StagePlan
 from penstock._engine.rescue import GONE, MOST_REPLACEMENTS, RAISING, Around, Case, Partial, Rescue, in_pieces, mended
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, part_of
 from penstock._ops.leaves import BatchLeaf
@@ -318,24 +318,30 @@ class _Job:
         origins = block.origins
         try:
             block, taken = _climb(stage.operators, block, levels, worker, asked, piece.end - piece.begin)
-            elements = block.rows()
+            block.rows()
             light = fresh and not block.num_bytes
         except ElementFailed as failed:
             raise failed if origins is None else failed.moved(int(origins[failed.offset])) from failed.error
+        origins = None if origins is None else origins[: len(block)]
         if stage.sifts:
-            block, origins = sift(stage.sifts, block, None if origins is None else origins[: len(block)], worker, without)
+            block, origins = self._filtered(stage, block, origins, without, light)
             taken = taken if block.taken is None else block.taken
-            elements, light = block.rows(), light and not block.num_bytes
-            block.num_bytes = 0 if light else bytes_of_all(elements)
-        elif origins is not None:
-            origins = origins[: len(block)]
+            light = light and not block.num_bytes
         worker.weigh(block.num_bytes)
-        worker.keep(8 * len(elements) if light else block.num_bytes)
+        worker.keep(8 * len(block.rows()) if light else block.num_bytes)
         block.origins, block.room, block.num_bytes = origins, UNLIMITED, 0
         if not last:
             return block, taken
         self._leave(piece, block, origins)
         return None, taken
+
+    def _filtered(self, stage: StagePlan, block: Block, origins: Ints | None, without: Without, light: bool) -> tuple[Block, Ints]:
+        """Run a block through the filters and flat_maps of a stage; weigh what comes out, unless all of it is light."""
+        block, origins = sift(stage.sifts, block, origins, self.worker, without)
+        elements = block.rows()
+        if not light or block.num_bytes:
+            block.num_bytes = bytes_of_all(elements)
+        return block, origins
 
     def _write(self, piece: _RowRange, slot: Rows, block: Block, levels: Levels, asked: int) -> int:
         """Run a block through the last stage, straight into the slot; return how many rows it took."""

@@ -197,8 +197,7 @@ class Flow:
     def _segment_task(self, segment: Segment, pool: str) -> Task | None:
         last = len(segment.plan.stages) - 1
         if segment.unfinished and pool_of(segment, last) == pool:
-            segment.unfinished.sort(key=lambda task: task.unit.seq if task.unit is not None else 0)
-            task = segment.unfinished[0]
+            task = segment.first_unfinished()
             assert task.unit is not None
             if self._may_finish(segment, task.unit):
                 return segment.unfinished.pop(0)
@@ -447,38 +446,23 @@ class Flow:
             cpu_ns: of that on a CPU.
         """
         self.version += 1
-        unit, end, block, failure, kept_bytes = task.unit, outcome.end, outcome.block, outcome.failure, outcome.kept_bytes
+        unit = task.unit
         assert unit is not None
         if not unit.finishing:
             unit.take(outcome)
         if task.room < UNLIMITED:
             unit.granted_bytes -= task.room
-        unit.kept_bytes += kept_bytes - task.num_bytes
-        if end > task.begin:
-            segment.weigh(task.stage, outcome.most_bytes / (end - task.begin))
-        if end > task.begin and not unit.whole:
-            segment.blocks[task.stage].observe(end - task.begin, wall_ns)
-            if pool_of(segment, task.stage) == SHARED and not (segment.blocks[task.stage].growing or segment.units.growing):
-                self.active.observe(end - task.begin, wall_ns, cpu_ns)
+        unit.kept_bytes += outcome.kept_bytes - task.num_bytes
         unit.cost_ns += wall_ns
-        if failure is not None:
-            self.failures.append(failure)
-            unit.fail(failure)
+        if outcome.end > task.begin:
+            self._learn(segment, task, outcome, wall_ns, cpu_ns)
+        if outcome.failure is not None:
+            self.failures.append(outcome.failure)
+            unit.fail(outcome.failure)
             segment.fail(unit)
-        if block is not None:
-            segment.queues[task.stage + 1].append(Task(task.segment, task.stage + 1, unit, task.begin, end, block, num_bytes=kept_bytes))
-        elif end > task.begin and task.stage == len(segment.plan.stages) - 1:
-            unit.done.append((task.begin, end))
-            unit.num_done += end - task.begin
-        if failure is None and end < task.end and not unit.finishing:
-            tail = segment.give_back(task, end)
-            if tail is not None:
-                self._live += segment is self.segments[-1]
-                unit.kept_bytes = min(unit.kept_bytes, kept_bytes)
-                tail.kept_bytes = sum(one.num_bytes for one in segment.queues[task.stage] if one.unit is tail)
-                self._charge(tail)
-            elif task.block is not None:
-                unit.kept_bytes += segment.queues[task.stage][0].num_bytes
+        segment.pass_up(task, outcome)
+        if outcome.failure is None and outcome.end < task.end and not unit.finishing:
+            self._take_rest(segment, task, outcome)
         self._charge(unit)
         if unit.finishing or not unit.rows_complete():
             return False
@@ -487,6 +471,29 @@ class Flow:
             return False
         unit.finishing = True
         return True
+
+    def _learn(self, segment: Segment, task: Task, outcome: Outcome, wall_ns: int, cpu_ns: int) -> None:
+        """Learn what rows of a stage cost."""
+        count, stage = outcome.end - task.begin, task.stage
+        segment.weigh(stage, outcome.most_bytes / count)
+        if task.unit is not None and task.unit.whole:
+            return
+        segment.blocks[stage].observe(count, wall_ns)
+        if pool_of(segment, stage) == SHARED and not (segment.blocks[stage].growing or segment.units.growing):
+            self.active.observe(count, wall_ns, cpu_ns)
+
+    def _take_rest(self, segment: Segment, task: Task, outcome: Outcome) -> None:
+        """Let the rows of a task wait that there was no room for."""
+        unit, queue = task.unit, segment.queues[task.stage]
+        assert unit is not None
+        tail = segment.give_back(task, outcome.end)
+        if tail is not None:
+            self._live += segment is self.segments[-1]
+            unit.kept_bytes = min(unit.kept_bytes, outcome.kept_bytes)
+            tail.kept_bytes = sum(one.num_bytes for one in queue if one.unit is tail)
+            self._charge(tail)
+        elif task.block is not None:
+            unit.kept_bytes += queue[0].num_bytes
 
     def may_open(self, segment: Segment, unit: Unit, num_bytes: int) -> bool:
         """Tell whether a unit may have a buffer for all its rows now."""
@@ -506,27 +513,33 @@ class Flow:
                 self.failures.append(tail)
             unit.tail = tail
             segment.fail(unit)
-        last = segment is self.segments[-1]
-        if (segment.plan.batch is not None or unit.ahead) and unit.num_items:
-            num_bytes = result_bytes(segment, unit)
-            num_items = unit.num_items // (unit.ahead or 1)
-            segment.units.observe(num_items, unit.cost_ns, num_bytes)
-            segment.item_bytes = followed(segment.item_bytes, num_bytes / unit.num_rows)
-            if last or (segment.plan.direct and unit.ahead):
-                self._unit_bytes = max(1, num_bytes)
-            if num_bytes > max(self.oversize, self.memory_bytes) and num_items == 1:
-                self.oversize = num_bytes
-        else:
-            num_bytes = unit.kept_bytes or unit.given_bytes
-            if unit.result is not None and unit.result.items:
-                count = len(unit.result.items)
-                segment.most_rows = max(1, self.memory_bytes * count // (_UNITS_OF_ELEMENTS * max(1, num_bytes)))
-                if last:
-                    self._unit_bytes = max(1, num_bytes)
+        batches = (segment.plan.batch is not None or unit.ahead) and unit.num_items > 0
+        num_bytes = self._learn_batches(segment, unit) if batches else self._learn_elements(segment, unit)
         unit.given_bytes, unit.kept_bytes, unit.expected_bytes = 0, num_bytes, 0
         self._close_unit(segment, unit)
         self._charge(unit)
         self._pump()
+
+    def _learn_batches(self, segment: Segment, unit: Unit) -> int:
+        """Learn what batches take; return the bytes of those of a unit."""
+        num_bytes, num_items = result_bytes(segment, unit), unit.num_items // (unit.ahead or 1)
+        segment.units.observe(num_items, unit.cost_ns, num_bytes)
+        segment.item_bytes = followed(segment.item_bytes, num_bytes / unit.num_rows)
+        if segment is self.segments[-1] or (segment.plan.direct and unit.ahead):
+            self._unit_bytes = max(1, num_bytes)
+        if num_bytes > max(self.oversize, self.memory_bytes) and num_items == 1:
+            self.oversize = num_bytes
+        return num_bytes
+
+    def _learn_elements(self, segment: Segment, unit: Unit) -> int:
+        """Learn what single elements take; return the bytes of those of a unit."""
+        num_bytes = unit.kept_bytes or unit.given_bytes
+        if unit.result is not None and unit.result.items:
+            count = len(unit.result.items)
+            segment.most_rows = max(1, self.memory_bytes * count // (_UNITS_OF_ELEMENTS * max(1, num_bytes)))
+            if segment is self.segments[-1]:
+                self._unit_bytes = max(1, num_bytes)
+        return num_bytes
 
     def _close_unit(self, segment: Segment, unit: Unit) -> None:
         self.version += 1

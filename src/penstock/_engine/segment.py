@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock._contracts.element import bytes_of_all, flatten
-from penstock._engine.chunk import NOTHING_DONE, Known, Levels, Record, Task, Token, Unit
+from penstock._engine.chunk import NOTHING_DONE, Known, Levels, Outcome, Record, Task, Token, Unit
 from penstock._engine.program import Program, SegmentPlan
 from penstock._engine.tuning import BlockSize, UnitSize, followed, largest_block
 from penstock._ops.awaited import AwaitedOp
@@ -420,6 +420,22 @@ class Segment:
 
     def _has_wanted_rows(self, unit: Unit) -> bool:
         return unit.claimed < unit.limit and not self._is_behind_failure(unit)
+
+    def pass_up(self, task: Task, outcome: Outcome) -> None:
+        """Queue what a task made for the next stage, or count the rows that it has ended."""
+        unit, begin, end = task.unit, task.begin, outcome.end
+        assert unit is not None
+        if outcome.block is not None:
+            following = Task(task.segment, task.stage + 1, unit, begin, end, outcome.block, num_bytes=outcome.kept_bytes)
+            self.queues[task.stage + 1].append(following)
+        elif end > begin and task.stage == len(self.plan.stages) - 1:
+            unit.done.append((begin, end))
+            unit.num_done += end - begin
+
+    def first_unfinished(self) -> Task:
+        """Return the first task, by its unit, that waits for room to make a batch of complete rows."""
+        self.unfinished.sort(key=lambda task: task.unit.seq if task.unit is not None else 0)
+        return self.unfinished[0]
 
     def next_block(self, stage: int, task: Task | None = None) -> Task | None:
         """Claim a block that waits for a later stage, by default the next."""
