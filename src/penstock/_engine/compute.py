@@ -308,7 +308,7 @@ class _Job:
     def _run_rows(self, piece: _RowRange, block: Block, without: Without) -> tuple[Block | None, int]:
         """Run a block through a stage; return it for the next one, or leave it in the slot or the parts; also how many rows it took."""
         stage, worker = self.plan.stages[piece.stage], self.worker
-        levels = self._levels(piece, block) if stage.operators else []
+        levels = self._levels(piece, block)
         last = piece.stage == len(self.plan.stages) - 1
         worker.block, worker.operator, worker.origins = block, None, block.origins
         fresh = piece.block is None and self.item.given is None
