@@ -19,8 +19,7 @@ from penstock._order.folds import Fold, Passes
 from penstock._plan.describe import components, lines, sources
 from penstock._plan.length import ROOM, is_indexable, length_of, passes_of, walk
 from penstock._plan.node import AnyBatch, Map, Node, Prefetch, ReadStream, Repeat, Shard
-from penstock._plan.progress import global_position
-from penstock._plan.reweighting import histories, plan_before, reweighted
+from penstock._plan.progress import global_position, histories, plan_before, reweighted
 from penstock._plan.saved import FORMAT, LARGEST, checked, compare, sealed, short
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 

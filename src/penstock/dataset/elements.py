@@ -11,9 +11,8 @@ from penstock._contracts.policy import Policy, checked_policy
 from penstock._contracts.store import RecordStore
 from penstock._plan import check
 from penstock._plan import node as plan
-from penstock._plan.describe import function_name
-from penstock._plan.identity import identity, unnamed
-from penstock._plan.random import is_async, wants_rng
+from penstock._plan.describe import identity, unnamed
+from penstock._plan.functions import function_name, is_async, wants_rng
 from penstock._plan.specs import declared
 from penstock.dataset.chaining import Chaining
 from penstock.errors import PlanError
