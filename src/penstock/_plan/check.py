@@ -46,9 +46,6 @@ __all__ = [
 ]
 
 _LARGEST = 2**63 - 1
-_SMALL, _SMALL_ARGUMENT = 2**40, 2**20
-"""Lengths and arguments below these are not looked at closely: what stands below is bounded by its own, or was looked at."""
-_ARGUMENTS = ("num_shards", "index", "count", "start", "shift", "stride", "size", "batch_size", "cycle_length", "block_length")
 
 
 def weights_argument(value: Any, count: int, operator: str) -> tuple[float, ...]:
@@ -277,12 +274,11 @@ def one_order(node: Node, operator: str) -> None:
 
 def bounded(node: Node) -> None:
     """Refuse a length, and arguments with which a position, a pass or a number, would no longer fit 63 bits."""
+    if len(node.children) == 1 and node.num_passes == 1 and node.reached(1) == (1, 1):
+        return  # no larger numbers than below it
     length, where = length_of(node), f"{node.operator}()"
     if length is not None and length != INFINITE and length > _LARGEST:
         raise PlanError(f"{length} elements are more than 2**63", where=where, fix="use repeat() without a count for endless passes")
-    small = len(node.children) == 1 and all((getattr(node, name, 0) or 0) <= _SMALL_ARGUMENT for name in _ARGUMENTS)
-    if small and length is not None and length < _SMALL:
-        return
     highest = highest_number(node)
     if highest > _LARGEST:
         raise PlanError(
