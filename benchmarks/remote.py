@@ -1,7 +1,7 @@
 """Records of 100 kB of an S3 endpoint and a web server that answer 20 ms late, shuffled and in order, against plain parallel range reads.
 
 The server is a process of its own on this machine; both sides share its CPU. It is Penstock's own server for tests
-(`penstock.testing.server`, S3 and web), which is quick; and moto's (`moto_*`), which others wrote, with a pause of 20 ms in front of it:
+(`tests/faults/server.py`, S3 and web), which is quick; and moto's (`moto_*`), which others wrote, with a pause of 20 ms in front of it:
 it computes so much per request, and takes a copy of the whole object each time, that it is itself the limit of most of what is
 measured with it: in order its objects are of 8 MB, so that one request brings a whole one.
 
@@ -82,7 +82,8 @@ def _check(number: int, frame: Any) -> None:
 
 def serve(*shape: int) -> None:
     """Be the quick server, until standard input ends; print the port."""
-    from penstock.testing.server import FaultServer
+    sys.path.append(str(Path(__file__).parent.parent / "tests"))
+    from faults.server import FaultServer
 
     objects = {f"bucket/part-{number:02}": data for number, data in enumerate(_objects(Shape(*shape)))}
     with FaultServer(objects, latency_s=_LATENCY_S) as server:

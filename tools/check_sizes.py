@@ -32,6 +32,7 @@ HEAD = """# What breaks a rule of tools/check_sizes.py today, by kind: where, th
 """
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 class Offence(NamedTuple):
@@ -82,7 +83,7 @@ def functions_of(node: ast.AST, path: str = "") -> Iterator[tuple[str, Function]
     """Give every function with its dotted name; a second one of the same name (an overload, a branch) has a number behind it."""
     taken: dict[str, int] = {}
     for child in own_nodes(node):
-        if isinstance(child, (Function, ast.ClassDef)):
+        if isinstance(child, DEFINITIONS):
             taken[child.name] = taken.get(child.name, 0) + 1
             name = f"{path}{child.name}" + (f"#{taken[child.name]}" if taken[child.name] > 1 else "")
             if isinstance(child, Function):
@@ -92,10 +93,12 @@ def functions_of(node: ast.AST, path: str = "") -> Iterator[tuple[str, Function]
 
 def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """Walk what stands below a node; functions and classes in it are given, but not entered."""
-    for child in ast.iter_child_nodes(node):
+    waiting = [*ast.iter_child_nodes(node)][::-1]
+    while waiting:
+        child = waiting.pop()
         yield child
-        if not isinstance(child, (Function, ast.ClassDef)):
-            yield from own_nodes(child)
+        if not isinstance(child, DEFINITIONS):
+            waiting += [*ast.iter_child_nodes(child)][::-1]
 
 
 def function_lines(node: Function) -> int:
@@ -149,15 +152,21 @@ def folder_of(name: str) -> str:
 
 def small_modules(modules: Sequence[Module]) -> Iterator[Offence]:
     """Give the modules under 80 lines that one module of their room imports, and no other; not what only the room's `__init__` imports."""
+    importers = importers_of(modules)
+    for module in modules:
+        num_lines, by = count_lines(module.source), importers[module.name]
+        if num_lines < ALONE and len(by) == 1 and folder_of(by[0]) == folder_of(module.name) and not by[0].endswith("/__init__.py"):
+            yield Offence("small", module.name, num_lines)
+
+
+def importers_of(modules: Sequence[Module]) -> dict[str, list[str]]:
+    """Return for each module the others that import it."""
     names = {module.name for module in modules}
     importers: dict[str, list[str]] = {name: [] for name in names}
     for module in modules:
         for target in imported(module.tree, names) - {module.name}:
             importers[target].append(module.name)
-    for module in modules:
-        num_lines, by = count_lines(module.source), importers[module.name]
-        if num_lines < ALONE and len(by) == 1 and folder_of(by[0]) == folder_of(module.name) and not by[0].endswith("/__init__.py"):
-            yield Offence("small", module.name, num_lines)
+    return importers
 
 
 def imported(tree: ast.Module, names: set[str]) -> set[str]:

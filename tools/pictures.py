@@ -136,8 +136,10 @@ def feed_dict(path: Path, temporary: Path) -> None:
 def packed(path: Path, temporary: Path) -> None:
     """Pack photographs once: the timeline of the workers, and what a loop then reads in a second."""
     from penstock.cli.gain import measured
-    from penstock.cli.photos import cut_crops, find_photos
     from penstock.packing.reencode import reencoded
+
+    sys.path.append(str(ROOT / "examples" / "demo"))
+    from photographs import cut_crops, find_photos
 
     crops = cut_crops(find_photos(), temporary, num_train=600, num_test=1)
     source = ps.read_list(str(crops.train_list), root=str(crops.root))

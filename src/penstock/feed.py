@@ -33,7 +33,7 @@ from penstock._engine.learned import Learned
 from penstock._engine.lower import check_completion, lower
 from penstock._engine.mishaps import Tally
 from penstock._engine.moving import Form, Part, check_positions
-from penstock._engine.policies import check_policies, check_stalls, policies_of, rank_notice
+from penstock._engine.policies import check_policies, policies_of, rank_notice
 from penstock._engine.recorded import Recorder, read_recording
 from penstock._engine.resume import is_end_of_all, restored, saved
 from penstock._engine.slots import anonymous_memory
@@ -143,7 +143,6 @@ class Feed:
             *(("plan", text) for text in check.notices(root)),
         ]
         check_policies(root, self._policies, folded=self._folded)
-        check_stalls(root, options)
         if completion:
             check_completion(root, recorded=options.record is not None or options.replay is not None)
         self._recorder: Recorder | None = None
@@ -230,8 +229,7 @@ class Feed:
             StopIteration: at the end of the epoch, and again at each later call until `iter(feed)` or `set_epoch()` begins another one.
             FeedClosed: after `close()` or after an error; in a process forked from the one that made the feed.
             PlanError: in a worker of a torch DataLoader.
-            FeedStalled: an element ran longer than `stall_timeout_s` while this call waited, or nothing ran at all. With
-                `on_stall="skip"` only when it cannot be skipped.
+            FeedStalled: an element ran longer than `stall_timeout_s` while this call waited, or nothing ran at all.
         """
         with self._lock:
             self._begun = self._begun or "next"

@@ -5,19 +5,21 @@ A real run is one of these schedules. Because computing a task and booking it ar
 
 from __future__ import annotations
 
+import pickle
 import random
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 import penstock as ps
-from penstock._engine.execute import finish_unit, run_task
+from penstock._engine.compute import compute
+from penstock._engine.finishing import finish_unit
 from penstock._engine.flow import Flow, Ready
 from penstock._engine.lower import lower
 from penstock._engine.pools import READER
 from penstock._engine.rescue import RAISING, Policies, Rescue
 from penstock._engine.segment import Segment
-from penstock._engine.unit import Counted, Failure, Task, Token, Unit
+from penstock._engine.unit import Counted, Failure, Outcome, Task, Token, Unit
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
 from penstock._order.runs import Recording
@@ -62,11 +64,9 @@ class Stepper:
         keep: int = 0,
         ordered: bool | Recording = True,
         policies: Policies = RAISING.policies,
-        renewals: int = 0,
     ) -> None:
-        self.renewals = renewals  # so many units at most are given up and begun anew
         program = lower(dataset._root, folded=ordered is not True or policies.skips, skips=policies.skips)
-        self.flow = WatchedFlow(program, num_workers, memory_bytes, start, ordered=ordered, renewing=renewals > 0)
+        self.flow = WatchedFlow(program, num_workers, memory_bytes, start, ordered=ordered)
         self.rescue = Rescue(policies=policies, pause=RAISING.pause, retrying=RAISING.retrying)
         self.items: list[Any] = []
         self.tokens: list[Token] = []
@@ -124,7 +124,6 @@ class Stepper:
             "_book": bool(self._computed),
             "_finish": bool(self._to_finish),
             "_take": bool(self.flow.ready),
-            "_renew": self.renewals > 0 and bool(self._claimed or self._computed or self._to_finish),
         }
 
     def _claim(self) -> bool:
@@ -149,13 +148,18 @@ class Stepper:
             return True
         segment, unit = self.flow.segments[task.segment], task.unit
         assert unit is not None
-        wanted = not unit.finishing and not unit.dead and unit.rows is None
-        if wanted and task.stage == len(segment.plan.stages) - 1:
+        if not unit.finishing and unit.rows is None and task.stage == len(segment.plan.stages) - 1:
             self._open_rows(segment, unit)
-        context = self._workers[pool, worker]
-        outcome = run_task(segment.plan, task, context, self.rescue)
-        self._computed.append((pool, worker, task, (*outcome, context.kept, context.most_bytes)))
+        self._computed.append((pool, worker, task, self._outcome(segment, unit, task, self._workers[pool, worker])))
         return True
+
+    def _outcome(self, segment: Segment, unit: Unit, task: Task, worker: WorkerContext) -> Outcome:
+        """Compute a task as `Engine._compute` does, but from and to copies of the messages, as between two processes."""
+        if unit.whole or unit.finishing:
+            return Outcome(task.end if unit.whole else task.begin)
+        item = pickle.loads(pickle.dumps(task.item))
+        outcome = compute(segment.plan, item, unit.rows if task.stage == len(segment.plan.stages) - 1 else None, worker, self.rescue)
+        return cast(Outcome, pickle.loads(pickle.dumps(outcome)))
 
     def _book(self) -> bool:
         pool, worker, task, outcome = self._pick(self._computed)
@@ -166,8 +170,7 @@ class Stepper:
             self._free[READER].append(worker)
             return True
         segment = self.flow.segments[task.segment]
-        block, end, failure, kept, most = outcome
-        complete = self.flow.complete(segment, task, block, end, failure, wall_ns, wall_ns, kept_bytes=kept, most_bytes=most)
+        complete = self.flow.complete(segment, task, outcome, wall_ns, wall_ns)
         if complete:
             assert task.unit is not None
             self._to_finish.append((pool, worker, segment, task.unit))
@@ -182,21 +185,6 @@ class Stepper:
         unit.result, tail = finish_unit(segment.plan, unit, self._workers[pool, worker], self.rescue)
         self.flow.finish(segment, unit, tail)
         self._free[pool].append(worker)
-        return True
-
-    def _renew(self) -> bool:
-        """Give up a unit that somebody works for; what he does goes on, and is dropped when it comes."""
-        units = [(job[2].segment, job[2].unit) for job in (*self._claimed, *self._computed) if job[2].unit and not job[2].unit.finishing]
-        units += [(job[2].number, job[3]) for job in self._to_finish]
-        units = [(number, unit) for number, unit in units if not unit.dead]
-        if not units:
-            return False
-        self.renewals -= 1
-        number, unit = self._chance.choice(units)
-        heir = self.flow.renew(self.flow.segments[number], unit)
-        assert self.flow.segments[number].living(unit) is heir
-        if unit.leased and number == len(self.flow.segments) - 1:
-            self.flow.reclaim(self._give_back(unit.seq))
         return True
 
     def close(self) -> None:
@@ -222,7 +210,7 @@ class Stepper:
         """Give a unit its rows as the engine does, over memory of its own."""
 
         def allocate(leaves: Any) -> list[Any]:
-            if segment is self.flow.segments[-1] and not unit.dead:
+            if segment is self.flow.segments[-1]:
                 unit.leased = True
                 self._leased.append(unit)
             return [np.empty(shape, dtype) for shape, dtype in leaves]

@@ -6,8 +6,8 @@ import numpy as np
 
 from penstock._engine.awaiting import begun, ended, failed_call
 from penstock._engine.private_loop import gather_alone
-from penstock._engine.unit import Failure, Task, Unit
-from penstock._ops.awaited import AwaitedOp, Outcome
+from penstock._engine.unit import Failure, Outcome, Task, Unit
+from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
 
 
@@ -22,8 +22,8 @@ def unit_of(num_rows: int, given: Block | None = None) -> Unit:
     return Unit(seq=0, pass_number=0, first=0, sizes=None, num_items=num_rows, num_rows=num_rows, given=given)
 
 
-def outcomes(*values: Any) -> list[Outcome]:
-    return [Outcome(None, value, 4) if isinstance(value, Exception) else Outcome(value, None) for value in values]
+def outcomes(*values: Any) -> list[CallResult]:
+    return [CallResult(None, value, 4) if isinstance(value, Exception) else CallResult(value, None) for value in values]
 
 
 def test_a_task_begins_with_its_block_or_with_its_part_of_what_the_unit_was_given() -> None:
@@ -44,7 +44,7 @@ def test_a_task_behind_a_failure_does_not_begin() -> None:
 
 
 def test_all_values_go_on_with_the_rows_they_came_from() -> None:
-    out, end, failure = ended(Task(0, 1, unit_of(9), 3, 7, None), block_of([1, 2], [0, 2]), outcomes(10, 20), "fn")
+    end, out, failure, *_ = ended(Task(0, 1, unit_of(9), 3, 7, None), block_of([1, 2], [0, 2]), outcomes(10, 20), "fn")
     assert out is not None
     assert out.origins is not None
     assert (out.rows(), out.origins.tolist(), end, failure) == ([10, 20], [0, 2], 7, None)
@@ -53,29 +53,23 @@ def test_all_values_go_on_with_the_rows_they_came_from() -> None:
 def test_what_comes_before_a_failure_goes_on() -> None:
     error = LookupError("x")
     task = Task(0, 1, unit_of(9), 3, 7, None)
-    out, end, failure = ended(task, block_of([1, 2, 3, 4]), outcomes(10, 20, error), "fn")
+    end, out, failure, *_ = ended(task, block_of([1, 2, 3, 4]), outcomes(10, 20, error), "fn")
     assert out is not None
     assert (out.rows(), end, failure) == ([10, 20], 5, Failure(5, error, "fn", 4))
-    assert ended(task, block_of([1, 2]), outcomes(error), "fn") == (None, 3, Failure(3, error, "fn", 4))
+    assert ended(task, block_of([1, 2]), outcomes(error), "fn") == Outcome(3, None, Failure(3, error, "fn", 4))
 
 
 def test_behind_a_filter_or_flat_map_the_row_that_failed_goes_as_a_whole() -> None:
     error = LookupError("x")
     task = Task(0, 1, unit_of(9), 3, 7, None)
-    out, end, failure = ended(task, block_of([1, 2, 3, 4], [0, 2, 2, 3]), outcomes(10, 20, error), "fn")
+    end, out, failure, *_ = ended(task, block_of([1, 2, 3, 4], [0, 2, 2, 3]), outcomes(10, 20, error), "fn")
     assert out is not None
     assert out.origins is not None
     assert (out.rows(), out.origins.tolist(), end) == ([10], [0], 5)
     assert failure == Failure(5, error, "fn", 4)
-    out, end, failure = ended(task, block_of([3, 4], [2, 3]), outcomes(error), "fn")
+    end, out, failure, *_ = ended(task, block_of([3, 4], [2, 3]), outcomes(error), "fn")
     assert out is not None
     assert (out.rows(), end) == ([], 5)
-
-
-def test_of_a_unit_that_was_given_up_nothing_is_begun() -> None:
-    unit = unit_of(4, block_of([0, 1, 2, 3]))
-    unit.dead = True
-    assert begun(Task(0, 0, unit, 0, 4, None)) is None
 
 
 def test_the_failure_of_a_block_is_that_of_its_last_call() -> None:
@@ -83,6 +77,6 @@ def test_the_failure_of_a_block_is_that_of_its_last_call() -> None:
     error = LookupError("x")
     failed = failed_call(op, outcomes(10, error))
     assert failed is not None
-    assert (failed.stage, failed.error, failed.stalled) == ("fn", error, False)
+    assert (failed.stage, failed.error) == ("fn", error)
     assert failed_call(op, outcomes(10)) is None
     assert failed_call(op, []) is None

@@ -64,25 +64,6 @@ def test_elements_that_are_awaited_come_alone_out_of_large_units_and_none_waits_
             assert len(stepper.items) == 100
 
 
-def test_the_buffers_of_units_that_are_given_up_are_counted_until_they_come_back() -> None:
-    ds = ps.from_arrays(np.arange(80)).batch(4)
-    for seed in range(20):
-        stepper = Stepper(ds, seed, num_workers=2, renewals=9).run()
-        assert stepper.flow._live == 0
-
-
-@settings(max_examples=80)
-@given(plans(), SEEDS, st.integers(1, 5), st.integers(0, 3), st.data())
-def test_units_that_are_given_up_and_begun_anew_leave_no_trace(plan: Plan, seed: int, workers: int, keep: int, data: st.DataObject) -> None:
-    stepper = Stepper(plan.dataset, seed, num_workers=workers, keep=keep, renewals=data.draw(st.integers(1, 9))).run()
-    assert stepper.error is None
-    whole = plan.everything()
-    assert items(stepper) == whole
-    stop = data.draw(st.integers(0, len(whole)))
-    again = Stepper(plan.dataset, seed + 1, start=stepper.tokens[stop - 1] if stop else Token((0, 0)), renewals=3).run()
-    assert items(again) == whole[stop:]
-
-
 class Refused(Exception):
     """A user's error."""
 

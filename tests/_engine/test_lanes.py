@@ -9,8 +9,8 @@ import numpy as np
 
 from penstock._engine.lanes import Lanes
 from penstock._engine.private_loop import gather_alone
-from penstock._engine.unit import Task, Unit
-from penstock._ops.awaited import AwaitedOp, Outcome
+from penstock._engine.unit import Task
+from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
 
 
@@ -26,7 +26,7 @@ def lanes_of(fn: Any, concurrency: int, **hooks: Any) -> Lanes:
     return Lanes(AwaitedOp(fn, "fn", 0, 0, False, concurrency, gather_alone), hooks.pop("on_error", wrong), **hooks)
 
 
-async def run(lanes: Lanes, *blocks: list[Any]) -> list[list[Outcome]]:
+async def run(lanes: Lanes, *blocks: list[Any]) -> list[list[CallResult]]:
     """Run blocks and return their outcomes in the order of the blocks."""
     futures = [asyncio.get_running_loop().create_future() for _ in blocks]
     for rows, future in zip(blocks, futures, strict=True):
@@ -170,44 +170,6 @@ def test_what_a_hook_raises_is_heard() -> None:
 
     asyncio.run(main())
     assert isinstance(heard[0], IndexError)
-
-
-def test_calls_of_a_unit_that_is_given_up_are_cancelled_and_their_places_are_free_at_once() -> None:
-    unit, other = (Unit(seq=n, pass_number=0, first=0, sizes=None, num_items=3, num_rows=3) for n in range(2))
-    cancelled: list[int] = []
-    go = asyncio.Event()
-
-    async def fn(x: int) -> int:
-        if x < 3:
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                cancelled.append(x)
-                await go.wait()  # it takes its time
-        return x
-
-    async def main() -> None:
-        lanes = lanes_of(fn, 2)
-        over = asyncio.get_running_loop().create_future()
-        lanes.add(block_of([0, 1, 2]), lambda *_: cancelled.append(-1), Task(0, 0, unit, 0, 3, None))
-        lanes.add(block_of([3, 4, 5]), lambda outcomes, _: over.set_result(outcomes), Task(0, 0, other, 0, 3, None))
-        await asyncio.sleep(0)
-        lanes.drop(unit)
-        assert [outcome.value for outcome in await over] == [3, 4, 5]
-        assert cancelled == [0, 1]
-        assert len(lanes) == 2
-        assert all(call.dropped for _, call in lanes.in_flight())
-        assert lanes.num_started == 6  # 2 was never begun, and nobody waits for it
-        go.set()
-        while len(lanes):
-            await asyncio.sleep(0)
-        lanes.drop(unit)
-        lanes.pass_over(2)
-        assert lanes.num_started == 8
-        await lanes.cancel()
-        assert cancelled == [0, 1]
-
-    asyncio.run(main())
 
 
 def test_each_call_has_a_task_and_a_context_of_its_own() -> None:

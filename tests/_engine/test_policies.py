@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock._contracts.options import Options
-from penstock._engine.policies import check_stalls, policies_in, policies_of
+from penstock._engine.policies import policies_in, policies_of
 from penstock.errors import PlanError
 
 
@@ -76,12 +75,3 @@ def test_shards_of_known_positions_keep_them() -> None:
     one = numbers().shard(2, 0).map(abs, on_error=ps.Replace())
     assert policies_in(one._root) == [ps.Replace()]
     assert policies_of(one._root, ps.Options()).notice == ""
-
-
-def test_stalls_are_skipped_only_where_a_policy_would_do_it() -> None:
-    root = ps.from_source([1]).map(abs, on_error=ps.Skip(errors=ValueError))._root
-    with pytest.raises(PlanError, match="no policy here skips or replaces a FeedStalled"):
-        check_stalls(root, Options(on_stall="skip"))
-    check_stalls(root, Options(on_stall="warn"))
-    check_stalls(root, Options(on_stall="skip", on_read_error=ps.Replace()))
-    check_stalls(ps.from_source([1]).map(abs, on_error=ps.Skip(errors=OSError))._root, Options(on_stall="skip"))

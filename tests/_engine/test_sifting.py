@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock._engine.sifting import sift
+from penstock._engine.compute import sift
 from penstock._ops.block import Block, ElementFailed
 from penstock._ops.map import MapOp
 from penstock._ops.streams import FilterOp, FlatMapOp

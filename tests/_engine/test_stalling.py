@@ -48,6 +48,6 @@ def test_an_engine_that_is_told_to_warn_goes_on() -> None:
 def test_who_has_gone_on_when_the_facts_are_gathered_is_no_stall() -> None:
     events: list[Any] = []
     engine = engine_of(Watch(0.01), [events.append])
-    engine._stalls.act("stuck")
+    engine._report_stall("stuck")
     assert engine.poll() is None
     assert events == []

@@ -1,16 +1,13 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from typing import Any
 
 import penstock as ps
 from penstock._engine.engine import Engine
 from penstock._engine.lower import lower
-from penstock._engine.rescue import Policies
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.unit import Token
-from penstock._engine.watch import Watch
 from penstock._executors.threads import ThreadsExecutor
 
 
@@ -84,37 +81,4 @@ def test_a_worker_that_joins_does_not_wait_for_itself() -> None:
     for thread in ours():
         thread.join(30.0)
     assert answers == [[]]
-    engine.dispose()
-
-
-def test_workers_that_are_stuck_are_replaced_and_end_when_they_come_to() -> None:
-    gate = threading.Event()
-
-    def stuck(x: int) -> int:
-        if x in (3, 4):
-            gate.wait(30)
-        return x
-
-    ds = ps.from_source(list(range(40))).map(stuck)
-    program = replace(lower(ds._root, folded=True, skips=True), policies=Policies(on_error=ps.Skip(), skips=True))
-    engine = Engine(
-        program, num_workers=1, memory_bytes=1 << 20, start=Token((0, 0)), allocate=anonymous_memory, listeners=[], watch=Watch(0.1, "skip")
-    )
-    executor = ThreadsExecutor(engine)
-    executor.start()
-    items: list[int] = []
-    while True:
-        ready = engine.poll()
-        if ready is None:
-            executor.wait()
-            continue
-        items += ready.items[::-1]
-        if ready.end:
-            break
-    assert items == [value for value in range(40) if value not in (3, 4)]
-    assert {"penstock-workers-0", "penstock-workers-0+1", "penstock-workers-0+2"} == {thread.name for thread in ours()}
-    engine.stop()
-    assert executor.join(0.01) == ["penstock-workers-0", "penstock-workers-0+1"]
-    gate.set()
-    assert executor.join(30.0) == []
     engine.dispose()

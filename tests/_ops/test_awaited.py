@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock._ops.awaited import AwaitedOp, Outcome
+from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block, ElementFailed
 from penstock._ops.worker import KeyedGenerator, WorkerContext
 
@@ -27,9 +27,9 @@ def finished(coroutine: Coroutine[Any, Any, Any]) -> Any:
     raise AssertionError("it waits")
 
 
-def one_by_one(op: AwaitedOp, block: Block) -> list[Outcome]:
+def one_by_one(op: AwaitedOp, block: Block) -> list[CallResult]:
     """Gather as a loop does: up to the first failure."""
-    out: list[Outcome] = []
+    out: list[CallResult] = []
     for offset in range(len(block)):
         out.append(finished(op.outcome(block, offset, offset)))
         if out[-1].error is not None:

@@ -100,8 +100,8 @@ def test_a_worker_knows_its_row_or_knows_that_it_does_not() -> None:
     assert worker.row() is None
     worker.begin((7, 8))
     assert worker.row() == 7  # whatever it does with it
-    worker.begin((10, 14), [(0, 1)], 3)
-    assert (worker.row(), worker.without, worker.stand_in) == (None, ((0, 1),), 3)
+    worker.begin((10, 14))
+    assert worker.row() is None
     at(worker, block_of(4), 2)
     assert worker.row() == 12
     at(worker, block_of(3), 2)  # a branch: its rows are others
@@ -133,17 +133,6 @@ def test_where_a_read_may_be_of_all_at_once_the_row_is_known_only_when_one_was_r
     worker.block = Block(numbers, numbers, numbers.astype(np.uint64), source=Looking(np.arange(4)))
     assert worker.block.rows() == [0, 1, 2, 3]
     assert seen == [None, 5, 6, 7]
-
-
-def test_of_several_elements_of_an_input_a_worker_knows_which_it_is_with() -> None:
-    worker = WorkerContext(0)
-    worker.begin((4, 8))
-    at(worker, block_of(5), 3, [0, 2, 2, 2, 3])
-    assert worker.inner() is None  # an input gives one
-    worker.step = 1
-    assert worker.inner() == ((1, 2), (0, 3, 0))
-    worker.begin((5, 6))
-    assert worker.inner() is None
 
 
 def test_a_worker_has_a_place_and_forgets_it_at_rest() -> None:

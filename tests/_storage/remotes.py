@@ -6,9 +6,10 @@ import hashlib
 import json
 from typing import Any
 
+from faults.server import FaultServer
+
 from penstock._contracts.storage_options import StorageOptions
 from penstock._storage.remote import RemoteStorage, open_remote
-from penstock.testing.server import FaultServer
 
 KINDS = ("http", "s3", "gs")
 KEYS = {"access_key_id": "AKIDNOBODYKNOWS", "secret_access_key": "hunter2hunter2", "region": "us-east-1"}

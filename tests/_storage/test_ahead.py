@@ -12,12 +12,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from _storage.remotes import KINDS, noise, opened
+from faults.server import Fault, FaultServer, Request
 
 from penstock._storage import ahead
 from penstock._storage.client import Client
 from penstock._storage.remote import RemoteStorage
 from penstock.errors import ObjectChanged, StorageError
-from penstock.testing.server import Fault, FaultServer, Request
 
 pytestmark = pytest.mark.usefixtures("obstore_started")
 

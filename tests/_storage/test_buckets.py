@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from _storage.remotes import KEYS, KINDS, noise, opened, options
+from faults.server import Fault, FaultServer
 
 from penstock._storage.remote import RemoteStorage, open_remote
 from penstock.errors import MissingExtra, ObjectChanged, PlanError, SourceError, StorageError
-from penstock.testing.server import Fault, FaultServer
 
 pytestmark = pytest.mark.usefixtures("obstore_started")
 

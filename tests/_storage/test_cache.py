@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from _storage.remotes import noise, opened
+from faults.server import FaultServer, Request
 
 from penstock._contracts.transform import Scratch
 from penstock._storage.remote import RemoteStorage
 from penstock.errors import StorageError
-from penstock.testing.server import FaultServer, Request
 
 DATA = noise(1_000_000)
 WIDTH = 64 * 1024
@@ -95,7 +95,7 @@ import sys
 import numpy as np
 from penstock._contracts.storage_options import StorageOptions
 from penstock._storage import open_storage
-from penstock._storage.cachefiles import CacheFolder
+from penstock._storage.cache import CacheFolder
 wait = CacheFolder.wait_for_lock
 def told(self, name, limit_s):
     print("waiting", flush=True)

@@ -14,7 +14,7 @@ import pytest
 from _storage.remotes import noise
 
 import penstock
-from penstock._storage.cachefiles import CacheFolder, block_name
+from penstock._storage.cache import CacheFolder, block_name
 
 SIZE = 100_000
 BLOCK = np.frombuffer(noise(SIZE), np.uint8)
@@ -176,7 +176,7 @@ FULL = """
 import sys
 from pathlib import Path
 import numpy as np
-from penstock._storage.cachefiles import CacheFolder
+from penstock._storage.cache import CacheFolder
 folder = CacheFolder(sys.argv[1], 10**7)
 for number in range(9):
     lock = folder.try_lock(f"name-{number}")
@@ -217,8 +217,7 @@ WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from penstock._storage.cachefiles import CacheFolder
-from penstock._storage.locking import held
+from penstock._storage.cache import CacheFolder, held
 path, mine, limit = sys.argv[1], sys.argv[2], int(sys.argv[3])
 folder, block = CacheFolder(path, limit), np.zeros(100_000, np.uint8)
 print("ready", flush=True)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from _storage.forks import forked, held_by_another_thread
 
-from penstock._storage.descriptors import Descriptors, most_open
+from penstock._storage.local import Descriptors, most_open
 from penstock.kernels.spans import map_file, unmap_file
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock._storage.locking import held, try_lock, wait_for_lock
+from penstock._storage.cache import held, try_lock, wait_for_lock
 from penstock.errors import StorageError
 
 HOLD = """
 import sys
-from penstock._storage.locking import try_lock
+from penstock._storage.cache import try_lock
 lock = try_lock(sys.argv[1])
 print(lock is not None, flush=True)
 sys.stdin.read()

@@ -3,7 +3,8 @@ from __future__ import annotations
 import os
 import stat
 
-from penstock._storage.naming import kind_of_file, shown
+from penstock._storage.local import kind_of_file
+from penstock._storage.redaction import shown
 
 
 def test_names_are_quoted_escaped_and_cut() -> None:

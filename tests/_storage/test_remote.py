@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from _storage.remotes import KINDS, noise, opened, options
+from faults.server import Fault, FaultServer, Request
 
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage import open_storage
 from penstock._storage.remote import RemoteStorage
 from penstock.errors import PlanError, SourceError, StorageError
-from penstock.testing.server import Fault, FaultServer, Request
 
 pytestmark = pytest.mark.usefixtures("obstore_started")
 

@@ -7,8 +7,8 @@ import zlib
 import pytest
 
 from penstock._storage.parts import Part, RemoteObject
-from penstock._storage.replies import Reply, check_partial, check_sums, describe_object, parse_head, refuse_status, retry_after_s
 from penstock._storage.retrying import AskAgain, CredentialsRefused
+from penstock._storage.web import Reply, check_partial, check_sums, describe_object, parse_head, refuse_status, retry_after_s
 from penstock.errors import ObjectChanged, StorageError
 
 FOUND = RemoteObject(key="/key", shown="https://example.org/key", size=10, etag='"1"', modified="")

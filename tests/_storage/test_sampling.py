@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock._storage.local import LocalStorage
-from penstock._storage.sampling import sample, sampled_spans
+from penstock._storage.local import LocalStorage, sample, sampled_spans
 from penstock.kernels.framing import crc32c
 
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from penstock._storage.sink import Sink, can_sink
+from penstock._storage.local import Sink, can_sink
 
 pytestmark = pytest.mark.skipif(not can_sink(), reason="this system has no anonymous files")
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from _storage.remotes import noise, opened, options
+from faults.server import Fault, FaultServer, Request
 
 from penstock._storage.remote import open_remote
 from penstock.errors import PlanError, StorageError
-from penstock.testing.server import Fault, FaultServer, Request
 
 DATA = noise(5000)
 

@@ -4,9 +4,9 @@ import hashlib
 
 import pytest
 from _storage.remotes import noise, opened
+from faults.server import Fault, FaultServer
 
 from penstock.errors import StorageError
-from penstock.testing.server import Fault, FaultServer
 
 DATA = noise(70_000)
 TAG = hashlib.md5(DATA, usedforsecurity=False).hexdigest().encode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.cli.advice import advise
+from penstock.cli.bench import advise
 from penstock.cli.measure import Cost, Figures
 from penstock.observe import ConsumerStats, Snapshot, StageStats
 

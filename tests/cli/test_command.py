@@ -44,7 +44,16 @@ def test_an_unknown_command_names_those_that_exist(capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize("number", ["0", "-3", "two", "1.5", ""])
 def test_numbers_of_elements_must_be_whole_and_positive(capsys: pytest.CaptureFixture[str], number: str) -> None:
-    assert f"{number!r} is not a whole number >= 1" in refused(capsys, "demo", f"--batch={number}")
+    assert f"{number!r} is not a whole number >= 1" in refused(capsys, "bench", "x.txt", f"--batch={number}")
+
+
+@pytest.mark.parametrize("arguments", [(), ("--quick",), ("--out", "there", "--epochs=2"), ("--help",)])
+def test_the_demo_is_not_here_and_the_command_says_where_it_is(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]) -> None:
+    assert main(["demo", *arguments]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "stands in the repository of Penstock (examples/demo)" in captured.err
+    assert captured.err.endswith("Clone the repository and type there: make demo\n")
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "nan", "inf", "soon"])

@@ -99,13 +99,6 @@ _ROWS = (
             "an_element_that_hangs_only_when_it_is_tried_again_is_named",
         )
         + _in(
-            "laws/test_stalls.py",
-            "what_never_ends_is_as_if_it_had_never_been_there",
-            "all_of_eight_workers_may_be_stuck_and_again",
-            "one_that_wakes_up_later_writes_into_no_batch_of_others",
-            "calls_that_never_end_are_cancelled_and_not_called_again",
-        )
-        + _in(
             _ASYNC_STALLS,
             "a_sleep_and_a_future_have_causes_of_their_own",
             "calls_that_begin_and_end_are_no_stall_however_long_the_next_element_takes_to_come",

@@ -12,7 +12,7 @@ import pytest
 from faults.straced import failing, needs_strace, run
 
 import penstock
-from penstock._storage.sink import can_sink
+from penstock._storage.local import can_sink
 from penstock.formats.index import decode
 from penstock.kernels import backend
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from _storage.remotes import KEYS, KINDS, noise, opened, options
+from faults.server import Fault, FaultServer, Request, login_page
 
 import penstock as ps
 from penstock._storage import open_storage
 from penstock._storage.remote import open_remote
 from penstock.errors import ObjectChanged, PlanError, StorageError
-from penstock.testing.server import Fault, FaultServer, Request, login_page
 
 pytestmark = pytest.mark.usefixtures("obstore_started")
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock._storage.sink import can_sink
+from penstock._storage.local import can_sink
 from penstock.kernels import backend, spans, spans_twin
 from penstock.kernels.library import load_library
 

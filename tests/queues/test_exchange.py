@@ -8,8 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from penstock.queues.exchange import ENDED, LEFT, SERVED, WAITING, Attempt, Exchange, Reading, Writing
-from penstock.queues.stores import FifoStore, RandomStore
+from penstock.queues.exchange import ENDED, LEFT, SERVED, WAITING, Attempt, Exchange, FifoStore, RandomStore, Reading, Writing
 
 
 def exchange(capacity: int, margin: int = 0) -> Exchange:

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from penstock.queues.failing import attach_others, tell_when_dropped
+from penstock.queues.stopping import attach_others, tell_when_dropped
 
 
 def test_others_are_notes_but_not_the_error_itself_nor_its_cause() -> None:

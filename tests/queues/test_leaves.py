@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 from queues.labelled import Labelled
 
 from penstock.errors import SpecError
-from penstock.queues.leaves import MASKED, array_of, is_sliceable, kinds_of
+from penstock.queues.trees import MASKED, array_of, is_sliceable, kinds_of
 
 MASKED_ARRAY: Any = np.ma.masked_array([1, 2], [0, 1])
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.queues.stores import FifoStore, PriorityStore, RandomStore, Store
+from penstock.queues.exchange import FifoStore, PriorityStore, RandomStore, Store
 
 MAKERS: list[Callable[[], Store]] = [FifoStore, lambda: RandomStore(3), PriorityStore]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from faults.server import FaultServer
 from sources.marks import Marked, marked
 from sources.memory import growth, needs_proc
 
@@ -24,7 +25,6 @@ from penstock.formats.tfrecord import frame
 from penstock.sources.record_format import RecordFormat
 from penstock.sources.records import RecordSource
 from penstock.testing import check_source
-from penstock.testing.server import FaultServer
 
 
 def opened(folder: Path, format: Any = None, **contents: bytes) -> RecordSource:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from _storage.remotes import KEYS
+from faults.server import Fault, FaultServer, Request
 
 import penstock as ps
-from penstock.testing.server import Fault, FaultServer, Request
 
 LINES = [f"line {number} of a file far away" for number in range(5000)]
 

@@ -11,7 +11,7 @@ from pictures import MOST_BYTES, PICTURES, main
 
 IMAGES = ROOT / "docs" / "images"
 BY_THE_DEMO = {"demo.png"}
-"""What `penstock demo` draws."""
+"""What `make demo` draws."""
 
 
 def test_every_picture_is_made_by_the_script_or_the_demo_and_is_small() -> None:

@@ -14,7 +14,7 @@ from penstock.errors import PlanError
 
 __all__ = ["Options"]
 
-_ON_STALL = ("raise", "warn", "skip")
+_ON_STALL = ("raise", "warn")
 _OUTPUTS = ("numpy", "torch", "jax")
 _EXECUTORS = ("auto", "inline", "threads")
 _LONGEST_S = 2.0**31
@@ -44,9 +44,7 @@ class Options:
         grace_period_s: how long `close()` waits for running user functions before it raises StillRunning.
         stall_timeout_s: how long one element may run, or nothing may happen, while the consumer waits, before FeedStalled is raised;
             None never looks, nor does infinity. Time in which the process is suspended does not count. The inline executor cannot look.
-        on_stall: "raise"; or "warn": a RuntimeWarning with the same text, again after twice the time, and the wait goes on; or "skip": an
-            element that stalls counts as one that failed with FeedStalled, and the failure policy skips or replaces it. Who is stuck
-            in it is left to itself, and replaced.
+        on_stall: "raise"; or "warn": a RuntimeWarning with the same text, again after twice the time, and the wait goes on.
         output: what batches are given as: "numpy" arrays; "torch" tensors, on the CPU over the same memory; "jax" arrays, copied. Texts and
             objects stay as they are. `ds[i]` and `ds.spec()` are NumPy's.
         device: with output="torch" or "jax", the device that batches are copied to, ahead of the loop. None leaves tensors on the CPU, and
@@ -69,7 +67,7 @@ class Options:
     record: str | os.PathLike[str] | None = None
     replay: str | os.PathLike[str] | None = None
     stall_timeout_s: float | None = 60.0
-    on_stall: Literal["raise", "warn", "skip"] = "raise"
+    on_stall: Literal["raise", "warn"] = "raise"
     output: Literal["numpy", "torch", "jax"] = "numpy"
     device: Any = None
     pin_memory: bool | Literal["auto"] = "auto"
@@ -89,6 +87,9 @@ class Options:
         ordered = flag(self.ordered)
         if ordered is None:
             raise _refused("ordered", self.ordered, "is neither True nor False", "give True or False")
+        if self.on_stall == "skip":  # type: ignore[comparison-overlap]
+            words = "needs workers that can be killed, and a thread cannot be"
+            raise _refused("on_stall", self.on_stall, words, 'give "raise" or "warn"; it returns with executor="processes"')
         for name, known in (("executor", _EXECUTORS), ("on_stall", _ON_STALL), ("output", _OUTPUTS)):
             if getattr(self, name) not in known:
                 raise _refused(name, getattr(self, name), "is not known", f"give one of {', '.join(known)}")

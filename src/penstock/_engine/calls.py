@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock._engine.flow import Flow
@@ -12,7 +11,6 @@ from penstock._engine.pools import SHARED
 from penstock._engine.posts import Post
 from penstock._engine.stacks import awaits_of, waits_of
 from penstock._engine.stall import WorkerFacts
-from penstock._engine.unit import Unit
 from penstock._engine.whereabouts import call_of
 from penstock._ops.worker import WorkerContext
 
@@ -100,16 +98,6 @@ class LoopWatch:
             self._silence_due_ns = 2 * self._post.age_ns
         return calls or silent
 
-    def stuck(self, flow: Flow, timeout_ns: int) -> list[tuple[WorkerFacts, asyncio.Task[Any], Call]]:
-        """List the calls that have lasted too long, with what is known of each."""
-        late = [one for one in self._flying() if one[2].age_ns >= timeout_ns]
-        return [(self._flown(flow, lanes, task, call, stuck=True), task, call) for lanes, task, call in late]
-
-    def drop(self, unit: Unit) -> None:
-        """Let the loop give up all calls of a unit."""
-        for lanes in self._lanes:
-            self._ask(partial(lanes.drop, unit))
-
     def facts(self, flow: Flow, timeout_ns: int) -> tuple[list[WorkerFacts], int, int]:
         """Return what is known of the calls that have lasted longest, how many more there are, and how many of these too long as well.
 
@@ -163,7 +151,7 @@ class LoopWatch:
         )
 
     def _flying(self) -> list[Flying]:
-        return [(lanes, task, call) for lanes in self._lanes for task, call in lanes.in_flight() if not call.dropped]
+        return [(lanes, task, call) for lanes in self._lanes for task, call in lanes.in_flight()]
 
     def _answer(self) -> None:
         self._answers = self._asked

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,8 +17,9 @@ from penstock._contracts.event import BlockDone, Event, Listener, Notice, RowsPa
 from penstock._contracts.fill import Fill
 from penstock._contracts.memory import FeedMemory
 from penstock._engine.awaiting import ended, failed_call
-from penstock._engine.execute import finish_unit, run_task
+from penstock._engine.compute import compute
 from penstock._engine.failing import is_interrupt, prepare
+from penstock._engine.finishing import finish_unit
 from penstock._engine.flow import Flow, Ready
 from penstock._engine.learned import Learned
 from penstock._engine.losses import Losses, tell_retry
@@ -27,15 +29,17 @@ from penstock._engine.program import Program
 from penstock._engine.rescue import Rescue
 from penstock._engine.segment import Segment
 from penstock._engine.slots import SlotPool
-from penstock._engine.stalling import Stalls
+from penstock._engine.stall import Kind, report
 from penstock._engine.tune import awaited_ns
-from penstock._engine.unit import Failure, Task, Token, Unit
+from penstock._engine.unit import Failure, Outcome, Task, Token, Unit
 from penstock._engine.watch import Glances, Watch
-from penstock._ops.awaited import AwaitedOp, Outcome
+from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
 from penstock._ops.worker import WorkerContext
 from penstock._order.runs import Recording
+from penstock.errors import FeedStalled
 from penstock.queues import ParkingLot
+from penstock.queues.standing import level_of_caller
 
 __all__ = ["Engine"]
 
@@ -83,8 +87,7 @@ class Engine:
         self.stopping = False
         self.occupied = False  # by a consumer that runs a task itself
         self.breaker = Breaker()
-        renewing = watch is not None and watch.on_stall == "skip"
-        self._flow = Flow(program, num_workers, memory_bytes, start, ordered=ordered, renewing=renewing)
+        self._flow = Flow(program, num_workers, memory_bytes, start, ordered=ordered)
         self._learned = Learned()
         self._listeners = listeners
         self.watch = watch or Watch(None)
@@ -101,7 +104,6 @@ class Engine:
         pause = partial(self._waits.park, lambda: not self.stopping)
         self.rescue = Rescue(policies=program.policies, pause=pause, retrying=partial(tell_retry, self.announce))
         self._lost = Losses(self._flow.lost, self.announce, self.broke)
-        self._stalls = Stalls(self._flow, self.watch, self._mutex, self.announce, self.broke, self._ring_workers)
 
     def learn(self, learned: Learned) -> None:
         """Begin with what earlier runs of the same dataset found out, and add to it at the end. Before the first task."""
@@ -196,17 +198,31 @@ class Engine:
             return
         segment, unit = self._flow.segments[task.segment], task.unit
         assert unit is not None
-        if unit.rows is None and task.stage == len(segment.plan.stages) - 1:
-            self._open_rows(segment, unit)
-        outcome = run_task(segment.plan, task, worker, self.rescue)
+        outcome = self._compute(segment, unit, task, worker)
         end_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns() - begin_cpu
         stage = segment.plan.stages[task.stage].name or "batch"
-        made_of, keys = unit.made_of, (unit.key_of(task.begin), unit.key_of(max(task.begin, outcome[1] - 1)))
+        made_of, keys = unit.made_of, (unit.key_of(task.begin), unit.key_of(max(task.begin, outcome.end - 1)))
         chunk, count = (task.segment, unit.seq), task.end - task.begin
-        event = BlockDone(stage, worker.index, begin_ns, end_ns, cpu_ns, count, chunk, made_of, *keys, worker.kept)
+        event = BlockDone(stage, worker.index, begin_ns, end_ns, cpu_ns, count, chunk, made_of, *keys, outcome.kept_bytes)
         self._book(task, outcome, end_ns - begin_ns, event, worker)
+        del outcome  # the frames of its errors lead to this one
 
-    def book_awaited(self, task: Task, block: Block | None, outcomes: Sequence[Outcome], busy_ns: int, worker: WorkerContext) -> None:
+    def _compute(self, segment: Segment, unit: Unit, task: Task, worker: WorkerContext) -> Outcome:
+        """Compute the rows of a task, unless they are there already or no longer wanted."""
+        last = task.stage == len(segment.plan.stages) - 1
+        if last and unit.rows is None:
+            self._open_rows(segment, unit)
+        slot, item = (
+            unit.rows if last else None,
+            task.item,
+        )  # before looking at `finishing`: the worker that finishes the unit takes them away
+        if unit.whole:
+            return Outcome(task.end)  # its rows are written already
+        if unit.finishing:
+            return Outcome(task.begin)  # a row before these failed, and the unit was finished without them
+        return compute(segment.plan, item, slot, worker, self.rescue)
+
+    def book_awaited(self, task: Task, block: Block | None, outcomes: Sequence[CallResult], busy_ns: int, worker: WorkerContext) -> None:
         """Book the task of an async stage.
 
         Args:
@@ -218,40 +234,34 @@ class Engine:
         """
         op, segment = self.awaited_by(task), self._flow.segments[task.segment]
         assert op is not None
-        outcome = (None, task.begin, None) if block is None else ended(task, block, outcomes, op.name)
-        worker.take_room(task.room)
-        worker.keep(0 if outcome[0] is None else bytes_of_all(outcome[0].rows()))
+        outcome = Outcome(task.begin) if block is None else ended(task, block, outcomes, op.name)
+        if outcome.block is not None:
+            num_bytes = bytes_of_all(outcome.block.rows())
+            outcome = outcome._replace(kept_bytes=num_bytes, most_bytes=num_bytes)
         failed = failed_call(op, outcomes)
         if failed is not None and (segment.plan.late_failures or self.rescue.cares(failed)):
-            outcome = run_task(segment.plan, task, worker, self.rescue)  # one element after the other fails or not
-        if outcome[2] is not None and is_interrupt(outcome[2].error):
-            raise outcome[2].error
+            outcome = compute(segment.plan, task.item, None, worker, self.rescue)  # one element after the other fails or not
+        if outcome.failure is not None and is_interrupt(outcome.failure.error):
+            raise outcome.failure.error
         cost_ns = awaited_ns(busy_ns, task.end - task.begin, op.concurrency, batched=segment.plan.batch is not None)
         self._book(task, outcome, cost_ns, None, worker)  # each call was announced when it ended
 
     def _book(
         self,
         task: Task,
-        outcome: tuple[Block | None, int, Failure | None],
+        outcome: Outcome,
         wall_ns: int,
         event: BlockDone | None,
         worker: WorkerContext,
     ) -> None:
         segment, unit = self._flow.segments[task.segment], task.unit
         assert unit is not None
-        block, end, failure = outcome
-        if failure is not None:
-            failure = prepare(failure, *segment.where(unit, failure.at))
+        if outcome.failure is not None:
+            outcome = outcome._replace(failure=prepare(outcome.failure, *segment.where(unit, outcome.failure.at)))
         worker.rest()  # once it is booked, its elements may be delivered before this thread runs again
         with self._mutex:
             notice = self._flow.active.notice
-            cpu_ns = 0 if event is None else event.cpu_ns
-            held = {"kept_bytes": worker.kept, "most_bytes": worker.most_bytes}
-            complete = self._flow.complete(segment, task, block, end, failure, wall_ns, cpu_ns, **held)
-        if unit.dead:  # somebody was stuck in it: all of it is done by others
-            worker.take_packed()
-            self._ring_workers()
-            return
+            complete = self._flow.complete(segment, task, outcome, wall_ns, 0 if event is None else event.cpu_ns)
         if self._flow.active.notice != notice:
             self._bench.ring_all()
             self.announce(Notice(time.perf_counter_ns(), self._flow.active.subject, self._flow.active.notice))
@@ -302,10 +312,7 @@ class Engine:
         return ready
 
     def wait(self) -> None:
-        """Block until there may be something to take; look at the workers from time to time, and report what stalls.
-
-        Returns earlier when workers are to be replaced.
-        """
+        """Block until there may be something to take; look at the workers from time to time, and report what stalls."""
         self._flow.waiting += 1
         self._ring_workers()
         self.watch.begin(self._delivered)
@@ -327,20 +334,29 @@ class Engine:
             due_s = time.monotonic() + slice_s
             kind = self.watch.look(self._flow.reader.num_read if self._flow.reader is not None else 0)
             if kind is not None and self._nothing_ready():
-                self._stalls.act(kind)
-                if self._stalls.vacant:
-                    return
+                self._report_stall(kind)
         for slow in glances.end():
             self.announce(slow)
+
+    def _report_stall(self, kind: Kind) -> None:
+        """Let an error take the place of the next hand-over, or give a warning and let the wait go on.
+
+        Slow progress is only warned about: a job must not die of a cold disk, or of a resume that reads a generator forward.
+        """
+        situation = self.watch.situation(kind, self._flow)
+        if kind == "stuck" and not any(facts.stuck for facts in situation.busy):
+            return  # it has gone on meanwhile
+        what, where, fix = report(situation)
+        error = FeedStalled(what, where=where, fix=fix)
+        self.announce(Notice(time.perf_counter_ns(), "stall", what))
+        if kind != "slow" and self.watch.on_stall != "warn":
+            self.broke(error)
+        else:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=level_of_caller())  # the line of the loop that asked for the next element
 
     def room(self) -> tuple[int, int]:
         """Return how many hand-overs the consumer keeps beside the two last ones, and how many may exist at once. Without the mutex."""
         return max(0, self._flow.kept - self._slots.num_returned - _IN_HAND), self._flow.limit
-
-    def vacancies(self) -> list[tuple[str, int]]:
-        """Return (pool, number) of the workers to start in the place of those that were given up since the last call, after `wait`."""
-        vacant = self._stalls.vacant
-        return [vacant.pop() for _ in range(len(vacant))]
 
     def take_log(self) -> list[tuple[int, int, int]]:
         """Return (pass, begin, end) of the runs that went on in completion order since the last call."""
@@ -452,7 +468,7 @@ class Engine:
 
     def _open_rows(self, segment: Segment, unit: Unit) -> None:
         with self._mutex:
-            if unit.rows is not None or unit.finishing or unit.dead:
+            if unit.rows is not None or unit.finishing:
                 return
             batches, is_last = segment.batches_of(unit), self._flow.leases(segment)
             if batches is None:
@@ -460,10 +476,10 @@ class Engine:
 
             def allocate(leaves: Any) -> Any:
                 num_bytes = sum(dtype.itemsize * math.prod(shape) for shape, dtype in leaves)
-                with self._mutex:  # of a unit that is given up, nobody counts the buffer
+                with self._mutex:
                     if not self._flow.may_open(segment, unit, num_bytes):
                         return None
-                    unit.leased = is_last and not unit.dead
+                    unit.leased = is_last
                 lease = (self._slots if unit.leased else self._inner_slots).lease(leaves)
                 lease.first, unit.lease = unit.key_of(0), weakref.ref(lease)
                 with self._mutex:

@@ -27,7 +27,7 @@ from penstock._engine.sequencer import Sequenced, Sequencer
 from penstock._engine.slots import HandedOver, Lease, bytes_beside
 from penstock._engine.torn import whole
 from penstock._engine.tune import ActiveWorkers, followed
-from penstock._engine.unit import Counted, Failure, Task, Token, Unit
+from penstock._engine.unit import Counted, Failure, Outcome, Task, Token, Unit
 from penstock._ops.block import UNLIMITED
 from penstock._order.runs import Recording
 
@@ -83,14 +83,10 @@ class Flow:
         start: Token,
         *,
         ordered: bool | Recording = True,
-        renewing: bool = False,
     ) -> None:
-        """Begin at the state `start` of the program's epoch.
-
-        Where units may be run again by another worker (`renewing`), none writes into the batches of another segment.
-        """
+        """Begin at the state `start` of the program's epoch."""
         program = keeping_failures(program) if ordered is True else program
-        self.program = program = writing_ahead(program) if ordered is True and not renewing else program
+        self.program = program = writing_ahead(program) if ordered is True else program
         self.num_workers = max(1, num_workers)
         self.version = 0
         self.ready: deque[Ready] = deque()
@@ -253,10 +249,9 @@ class Flow:
 
     def _charge(self, unit: Unit) -> None:
         """Bring the books up to what a unit holds."""
-        if not unit.dead:
-            num_bytes = unit.num_bytes
-            self.held_bytes += num_bytes - unit.charged_bytes
-            unit.charged_bytes = num_bytes
+        num_bytes = unit.num_bytes
+        self.held_bytes += num_bytes - unit.charged_bytes
+        unit.charged_bytes = num_bytes
 
     def _may_finish(self, segment: Segment, unit: Unit) -> bool:
         """Tell whether the batch of a complete unit may be made now; count what it will take."""
@@ -411,42 +406,26 @@ class Flow:
         return max(2 * self.num_workers + 2, self.program.prefetch + 2, 4)
 
     @whole
-    def complete(
-        self,
-        segment: Segment,
-        task: Task,
-        block: Any,
-        end: int,
-        failure: Failure | None,
-        wall_ns: int,
-        cpu_ns: int,
-        *,
-        kept_bytes: int = 0,
-        most_bytes: int = 0,
-    ) -> bool:
+    def complete(self, segment: Segment, task: Task, outcome: Outcome, wall_ns: int, cpu_ns: int) -> bool:
         """Book a finished task; return whether its unit is ready to be finished by this worker.
 
         Args:
             segment: of the task.
             task: as it was claimed.
-            block: for the next stage, or None.
-            end: the first row that is not done.
-            failure: of that row, or None: then there was no room for it.
+            outcome: what became of it.
             wall_ns: how long it took.
             cpu_ns: of that on a CPU.
-            kept_bytes: what it has left behind.
-            most_bytes: what it has held at once.
         """
         self.version += 1
-        unit = task.unit
+        unit, end, block, failure, kept_bytes = task.unit, outcome.end, outcome.block, outcome.failure, outcome.kept_bytes
         assert unit is not None
-        if unit.dead:
-            return False
+        if not unit.finishing:
+            unit.take(outcome)
         if task.room < UNLIMITED:
             unit.granted_bytes -= task.room
         unit.kept_bytes += kept_bytes - task.num_bytes
         if end > task.begin:
-            segment.weigh(task.stage, most_bytes / (end - task.begin))
+            segment.weigh(task.stage, outcome.most_bytes / (end - task.begin))
         if end > task.begin and not unit.whole:
             segment.blocks[task.stage].observe(end - task.begin, wall_ns)
             if pool_of(segment, task.stage) == SHARED and not (segment.blocks[task.stage].growing or segment.units.growing):
@@ -482,7 +461,7 @@ class Flow:
     def may_open(self, segment: Segment, unit: Unit, num_bytes: int) -> bool:
         """Tell whether a unit may have a buffer for all its rows now."""
         more = num_bytes - max(0, unit.expected_bytes - unit.kept_bytes)
-        return more <= 0 or self.held_bytes + more <= self.memory_bytes or unit.dead or self._is_due(segment, unit.seq)
+        return more <= 0 or self.held_bytes + more <= self.memory_bytes or self._is_due(segment, unit.seq)
 
     def open_rows(self, unit: Unit, num_bytes: int) -> None:
         """Book the buffer that the rows of a unit are written into."""
@@ -490,22 +469,8 @@ class Flow:
         self._charge(unit)
 
     @whole
-    def renew(self, segment: Segment, unit: Unit) -> Unit:
-        """Give a unit up that stalls, and return the one that is computed in its place."""
-        self.version += 1
-        if unit.leased and segment is self.segments[-1]:
-            self._live += 1  # its buffer comes back as well
-        heir = segment.renew(unit)
-        self.held_bytes -= unit.charged_bytes
-        unit.charged_bytes = 0
-        self._charge(heir)
-        return heir
-
-    @whole
     def finish(self, segment: Segment, unit: Unit, tail: Failure | None) -> None:
         """Book a unit whose items are made, up to the failure `tail`, and commit what can be committed."""
-        if unit.dead:
-            return
         if tail is not None:
             if unit.failure is None:
                 self.failures.append(tail)

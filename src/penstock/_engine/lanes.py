@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock._engine.hearing import hear
-from penstock._engine.unit import Task, Unit
-from penstock._ops.awaited import AwaitedOp, Outcome
+from penstock._engine.unit import Task
+from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ class _Run:
 
     __slots__ = ("block", "busy_ns", "done", "missing", "outcomes", "task", "tasks", "wanted")
 
-    def __init__(self, block: Block, done: Callable[[list[Outcome], int], None], task: Task | None) -> None:
+    def __init__(self, block: Block, done: Callable[[list[CallResult], int], None], task: Task | None) -> None:
         self.block = block
         self.done = done
         self.task = task
         self.wanted = self.missing = len(block)
-        self.outcomes: list[Outcome | None] = [None] * self.missing
+        self.outcomes: list[CallResult | None] = [None] * self.missing
         self.tasks: dict[int, asyncio.Task[None]] = {}
         self.busy_ns = 0
 
@@ -51,16 +51,15 @@ class Call:
         lane: its place among those in flight.
         begin_ns: `time.perf_counter_ns` at its begin.
         age_ns, watched_ns: the counted and the elapsed time up to the last look; the watching consumer's.
-        dropped: whether it was given up: nobody waits for it any more.
     """
 
-    __slots__ = ("_booked", "_run", "age_ns", "begin_ns", "dropped", "lane", "offset", "watched_ns")
+    __slots__ = ("_booked", "_run", "age_ns", "begin_ns", "lane", "offset", "watched_ns")
 
     def __init__(self, run: _Run, offset: int, lane: int, begin_ns: int) -> None:
         self._run, self.offset, self.lane = run, offset, lane
         self.begin_ns = begin_ns
         self.age_ns = self.watched_ns = 0
-        self.dropped = self._booked = False
+        self._booked = False
 
     @property
     def block(self) -> Block:
@@ -122,7 +121,7 @@ class Lanes:
         """The stage."""
         return self._op.name
 
-    def add(self, block: Block, done: Callable[[list[Outcome], int], None], task: Task | None = None) -> None:
+    def add(self, block: Block, done: Callable[[list[CallResult], int], None], task: Task | None = None) -> None:
         """Compute the elements of a block behind those that wait already.
 
         Args:
@@ -133,25 +132,6 @@ class Lanes:
         run = _Run(block, done, task)
         self._waiting.extend((run, offset) for offset in range(len(block)))
         self._start()
-
-    def pass_over(self, count: int) -> None:
-        """Count elements as begun that need not be."""
-        self.num_started += count
-        if self._on_begin is not None:
-            self._on_begin()
-
-    def drop(self, unit: Unit) -> None:
-        """Give up all calls of a unit: they are cancelled and not waited for, and no `done` is called. Their lanes are free at once."""
-        for task, call in self.in_flight():
-            if call.task is not None and call.task.unit is unit and not call.dropped:
-                call.dropped = True
-                self._free.append(call.lane)
-                task.cancel()
-        kept = [(run, offset) for run, offset in self._waiting if run.task is None or run.task.unit is not unit]
-        passed = len(self._waiting) - len(kept)
-        self._waiting = deque(kept)
-        self._start()
-        self.pass_over(passed)
 
     async def cancel(self) -> None:
         """Cancel all that is in flight and wait for it, so that `finally` blocks have run. No `done` is called any more."""
@@ -204,13 +184,11 @@ class Lanes:
         import asyncio
 
         if not call._booked:
-            hear(self._on_error, self._take, call, task, Outcome(None, asyncio.CancelledError(), call.lane))
+            hear(self._on_error, self._take, call, task, CallResult(None, asyncio.CancelledError(), call.lane))
 
-    def _take(self, call: Call, task: asyncio.Task[None], outcome: Outcome) -> None:
+    def _take(self, call: Call, task: asyncio.Task[None], outcome: CallResult) -> None:
         run, offset, lane = call._run, call.offset, call.lane
         del self._calls[task]
-        if call.dropped:
-            return
         self._free.append(lane)
         del run.tasks[offset]
         if self._closed:

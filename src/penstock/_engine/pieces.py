@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock._contracts.element import bytes_of
 from penstock._engine.ahead import taken_out
-from penstock._engine.joining import join
+from penstock._engine.finishing import join
 from penstock._engine.unit import Failure, LateFailure, Piece, Result, Unit
 from penstock._ops.weigh import Gathered, Weighed
 from penstock._order.chain import Held

@@ -13,9 +13,9 @@ from penstock._engine.program import SegmentPlan
 from penstock._engine.rescue import Policies
 from penstock._plan.length import STREAMS, walk
 from penstock._plan.node import Cache, Filter, FlatMap, Map, Node, Shard, children_of
-from penstock.errors import FeedStalled, PlanError
+from penstock.errors import PlanError
 
-__all__ = ["check_policies", "check_stalls", "policies_in", "policies_of", "rank_notice"]
+__all__ = ["check_policies", "policies_in", "policies_of", "rank_notice"]
 
 _BESIDE_SHARD = "Skip replaces here: with shard() in the plan, every shard must make equal numbers of steps"
 _IN_BRANCH = (
@@ -108,28 +108,6 @@ def _check_ranks(root: Node, policies: Policies) -> None:
                 where=f"on_error= of stage {node.name!r}, above shard_by_rank()",
                 fix=f"put {node.name!r} below shard_by_rank(), or use Retry or Raise there",
             )
-
-
-def check_stalls(root: Node, options: Options) -> None:
-    """Refuse on_stall="skip" where no policy says what becomes of an element that stalls.
-
-    Raises:
-        PlanError: each policy would raise.
-    """
-    if options.on_stall == "skip" and _counted_ranks(chain_of(root), policies_of(root, options)) is not None:
-        raise PlanError(
-            'on_stall="skip" leaves out an element on the rank alone on which it stalls, and the rounds of shard_by_rank() shift there',
-            where="feed options",
-            fix='use on_stall="raise" or "warn"',
-        )
-    policies = [options.on_error, options.on_read_error, *policies_in(root)]
-    lasts = [final(policy) for policy in policies if policy is not None]
-    if options.on_stall == "skip" and not any(isinstance(last, (Skip, Replace)) and issubclass(FeedStalled, last.errors) for last in lasts):
-        raise PlanError(
-            'on_stall="skip" treats an element that stalls as one that failed, and no policy here skips or replaces a FeedStalled',
-            where="feed options",
-            fix="give on_error=ps.Skip() or ps.Replace(), to the feed or to the operator; errors= must include TimeoutError",
-        )
 
 
 def _without_positions(segment: SegmentPlan, number: int) -> Iterator[tuple[str, Policy]]:

@@ -21,12 +21,11 @@ class Post:
         serial: how many tasks it has begun.
         age_ns: the counted time of the element that it runs.
         due_ns: the age at which that is reported next.
-        replaced: whether another worker has its place: then it claims nothing more.
     """
 
     __slots__ = (
         "_clock_id", "_cpu_ns", "_cpu_used_ns", "_first_cpu_ns", "_first_queued_ns", "_marker", "_native_id", "_queued_for_ns",
-        "_queued_ns", "age_ns", "due_ns", "ident", "pool", "replaced", "serial", "task", "thread", "watched_ns", "worker",
+        "_queued_ns", "age_ns", "due_ns", "ident", "pool", "serial", "task", "thread", "watched_ns", "worker",
     )  # fmt: skip
 
     def __init__(self, pool: str, worker: WorkerContext) -> None:
@@ -38,7 +37,6 @@ class Post:
         clock_of = getattr(time, "pthread_getcpuclockid", None)
         self._clock_id = None if clock_of is None else clock_of(self.ident)
         self.task: Task | None = None
-        self.replaced = False
         self.serial = self.age_ns = self.due_ns = self.watched_ns = 0
         self._cpu_ns: int | None = None
         self._first_cpu_ns: int | None = None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock._engine.fine_loop import new_event_loop
 from penstock._engine.hearing import hear
 from penstock._engine.lanes import Lanes
-from penstock._ops.awaited import AwaitedOp, Outcome
+from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["PrivateLoop", "gather_alone"]
 
 
-def gather_alone(op: AwaitedOp, block: Block) -> list[Outcome]:
+def gather_alone(op: AwaitedOp, block: Block) -> list[CallResult]:
     """Run a block on a loop of its own; return the outcomes up to the first failure. A loop costs 0.1 ms."""
     loop = PrivateLoop()
     try:
@@ -44,7 +44,7 @@ class PrivateLoop:
         self._busy = False
         self.closed = False
 
-    def gather(self, op: AwaitedOp, block: Block) -> list[Outcome] | None:
+    def gather(self, op: AwaitedOp, block: Block) -> list[CallResult] | None:
         """Run a block; return the outcomes up to the first failure and that, or None when the loop was closed meanwhile.
 
         Raises:
@@ -52,7 +52,7 @@ class PrivateLoop:
         """
         if not len(block):
             return []
-        outcomes: list[Outcome] | None = self._in_free_thread(lambda: self._gather(op, block))
+        outcomes: list[CallResult] | None = self._in_free_thread(lambda: self._gather(op, block))
         return outcomes
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ class PrivateLoop:
         else:
             self._in_free_thread(self._dispose)
 
-    def _gather(self, op: AwaitedOp, block: Block) -> list[Outcome] | None:
+    def _gather(self, op: AwaitedOp, block: Block) -> list[CallResult] | None:
         import asyncio
 
         self._busy = True
@@ -73,7 +73,7 @@ class PrivateLoop:
             if not self._runner:
                 # With a factory the runner leaves the thread's "current" loop, which may be the user's, as it is.
                 self._runner.append(asyncio.Runner(loop_factory=new_event_loop))
-            result: list[Outcome] | None = self._runner[0].run(self._run(op, block))
+            result: list[CallResult] | None = self._runner[0].run(self._run(op, block))
             return result
         except asyncio.CancelledError:
             if self.closed:
@@ -84,13 +84,13 @@ class PrivateLoop:
             if self.closed:
                 self._dispose()
 
-    async def _run(self, op: AwaitedOp, block: Block) -> list[Outcome] | None:
+    async def _run(self, op: AwaitedOp, block: Block) -> list[CallResult] | None:
         import asyncio
 
         self._main = asyncio.current_task()
         if self.closed:
             return None
-        finished: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
+        finished: asyncio.Future[list[CallResult]] = asyncio.get_running_loop().create_future()
         lanes = Lanes(op, finished.set_exception)
         lanes.add(block, lambda outcomes, _: finished.set_result(outcomes))
         try:

@@ -179,7 +179,7 @@ class Rescue:
         try:
             while True:
                 policy, site = self.policies.of(failed)
-                policy = decide(policy, failed.error, _ALL if failed.stalled else tries.get(site, 0))
+                policy = decide(policy, failed.error, tries.get(site, 0))
                 if not isinstance(policy, Retry):
                     return policy, site, failed, sum(tries.values()), None
                 number = tries[site] = tries.get(site, 0) + 1
@@ -196,8 +196,6 @@ class Rescue:
             del failed
 
 
-_ALL = 1 << 62  # retries: what did not end is not tried again
-
 _FAILED_ONLY_NOW = (
     "penstock: this element is read again because the saved state needs it, and it did not fail before; left out now, it would shift all "
     "behind it"
@@ -210,14 +208,12 @@ class Around(NamedTuple):
     Attributes:
         worker: the number of the worker.
         mishaps: gets what was left out or replaced.
-        stalled: returns the failure of an input that is known not to end without some elements: it is not run.
         late: takes a failure that is raised only if the folds let the element through, and returns what of the input is left out as in
             `Without`, () for all of it; None for a failure that is raised now.
     """
 
     worker: int
     mishaps: list[Mishap]
-    stalled: Callable[[list[tuple[int, ...]]], ElementFailed | None] = lambda without: None
     late: Callable[[ElementFailed, Failure], tuple[int, ...] | None] = lambda failed, failure: None
 
 
@@ -244,7 +240,6 @@ def mended(
     mishaps.extend(case_of(without).known_as(one) for one in known)
     try:
         while True:
-            failed = failed or around.stalled(without)
             if failed is not None:
                 result, failed = rescue.treat(case_of(without), failed, around.worker, mishaps)
                 late = around.late(failed, result) if isinstance(result, Failure) else None
@@ -280,8 +275,6 @@ def in_pieces(
     known: Collection[int],
     run: Callable[[int, int], T | Partial],
     treat: Callable[[int, ElementFailed | None], Any],
-    *,
-    single: bool = False,
 ) -> tuple[list[tuple[int, T]], int, Failure | None]:
     """Run the rows begin..end, around those that fail or are known to.
 
@@ -291,7 +284,6 @@ def in_pieces(
         known: rows that `treat` is to be asked for at once.
         run: computes rows (begin, end); an ElementFailed counts from its begin, and a Partial ends all.
         treat: returns what stands for a row that failed: a result, GONE or a Failure. None stands for a row that is known.
-        single: runs the rows one by one from the start.
 
     Returns:
         (the results, each with its first row; the first row that is not done; the failure or None).
@@ -299,7 +291,7 @@ def in_pieces(
     done: list[tuple[int, T]] = []
     failed: ElementFailed | None = None
     bad = end
-    alone = end if single else begin  # up to here rows are run one by one: they failed as one block
+    alone = begin  # up to here rows are run one by one: they failed as one block
     while begin < end:
         stop = min([bad, *(row for row in known if begin <= row)])
         if begin < alone:

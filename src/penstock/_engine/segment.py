@@ -11,7 +11,6 @@ import numpy as np
 from penstock._contracts.element import bytes_of_all, flatten
 from penstock._engine.ahead import rows_ahead
 from penstock._engine.program import SegmentPlan
-from penstock._engine.renewing import renewed
 from penstock._engine.sizing import block_sizes
 from penstock._engine.tune import UnitSize, followed
 from penstock._engine.unit import NOTHING_DONE, Known, Levels, Record, Task, Token, Unit
@@ -56,7 +55,6 @@ class Segment:
         "_done",
         "_ends",
         "_gone",
-        "_heirs",
         "_known",
         "_next_item",
         "_num_passes",
@@ -66,7 +64,6 @@ class Segment:
         "_pass_number",
         "_phase",
         "_positions",
-        "_renewed",
         "_replay",
         "_rests",
         "_tails",
@@ -145,8 +142,6 @@ class Segment:
         self.row_bytes = [0.0] * len(plan.stages)
         self.item_bytes = 0.0
         self.folded_bytes = self.num_folded = self.num_held = 0
-        self._heirs: dict[int, Unit] = {}  # not known to the units themselves: who is stuck in one must not hold the next one's batches
-        self._renewed: deque[Unit] = deque()  # units that stalled, to be run again; claimed before any other
         self._positions = ChainOp(plan.leaf, tuple(op for stage in plan.stages for op in stage.operators)) if plan.leaf else None
 
     def read_again(self, record: Record | None) -> None:
@@ -307,7 +302,7 @@ class Segment:
 
     def living_units(self) -> list[Unit]:
         """Return the units that hold elements here: waiting to be opened, in work, finished. Without the mutex."""
-        return [unit for unit in (*list(self.inbox), *list(self._open)) if not unit.dead]
+        return [*list(self.inbox), *list(self._open)]
 
     # -- claiming -----------------------------------------------------------------------------------------------------------------
 
@@ -334,7 +329,7 @@ class Segment:
         rows = min(most_rows, *(block.rows(unit.limit - begin, split) for block in self.blocks))  # what later stages take as it comes
         if unit.num_items > (unit.ahead or 1):
             rows = unit.limit
-        end = unit.claimed = unit.limit if unit.whole else begin + (1 if unit.single else rows)
+        end = unit.claimed = unit.limit if unit.whole else begin + rows
         if end >= unit.limit:
             self._current = None if unit is self._current else self._current
             self._tails = [tail for tail in self._tails if tail is not unit]
@@ -348,7 +343,6 @@ class Segment:
             if other.seq > unit.seq:
                 other.seq += 1
         self.finished = {one.seq: one for one in self.finished.values()}
-        self._heirs = {seq + (seq > unit.seq): heir for seq, heir in self._heirs.items()}
         self._gone = {seq + (seq > unit.seq) for seq in self._gone}
         self._ends = deque(seq + (seq > unit.seq or (tail.ends_pass and seq == unit.seq)) for seq in self._ends)
         if self.failed_seq is not None and (self.failed_seq > unit.seq or (self.failed_seq == unit.seq and tail.failure is not None)):
@@ -364,7 +358,7 @@ class Segment:
         assert unit is not None
         count, border = unit.whole_items(end, up=False)
         tail = None
-        if not unit.single and (task.begin, task.end) == (0, unit.num_rows) and not (border < end and unit.mishaps):
+        if (task.begin, task.end) == (0, unit.num_rows) and not (border < end and unit.mishaps):
             if not count:
                 count, border = unit.whole_items(1, up=True)
             if border < unit.num_rows:
@@ -394,13 +388,9 @@ class Segment:
         return next(iter(self.unclaimed()), None) is not None
 
     def unclaimed(self) -> Iterator[Unit]:
-        """Yield the units with rows to claim for the first stage: to be run again, given back, and then the one that was opened last."""
-        while self._renewed and (self._renewed[0].dead or not self._has_wanted_rows(self._renewed[0])):
-            self._renewed.popleft()
-        if self._renewed:
-            yield self._renewed[0]
+        """Yield the units with rows to claim for the first stage: given back, and then the one that was opened last."""
         if self._rests or self._tails:
-            self._rests = [task for task in self._rests if task.unit is not None and not task.unit.dead and task.begin < task.unit.limit]
+            self._rests = [task for task in self._rests if task.unit is not None and task.begin < task.unit.limit]
             waiting = [task.unit for task in self._rests if task.unit is not None] + self._tails
             yield from sorted((unit for unit in waiting if not self._is_behind_failure(unit)), key=lambda unit: unit.seq)
         if self._current is not None and self._has_wanted_rows(self._current):
@@ -411,27 +401,6 @@ class Segment:
 
     def _has_wanted_rows(self, unit: Unit) -> bool:
         return unit.claimed < unit.limit and not self._is_behind_failure(unit)
-
-    def living(self, unit: Unit) -> Unit | None:
-        """Return the unit that stands in the place of one now, perhaps itself; None when it was committed."""
-        return self._heirs.get(unit.seq) if unit.dead else unit
-
-    def renew(self, unit: Unit) -> Unit:
-        """Give a unit up and return one in its place, of the same rows, of which nothing is done yet."""
-        levels = [] if self.plan.leaf is None else self._leaf_unit(unit.pass_number, unit.first, unit.num_items, unit.ends_pass).levels
-        heir = renewed(unit, levels)  # positions anew: replacements have moved them
-        if self._current is unit:
-            self._current = None
-        self._renewed.append(heir)
-        self._open.append(heir)
-        self._tails = [tail for tail in self._tails if tail is not unit]
-        self.unfinished = [task for task in self.unfinished if task.unit is not unit]
-        self._heirs[unit.seq] = heir
-        for queue in self.queues:  # now: where many wait nothing is claimed before them
-            kept = [task for task in queue if task.unit is not unit]
-            queue.clear()
-            queue.extend(kept)
-        return heir
 
     def next_block(self, stage: int, task: Task | None = None) -> Task | None:
         """Claim a block that waits for a later stage, by default the next."""
@@ -487,7 +456,6 @@ class Segment:
 
     def commit(self, unit: Unit) -> None:
         """Take a finished unit out."""
-        self._heirs.pop(unit.seq, None)
         self._open = [one for one in self._open if one.seq != unit.seq]
         del self.finished[unit.seq]
         self.committed += 1
@@ -529,7 +497,7 @@ class Segment:
     def drop(self) -> None:
         """Let go of what refers to its unit, after the end, rows and errors: all would live until a collection."""
         waiting = (task.unit for queue in self.queues for task in queue)
-        for unit in (self._current, *self._heirs.values(), *self._renewed, *self.inbox, *self.finished.values(), *waiting):
+        for unit in (self._current, *self.inbox, *self.finished.values(), *waiting):
             if unit is not None:
                 unit.rows = None
                 unit.mishaps.clear()

@@ -9,17 +9,16 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from penstock._contracts.policy import Policy
 from penstock._engine.mishaps import Mishap, Tally
 from penstock._engine.slots import Lease
-from penstock._ops.block import UNLIMITED, Block, Ints
+from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints
 from penstock._ops.rows import Rows
 from penstock._order.runs import Run
 from penstock.errors import StateUnavailable
 
 __all__ = [
     "NOTHING_DONE",
-    "TOP",
+    "BatchItem",
     "Counted",
     "Done",
     "Failure",
@@ -27,13 +26,14 @@ __all__ = [
     "LateFailure",
     "Levels",
     "Note",
+    "Outcome",
     "Piece",
     "Record",
     "Result",
-    "Stall",
     "Task",
     "Token",
     "Unit",
+    "WorkItem",
 ]
 
 _T = TypeVar("_T")
@@ -171,40 +171,12 @@ class Result(NamedTuple):
     block: Block | None
 
 
-class Stall(NamedTuple):
-    """An element that did not end: it counts as failed where it stalled, and is not run there again.
-
-    Attributes:
-        error: with the report.
-        stage, policy: of the operator.
-        worker: the number of the worker.
-        stand_in, without: as those of a WorkerContext.
-        inner, key: of one of several elements that an input gave, as those of an ElementFailed.
-    """
-
-    error: BaseException
-    stage: str
-    policy: Policy | None
-    worker: int
-    stand_in: int = 0
-    without: tuple[tuple[int, ...], ...] = ()
-    inner: tuple[int, int] | None = None
-    key: tuple[int, int, int] | None = None
-
-
-TOP = -1
-"""The stage of what stands above the batch: its rows are the items of the unit."""
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class Unit:
     """One batch, or several tiny ones, or a run of elements, on their way through a segment.
 
     Attributes of what is read again after a resume: `known`, the rows that were skipped or replaced before, `known_items`, the batches that
     were, and `num_replayed`, the number of items that were read before: the others among them may not fail.
-
-    Attributes of one that stalled: `dead`, given up: what comes back for it is dropped. The one in its place has `single`, computes one row
-    per task, and `stalled`, what is known not to end, by stage and row.
 
     Of elements that failed where folds may leave them out: `late`, by row or item, those of its results that failed (number among the
     results that are left, key, failure), in the order in which they were taken out; `bad_rows`, rows without an element: it failed in an
@@ -255,9 +227,6 @@ class Unit:
     known: dict[int, list[Known]] = field(default_factory=dict)
     known_items: dict[int, list[Known]] = field(default_factory=dict)
     num_replayed: int = 0
-    dead: bool = False
-    single: bool = False
-    stalled: dict[tuple[int, int], list[Stall]] = field(default_factory=dict)
     ahead: int = 0
     whole: bool = False
     in_place: bool = False
@@ -304,8 +273,6 @@ class Unit:
             known=_from(self.known, rows),
             known_items=_from(self.known_items, count),
             num_replayed=max(0, self.num_replayed - count),
-            single=self.single,
-            stalled={(stage, row - rows): some for (stage, row), some in self.stalled.items() if row >= rows},
             ahead=self.ahead,
             given_bytes=int(self.given_bytes * share),
             made_of=self.made_of,
@@ -347,6 +314,18 @@ class Unit:
         if self.failure is None or failure.at < self.failure.at:
             self.failure = failure
             self.limit = failure.at
+
+    def take(self, outcome: Outcome) -> None:
+        """Keep what a worker found and made."""
+        self.parts.update(outcome.parts)
+        self.keys.update(outcome.keys)
+        self.bad_rows.update(outcome.bad_rows)
+        for number, one in outcome.late:
+            self.late.setdefault(number, []).append(one)
+        self.mishaps += [lost if lost.row < 0 else lost._replace(item=self.item_of(lost.row)) for lost in outcome.lost]
+        for row, places in outcome.moved:
+            for (epochs, positions), (epoch, position) in zip(self.levels, places, strict=True):
+                epochs[row], positions[row] = epoch, position
 
     def rows_complete(self) -> bool:
         """Tell whether every wanted row is done."""
@@ -428,3 +407,119 @@ class Task(NamedTuple):
     read: int = 0
     room: int = UNLIMITED
     num_bytes: int = 0
+
+    @property
+    def item(self) -> WorkItem:
+        """What a worker gets of it. Without the mutex: only one worker has these rows."""
+        unit = self.unit
+        assert unit is not None
+        begin, end, given = self.begin, self.end, unit.given
+        here = None if (begin, end) == (0, unit.num_rows) else slice(begin, end)
+        if given is not None:
+            given = given if here is None else given.select(here)
+            given = given if self.block is None else Block(given.epochs, given.indices, given.lanes)
+        return WorkItem(
+            self.segment,
+            self.stage,
+            begin,
+            end,
+            self.room,
+            self.block,
+            given,
+            unit.levels if here is None else [(epochs[here], positions[here]) for epochs, positions in unit.levels],
+            {row: some for row, some in unit.known.items() if begin <= row < end} if unit.known else {},
+            {row: one for row, one in unit.bad_rows.items() if begin <= row < end} if unit.bad_rows and not self.stage else {},
+            unit.first_row(unit.num_replayed),
+            unit.ahead > 0,
+        )
+
+
+class WorkItem(NamedTuple):
+    """Rows of a unit for one stage, as values: the message to a worker.
+
+    Attributes:
+        segment, stage: which of the program.
+        begin, end: the rows of the unit.
+        room: it ends early behind the element with which it holds more than so many bytes.
+        block: the rows as the stage before made them; None for the first stage.
+        given: the rows that the unit was made of, for a later stage only their keys; None where they are read from the leaf.
+        levels: (epochs, positions) of these rows at each level of the leaf's chain.
+        known: of these rows, what was skipped or replaced before the state was saved.
+        bad_rows: of these rows, those without an element.
+        num_replayed: rows of the unit before this one were read before the state was saved.
+        writes_ahead: whether rows go into batches before the fold behind has counted them.
+    """
+
+    segment: int
+    stage: int
+    begin: int
+    end: int
+    room: int
+    block: Block | None
+    given: Block | None
+    levels: Levels
+    known: dict[int, list[Known]]
+    bad_rows: dict[int, LateFailure]
+    num_replayed: int
+    writes_ahead: bool
+
+
+class BatchItem(NamedTuple):
+    """Batches of a unit for the operators above them, as values: the message to a worker.
+
+    Attributes:
+        batches: None in the place of one that could not be made.
+        sizes: rows of each, where `keys` has those of their elements.
+        keys: of all elements, or None where batches have positions of their own.
+        levels: (epochs, positions) of these batches at each level.
+        known: of these batches, what was skipped or replaced before the state was saved.
+        num_replayed: batches before this one were read before the state was saved.
+        bad: the failures of batches whose elements do not fit each other.
+        without: batches that lack an element: nothing is done with them.
+    """
+
+    batches: list[Any]
+    sizes: list[int] | None
+    keys: Block | None
+    levels: Levels
+    known: dict[int, list[Known]]
+    num_replayed: int
+    bad: dict[int, ElementFailed]
+    without: frozenset[int]
+
+    def key_of(self, number: int) -> tuple[int, int, int]:
+        """Return the key of a batch that has a position of its own."""
+        epochs, positions = self.levels[0]
+        return int(epochs[number]), int(positions[number]), 0
+
+
+class Outcome(NamedTuple):
+    """What became of a WorkItem or BatchItem, as values: the message from a worker.
+
+    Attributes:
+        end: the first row, or batch, that is not done.
+        block: the elements for the next stage, or what came of the batches.
+        failure: of the row at `end`; None when all are done, or there was no room for more.
+        origins: the batch that each element of `block` came from.
+        parts: by first row, elements that are not written into a batch, with the row that each came from.
+        keys: by first row, keys and rows of the elements that were written ahead.
+        lost: what was skipped or replaced.
+        late: by row or batch, failures that are raised only if the folds let their elements through.
+        bad_rows: rows whose batch lacks an element for such a failure.
+        moved: rows that stand for other positions now, with those at each level.
+        kept_bytes: what is left behind, for the batch or the next stage.
+        most_bytes: what was held at once.
+    """
+
+    end: int
+    block: Block | None = None
+    failure: Failure | None = None
+    origins: Sequence[int] = ()
+    parts: Sequence[tuple[int, tuple[Block, Ints]]] = ()
+    keys: Sequence[tuple[int, tuple[Block, Ints | range]]] = ()
+    lost: Sequence[Mishap] = ()
+    late: Sequence[tuple[int, tuple[int, tuple[int, int, int], LateFailure]]] = ()
+    bad_rows: Sequence[tuple[int, LateFailure]] = ()
+    moved: Sequence[tuple[int, list[tuple[int, int]]]] = ()
+    kept_bytes: int = 0
+    most_bytes: int = 0

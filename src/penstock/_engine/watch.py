@@ -10,13 +10,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from penstock._contracts.event import SlowElement
 from penstock._engine.calls import LoopWatch
 from penstock._engine.flow import Flow
-from penstock._engine.lanes import Call, Lanes
+from penstock._engine.lanes import Lanes
 from penstock._engine.pools import MENDER
 from penstock._engine.posts import Post
 from penstock._engine.stacks import stacks_of
@@ -25,31 +24,13 @@ from penstock._engine.unit import Task
 from penstock._engine.whereabouts import element_of, place_of, pool_words, row_of, stage_of
 from penstock._ops.worker import WorkerContext
 
-__all__ = ["Glances", "OnStall", "Stuck", "Watch"]
+__all__ = ["Glances", "OnStall", "Watch"]
 
-OnStall = Literal["raise", "warn", "skip"]
+OnStall = Literal["raise", "warn"]
 
 _GLANCE_S = 0.02
 _GLANCE_SHARE = 0.25  # of the wait so far: the time of a slow element is known that well
 _DEAR = 4  # times the usual cost of an element, as the engine knows it
-
-
-class Stuck(NamedTuple):
-    """A worker, or a call, that has been with one element for too long.
-
-    Attributes:
-        facts: what is known of it.
-        task: what it runs.
-        gone_on: tells whether it is somewhere else now.
-        post: of the worker, None of a call.
-        call: None of a worker.
-    """
-
-    facts: WorkerFacts
-    task: Task
-    gone_on: Callable[[], bool]
-    post: Post | None = None
-    call: Call | None = None
 
 
 @dataclass(slots=True)
@@ -158,26 +139,6 @@ class Watch:
             self._delivered = delivered
             self.restart()
 
-    def leave(self, post: Post) -> None:
-        """Look at a worker no more: it is left to itself."""
-        post.replaced = True
-        self.posts.remove(post)
-
-    def stuck(self, flow: Flow) -> list[Stuck]:
-        """List who is stuck."""
-        out = []
-        for post in list(self.posts):
-            task, marker = post.task, (post.serial, post.worker.place())
-            if task is None or not self._is_stuck(post):
-                continue
-            stack = stacks_of({post.ident}).get(post.ident, ())
-            out.append(Stuck(self._facts(flow, post, task, stack), task, partial(_gone_on, post, marker), post))
-        for loop in self.loops:
-            for facts, awaiting, call in loop.stuck(flow, self._timeout_ns):
-                if call.task is not None:
-                    out.append(Stuck(facts, call.task, awaiting.done, call=call))
-        return out
-
     def restart(self) -> None:
         """Begin the wait anew: what held it up was seen to."""
         self._waited_ns = self._idle_ns = self._still_ns = 0
@@ -272,7 +233,3 @@ class Watch:
 def _oldest(flow: Flow) -> str:
     kept = flow.handed_over.kept(flow.handed_over.step)
     return f", {kept.num_bytes / 1e6:.1f} MB beside the last one, the oldest {kept.oldest}" if kept.num else ""
-
-
-def _gone_on(post: Post, marker: Any) -> bool:
-    return post.task is None or (post.serial, post.worker.place()) != marker

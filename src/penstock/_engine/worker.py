@@ -20,8 +20,6 @@ def work(engine: Engine, pool: str, index: int) -> None:
                     return
                 post.begin(task)
                 engine.run(task, worker)
-                if post.replaced:  # it was stuck for too long, and another has its place
-                    return
                 post.end()
                 del task
         except BaseException as error:

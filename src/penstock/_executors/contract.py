@@ -15,10 +15,7 @@ class Executor(Protocol):
         """Start the workers; return False when not one can be started any more (the interpreter exits): the feed then runs inline."""
 
     def wait(self) -> None:
-        """Block the consumer until there may be something to take, or until the engine stops; an executor without threads works here.
-
-        One with threads starts a worker for each of `engine.vacancies()`, when `engine.wait` returns: those who had these places are stuck.
-        """
+        """Block the consumer until there may be something to take, or until the engine stops; an executor without threads works here."""
 
     def join(self, grace_period_s: float) -> list[str]:
         """Wait until all workers have ended, at most `grace_period_s`; return the names of those still alive. The engine is stopped."""

@@ -18,7 +18,7 @@ from penstock._engine.hearing import hear
 from penstock._engine.lanes import Call, Lanes
 from penstock._engine.pools import MENDER
 from penstock._engine.unit import Task
-from penstock._ops.awaited import AwaitedOp, Outcome
+from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
 from penstock._ops.worker import WorkerContext
 from penstock.queues import ParkingLot
@@ -43,7 +43,7 @@ class EventLoop:
         """Prepare; `serve`, `claim` and `mend` are the bodies of threads, which the executor starts."""
         self._engine = engine
         self._worker = WorkerContext(0)
-        self._broken: SimpleQueue[tuple[Task, Block, list[Outcome], int] | None] = SimpleQueue()
+        self._broken: SimpleQueue[tuple[Task, Block, list[CallResult], int] | None] = SimpleQueue()
         self._pools = {pool: _Pool(engine, op) for pool, op in engine.awaited.items()}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Event | None = None
@@ -68,7 +68,7 @@ class EventLoop:
         self._hear(self._claim, pool)
 
     def mend(self) -> None:
-        """Do what the policies say about elements that failed, until the engine stops or this thread is given up."""
+        """Do what the policies say about elements that failed, until the engine stops."""
         self._hear(self._mend)
 
     def stop(self) -> None:
@@ -132,20 +132,12 @@ class EventLoop:
             return  # the loop has ended
 
     def _begin(self, pool: _Pool, task: Task, block: Block | None) -> None:
-        unit = task.unit
-        assert unit is not None
-        stalls = unit.stalled.get((task.stage, task.begin)) if unit.single else None
-        if block is not None and (unit.dead or stalls):
-            pool.lanes.pass_over(len(block))
-            if stalls:  # it is not called again
-                self._book(task, block, [Outcome(None, stalls[0].error, stalls[0].worker)], 0)
-            return
         if block is None or not len(block):
             self._engine.book_awaited(task, block, (), 0, self._worker)
             return
         pool.lanes.add(block, partial(self._book, task, block), task)
 
-    def _book(self, task: Task, block: Block, outcomes: list[Outcome], busy_ns: int) -> None:
+    def _book(self, task: Task, block: Block, outcomes: list[CallResult], busy_ns: int) -> None:
         op = self._engine.awaited_by(task)
         failed = None if op is None else failed_call(op, outcomes)
         if failed is not None and self._engine.rescue.cares(failed):  # elements are run again, or others, and waited for
@@ -156,16 +148,14 @@ class EventLoop:
     def _mend(self) -> None:
         worker = WorkerContext(0)
         post = self._engine.watch.enlist(MENDER, worker)
-        while not post.replaced:
+        while True:
             job = self._broken.get()
             if job is None:
-                self._broken.put(None)  # for the next one of those that were given up
                 return
             if not self._stopped:
                 post.begin(job[0])
                 self._engine.book_awaited(*job, worker)
-            if not post.replaced:
-                post.end()
+            post.end()
             del job
 
 

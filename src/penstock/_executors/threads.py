@@ -59,19 +59,8 @@ class ThreadsExecutor:
                 yield f"penstock-{pool}-{index}", partial(work, engine, pool, index)
 
     def wait(self) -> None:
-        """Block until there may be something to take; start workers in the place of those that are stuck.
-
-        Raises:
-            RuntimeError: the system refuses more threads.
-        """
+        """Block until there may be something to take."""
         self._engine.wait()
-        for pool, index in self._engine.vacancies():
-            name = f"penstock-{pool}-{index}"
-            number = sum(thread.name.partition("+")[0] == name for thread in self._threads)
-            body = self._loop.mend if self._loop is not None and pool == MENDER else partial(work, self._engine, pool, index)
-            thread = threading.Thread(target=body, name=f"{name}+{number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
 
     def join(self, grace_period_s: float) -> list[str]:
         """Wait for the workers to end, all of them together at most `grace_period_s`; return the names of those still alive."""

@@ -11,10 +11,10 @@ from penstock._contracts.policy import Policy
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.worker import WorkerContext, generator_of
 
-__all__ = ["AwaitedOp", "Outcome"]
+__all__ = ["AwaitedOp", "CallResult"]
 
 
-class Outcome(NamedTuple):
+class CallResult(NamedTuple):
     """What became of one element: its value, or the error. `worker` is the place among those in flight."""
 
     value: Any
@@ -35,7 +35,7 @@ class AwaitedOp:
     stage: int
     random: bool
     concurrency: int
-    gather: Callable[[AwaitedOp, Block], list[Outcome]]
+    gather: Callable[[AwaitedOp, Block], list[CallResult]]
     policy: Policy | None = None
 
     def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
@@ -49,16 +49,16 @@ class AwaitedOp:
             raise ElementFailed(len(outcomes) - 1, self.name, last.error, self.policy) from last.error
         return block.with_rows([outcome.value for outcome in outcomes])
 
-    async def outcome(self, block: Block, offset: int, worker: int) -> Outcome:
+    async def outcome(self, block: Block, offset: int, worker: int) -> CallResult:
         """Compute one element. Never raises: SystemExit and KeyboardInterrupt would end the event loop, StopIteration the task."""
         try:
             row = block.rows()[offset]
             if self.random:
                 key = int(block.epochs[offset]), int(block.indices[offset]), int(block.lanes[offset])
-                return Outcome(await self.fn(row, rng=generator_of(self.seed, self.stage, *key)), None, worker)
-            return Outcome(await self.fn(row), None, worker)
+                return CallResult(await self.fn(row, rng=generator_of(self.seed, self.stage, *key)), None, worker)
+            return CallResult(await self.fn(row), None, worker)
         except BaseException as error:
-            return Outcome(None, _raised(error), worker)
+            return CallResult(None, _raised(error), worker)
 
 
 def _raised(error: BaseException) -> BaseException:

@@ -49,7 +49,6 @@ class ElementFailed(Exception):
         self.whole = whole  # the block failed as one: which element it was is not known
         self.inner: tuple[int, int] | None = None  # step, and number among the elements that its input gave
         self.key: tuple[int, int, int] | None = None
-        self.stalled = False  # it did not fail, it did not end
         self.inside_batch = False  # one element of a batch inside the leaf failed, and the block counts batches
         self.of_batch = False  # a step above a batch inside the leaf failed, and what it failed on is a whole batch
         self.final = False  # no policy acts on it (again)
@@ -197,6 +196,12 @@ class Block:
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Cross to another process: with its elements, read now if need be, and without its source."""
+        columns = None if self._columns is None else (self._structure, self._columns)
+        rows = list(self.rows()) if columns is None and (self._rows is not None or self._source is not None) else None
+        return _crossed, (self.epochs, self.indices, self.lanes, rows, columns, self.origins, self.room, self.num_bytes, self.taken)
 
     def with_rows(self, rows: list[Any], num_bytes: int = 0) -> Block:
         """Return other elements under the same keys; of fewer, those of the first keys."""
@@ -348,6 +353,15 @@ class Block:
         if bounded is not None:
             self.num_bytes = self.room - bounded.room
         return rows
+
+
+def _crossed(
+    epochs: Ints, indices: Ints, lanes: NDArray[np.uint64], rows: list[Any] | None, columns: Any, origins: Ints | None, *others: Any
+) -> Block:
+    out = Block(epochs, indices, lanes, rows=rows, columns=columns)
+    out.origins = origins
+    out.room, out.num_bytes, out.taken = others
+    return out
 
 
 def _miscounted(num_rows: int, num_asked: int) -> LengthMismatch:

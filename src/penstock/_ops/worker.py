@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from sys import getrefcount
 from typing import Any
@@ -108,9 +108,6 @@ class WorkerContext:
         finishing: whether the block holds batches of the unit, not rows of the task.
         began: (time run, CPU time of the thread) at the begin of the task, in ns; None before it.
         piece: the rows (begin, end) of the unit that are being computed; with `finishing` its items.
-        stand_in: computing a replacement, how many places further on it stands.
-        without: what is left out of what the piece gives.
-        step: behind a flat_map, the number of the filter, flat_map or map of a run of them; else None.
         mend: computes the elements of a batch inside the leaf (chain below the batch, its length, epochs, positions) by the policies; None
             while no policy has to act.
         room: how many bytes the task may hold before it stops behind the element with which it does.
@@ -120,7 +117,7 @@ class WorkerContext:
 
     __slots__ = (
         "_generators", "_packed", "_scratch", "began", "block", "finishing", "index", "kept", "mend", "most_bytes", "operator", "origins",
-        "piece", "room", "stand_in", "step", "without",
+        "piece", "room",
     )  # fmt: skip
 
     def __init__(self, index: int) -> None:
@@ -139,16 +136,12 @@ class WorkerContext:
         self.origins: Ints | None = None
         self.finishing = False
         self.piece: tuple[int, int] | None = None
-        self.without: tuple[tuple[int, ...], ...] = ()
-        self.stand_in = 0
-        self.step: int | None = None
         self.mend: Callable[[Any, Length, Ints, Ints], list[Any]] | None = None
 
-    def begin(self, piece: tuple[int, int] | None, without: Sequence[tuple[int, ...]] = (), stand_in: int = 0) -> None:
+    def begin(self, piece: tuple[int, int] | None) -> None:
         """Note the rows, or items, of the unit that are computed next."""
         self.block = self.operator = self.origins = None
-        self.piece, self.without, self.stand_in, self.step = piece, tuple(without), stand_in, None
-        self.mend = None
+        self.piece, self.mend = piece, None
 
     def take_room(self, room: int) -> None:
         """Begin a task that may hold so many bytes."""
@@ -177,17 +170,6 @@ class WorkerContext:
         """Return where the worker is: another value means that it has moved on. From any thread."""
         block = self.block
         return id(block), id(self.operator), None if block is None else block.begun, self.finishing, self.piece
-
-    def inner(self) -> tuple[tuple[int, int], tuple[int, int, int]] | None:
-        """Return (step, number among those that its input gave) and the key of the element that the worker is with.
-
-        None where an input gives one element, or when it is not known. From any thread.
-        """
-        block, origins, step = self.block, self.origins, self.step
-        begun = None if block is None else block.begun
-        if block is None or origins is None or step is None or begun is None or begun >= len(origins):
-            return None
-        return (step, begun - int(np.searchsorted(origins, origins[begun]))), block.key_of(begun)
 
     def row(self) -> int | None:
         """Return the row, or item, of the unit that the worker is with; None when that is not known. From any thread.

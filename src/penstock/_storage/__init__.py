@@ -1,7 +1,52 @@
-"""Files by byte ranges: local ones, remote ones, and how finished files get their names."""
+"""Files by byte ranges, local and remote; which files patterns and URLs name; how finished files get their names."""
 
 from __future__ import annotations
 
-from penstock._storage.opening import open_storage
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-__all__ = ["open_storage"]
+from penstock._contracts.storage import Storage
+from penstock._contracts.storage_options import RemoteFiles, StorageOptions, storage_options
+from penstock._storage.listing import find_local
+from penstock._storage.local import LocalStorage
+from penstock.errors import PlanError
+
+__all__ = ["Patterns", "open_storage"]
+
+Pattern = str | os.PathLike[str]
+Patterns = Pattern | Sequence[Pattern] | RemoteFiles
+
+
+def open_storage(patterns: Patterns, caller: str, options: StorageOptions | Mapping[str, Any] | None = None) -> Storage:
+    """List the files of one or several glob patterns or URLs, in the order of the bytes of their names; each file once.
+
+    Args:
+        patterns: a path, a glob, a URL (`s3://`, `gs://`, `https://`), or several: all of this machine, or all remote; or `RemoteFiles`.
+        caller: the function that the user called, for errors.
+        options: how remote files are read; those of `RemoteFiles` come first.
+
+    Raises:
+        PlanError: no pattern, or one that is neither path nor URL; paths and URLs together; options that make no sense.
+        SourceError: a pattern finds no file; a file that is no regular one.
+        StorageError: a remote file that cannot be found.
+        MissingExtra: obstore is not installed.
+        OSError: as the system says it.
+    """
+    if isinstance(patterns, RemoteFiles):
+        options, patterns = patterns.options, patterns.urls
+    given: list[Any] = list(patterns) if isinstance(patterns, (list, tuple)) else [patterns]
+    num_urls = sum(isinstance(item, str) and _is_url(item) for item in given)
+    checked = storage_options(options, caller)
+    if not num_urls:
+        return LocalStorage(find_local(patterns, caller), caller)
+    if num_urls < len(given):
+        raise PlanError("paths and URLs stand in one list", where=caller, fix="make one dataset of each, and join them")
+    from penstock._storage.remote import open_remote
+
+    return open_remote(given, checked, caller)
+
+
+def _is_url(text: str) -> bool:
+    """Tell whether it is a URL, or a command as other libraries run them: none of them is a path."""
+    return "://" in text or text.startswith("pipe:")

@@ -1,9 +1,9 @@
-"""Reading ahead: where objects are read in order, what comes next is on its way before it is asked for.
+"""Reading ahead: where objects are read in order, the next ranges are fetched before a read asks for them.
 
-A block of records in order is a few requests, and the next block is asked for when a worker is free: a store that answers late would set
+A block of records in order is a few requests, and a worker asks for the next block when it is free: a store that answers late would set
 the pace. So reads that follow each other make a stream, and ranges ahead of it are fetched into memory: two blocks at first, twice as much
 each time that a read has to wait, as long as ranges come within a second, and at most `read_ahead_bytes`. Reads in no order make no
-stream that lasts, and what was fetched in vain is counted: more than an eighth of what was read, and there is no more of it.
+stream that lasts. Bytes fetched in vain are counted: above an eighth of the read bytes, reading ahead stops (decision 16).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Range(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """What is still to be done when the bytes have come: `part.copy(begin, target)`."""
+    """A copy that the caller makes when the bytes have come: `part.copy(begin, target)`."""
 
     part: KeptPart
     begin: int
@@ -72,7 +72,7 @@ class _Stream:
         window: so much may be fetched ahead.
         front: so far it has been.
         took_s: how long the last range took to come.
-        pieces: what is there, or on its way.
+        pieces: ranges that are there, or on their way.
     """
 
     first: int
@@ -89,18 +89,18 @@ class _Stream:
         self.num_reads += end > self.position or not self.num_reads
         self.first, self.position = min(self.first, begin), max(self.position, end)
         self.num_bytes += num_bytes
-        if self.num_reads > _MOST_READS:  # what was long ago counts less
+        if self.num_reads > _MOST_READS:  # old reads count less
             self.num_reads, self.num_bytes = self.num_reads // 2, self.num_bytes // 2
             self.first = self.position - (self.position - self.first) // 2
 
     def is_order(self, least_reads: int) -> bool:
-        """Tell whether there were so many reads, and nearly all of what lies behind was read."""
+        """Tell whether there were so many reads, and nearly all bytes behind the position were read."""
         return self.num_reads >= least_reads and 4 * self.num_bytes >= 3 * (self.position - self.first)
 
 
 @dataclass(slots=True, eq=False)
 class _Piece:
-    """Bytes on their way, or there. `left` of them nobody has asked for; so many reads are waiting for it."""
+    """Bytes on their way, or there: `left` of them are unread, and `num_waiting` reads wait for the piece."""
 
     stream: _Stream
     begin: int
@@ -143,7 +143,7 @@ class ReadAhead:
         self._is_watched = False
 
     async def fetch(self, turn: Turn, ranges: Sequence[Range]) -> list[Copy]:
-        """Fill ranges, in the order of the objects; return what the caller has to copy.
+        """Fill ranges, in the order of the objects; return the copies that the caller has to make.
 
         A range that was fetched ahead and did not come is asked for again here: its tries and its time are not those of this read.
 
@@ -200,14 +200,14 @@ class ReadAhead:
             copies.append(Copy(piece.part, place - self._bases[file], target))
 
     def _pieces_in(self, begin: int, end: int) -> list[_Piece]:
-        """Return what lies between two places, by their beginnings."""
+        """Return the pieces between two places, in order."""
         first = bisect_right(self._pieces, begin, key=_begin_of)
         if first and self._pieces[first - 1].end > begin:
             first -= 1
         return self._pieces[first : bisect_left(self._pieces, end, lo=first, key=_begin_of)]
 
     def _go_on(self, ranges: Sequence[Range], is_late: bool) -> None:
-        """Find the stream of a read, and see to what comes behind it."""
+        """Find the stream of a read, and fetch ahead of it."""
         num_bytes = sum(len(one.target) for one in ranges)
         self._num_read += num_bytes
         begin, end = self._hull(ranges)
@@ -233,7 +233,7 @@ class ReadAhead:
             self._extend(stream)
 
     def _in_vain(self, stream: _Stream) -> int:
-        """Return how much was fetched in vain, what other streams have left included."""
+        """Return the bytes fetched in vain, the unread ones of other streams included."""
         return self._num_vain + sum(max(0, piece.left) for piece in self._pieces if piece.stream is not stream)
 
     def _hull(self, ranges: Sequence[Range]) -> tuple[int, int]:
@@ -288,7 +288,7 @@ class ReadAhead:
             stream.took_s = loop.time() - began_s
             if stream.took_s > self._long_s:
                 stream.window //= 2
-            # Who waits for it asks for it again. Nobody is told of it: a read that comes to these bytes asks for them itself.
+            # An error is not reported: each read that needs these bytes asks for them again.
             if done.cancelled() or done.exception() is not None:
                 self._remove(piece)
 
@@ -317,7 +317,7 @@ class ReadAhead:
         return held + size <= self._most and len(self._pieces) < 2 * self._client.options.max_requests
 
     def _forget_behind(self, stream: _Stream, place: int) -> None:
-        """Forget what was read, and what lies so far behind that nobody will."""
+        """Forget pieces that were read, and those too far behind to be read."""
         for piece in [one for one in stream.pieces if one.left <= 0 or one.end <= place]:
             self._give_up(piece)
 
@@ -329,7 +329,7 @@ class ReadAhead:
                 self._streams.remove(idle)
 
     def _give_up(self, piece: _Piece) -> None:
-        """Forget a piece that nobody waits for, and break it off if it is on its way."""
+        """Forget a piece that no read waits for, and break it off if it is on its way."""
         if piece.num_waiting:
             return
         self._num_vain += max(0, piece.left)
@@ -342,7 +342,7 @@ class ReadAhead:
             self._pieces.remove(piece)
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Forget everything when nobody reads for a minute."""
+        """Forget everything after a minute without a read."""
         if not self._is_watched:
             self._is_watched = True
             loop.call_later(_IDLE_S, self._look, loop)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock._contracts.storage_options import StorageOptions
 from penstock._storage.parts import Part, RemoteObject
 from penstock._storage.redaction import redacted
-from penstock._storage.retrying import AskAgain, CredentialsRefused, changed, gone
+from penstock._storage.retrying import RETRIED, AskAgain, CredentialsRefused, changed, not_there
 from penstock._storage.urls import Address, is_loopback, key_matcher, literal_prefix
 from penstock.errors import MissingExtra, PlanError, StorageError
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BucketTransport"]
 
-_RETRIED = frozenset({408, 429, 500, 502, 503, 504, 509})
 _STATUS = re.compile(r"status(?: code)?:? (\d{3})")
 _BAD_KEY = "Could not parse path"
 _EXPIRED = re.compile(r"ExpiredToken|TokenRefreshRequired|RequestExpired|InvalidToken")
@@ -90,8 +89,7 @@ class BucketTransport:
         """See `Transport`."""
         await self._probe()
         found, begin = part.found, part.begin
-        match = found.etag if found.etag and not found.etag.startswith("W/") else None
-        asked: Any = {"range": (begin, part.end), "if_match": match}
+        asked: Any = {"range": (begin, part.end), "if_match": found.strong_etag or None}
         result = await self._asked(lambda: self._obstore.get_async(self._store, found.key, options=asked), found.shown, found)
         now = self._found(result.meta)
         if found.etag and now.etag and now.etag != found.etag:
@@ -158,13 +156,13 @@ class BucketTransport:
             raise
 
     def _refuse(self, error: Exception, shown: str, found: RemoteObject | None) -> None:
-        """Raise what an error of obstore means. Its own text repeats the request, so little of it is shown."""
+        """Raise our error for one of obstore. Its text repeats the request, so little of it is shown."""
         known = self._obstore.exceptions
         text = redacted(str(error).partition("\n\nDebug source")[0])[:_SHOWN]
         if isinstance(error, (known.PermissionDeniedError, known.UnauthenticatedError)) or _EXPIRED.search(text):
             raise CredentialsRefused(text) from None
         if isinstance(error, FileNotFoundError):
-            raise gone(shown, text) from None
+            raise not_there(shown, text) from None
         if isinstance(error, known.PreconditionError) and found is not None:
             raise changed(found, "another") from None
         status = _STATUS.search(text)
@@ -177,7 +175,7 @@ class BucketTransport:
                 fix="give that object a key without empty parts, '.' and '..'; until then name the others without *, ? and [",
             ) from None
         lasting = (ValueError, known.NotSupportedError, known.UnknownConfigurationKeyError)
-        if (status is None and not isinstance(error, lasting)) or (status is not None and int(status[1]) in _RETRIED):
+        if (status is None and not isinstance(error, lasting)) or (status is not None and int(status[1]) in RETRIED):
             raise AskAgain(text) from None
         raise StorageError(f"{shown!r} cannot be read: {text}", where=shown, fix="check bucket, key and options") from None
 

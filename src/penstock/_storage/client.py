@@ -26,9 +26,9 @@ Work = Callable[["Client", Turn], Coroutine[Any, Any, _T]]
 
 
 class Client:
-    """Runs requests of any number of threads. Made anew in each process: neither a thread nor a connection survives a fork.
+    """Runs requests of any number of threads. Each process makes its own: neither a thread nor a connection survives a fork.
 
-    The thread starts with the first request and holds no reference to who made the client, so that it ends when that one is gone.
+    The thread starts with the first request and holds no reference to the storage, so that it ends when the storage is collected.
     """
 
     def __init__(self, options: StorageOptions) -> None:
@@ -50,7 +50,7 @@ class Client:
             shown: what is read, for errors.
 
         Raises:
-            StorageError: the deadline has passed, or somebody closed the storage; or what `work` raises.
+            StorageError: the deadline has passed, or the storage was closed; or an error of `work`.
             ReadBrokenOff: the feed whose worker calls was closed.
         """
         import asyncio
@@ -69,10 +69,10 @@ class Client:
         except CancelledError:
             raise _closed(shown) from None
         finally:
-            future.cancel()  # does nothing to what is done; after a KeyboardInterrupt nobody waits for the rest
+            future.cancel()  # does nothing after the result; after a KeyboardInterrupt the rest is of no use
 
     def stop(self) -> None:
-        """Let the thread end, and everybody who waits fail; without waiting for it. From any thread, also the collector's."""
+        """Let the thread end and waiting reads fail, without waiting for it. From any thread, also the collector's."""
         self._closed = True
         if self._loop is None or self._end is None or self.pid != os.getpid():
             return
@@ -90,7 +90,7 @@ class Client:
             thread.join()
 
     def transport(self, address: Address) -> BucketTransport | WebTransport:
-        """Return what asks for objects of an address; in the loop."""
+        """Return the transport of an address; in the loop."""
         key = (*address.origin, address.user)
         if key not in self._transports:
             kind = BucketTransport if address.in_bucket else WebTransport
@@ -98,7 +98,7 @@ class Client:
         return self._transports[key]
 
     def gate(self, address: Address) -> asyncio.Semaphore:
-        """Return what limits the requests in flight to the host of an address; in the loop."""
+        """Return the semaphore for requests in flight to the host of an address; in the loop."""
         import asyncio
 
         gate = self._gates.get(address.origin)
@@ -120,7 +120,7 @@ class Client:
         """Do `work(self, turn)` until the deadline; in the loop.
 
         Raises:
-            StorageError: the deadline has passed; or what `work` raises.
+            StorageError: the deadline has passed; or an error of `work`.
         """
         import asyncio
 
@@ -137,7 +137,7 @@ class Client:
                 raise _closed(shown)
             if self._loop is None:
                 opened = threading.Event()
-                # A daemon: a program that ends does not wait for a storage that nobody closed.
+                # A daemon: a program that ends does not wait for a storage that was not closed.
                 self._thread = threading.Thread(target=self._serve, args=(opened,), name="penstock-remote", daemon=True)
                 self._thread.start()
                 opened.wait()

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 
-from penstock._storage.naming import shown
+from penstock._storage.redaction import shown
 from penstock.errors import PlanError
 
 __all__ = ["MOST_NAMES", "expand", "missing_shards", "refuse_commands"]
@@ -23,7 +23,7 @@ _COMMANDS = ("pipe:", "file:")
 
 
 def refuse_commands(pattern: str, caller: str) -> None:
-    """Refuse what other libraries run as a command or open as a URL of this machine.
+    """Refuse patterns that other libraries run as a command or open as a URL of this machine.
 
     Raises:
         PlanError: the pattern begins with "pipe:" or "file:".

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from penstock._storage.expanding import expand, missing_shards
-from penstock._storage.naming import shown
-from penstock._storage.redaction import redacted
+from penstock._storage.redaction import redacted, shown
 from penstock.errors import PlanError, SourceError
 
 __all__ = ["find_local", "patterns_of", "refuse_url", "sorted_paths"]
@@ -93,7 +92,7 @@ def refuse_url(name: str, caller: str) -> None:
 
 def _find_one(pattern: str, caller: str) -> Iterator[str]:
     import fnmatch
-    import glob  # 4 ms with re, and only those who look for files need it
+    import glob  # 4 ms with re, and only a pattern needs it
 
     if not any(mark in pattern for mark in _MAGIC):
         found = [pattern] if _is_there(pattern) else []
@@ -122,7 +121,7 @@ def _find_one(pattern: str, caller: str) -> Iterator[str]:
 
 
 def _in_folder(folder: str, pattern: str) -> list[str]:
-    """List what glob does, without folders and indices: a hundred thousand files in half the time, as the folder is read once."""
+    """List the files that glob does, without folders and indices: a hundred thousand files in half the time, as the folder is read once."""
     import fnmatch
     import re
 
@@ -130,7 +129,7 @@ def _in_folder(folder: str, pattern: str) -> list[str]:
     try:
         with os.scandir(folder or ".") as entries:
             names = [(entry.name, _is_folder(entry)) for entry in entries if matches(entry.name)]
-    except OSError:  # as glob: whoever finds nothing says so
+    except OSError:  # as glob: the caller reports that nothing was found
         return []
     return [prefix + name for name, is_dir in names if not is_dir and (hidden or name[0] != ".") and not name.endswith(_SIDECAR)]
 
@@ -139,7 +138,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError:
-        return False  # a link that leads back to itself: who opens it says so
+        return False  # a link that leads back to itself: opening it raises
 
 
 def _without_folders(paths: Iterable[str]) -> Iterator[str]:
@@ -160,7 +159,7 @@ def _is_there(path: str) -> bool:
     try:
         return not stat.S_ISDIR(os.stat(path).st_mode)
     except (OSError, ValueError):
-        return os.path.lexists(path)  # a link that leads nowhere: who opens it says so
+        return os.path.lexists(path)  # a link that leads nowhere: opening it raises
 
 
 def _is_file(pattern: str) -> bool:

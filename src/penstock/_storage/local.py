@@ -1,28 +1,32 @@
-"""Regular files of this machine. A file that somebody cuts is an error and not the end: see spans.c for how maps are used."""
+"""Regular files of this machine. A file that is cut is an error and not its end: see spans.c for how maps are used.
+
+Four parts: `LocalStorage`; check sums that show whether a file is the same; a bounded number of open files; memory for what is read.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import stat
-from collections.abc import Sequence
-from typing import Any
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.forking import OwnLocks
+from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
-from penstock._storage.descriptors import Descriptors, most_open
-from penstock._storage.naming import kind_of_file
-from penstock._storage.sampling import sample
-from penstock._storage.sink import Sink, can_sink
 from penstock.errors import IndexStale, SourceError
 from penstock.kernels import spans
-from penstock.kernels.spans import Taker
+from penstock.kernels.framing import crc32c
+from penstock.kernels.spans import Taker, map_file, unmap_file
 from penstock.kernels.spans_twin import known_of
 
-__all__ = ["LocalStorage"]
+__all__ = ["WHOLE_BYTES", "Descriptors", "LocalStorage", "Sink", "can_sink", "kind_of_file", "most_open", "sample", "sampled_spans"]
 
 _GAP_BYTES = 4096
 """Reading so much too much costs less than one more call of the system."""
@@ -30,12 +34,27 @@ _GAP_BYTES = 4096
 _OFTEN, _SELDOM = 32, 512
 """One of so many spans is looked at before a block is read, to see whether it is in memory: often while some were missing of late."""
 
+_MOST, _LEAST, _SHARE = 128, 4, 8
+_LEAST_BYTES = 1 << 20
+_BLOCKS = 64
+_BLOCK_BYTES = 4096
+WHOLE_BYTES = _BLOCKS * _BLOCK_BYTES
+"""Of a file of at most this size, the samples are all bytes."""
+
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a named pipe (FIFO)",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+    stat.S_IFSOCK: "a socket",
+}
+
 
 class LocalStorage:
     """See `Storage`. Holds at most 128 files open, and 50 bytes and the path of each file, no Python object.
 
     A file is the one that it was when the storage was made, or reading it is an error: size, modification time and inode are compared
-    at each read of a block. Another time alone is none where `trust` has said what the contents are.
+    at each read of a block. A new modification time alone is no error where `trust` has given check sums.
 
     Args:
         paths: of regular files; relative ones are resolved against the working directory of now.
@@ -106,7 +125,7 @@ class LocalStorage:
         return self._known[:, 1]
 
     def versions(self) -> NDArray[np.int64]:
-        """Return what tells one version of a file from another beside its size, int64 [files] from 0 on: time and inode, mixed."""
+        """Return numbers that differ between versions of a file, beside its size, int64 [files] from 0 on: time and inode, mixed."""
         mixed = self._known[:, 1].view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ self._known[:, 2].view(np.uint64)
         return (mixed * np.uint64(0xD6E8FEB86659FD93) >> np.uint64(1)).view(np.int64)
 
@@ -229,7 +248,7 @@ class LocalStorage:
         return scratch.take("spans", (total,), np.uint8), -1
 
     def _mend(self, outcome: spans.Outcome, mended: set[tuple[int, int]]) -> None:
-        """Return when another try can help, once per file and cause; else raise what stopped the read."""
+        """Return when another try can help, once per file and cause; else raise the error that stopped the read."""
         file = outcome.file
         again = (file if outcome.error == errno.ESTALE else -1, outcome.error)
         if outcome.problem == spans.CHANGED:
@@ -289,3 +308,211 @@ class LocalStorage:
         return SourceError(
             f"{path!r} is {kind_of_file(mode)}, not a regular file", where=self._caller, fix="take it out of the list or pattern"
         )
+
+
+def kind_of_file(mode: int) -> str:
+    """Name the kind of a file that is no regular one, by its mode of `stat`."""
+    return _KINDS.get(stat.S_IFMT(mode), "of an unknown kind")
+
+
+# -- whether a file is the same ----------------------------------------------------------------------------------------------------
+
+
+def sampled_spans(size: int) -> tuple[NDArray[np.int64], int]:
+    """Return where the blocks of a file of `size` bytes begin, and their length: all of a small file, else 64 of 4 kB, with both ends."""
+    if size <= WHOLE_BYTES:
+        return np.zeros(1, np.int64), size
+    places = np.array([number * (size - _BLOCK_BYTES) // (_BLOCKS - 1) for number in range(_BLOCKS)], np.int64)
+    return places, _BLOCK_BYTES
+
+
+def sample(storage: Storage, file: int) -> int:
+    """Return the check sum of the sampled blocks of a file. Blocks for one read of them all.
+
+    Raises:
+        SourceError, OSError: as `Storage.read`.
+    """
+    offsets, length = sampled_spans(storage.size(file))
+    data, begins = storage.read_spans(np.full(len(offsets), file, np.int64), offsets, np.full(len(offsets), length, np.int64), None)
+    crc = 0
+    for begin in begins.tolist():
+        crc = crc32c(data[begin : begin + length], crc)
+    return crc
+
+
+# -- open files --------------------------------------------------------------------------------------------------------------------
+
+
+def most_open() -> int:
+    """Return how many files one storage may keep open: an eighth of the process's limit, 128 at most."""
+    try:
+        import resource
+    except ImportError:
+        return _MOST
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST if soft == resource.RLIM_INFINITY else max(_LEAST, min(_MOST, soft // _SHARE))
+
+
+class _Retired(NamedTuple):
+    """An open file that no new read gets."""
+
+    since: int
+    descriptor: int
+    address: int
+    size: int
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+        if self.address:
+            unmap_file(self.address, self.size)
+
+
+class Descriptors:
+    """Keeps files open between reads, at most so many, and closes none that a read may be using.
+
+    A descriptor that is closed under a reader may be another file's a moment later. So a read holds a ticket while it uses descriptors;
+    a descriptor that is taken out is closed when no older ticket is left. At most as many wait for that as are kept, however slow a read
+    is. From any thread; a forked process has the files that were open, and none of the reads.
+
+    Args:
+        num_files: they are numbered from 0.
+        capacity: how many are kept.
+        sizes: int64 [num_files], for maps of the files that are kept; None for no maps.
+    """
+
+    def __init__(self, num_files: int, capacity: int, sizes: NDArray[np.int64] | None = None) -> None:
+        self.capacity = capacity
+        self._of_file = np.full(num_files, -1, np.int64)
+        self._map_of_file = np.zeros(0 if sizes is None else num_files, np.int64)
+        self._sizes = sizes
+        self._open: dict[int, int] = {}  # the longest open first
+        self._retired: list[_Retired] = []
+        self._tickets: set[int] = set()
+        self._next = 0
+        self._locks = OwnLocks()
+        # No `__del__`: at the exit of the interpreter it may run behind the end of its module, whose names are all None by then.
+        weakref.finalize(self, _close_all, self._open, self._retired, self._map_of_file, self._sizes).atexit = False
+
+    def enter(self, files: NDArray[np.int64]) -> tuple[int, NDArray[np.int64], NDArray[np.int64] | None]:
+        """Begin to read files; return a ticket, the descriptor of each, -1 where it is not open, and the address of its map or 0."""
+        with self._locks.own():
+            self._settle()
+            ticket = self._next
+            self._next += 1
+            self._tickets.add(ticket)
+            maps = None if self._sizes is None else self._map_of_file.take(files, mode="clip")
+            return ticket, self._of_file.take(files, mode="clip"), maps
+
+    def leave(self, ticket: int, opened: Iterable[list[int]] = ()) -> None:
+        """End a read; keep the files that it opened, (file, descriptor) each, where there is room. The longest open ones make room."""
+        with self._locks.own():
+            self._settle()
+            self._tickets.discard(ticket)
+            self._close_retired()
+            for file, descriptor in opened:
+                is_full = len(self._open) >= self.capacity
+                if file in self._open or (is_full and len(self._retired) >= self.capacity):
+                    os.close(descriptor)  # another thread was faster, or nothing can make room; no other read has this one
+                    continue
+                if is_full:
+                    self._retire(next(iter(self._open)))
+                self._open[file] = descriptor
+                self._of_file[file] = descriptor
+                if self._sizes is not None:
+                    self._map_of_file[file] = map_file(descriptor, int(self._sizes[file]))
+            self._close_retired()
+
+    def forget(self, file: int | None = None) -> None:
+        """Close a file, or all, as soon as no read uses it."""
+        with self._locks.own():
+            self._settle()
+            for one in list(self._open) if file is None else [file] if file in self._open else []:
+                self._retire(one)
+            self._close_retired()
+
+    def _settle(self) -> None:
+        """In a forked process, forget the reads of threads that are not there, and rebuild the tables that one may have been changing."""
+        if not self._locks.is_new():
+            return
+        self._tickets.clear()
+        kept = np.fromiter(self._open, np.int64, len(self._open))
+        maps = self._map_of_file.take(kept) if self._sizes is not None else None
+        self._of_file.fill(-1)
+        self._map_of_file.fill(0)
+        self._of_file[kept] = np.fromiter(self._open.values(), np.int64, len(kept))
+        if maps is not None:
+            self._map_of_file[kept] = maps
+        self._close_retired()
+
+    def _retire(self, file: int) -> None:
+        self._retired.append(_Retired(self._next, self._open.pop(file), *_map_of(file, self._map_of_file, self._sizes)))
+        self._of_file[file] = -1
+        if self._sizes is not None:
+            self._map_of_file[file] = 0
+
+    def _close_retired(self) -> None:
+        if not self._retired:
+            return
+        oldest = min(self._tickets, default=self._next)
+        unused = [one for one in self._retired if one.since <= oldest]
+        # Taken out first: a process that is forked in between must not close a number that may be another file's by then.
+        self._retired[:] = [one for one in self._retired if one.since > oldest]
+        for one in unused:
+            one.close()
+
+    def __len__(self) -> int:
+        return len(self._open) + len(self._retired)
+
+
+def _map_of(file: int, maps: NDArray[np.int64], sizes: NDArray[np.int64] | None) -> tuple[int, int]:
+    return (0, 0) if sizes is None else (int(maps[file]), int(sizes[file]))
+
+
+def _close_all(opened: dict[int, int], retired: list[_Retired], maps: NDArray[np.int64], sizes: NDArray[np.int64] | None) -> None:
+    for file, descriptor in opened.items():
+        _Retired(0, descriptor, *_map_of(file, maps, sizes)).close()
+    for one in retired:
+        one.close()
+
+
+# -- memory of spans ---------------------------------------------------------------------------------------------------------------
+
+
+def can_sink() -> bool:
+    """Tell whether this system has anonymous files."""
+    return hasattr(os, "memfd_create")
+
+
+class Sink:
+    """An anonymous file and a map of it, which grow. For one thread. Its room is valid until the next call."""
+
+    def __init__(self) -> None:
+        """Prepare; the file is made at the first use."""
+        self._descriptor = -1
+        self._owner = 0
+        self._bytes = np.empty(0, np.uint8)
+        self._closing: Any = None
+
+    def room(self, num_bytes: int) -> tuple[NDArray[np.uint8], int]:
+        """Return uint8 [num_bytes], not cleared, and the descriptor of the file that it is the beginning of.
+
+        Raises:
+            OSError: no memory or no descriptor is left.
+        """
+        if self._owner != os.getpid():
+            # After a fork parent and child would write into one file. The child leaves the parent's descriptor alone.
+            self._descriptor, self._owner, self._bytes = os.memfd_create("penstock-spans"), os.getpid(), np.empty(0, np.uint8)
+            if self._closing is not None:
+                self._closing.detach()
+            self._closing = weakref.finalize(self, _close, self._descriptor, self._owner)
+            self._closing.atexit = False
+        if num_bytes > self._bytes.size:
+            size = max(_LEAST_BYTES, 1 << (num_bytes - 1).bit_length())
+            os.ftruncate(self._descriptor, size)  # pages come when they are written to
+            self._bytes = np.frombuffer(mmap.mmap(self._descriptor, size), np.uint8)
+        return self._bytes[:num_bytes], self._descriptor
+
+
+def _close(descriptor: int, owner: int) -> None:
+    if owner == os.getpid():
+        os.close(descriptor)

@@ -1,15 +1,17 @@
-"""Objects as they were found, and parts of them on their way."""
+"""Objects as they were found, which ranges of them are requested, and parts on their way."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KeptPart", "Part", "RemoteObject"]
+__all__ = ["KeptPart", "Part", "Plan", "RemoteObject", "plan_ranges"]
+
+_LEAST_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +19,7 @@ class RemoteObject:
     """One object as it was when it was found.
 
     Attributes:
-        key: what the transport asks for.
+        key: path or key, as the transport sends it.
         shown: its URL without secrets.
         size: bytes.
         etag: its version as the store names it, or "".
@@ -32,12 +34,17 @@ class RemoteObject:
 
     @property
     def version(self) -> str:
-        """Return what tells this version from another."""
+        """Return the ETag, or else the time of change: the name of this version."""
         return self.etag or self.modified
+
+    @property
+    def strong_etag(self) -> str:
+        """Return the ETag for If-Match, which never matches a weak one; or ""."""
+        return "" if self.etag.startswith("W/") else self.etag
 
 
 class Part:
-    """Bytes to be fetched with one request: what of them is there already is not asked for again."""
+    """Bytes to be fetched with one request. A retry asks only for the missing ones."""
 
     __slots__ = ("_view", "found", "num_got", "size", "start")
 
@@ -60,7 +67,7 @@ class Part:
 
     @property
     def shown(self) -> str:
-        """Say what is missing."""
+        """Name the missing bytes, for errors."""
         return f"bytes {self.begin} to {self.end - 1} of {self.found.shown!r}"
 
     def add(self, data: Any) -> None:
@@ -70,12 +77,12 @@ class Part:
         self.num_got += count
 
     def body(self, begin: int) -> memoryview:
-        """Return what came from offset `begin` of the object on."""
+        """Return the bytes that came, from offset `begin` of the object on."""
         return self._view[begin - self.start : self.num_got]
 
 
 class KeptPart(Part):
-    """A part whose bytes are kept as they come, in pieces, and copied when somebody wants them."""
+    """A part whose bytes are kept as they come, in pieces, and copied when a read wants them."""
 
     __slots__ = ("_pieces", "_starts")
 
@@ -87,7 +94,7 @@ class KeptPart(Part):
 
     def add(self, data: Any) -> None:
         """Take the next bytes."""
-        while self._starts and self._starts[-1] >= self.num_got:  # a try was given up, and what it brought does not count
+        while self._starts and self._starts[-1] >= self.num_got:  # a try was given up, and its bytes do not count
             self._starts.pop()
             self._pieces.pop()
         self._starts.append(self.num_got)
@@ -95,14 +102,82 @@ class KeptPart(Part):
         self.num_got += len(self._pieces[-1])
 
     def body(self, begin: int) -> memoryview:
-        """Return what came from offset `begin` of the object on."""
+        """Return the bytes that came, from offset `begin` of the object on."""
         return memoryview(b"".join(self._pieces))[begin - self.start : self.num_got]
 
     def copy(self, begin: int, target: NDArray[np.uint8]) -> None:
-        """Fill `target`, uint8 [n], with what came from offset `begin` of the object on; from any thread when all is there."""
+        """Fill `target`, uint8 [n], with the bytes from offset `begin` of the object on; from any thread when all are there."""
         place, end, got = begin - self.start, begin - self.start + len(target), 0
         number = bisect_right(self._starts, place) - 1
         while place < end:
             piece = np.frombuffer(self._pieces[number], np.uint8)[place - self._starts[number] : end - self._starts[number]]
             np.copyto(target[got : got + len(piece)], piece)
             place, got, number = place + len(piece), got + len(piece), number + 1
+
+
+class Plan(NamedTuple):
+    """Ranges to fetch, one behind the other, and where the spans then begin.
+
+    Attributes:
+        files: int64 [r].
+        begins: int64 [r], offset in the file.
+        lengths: int64 [r], in bytes.
+        starts: int64 [n], where span i begins in the bytes of all ranges.
+    """
+
+    files: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    starts: NDArray[np.int64]
+
+
+def plan_ranges(
+    files: NDArray[np.int64], offsets: NDArray[np.int64], lengths: NDArray[np.int64], max_gap: int, max_range: int, num_parallel: int
+) -> Plan:
+    """Join spans of one file that overlap or are at most `max_gap` bytes apart, and cut long ranges.
+
+    A range is at most `max_range` bytes. When all ranges together are fewer than may be in flight, they are cut further, to 4 MB at least:
+    one connection rarely carries all that a store can give.
+
+    Args:
+        files: int64 [n].
+        offsets: int64 [n].
+        lengths: int64 [n]; spans of no bytes belong to no range.
+        max_gap: bytes.
+        max_range: bytes.
+        num_parallel: how many requests may be in flight.
+    """
+    runs, run_of = _join(files, offsets, lengths, max_gap)
+    total = int(runs[2].sum())
+    piece = max(1, min(max_range, max(-(-total // max(1, num_parallel)), min(_LEAST_BYTES, max_range))))
+    run_starts = np.cumsum(runs[2]) - runs[2]
+    starts = np.zeros(len(files), np.int64)
+    inside = run_of >= 0
+    starts[inside] = run_starts[run_of[inside]] + offsets[inside] - runs[1][run_of[inside]]
+    counts = -(-runs[2] // piece)
+    owner = np.repeat(np.arange(len(counts)), counts)
+    number = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    begins = runs[1][owner] + number * piece
+    ends = np.minimum(begins + piece, runs[1][owner] + runs[2][owner])
+    return Plan(runs[0][owner], begins, ends - begins, starts)
+
+
+def _join(
+    files: NDArray[np.int64], offsets: NDArray[np.int64], lengths: NDArray[np.int64], max_gap: int
+) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]]:
+    """Return (file, begin, length) of each run, and the run of each span: -1 for one of no bytes."""
+    run_of = np.full(len(files), -1, np.int64)
+    order = np.lexsort((offsets, files))
+    order = order[lengths[order] > 0]
+    if not len(order):
+        none = np.zeros(0, np.int64)
+        return (none, none, none), run_of
+    file, begin, end = files[order], offsets[order], offsets[order] + lengths[order]
+    # The furthest end so far, file by file: the files are made disjoint ranges of one axis, which 2^63 bytes hold in practice.
+    base = np.concatenate(([0], np.cumsum(np.diff(file) != 0))) * (int(end.max()) + max_gap + 1)
+    furthest = np.maximum.accumulate(end + base)
+    is_new = np.concatenate(([True], begin[1:] + base[1:] > furthest[:-1] + max_gap))
+    run_of[order] = np.cumsum(is_new) - 1
+    firsts = np.flatnonzero(is_new)
+    lasts = np.concatenate((firsts[1:], [len(order)])) - 1
+    return (file[firsts], begin[firsts], furthest[lasts] - base[lasts] - begin[firsts]), run_of

@@ -17,16 +17,15 @@ Parts = bytes | bytearray | memoryview | Iterable[bytes | bytearray | memoryview
 def publish(path: str, contents: Parts | Callable[[BinaryIO], None], *, sync: bool = True) -> None:
     """Write a file under a temporary name beside `path`, sync it, and rename it; sync the folder.
 
-    Whoever opens `path` at any time, also after a crash or a loss of power, finds the old file or the new one, complete. Several
-    processes may publish the same path at once: one of the complete files stays. When it fails, the temporary file is removed and what
-    was under `path` is as it was; what a killed process left under that name is used up by the next that publishes `path`. Blocks for the
-    disk. From any thread.
+    An open of `path` at any time, also after a crash or a loss of power, finds the old file or the new one, complete. Several processes
+    may publish the same path at once: one of the complete files stays. When it fails, the temporary file is removed and `path` is as it
+    was; the temporary file of a killed process is used again by the next that publishes `path`. Blocks for the disk. From any thread.
 
     Args:
         path: the final name; its folder exists.
         contents: bytes, pieces of bytes, or a function that writes to the open, buffered file.
-        sync: wait until file and name would outlast a loss of power. Without it, such a loss may leave a file with wrong bytes: for what
-            can tell and be made again.
+        sync: wait until file and name would outlast a loss of power. Without it, such a loss may leave a file with wrong bytes: only
+            for files that are checked when read, and can be made again.
 
     Raises:
         OSError: as the system says it, also for an error that only sync or close tells.
@@ -49,16 +48,16 @@ def publish(path: str, contents: Parts | Callable[[BinaryIO], None], *, sync: bo
             try:
                 os.unlink(part)
             except OSError:
-                pass  # it was renamed, or somebody emptied the folder
+                pass  # it was renamed, or the folder was emptied
             raise
     finally:
-        os.close(descriptor)  # and with it the lock: nobody may take the part for one that was left before it has its name, or is gone
+        os.close(descriptor)  # and with it the lock: until the part has its name or is removed, no process may take it for a left one
     if sync:
         _sync_folder(folder)
 
 
 def _part(stem: str) -> tuple[str, int]:
-    """Make the temporary file, or take the one that a killed process left: its lock is free. Another name while somebody writes there."""
+    """Make the temporary file, or take the one that a killed process left: its lock is free. Another name while a process writes there."""
     part = f"{stem}.part"
     descriptor = _locked(part)
     if descriptor is None:
@@ -68,7 +67,7 @@ def _part(stem: str) -> tuple[str, int]:
 
 
 def _locked(part: str) -> int | None:
-    """Open a part that nobody writes, emptied and locked; None where there is none to be had, whatever the reason: another name tells."""
+    """Open a part that no process writes, emptied and locked; None where that fails, for whatever reason: the caller takes another name."""
     try:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError:
@@ -83,7 +82,7 @@ def _locked(part: str) -> int | None:
     except (BlockingIOError, FileNotFoundError):
         pass
     except OSError:
-        os.unlink(part)  # a file system without locks: nobody writes under this name there
+        os.unlink(part)  # a file system without locks: no process writes under this name there
     except BaseException:
         os.close(descriptor)
         raise

@@ -1,11 +1,15 @@
-"""Takes secrets out of URLs and of texts that hold them."""
+"""How paths, URLs and other texts are shown in messages: without secrets, quoted, and cut when they are long."""
 
 from __future__ import annotations
 
 import re
+import sys
 
-__all__ = ["redacted"]
+__all__ = ["redacted", "shown"]
 
+_ENCODING = sys.getfilesystemencoding()
+_ERRORS = sys.getfilesystemencodeerrors()
+_SHOWN_CHARS = 160
 _URL = re.compile(r"\b([a-zA-Z][a-zA-Z0-9+.-]*://)([^\s?#'\"<>]*)(\?[^\s#'\"<>]*)?(?:#[^\s'\"<>]*)?")
 _HOST_AND_PORT = re.compile(r"[^/:@]*:\d{1,5}/")
 _FIELD = re.compile(
@@ -20,7 +24,7 @@ _KEY_ID = re.compile(r"\b(?:AKIA|ASIA|AROA)[A-Z0-9]{12,}\b")
 def redacted(text: str) -> str:
     """Return the text without user names and passwords of URLs, query strings, tokens and keys.
 
-    What a store says goes into messages only through here: its own text may repeat the request that was signed.
+    Texts of a store go into messages only through here: they may repeat the signed request.
     """
     text = _URL.sub(_plain, text)
     text = _FIELD.sub(lambda found: f"{found[1]}{found[2]}[removed]", text)
@@ -31,7 +35,14 @@ def redacted(text: str) -> str:
 def _plain(found: re.Match[str]) -> str:
     scheme, rest, query = found[1], found[2], found[3]
     head, at, tail = rest.rpartition("@")
-    # A secret key may hold slashes: with a colon in front, all up to the last `@` is one, except behind what is a host with a port.
+    # A secret key may hold slashes: with a colon in front, all up to the last `@` is one, except behind a host with a port.
     if at and ("/" not in head or (":" in head and not _HOST_AND_PORT.match(head))):
         rest = f"[removed]@{tail}"
     return f"{scheme}{rest}{'?[removed]' if query else ''}"
+
+
+def shown(text: str | bytes) -> str:
+    """Quote a path or line for a message: control characters and broken UTF-8 escaped, cut when it is long."""
+    if isinstance(text, bytes):
+        text = text.decode(_ENCODING, _ERRORS)
+    return repr(text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "...")

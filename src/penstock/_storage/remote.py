@@ -16,9 +16,8 @@ from penstock._storage.ahead import Range, ReadAhead
 from penstock._storage.buckets import BucketTransport
 from penstock._storage.cache import BlockCache
 from penstock._storage.client import Client, together
-from penstock._storage.coalescing import plan_ranges
 from penstock._storage.expanding import missing_shards
-from penstock._storage.parts import Part, RemoteObject
+from penstock._storage.parts import Part, RemoteObject, plan_ranges
 from penstock._storage.retrying import Turn, persist
 from penstock._storage.urls import Address, expand_url, key_matcher, literal_prefix, parse_url
 from penstock.errors import SourceError
@@ -31,7 +30,7 @@ _Asked = tuple[Address, RemoteObject]
 class RemoteStorage:
     """See `Storage`. Reads of several threads share one thread with an event loop, which ends with this object or `close()`.
 
-    Pickled, or used behind a fork, it makes its connections anew.
+    Pickled, or used behind a fork, it makes new connections.
 
     Args:
         found: the objects, in their order.
@@ -137,7 +136,7 @@ class RemoteStorage:
         )
 
     def cache_key(self, file: int) -> str:
-        """Return what a cache knows this version of an object by."""
+        """Return the name of this version of an object in a cache."""
         address, found = self._found[file]
         endpoint = str(self._options.store.get("endpoint", ""))
         place = (address.scheme, address.host, str(address.port), endpoint, found.key)
@@ -152,7 +151,7 @@ class RemoteStorage:
         return self._in_this_process()[0]
 
     def close(self) -> None:
-        """Break off what is being read, close the connections, and end the thread; a read behind it fails. A second call does nothing."""
+        """Break off reads, close the connections, and end the thread; a later read fails. A second call does nothing."""
         self._is_closed = True
         here = self._here.get(os.getpid())
         if here is not None:

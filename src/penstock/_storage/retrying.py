@@ -1,4 +1,4 @@
-"""What is asked for again, when, and when no longer."""
+"""Retries: which failures are asked again, after which wait, and until when."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import asyncio
 
 __all__ = [
+    "RETRIED",
     "AskAgain",
     "CredentialsRefused",
     "Transport",
@@ -23,16 +24,19 @@ __all__ = [
     "changed",
     "denied",
     "exhausted",
-    "gone",
+    "not_there",
     "persist",
 ]
+
+RETRIED = frozenset({408, 421, 425, 429, 500, 502, 503, 504, 507, 509, 520, 521, 522, 523, 524})
+"""Statuses after which the next try may succeed; those from 520 on are Cloudflare's for an origin that does not answer."""
 
 _JITTER = 0.25
 _T = TypeVar("_T")
 
 
 class Turn:
-    """What limits one read: until when (a time of the loop); and what went wrong last."""
+    """The limits of one read: options and deadline (a time of the loop); with the last failure."""
 
     __slots__ = ("deadline", "last", "options")
 
@@ -64,17 +68,17 @@ class Transport(Protocol):
         """Ask for size and version of an object."""
 
     async def fetch(self, part: Part) -> None:
-        """Make one try to get what is missing of a part.
+        """Make one try to get the missing bytes of a part.
 
         Raises:
-            AskAgain: what came so far is in the part.
+            AskAgain: the next try may succeed; bytes that came are in the part.
             CredentialsRefused: 401 or 403.
             StorageError: asking again is no use.
             ObjectChanged: it is another object now.
         """
 
     def refresh(self) -> None:
-        """Get fresh credentials for what is asked from now on."""
+        """Get fresh credentials for the next requests."""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -92,11 +96,11 @@ async def persist(
     """Make an attempt, and again, as often as the options allow. The deadline of the whole is the caller's to keep.
 
     Args:
-        attempt: one try; see `Transport.fetch` for what it raises.
+        attempt: one try; see `Transport.fetch` for its errors.
         transport: where credentials are refreshed, once.
         gate: held by each try, and not while it waits for the next.
-        shown: says what is asked for, without secrets.
-        turn: what limits it.
+        shown: names the object or bytes, without secrets.
+        turn: its limits.
 
     Raises:
         StorageError: all tries failed, or another is no use.
@@ -133,7 +137,7 @@ def _tries(count: int) -> str:
 
 
 def exhausted(shown: str, tries: str, reason: str) -> StorageError:
-    """Return the error of what did not come."""
+    """Return the error of bytes that did not come."""
     return StorageError(
         f"{shown} did not come after {tries}: {reason or 'no answer yet'}",
         where=shown,
@@ -150,7 +154,7 @@ def denied(shown: str, reason: str) -> StorageError:
     )
 
 
-def gone(shown: str, reason: str) -> StorageError:
+def not_there(shown: str, reason: str) -> StorageError:
     """Return the error of an object that is not there."""
     return StorageError(
         f"{shown!r} is not there: {reason}", where=shown, fix="check bucket, key and region, and whether it was deleted meanwhile"

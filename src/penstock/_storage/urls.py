@@ -120,7 +120,7 @@ def is_loopback(host: str) -> bool:
 
 
 def literal_prefix(pattern: str) -> str | None:
-    """Return what stands before the first wildcard of a pattern; None when there is no wildcard."""
+    """Return the text before the first wildcard of a pattern; None when there is no wildcard."""
     found = _WILDCARD.search(pattern)
     return None if found is None else pattern[: found.start()]
 

@@ -1,27 +1,389 @@
-"""Objects of a web server: HTTP/1.1 with ranges, by Python's own sockets and TLS.
+"""Objects of a web server: HTTP/1.1 with ranges, over Python's own sockets and TLS.
 
-Not by obstore: it follows every redirect, and shows neither Retry-After nor check sums.
+Three parts: `Reply` and functions that check an answer, `Connection`, and `WebTransport`. obstore's HTTP store cannot take their place: it
+follows every redirect with the user's headers, has no query strings, and shows neither Retry-After nor check sums (decision 27).
 """
 
 from __future__ import annotations
 
 import base64
-from typing import Any
+import hashlib
+import re
+import zlib
+from collections.abc import Coroutine, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock._contracts.storage_options import StorageOptions
 from penstock._storage.parts import Part, RemoteObject
-from penstock._storage.replies import Reply, check_partial, check_sums, describe_object, refuse_status
-from penstock._storage.retrying import AskAgain
+from penstock._storage.retrying import RETRIED, AskAgain, CredentialsRefused, changed, not_there
 from penstock._storage.urls import Address, check_host, is_loopback, parse_url
-from penstock._storage.wire import Wire, connect
 from penstock.errors import PlanError, StorageError
 
-__all__ = ["WebTransport"]
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["Reply", "WebTransport", "check_partial", "check_sums", "describe_object", "parse_head", "refuse_status", "retry_after_s"]
 
 _MAX_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _AGENT = "penstock"
 _MAX_REMEMBERED = 10_000
+_LIMIT_BYTES = 1 << 20
+_SKIPPED_BYTES = 1 << 16
+_SHOWN = 80
+_RANGE = re.compile(r"bytes\s+(?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)", re.ASCII)
+_T = TypeVar("_T")
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """Status line and headers of an answer; names in small letters, values of a repeated one joined by commas."""
+
+    version: str
+    status: int
+    headers: Mapping[str, str]
+
+    @property
+    def length(self) -> int | None:
+        """Return the bytes of the body as announced, or None."""
+        text = self.headers.get("content-length", "")
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+    @property
+    def is_chunked(self) -> bool:
+        """Tell whether the body comes in chunks."""
+        return self.headers.get("transfer-encoding", "").lower().endswith("chunked")
+
+    @property
+    def keeps_alive(self) -> bool:
+        """Tell whether the connection can serve another request behind this answer."""
+        return self.version == "HTTP/1.1" and "close" not in self.headers.get("connection", "").lower()
+
+
+def parse_head(data: bytes) -> Reply:
+    """Read status line and headers.
+
+    Raises:
+        AskAgain: the bytes are no head of HTTP/1.
+    """
+    lines = data.decode("latin-1").split("\r\n")
+    first = re.fullmatch(r"(HTTP/1\.[01]) ([1-5]\d\d)(?: [^\r\n]*)?", lines[0])
+    if first is None:
+        raise AskAgain(f"the answer begins with {lines[0][:_SHOWN]!r}, which is no HTTP")
+    headers: dict[str, str] = {}
+    for line in filter(None, lines[1:]):
+        name, colon, value = line.partition(":")
+        if not colon:
+            raise AskAgain(f"the answer has the header line {line[:_SHOWN]!r}")
+        name, value = name.strip().lower(), value.strip()
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return Reply(version=first[1], status=int(first[2]), headers=headers)
+
+
+def refuse_status(reply: Reply, shown: str, found: RemoteObject | None) -> None:
+    """Raise the error that belongs to a status other than success.
+
+    Raises:
+        AskAgain: the next try may succeed.
+        CredentialsRefused: 401 or 403.
+        ObjectChanged: the object is another one.
+        StorageError: asking again is no use.
+    """
+    status = reply.status
+    if 200 <= status < 300:
+        return
+    reason = f"the server said {status}"
+    if status in RETRIED:
+        raise AskAgain(reason, retry_after_s(reply))
+    if status in (401, 403):
+        raise CredentialsRefused(reason)
+    if status in (404, 410):
+        raise not_there(shown, reason)
+    if status in (412, 416) and found is not None:
+        raise changed(found, reply.headers.get("etag") or reply.headers.get("content-range") or reason)
+    raise StorageError(f"{shown!r} cannot be read: {reason}", where=shown, fix="check the URL")
+
+
+def retry_after_s(reply: Reply) -> float:
+    """Return how many seconds the server wants to be left alone; 0 when it gives no number and no date."""
+    text = reply.headers.get("retry-after", "")
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    if not text:
+        return 0.0
+    import time
+    from email.utils import mktime_tz, parsedate_tz
+
+    when = parsedate_tz(text)
+    return 0.0 if when is None else max(0.0, mktime_tz(when) - time.time())
+
+
+def check_partial(reply: Reply, part: Part) -> None:
+    """Check that an answer is the requested range, of the object that was found.
+
+    Raises:
+        AskAgain: it is something else: all of the object, another range, coded bytes, a login page.
+        ObjectChanged: it is of another object.
+    """
+    headers, found = reply.headers, part.found
+    if reply.status != 206:
+        raise AskAgain(f"the server said {reply.status} {headers.get('content-type', '')!r} to a range, not 206")
+    _check_same(reply, found)
+    if headers.get("content-encoding", "identity").lower() not in ("identity", "", "aws-chunked"):
+        raise AskAgain(f"the server sent Content-Encoding {headers['content-encoding'][:_SHOWN]!r}, which nobody asked for")
+    given = _RANGE.fullmatch(headers.get("content-range", "").strip())
+    if given is None or given[1] is None or (int(given[1]), int(given[2])) != (part.begin, part.end - 1):
+        raise AskAgain(f"the server sent {headers.get('content-range', 'no range')[:_SHOWN]!r} for bytes {part.begin}-{part.end - 1}")
+    if given[3] not in ("*", str(found.size)):
+        raise changed(found, f"{given[3]} bytes") if not found.version else AskAgain(f"the server says {given[3]} bytes of {found.size}")
+    if reply.length not in (None, part.end - part.begin):
+        raise AskAgain(f"the server announces {reply.length} bytes for a range of {part.end - part.begin}")
+
+
+def _check_same(reply: Reply, found: RemoteObject) -> None:
+    etag, modified = reply.headers.get("etag", ""), reply.headers.get("last-modified", "")
+    # A part has the validators that the whole would have (RFC 9110, 15.3.7). Without them nothing shows that it is of the same object.
+    if found.version and not (found.etag and etag) and not (found.modified and modified):
+        raise AskAgain("the server sent neither the ETag nor the Last-Modified that the object had")
+    if found.etag and etag and etag != found.etag:
+        raise changed(found, etag)
+    if not (found.etag and etag) and found.modified and modified and modified != found.modified:
+        raise changed(found, modified)
+
+
+def describe_object(reply: Reply, key: str, shown: str) -> RemoteObject:
+    """Read size and version from the answer to a request for the first byte.
+
+    Raises:
+        AskAgain: the server does not do ranges, or not now.
+    """
+    given = _RANGE.fullmatch(reply.headers.get("content-range", "").strip())
+    is_empty = (reply.status == 416 and given is not None and given[3] == "0") or (reply.status == 200 and reply.length == 0)
+    if not is_empty and (reply.status != 206 or given is None or given[3] == "*" or given[1] != "0"):
+        raise AskAgain(f"the server said {reply.status} {reply.headers.get('content-range', 'without a range')[:_SHOWN]!r} to a range")
+    size = 0 if is_empty or given is None else int(given[3])
+    headers = reply.headers
+    return RemoteObject(key=key, shown=shown, size=size, etag=headers.get("etag", ""), modified=headers.get("last-modified", ""))
+
+
+def check_sums(reply: Reply, part: Part, begin: int) -> None:
+    """Compare the server's check sums with the bytes of a part from `begin` on.
+
+    Raises:
+        AskAgain: one differs; the bytes count as missing.
+    """
+    sums = list(_sums_of(reply.headers, begin == 0 and part.end == part.found.size))
+    body = part.body(begin) if sums else memoryview(b"")
+    for name, kind, value in sums:
+        computed = _sum(kind, body) if value else None
+        if computed is not None and computed != value:
+            part.num_got = begin - part.start
+            raise AskAgain(f"the bytes do not have the check sum {name} that the server gave")
+
+
+def _sums_of(headers: Mapping[str, str], is_whole: bool) -> Iterator[tuple[str, str, str]]:
+    """Return header, kind and value of each check sum: those of the answer, and those of the object if the answer is all of it."""
+    for kind, value in _pairs(headers.get("content-digest", "")):
+        yield "Content-Digest", kind, value.strip(":")
+    if not is_whole:
+        return
+    yield "Content-MD5", "md5", headers.get("content-md5", "")
+    for kind, value in _pairs(headers.get("x-goog-hash", "")):
+        yield "x-goog-hash", kind, value
+    for name, value in headers.items():
+        if name.startswith("x-amz-checksum-"):
+            yield name, name.removeprefix("x-amz-checksum-"), value
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    for item in text.split(","):
+        name, equals, value = item.partition("=")
+        if equals:
+            yield name.strip(), value.strip()
+
+
+def _sum(kind: str, body: memoryview) -> str | None:
+    """Return a check sum as text, or None for a kind that is not known."""
+    kind = kind.replace("-", "").lower()
+    if kind == "crc32":
+        return base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()
+    if kind in ("md5", "sha1", "sha256", "sha512"):
+        return base64.b64encode(hashlib.new(kind, body, usedforsecurity=False).digest()).decode()
+    return None
+
+
+# -- connections -------------------------------------------------------------------------------------------------------------------
+
+
+class Connection:
+    """A connection, used by one request at a time, in the event loop's thread.
+
+    Attributes:
+        is_stale: the server had closed it before the last request, which therefore did not fail by itself.
+        is_clean: the last answer was read to its end.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, options: StorageOptions) -> None:
+        self._reader, self._writer, self._options = reader, writer, options
+        self._num_requests = 0
+        self.is_stale = False
+        self.is_clean = True
+
+    @property
+    def peer(self) -> str:
+        """Return the address of the other side."""
+        name = self._writer.get_extra_info("peername")
+        return str(name[0]) if isinstance(name, tuple) else ""
+
+    @property
+    def is_usable(self) -> bool:
+        """Tell whether another request can be sent."""
+        return self.is_clean and not self._reader.at_eof() and not self._writer.is_closing()
+
+    def close(self) -> None:
+        """Close at once, without waiting."""
+        self._writer.transport.abort()
+
+    async def ask(self, request: bytes) -> Reply:
+        """Send a request and read status and headers.
+
+        Raises:
+            AskAgain: the connection broke, no answer came in time, or the answer is no HTTP.
+        """
+        self._num_requests += 1
+        self.is_clean = False
+        self._writer.write(request)
+        return parse_head(await self._timed(self._head(), "no answer came"))
+
+    async def read_body(self, reply: Reply, part: Part) -> None:
+        """Read the body into a part, which keeps the bytes that came when the rest does not come.
+
+        Raises:
+            AskAgain: the connection broke, or the bytes come too slowly, or more of them than asked for.
+        """
+        if reply.is_chunked:
+            await self._read_chunks(part)
+            self.is_clean = reply.keeps_alive
+        else:
+            await self._read_to(part, part.end)
+            self.is_clean = reply.length is not None and reply.keeps_alive
+
+    async def skip_body(self, reply: Reply) -> None:
+        """Read a short body of no interest, so that the connection can be used again.
+
+        Raises:
+            AskAgain: the connection broke.
+        """
+        if reply.length is not None and reply.length <= _SKIPPED_BYTES and reply.keeps_alive:
+            await self._timed(self._exactly(reply.length), "the answer stopped")
+            self.is_clean = True
+
+    async def _head(self) -> bytes:
+        import asyncio
+
+        try:
+            return await self._reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError as error:
+            self.is_stale = self._num_requests > 1 and not error.partial
+            raise AskAgain(f"the connection was closed after {len(error.partial)} bytes of the answer's head") from None
+        except asyncio.LimitOverrunError:
+            raise AskAgain(f"the answer's head has no end in {_LIMIT_BYTES} bytes") from None
+        except ConnectionError as error:
+            self.is_stale = self._num_requests > 1
+            raise AskAgain(f"the connection failed: {error}") from None
+
+    async def _exactly(self, count: int) -> bytes:
+        import asyncio
+
+        try:
+            return await self._reader.readexactly(count)
+        except asyncio.IncompleteReadError as error:
+            raise AskAgain(f"the connection was closed after {len(error.partial)} of {count} bytes") from None
+
+    async def _read_to(self, part: Part, end: int) -> None:
+        import asyncio
+
+        now = asyncio.get_running_loop().time
+        pace, window_s = self._options.min_bytes_per_s, self._options.timeout_s
+        window_ends, wanted = now() + window_s, part.num_got + pace * window_s
+        while part.begin < end:
+            data = await self._timed(self._reader.read(end - part.begin), f"nothing more came behind byte {part.begin}")
+            if not data:
+                raise AskAgain(f"the connection was closed at byte {part.begin} of {end}")
+            part.add(data)
+            if now() > window_ends:
+                if part.num_got < wanted and part.begin < end:
+                    raise AskAgain(f"fewer than {pace:.0f} bytes a second came")
+                window_ends, wanted = now() + window_s, part.num_got + pace * window_s
+
+    async def _read_chunks(self, part: Part) -> None:
+        while size := await self._timed(self._chunk_size(), f"no further chunk came behind byte {part.begin}"):
+            if part.begin + size > part.end:
+                raise AskAgain(f"the server sends more than the {part.size} bytes asked for")
+            await self._read_to(part, part.begin + size)
+            await self._line_end("a chunk has no end", "a chunk has no end")
+        await self._line_end("the chunks have no end", "something follows the chunks")
+        if part.begin < part.end:
+            raise AskAgain(f"the chunks end at byte {part.begin} of {part.end}")
+
+    async def _chunk_size(self) -> int:
+        import asyncio
+
+        try:
+            line = await self._reader.readuntil(b"\r\n")
+        except asyncio.IncompleteReadError:
+            raise AskAgain("the connection was closed between chunks") from None
+        except asyncio.LimitOverrunError:
+            raise AskAgain("a chunk's length has no end") from None
+        text = line.split(b";")[0].strip()
+        if re.fullmatch(rb"[0-9a-fA-F]{1,15}", text) is None:
+            raise AskAgain(f"a chunk's length is {text[:40]!r}")
+        return int(text, 16)
+
+    async def _line_end(self, late: str, wrong: str) -> None:
+        if await self._timed(self._exactly(2), late) != b"\r\n":
+            raise AskAgain(wrong)
+
+    async def _timed(self, work: Coroutine[Any, Any, _T], late: str) -> _T:
+        return await _timed(work, self._options.timeout_s, late)
+
+
+async def _connect(host: str, port: int, context: Any, options: StorageOptions) -> Connection:
+    """Open a connection; with a TLS context, check the server's certificate.
+
+    Raises:
+        AskAgain: the name is not known, no server listens, the certificate is not good, or it takes too long.
+    """
+    import asyncio
+
+    name = host if context is not None else None
+    opening = asyncio.open_connection(host, port, ssl=context, server_hostname=name, limit=_LIMIT_BYTES)
+    reader, writer = await _timed(opening, options.timeout_s, f"no connection to {host}:{port}")
+    return Connection(reader, writer, options)
+
+
+async def _timed(work: Coroutine[Any, Any, _T], limit_s: float, late: str) -> _T:
+    """Await something for so long at most.
+
+    Raises:
+        AskAgain: it took longer, or the connection broke.
+    """
+    import asyncio
+
+    try:
+        async with asyncio.timeout(limit_s):
+            return await work
+    except TimeoutError:
+        raise AskAgain(f"{late} for {limit_s:g} s") from None
+    except OSError as error:  # refused, reset, no route, name not found, TLS: Python's classes for all of these are OSErrors
+        raise AskAgain(f"the connection failed: {error}") from None
+
+
+# -- requests ----------------------------------------------------------------------------------------------------------------------
 
 
 class WebTransport:
@@ -35,8 +397,8 @@ class WebTransport:
     def __init__(self, origin: Address, options: StorageOptions) -> None:
         self._origin = origin
         self._options = options
-        self._idle: dict[tuple[str, str, int], list[Wire]] = {}
-        self._open: dict[Wire, tuple[str, str, int]] = {}
+        self._idle: dict[tuple[str, str, int], list[Connection]] = {}
+        self._open: dict[Connection, tuple[str, str, int]] = {}
         self._redirected: dict[str, Address] = {}
         self._headers: str | None = None
         self._context: Any = None
@@ -48,78 +410,73 @@ class WebTransport:
             AskAgain, CredentialsRefused, StorageError: as `fetch`.
         """
         shown = self._address(key).shown
-        wire, reply = await self._ask(key, shown, "bytes=0-0", None)
+        connection, reply = await self._ask(key, shown, "bytes=0-0", "")
         try:
             if reply.status != 416:
                 refuse_status(reply, shown, None)
             found = describe_object(reply, key, shown)
-            await wire.skip_body(reply)
+            await connection.skip_body(reply)
         finally:
-            self._put_back(wire)
+            self._put_back(connection)
         return found
 
     async def fetch(self, part: Part) -> None:
         """See `Transport`."""
         begin, found = part.begin, part.found
-        # A weak tag never matches If-Match; the answer's is compared.
-        match = found.etag if not found.etag.startswith("W/") else ""
-        wire, reply = await self._ask(found.key, found.shown, f"bytes={begin}-{part.end - 1}", match)
+        connection, reply = await self._ask(found.key, found.shown, f"bytes={begin}-{part.end - 1}", found.strong_etag)
         try:
             refuse_status(reply, found.shown, found)
             check_partial(reply, part)
-            await wire.read_body(reply, part)
+            await connection.read_body(reply, part)
             check_sums(reply, part, begin)
         finally:
-            self._put_back(wire)
+            self._put_back(connection)
 
     def refresh(self) -> None:
-        """Ask for headers again, and at the first host where redirects lead now."""
+        """Ask the user's function for headers again, and the first host where redirects lead now."""
         self._headers = None
         self._redirected.clear()
 
     async def close(self) -> None:
         """Close all connections."""
-        for wire in self._open:
-            wire.close()
+        for connection in self._open:
+            connection.close()
         self._open.clear()
         self._idle.clear()
 
-    async def _ask(self, key: str, shown: str, byte_range: str, match: str | None) -> tuple[Wire, Reply]:
+    async def _ask(self, key: str, shown: str, byte_range: str, match: str) -> tuple[Connection, Reply]:
+        """Ask, and follow redirects. Where one leads to another host, the next request goes there directly."""
         address = self._redirected.get(key) or self._address(key)
         for _ in range(_MAX_REDIRECTS + 1):
-            wire, reply = await self._ask_one(address, byte_range, match)
+            connection, reply = await self._ask_one(address, byte_range, match)
             if reply.status not in _REDIRECTS:
                 was_sent = address.origin != self._origin.origin
                 if was_sent and reply.status in (401, 403, 404, 410) and self._redirected.pop(key, None) is not None:
-                    self._drop(wire)
+                    self._drop(connection)
                     raise AskAgain(f"where {shown!r} leads to said {reply.status}")
-                return wire, reply
-            self._drop(wire)
+                return connection, reply
+            self._drop(connection)
             address = self._follow(address, reply, shown)
             if len(self._redirected) < _MAX_REMEMBERED and address.origin != self._origin.origin:
                 self._redirected[key] = address
         self._redirected.pop(key, None)
         raise StorageError(f"{shown!r} leads on more than {_MAX_REDIRECTS} times", where=shown, fix="give the URL that it leads to")
 
-    async def _ask_one(self, address: Address, byte_range: str, match: str | None) -> tuple[Wire, Reply]:
+    async def _ask_one(self, address: Address, byte_range: str, match: str) -> tuple[Connection, Reply]:
         request = self._request(address, byte_range, match)
-        wire = self._take_idle(address) or await self._connect(address)
-        try:
-            return wire, await wire.ask(request)
-        except AskAgain:
-            self._drop(wire)
-            if not wire.is_stale:
+        connection = self._take_idle(address) or await self._connect(address)
+        while True:
+            try:
+                return connection, await connection.ask(request)
+            except AskAgain:
+                self._drop(connection)
+                if not connection.is_stale:
+                    raise
+            except BaseException:
+                self._drop(connection)
                 raise
-        except BaseException:
-            self._drop(wire)
-            raise
-        # The server closed a connection that had been idle: no failure of this request. The other idle ones may be as old.
-        wire = await self._connect(address)
-        try:
-            return wire, await wire.ask(request)
-        except BaseException:
-            self._drop(wire)
-            raise
+            # The server closed a connection that had been idle: no failure of this request. The other idle ones may be as old.
+            connection = await self._connect(address)
 
     def _follow(self, address: Address, reply: Reply, shown: str) -> Address:
         from urllib.parse import urljoin
@@ -141,51 +498,51 @@ class WebTransport:
             raise _refused(shown, f"port {found.port} is another one")
         return found
 
-    def _take_idle(self, address: Address) -> Wire | None:
+    def _take_idle(self, address: Address) -> Connection | None:
         idle = self._idle.get(address.origin, [])
         while idle:
-            wire = idle.pop()
-            if wire.is_usable:
-                return wire
-            self._drop(wire)
+            connection = idle.pop()
+            if connection.is_usable:
+                return connection
+            self._drop(connection)
         return None
 
-    async def _connect(self, address: Address) -> Wire:
+    async def _connect(self, address: Address) -> Connection:
         if address.scheme == "https" and self._context is None:
             import ssl
 
             self._context = ssl.create_default_context()
-        wire = await connect(address.host, address.port, self._context if address.scheme == "https" else None, self._options)
-        self._open[wire] = address.origin
+        connection = await _connect(address.host, address.port, self._context if address.scheme == "https" else None, self._options)
+        self._open[connection] = address.origin
         try:
-            check_host(wire.peer, address.shown)
-            if address.origin != self._origin.origin and is_loopback(wire.peer) and not is_loopback(self._origin.host):
+            check_host(connection.peer, address.shown)
+            if address.origin != self._origin.origin and is_loopback(connection.peer) and not is_loopback(self._origin.host):
                 raise _refused(address.shown, "it is this machine")
         except (PlanError, StorageError):
-            self._drop(wire)
+            self._drop(connection)
             raise
-        return wire
+        return connection
 
-    def _put_back(self, wire: Wire) -> None:
-        if wire.is_usable:
-            self._idle.setdefault(self._open[wire], []).append(wire)
+    def _put_back(self, connection: Connection) -> None:
+        if connection.is_usable:
+            self._idle.setdefault(self._open[connection], []).append(connection)
         else:
-            self._drop(wire)
+            self._drop(connection)
 
-    def _drop(self, wire: Wire) -> None:
-        wire.close()
-        self._open.pop(wire, None)
+    def _drop(self, connection: Connection) -> None:
+        connection.close()
+        self._open.pop(connection, None)
 
     def _address(self, key: str) -> Address:
         origin = self._origin
         return Address(scheme=origin.scheme, host=origin.host, port=origin.port, key=key, user=origin.user)
 
-    def _request(self, address: Address, byte_range: str, match: str | None) -> bytes:
+    def _request(self, address: Address, byte_range: str, match: str) -> bytes:
         lines = [f"GET {address.key} HTTP/1.1", f"Host: {_host(address)}", f"Range: {byte_range}", "Accept-Encoding: identity"]
         lines += [f"User-Agent: {_AGENT}", "Accept: */*"]
         if match:
             lines.append(f"If-Match: {match}")
-        if address.host == self._origin.host:  # nobody else sees what the user gave for this host
+        if address.host == self._origin.host:  # no other host sees the headers that the user gave for this one
             lines.append(self._own_headers())
         return ("\r\n".join(line for line in lines if line) + "\r\n\r\n").encode("latin-1")
 
@@ -195,7 +552,7 @@ class WebTransport:
             headers = dict(given() if callable(given) else given or {})
             if self._origin.user and not any(name.lower() == "authorization" for name in headers):
                 headers["Authorization"] = f"Basic {base64.b64encode(self._origin.user.encode()).decode()}"
-            self._headers = "\r\n".join(f"{_clean(name)}: {_clean(value)}" for name, value in headers.items())
+            self._headers = "\r\n".join(f"{_one_line(name)}: {_one_line(value)}" for name, value in headers.items())
         return self._headers
 
 
@@ -204,7 +561,7 @@ def _host(address: Address) -> str:
     return host if address.port == {"https": 443, "http": 80}.get(address.scheme) else f"{host}:{address.port}"
 
 
-def _clean(text: str) -> str:
+def _one_line(text: str) -> str:
     if not isinstance(text, str) or "\r" in text or "\n" in text:
         raise PlanError("a header in StorageOptions is no text of one line", where="StorageOptions", fix="look for a newline at its end")
     return text

@@ -13,6 +13,10 @@ from penstock.errors import StopRaised
 
 __all__ = ["main"]
 
+_DEMO = (
+    "penstock demo: the demo stands in the repository of Penstock (examples/demo), no longer in the package."
+    " Clone the repository and type there: make demo"
+)
 _EXIT_ERROR, _EXIT_INTERRUPTED, _EXIT_PIPE_CLOSED = 1, 130, 141
 
 
@@ -42,9 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.command == "demo":
-            from penstock.cli import demo
-
-            return demo.run(demo.settings_from(arguments))
+            print(_DEMO, file=sys.stderr)
+            return _EXIT_ERROR
         if arguments.command == "pack":
             from penstock.cli import pack
 
@@ -79,7 +82,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="penstock", description="Feed training loops so that they never wait.")
     parser.add_argument("--version", action="version", version=f"penstock {VERSION}", help="print the version and leave")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_demo(commands.add_parser("demo", help="train a small model on real photographs, in line and through Penstock, and compare"))
+    # With another prefix for options, those that the demo had here are positional, and do not hide where it is.
+    commands.add_parser("demo", help="say where the demo is", prefix_chars="\0", add_help=False).add_argument("old", nargs="*")
     _add_bench(commands.add_parser("bench", help="measure a pipeline over your own images or arrays on this machine"))
     add_pack(commands.add_parser("pack", help="write a dataset, through its preprocessing, to files that need no more work"))
     add_inspect(commands.add_parser("inspect", help="show what is in a file of records, and verify it"))
@@ -112,19 +116,6 @@ def _add_index(parser: argparse.ArgumentParser) -> None:
     from penstock.cli import indexing
 
     indexing.add_arguments(parser)
-
-
-def _add_demo(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Train a small model on crops of real photographs, first reading in line, then through Penstock; compare and explain."
-    )
-    parser.add_argument("--out", default="demo-out", metavar="DIR", help="where the crops and the picture go (default: %(default)s)")
-    parser.add_argument("--photos", metavar="DIR", help="cut the crops from your own photographs in DIR, one class per file")
-    parser.add_argument("--images", type=_at_least(20), metavar="N", help="training crops (default: 3000, with --quick 400)")
-    parser.add_argument("--epochs", type=_at_least(1), metavar="E", help="passes over the training crops (default: 4, with --quick 1)")
-    parser.add_argument("--batch", type=_at_least(1), default=64, metavar="B", help="elements per step (default: %(default)s)")
-    parser.add_argument("--workers", type=_at_least(1), metavar="N", help="threads of Penstock (default: one per CPU)")
-    parser.add_argument("--quick", action="store_true", help="a small run of a few seconds")
 
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:

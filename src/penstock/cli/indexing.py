@@ -7,7 +7,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 
-from penstock._storage.opening import open_storage
+from penstock._storage import open_storage
 from penstock.cli.screen import seconds, size
 from penstock.sources.indexing import Report, open_indices
 from penstock.sources.kinds import KINDS, format_for

@@ -100,7 +100,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         record: str | os.PathLike[str] | None = KEEP,
         replay: str | os.PathLike[str] | None = KEEP,
         stall_timeout_s: float | None = KEEP,
-        on_stall: Literal["raise", "warn", "skip"] = KEEP,
+        on_stall: Literal["raise", "warn"] = KEEP,
         output: Literal["numpy", "torch", "jax"] = KEEP,
         device: Any = KEEP,
         pin_memory: bool | Literal["auto"] = KEEP,
@@ -127,7 +127,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         record: str | os.PathLike[str] | None = KEEP,
         replay: str | os.PathLike[str] | None = KEEP,
         stall_timeout_s: float | None = KEEP,
-        on_stall: Literal["raise", "warn", "skip"] = KEEP,
+        on_stall: Literal["raise", "warn"] = KEEP,
         output: Literal["numpy", "torch", "jax"] = KEEP,
         device: Any = KEEP,
         pin_memory: bool | Literal["auto"] = KEEP,
@@ -153,7 +153,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
             record: with ordered=False, a file that the order is written to.
             replay: a file that `record` wrote.
             stall_timeout_s: how long one element may run while the caller waits; None is for ever.
-            on_stall: what to do then: "raise", "warn" or "skip".
+            on_stall: what to do then: "raise" or "warn".
             output: what batches are given as: "numpy", "torch" or "jax".
             device: where they are copied to, ahead of the loop.
             pin_memory: whether they lie in pinned memory; "auto" does so for a CUDA device.

@@ -1,4 +1,4 @@
-"""What a run did, told afterwards or while it runs: figures, their meaning in words, and a picture."""
+"""Figures of a run, their meaning in words, curves and traces: afterwards, or while it runs."""
 
 from __future__ import annotations
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.queues.parking import ParkingLot
 
 if TYPE_CHECKING:
-    from penstock.queues.collecting import add_queue_runner, start_queue_runners
     from penstock.queues.coordinator import Coordinator
     from penstock.queues.kinds import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
-    from penstock.queues.runner import QueueRunner
+    from penstock.queues.runner import QueueRunner, add_queue_runner, start_queue_runners
 
 __all__ = [
     "Coordinator",
@@ -31,8 +30,8 @@ _HOMES = {
     "PriorityQueue": "kinds",
     "QueueRunner": "runner",
     "RandomShuffleQueue": "kinds",
-    "add_queue_runner": "collecting",
-    "start_queue_runners": "collecting",
+    "add_queue_runner": "runner",
+    "start_queue_runners": "runner",
 }
 
 

@@ -21,14 +21,13 @@ from penstock._contracts.memory import free_memory
 from penstock.errors import PlanError, QueueError
 from penstock.queues.components import Components
 from penstock.queues.diagnosis import PATIENCE_S, SOON_S, Producer, Users, Watch, waiting
-from penstock.queues.exchange import ENDED, SERVED, WAITING, Attempt, Exchange, Reading, Writing
-from penstock.queues.failing import Unraised, tell_when_dropped
+from penstock.queues.exchange import ENDED, SERVED, WAITING, Attempt, Exchange, Reading, Store, Writing
 from penstock.queues.limits import limit_of, positive
 from penstock.queues.parking import Bell
 from penstock.queues.refusing import QueueWait, refusal
 from penstock.queues.report import Waits, explain
 from penstock.queues.standing import call_and_place, level_of_caller, shorten
-from penstock.queues.stores import Store
+from penstock.queues.stopping import Unraised, tell_when_dropped
 from penstock.queues.trees import batch_of, slices_of, stack
 
 __all__ = ["Queue", "living_queues"]

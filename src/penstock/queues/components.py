@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from penstock._contracts.element import is_masked, spec_of
 from penstock.errors import PlanError, SpecError
-from penstock.queues.leaves import MASKED, PLAIN, array_of, is_sliceable, kinds_of, masked_error
+from penstock.queues.trees import MASKED, PLAIN, array_of, is_sliceable, kinds_of, masked_error
 
 __all__ = ["Component", "Components", "Priority", "declare"]
 

@@ -1,19 +1,37 @@
-"""Two lines of attempts over a store, and who is served next. Pure: no thread, no clock, no lock; the queue's mutex guards it.
+"""The store of a queue, the lines of calls that wait for it, and the rule of which is served next.
 
-An attempt at the head of its line cannot be served, or it would have been; whoever makes its wish possible serves it, and those behind it,
-in order. Nobody who comes later can take what the first in line waits for. As in `stores`, an asynchronous exception between two steps
-leaves everything whole: who hears it calls `serve` again.
+Pure: no thread, no clock, no lock; the queue's mutex guards it. An attempt at the head of its line cannot be served, or it would have been;
+the call that makes its wish possible serves it, and those behind it, in order. No later call can take what the first in line waits for.
+
+An asynchronous exception (Ctrl-C) may arrive when a C function returns, when a Python function begins and when a loop goes round, and
+nowhere else. So each step here that changes something ends with the call that does it: an entry is in the store or with the caller, never
+in neither. An exception between two steps leaves everything whole: the thread that it hit calls `serve` again.
 """
 
 from __future__ import annotations
 
+import heapq
+import random
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
-from penstock.queues.stores import Store
+__all__ = [
+    "ENDED",
+    "LEFT",
+    "SERVED",
+    "WAITING",
+    "Attempt",
+    "Exchange",
+    "FifoStore",
+    "PriorityStore",
+    "RandomStore",
+    "Reading",
+    "Store",
+    "Writing",
+]
 
-__all__ = ["ENDED", "LEFT", "SERVED", "WAITING", "Attempt", "Exchange", "Reading", "Writing"]
 
 _AT_ONCE = 16
 """How many of those whom a close ends are woken at once; each wakes the next. 1,000 threads that wake together fight for the interpreter:
@@ -21,6 +39,94 @@ that took twice the CPU time."""
 
 WAITING, SERVED, ENDED, LEFT = range(4)
 """States of an attempt; ENDED means that the queue was closed before it could be served."""
+
+
+class Store(Protocol):
+    """A bag of entries with a rule for what comes next. Not thread-safe: the queue's mutex guards it."""
+
+    @property
+    def add(self) -> Callable[[Any], None]:
+        """Take an entry in. A C function, so that nothing can come between the call and the deed."""
+
+    @property
+    def put_back(self) -> Callable[[Any], None]:
+        """Take an entry in that was given out; of several the last one given out comes back first. A C function too."""
+
+    def take(self) -> Any:
+        """Give the next entry out; the store is not empty."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, number: Any, /) -> Any:
+        """Look at an entry; nothing is said of their order."""
+
+
+class FifoStore(deque[Any]):
+    """First in, first out."""
+
+    __slots__ = ()
+
+    add = deque.append
+    put_back = deque.appendleft
+
+    def take(self) -> Any:
+        """Give the oldest entry out."""
+        entry = self[0]
+        del self[0]
+        return entry
+
+
+class RandomStore(list[Any]):
+    """Each entry is as likely to come next as any other.
+
+    Args:
+        seed: the same seed and the same calls give the same order; None takes one from the system.
+    """
+
+    __slots__ = ("_random",)
+
+    add = list.append
+    put_back = list.append
+
+    def __init__(self, seed: int | None) -> None:
+        super().__init__()
+        self._random = random.Random(seed).random
+
+    def take(self) -> Any:
+        """Give any entry out."""
+        index = int(self._random() * len(self))
+        entry = self[index]
+        self[index] = self[-1]
+        del self[-1]
+        return entry
+
+
+class PriorityStore:
+    """The smallest entry comes first. Entries are (priority, serial number, element), so that equal ones keep their order."""
+
+    __slots__ = ("_heap", "add", "put_back")
+
+    def __init__(self) -> None:
+        self._heap: list[Any] = []
+        self.add: Callable[[Any], None] = partial(heapq.heappush, self._heap)
+        self.put_back = self.add
+
+    def take(self) -> Any:
+        """Give the smallest entry out."""
+        heap = self._heap
+        entry = heap[0]
+        try:
+            heapq.heappop(heap)
+        except BaseException:  # it comes after the deed, and the entry would be lost
+            self.add(entry)
+            raise
+        return entry
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def __getitem__(self, number: int) -> Any:
+        return self._heap[number]
 
 
 class Attempt:

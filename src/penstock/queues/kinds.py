@@ -10,10 +10,9 @@ from penstock._contracts.event import Listener
 from penstock.errors import PlanError, SpecError
 from penstock.queues.base import Queue
 from penstock.queues.components import Priority, declare
-from penstock.queues.exchange import WAITING, Reading, Writing
+from penstock.queues.exchange import WAITING, FifoStore, PriorityStore, RandomStore, Reading, Writing
 from penstock.queues.limits import limit_of, positive
 from penstock.queues.standing import shorten
-from penstock.queues.stores import FifoStore, PriorityStore, RandomStore
 from penstock.queues.trees import batch_of, pad
 
 __all__ = ["FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "RandomShuffleQueue"]

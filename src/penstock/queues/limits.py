@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import PlanError
-from penstock.queues.leaves import number_words
+from penstock.queues.trees import number_words
 
 __all__ = ["limit_of", "no_such_keywords", "positive"]
 

@@ -1,25 +1,39 @@
-"""What a request for a stop means: the state of one run, the error that is kept, and those that are none."""
+"""The meaning of a stop: the state of one run, the error that is kept, errors that are a normal end, and errors between threads."""
 
 from __future__ import annotations
 
 import threading
+import warnings
+import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
-from penstock._contracts.failing import traceback_of, words_of, would_end
+from penstock._contracts.failing import add_note, cause_of, traceback_of, words_of, would_end
 from penstock.errors import PlanError, QueueClosed, StopRaised
-from penstock.queues.failing import Unraised, tell_when_dropped
 from penstock.queues.parking import ParkingLot
 
-__all__ = ["CLEAN", "ExcInfo", "Run", "exception_types", "is_clean", "passes_on", "reported", "told_as_error"]
+__all__ = [
+    "CLEAN",
+    "ExcInfo",
+    "Run",
+    "Unraised",
+    "attach_others",
+    "exception_types",
+    "is_clean",
+    "passes_on",
+    "reported",
+    "tell_when_dropped",
+    "told_as_error",
+]
 
 CLEAN: tuple[type[BaseException], ...] = (QueueClosed,)
 """What ends threads normally when nothing else is named."""
 
 ExcInfo = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
+Unraised: TypeAlias = "weakref.finalize[[str], object]"
 
 
 class Run:
@@ -140,3 +154,24 @@ def exception_types(given: Any, *, where: str) -> tuple[type[BaseException], ...
             f"{wrong[0]!r} is no exception type", where=where, fix="give exception classes, such as (QueueClosed, StopIteration)"
         )
     return types
+
+
+def attach_others(first: BaseException, others: list[BaseException]) -> BaseException:
+    """Return the first error, with a note for each of the others."""
+    for other in others:
+        if other is not first and other is not cause_of(first):
+            add_note(first, f"penstock: also failed: {words_of(other)}")
+    return first
+
+
+def tell_when_dropped(owner: object, name: str, error: BaseException, fix: str) -> Unraised:
+    """Have a warning tell of an error that its owner kept and nobody raised: when the owner is dropped, or the program exits.
+
+    Whoever raises it calls `detach` of what this returns.
+    """
+    words = f"{name} was dropped with an error that nobody has raised: {words_of(error)}; {fix}"  # not the error: it may hold the owner
+    return weakref.finalize(owner, _warn, words)
+
+
+def _warn(words: str) -> None:
+    warnings.warn(words, RuntimeWarning, stacklevel=3)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from penstock._contracts.element import Structure, structure_of
 from penstock._contracts.storage import Storage
-from penstock._storage.opening import Patterns, open_storage
+from penstock._storage import Patterns, open_storage
 from penstock.errors import LengthMismatch, PlanError, RecordError
 from penstock.formats.csvsplit import Unsplittable, split_quoted
 from penstock.formats.indices import Indices

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
-from penstock._storage.local import LocalStorage
+from penstock._storage.local import WHOLE_BYTES, LocalStorage, sample
 from penstock._storage.publish import publish
-from penstock._storage.sampling import WHOLE_BYTES, sample
 from penstock.errors import RecordError, SourceError
 from penstock.formats.index import SUFFIX, Index, decode, is_index, parts
 from penstock.kernels.framing import crc32c

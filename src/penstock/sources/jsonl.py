@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._storage.opening import Patterns, open_storage
+from penstock._storage import Patterns, open_storage
 from penstock.errors import PlanError
 from penstock.formats.linescan import MAX_LINE_BYTES, Rules, scan_lines
 from penstock.sources.converting import declared_dtype, number_of

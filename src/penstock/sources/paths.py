@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
-from penstock._storage.naming import shown
+from penstock._storage.redaction import shown
 from penstock.sources.digest import spread
 from penstock.sources.reading import fetch_ahead, read_ends, read_file, read_file_into
 

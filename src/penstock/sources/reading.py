@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock import kernels
 from penstock._contracts.transform import Scratch
-from penstock._storage.naming import kind_of_file
+from penstock._storage.local import kind_of_file
 from penstock.errors import SourceError
 from penstock.kernels.spans_twin import FLAGS
 

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from penstock._contracts.failing import add_note
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
-from penstock._storage.local import LocalStorage
-from penstock._storage.sampling import WHOLE_BYTES
+from penstock._storage.local import WHOLE_BYTES, LocalStorage
 from penstock.errors import LengthMismatch, PenstockError
 from penstock.formats.indices import Indices
 from penstock.kernels.lookup import Places

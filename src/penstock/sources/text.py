@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
-from penstock._storage.opening import Patterns, open_storage
+from penstock._storage import Patterns, open_storage
 from penstock.errors import RecordError
 from penstock.formats.indices import Indices
 from penstock.formats.linescan import MAX_LINE_BYTES, Rules, line_number, scan_lines

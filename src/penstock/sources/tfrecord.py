@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
-from penstock._storage.local import LocalStorage
-from penstock._storage.sampling import sample
+from penstock._storage.local import LocalStorage, sample
 from penstock.errors import PlanError, RecordError
 from penstock.formats.index import Index
 from penstock.formats.indices import Indices, joined

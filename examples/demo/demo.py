@@ -1,4 +1,7 @@
-"""`penstock demo`: the same training on real photographs, read in line and through Penstock, compared and explained."""
+"""Trains the same model twice on real photographs, without workers and through Penstock, and compares.
+
+`make demo` runs it; `.venv/bin/python examples/demo/demo.py --help` lists the options.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,22 @@ import math
 import os
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from penstock._contracts.version import VERSION
-from penstock.cli import photos
-from penstock.cli.model import PatchNet
+import penstock as ps
+import photographs
+from model import PatchNet
 from penstock.cli.screen import Screen, percent, seconds, size
-from penstock.cli.trial import Batch, InLine, ThroughPenstock, Trial, digest_of, run_trial
+from penstock.errors import PenstockError
 from penstock.observe.diagnose import judge
 from penstock.observe.stats import available_cpus
-from penstock.observe.timeline import draw, require_matplotlib
-
-__all__ = ["Settings", "run", "settings_from"]
+from timeline import draw, require_matplotlib
+from trial import Batch, InLine, ThroughPenstock, Trial, digest_of, run_trial
 
 _SIDE = 96
 _MEAN, _STD = (0.45, 0.43, 0.40), (0.25, 0.25, 0.25)
@@ -41,6 +44,41 @@ class Settings:
     batch_size: int
     num_workers: int
     device_steps: int
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo with these arguments; return 0, 1 after an error, 130 after Ctrl-C."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return run(settings_from(arguments))
+    except KeyboardInterrupt:
+        print("\ndemo: stopped by Ctrl-C", file=sys.stderr)
+        return 130
+    except (PenstockError, OSError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="examples/demo/demo.py",
+        description="Train a small model on crops of real photographs, first reading in line, then through Penstock; compare and explain.",
+    )
+    parser.add_argument("--out", default="demo-out", metavar="DIR", help="where the crops and the picture go (default: %(default)s)")
+    parser.add_argument("--photos", metavar="DIR", help="cut the crops from your own photographs in DIR, one class per file")
+    parser.add_argument("--images", type=_positive, metavar="N", help="training crops (default: 3000, with --quick 400)")
+    parser.add_argument("--epochs", type=_positive, metavar="E", help="passes over the training crops (default: 4, with --quick 1)")
+    parser.add_argument("--batch", type=_positive, default=64, metavar="B", help="elements per step (default: %(default)s)")
+    parser.add_argument("--workers", type=_positive, metavar="N", help="threads of Penstock (default: one per CPU)")
+    parser.add_argument("--quick", action="store_true", help="a small run of a few seconds")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number >= 1")
+    return number
 
 
 def settings_from(arguments: argparse.Namespace) -> Settings:
@@ -79,7 +117,7 @@ def run(settings: Settings) -> int:
     screen.heading(f"Picture: {picture}")
     if not same:
         print(
-            "penstock demo: the two ways of reading did not give the same batches and weights, which must never happen."
+            "demo: the two ways of reading did not give the same batches and weights, which must never happen."
             "\n  where: see the lines 'batches' and 'weights' above"
             "\n  fix:   please report this with the output above and your versions of NumPy and OpenCV",
             file=sys.stderr,
@@ -87,11 +125,11 @@ def run(settings: Settings) -> int:
     return 0 if same else 1
 
 
-def _prepare(settings: Settings, screen: Screen) -> photos.Crops:
-    found = photos.find_photos() if settings.photos is None else photos.photos_in(settings.photos)
-    screen.line(f"penstock {VERSION} demo: the same training, read in line and through Penstock")
+def _prepare(settings: Settings, screen: Screen) -> photographs.Crops:
+    found = photographs.find_photos() if settings.photos is None else photographs.photos_in(settings.photos)
+    screen.line(f"penstock {ps.__version__} demo: the same training, read in line and through Penstock")
     start_s = time.perf_counter()
-    crops = photos.cut_crops(found, settings.out, num_train=settings.num_train, num_test=settings.num_test)
+    crops = photographs.cut_crops(found, settings.out, num_train=settings.num_train, num_test=settings.num_test)
     made = "from an earlier run" if crops.reused else f"cut in {seconds(time.perf_counter() - start_s)}"
     screen.line()
     screen.fact("photographs", f"{len(crops.names)}: {', '.join(crops.names)}")
@@ -100,15 +138,13 @@ def _prepare(settings: Settings, screen: Screen) -> photos.Crops:
         f"{crops.num_train:,} to train on and {crops.num_test:,} held out, from a part of each photograph that training never sees;"
         f" the class is the photograph",
     )
-    screen.fact("files", f"JPEG {photos.CROP_WIDTH}x{photos.CROP_HEIGHT}, {size(crops.num_bytes)} in {crops.root} ({made})")
+    screen.fact("files", f"JPEG {photographs.CROP_WIDTH}x{photographs.CROP_HEIGHT}, {size(crops.num_bytes)} in {crops.root} ({made})")
     screen.fact("machine", f"{available_cpus()} CPUs, {_gpu_words()}; Penstock uses {_threads(settings.num_workers)}")
     return crops
 
 
 def _elements(list_file: Path, root: Path) -> Any:
     """Return the training elements as people would write them: shuffle, decode, random crop, flip, normalise."""
-    import penstock as ps
-
     return (
         ps.read_list(str(list_file), root=str(root))
         .shuffle(seed=_SEED)
@@ -119,7 +155,7 @@ def _elements(list_file: Path, root: Path) -> Any:
     )
 
 
-def _warm_up(crops: photos.Crops, plan: Any) -> None:
+def _warm_up(crops: photographs.Crops, plan: Any) -> None:
     """Read every file and load every library once, so that the loop that happens to run first does not pay for it."""
     for path in sorted((crops.root / "train").iterdir()):
         path.read_bytes()
@@ -138,7 +174,7 @@ class _Training:
         self.model.train(batch["data"], batch["label"])
 
 
-def _train_both(settings: Settings, screen: Screen, crops: photos.Crops, plan: Any) -> tuple[bool, Trial]:
+def _train_both(settings: Settings, screen: Screen, crops: photographs.Crops, plan: Any) -> tuple[bool, Trial]:
     """Train in line and through Penstock; print and compare. Returns whether both were the same, and the in-line trial."""
     batch_size = settings.batch_size
     num_batches = settings.num_train * settings.epochs // batch_size
@@ -170,9 +206,7 @@ def _compare(screen: Screen, in_line: _Training, through: _Training) -> bool:
     return same_batches and ours == theirs
 
 
-def _accuracy(model: PatchNet, crops: photos.Crops, settings: Settings) -> float:
-    import penstock as ps
-
+def _accuracy(model: PatchNet, crops: photographs.Crops, settings: Settings) -> float:
     held_out = (
         ps.read_list(str(crops.test_list), root=str(crops.root))
         .map(ps.image.decode("data"))
@@ -238,3 +272,7 @@ def _has_gpu() -> bool:
 
 def _gpu_words() -> str:
     return "a GPU (not used here)" if _has_gpu() else "no GPU"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -76,7 +76,7 @@ def find_photos() -> list[Path]:
     if len(found) < 2:
         raise MissingExtra(
             "the demo's photographs are not installed: they are files inside scikit-image and scikit-learn",
-            where="penstock demo",
+            where="the demo",
             fix="pip install 'penstock[demo]', or give a folder of your own photographs with --photos",
         )
     return found
@@ -90,14 +90,12 @@ def photos_in(folder: str | Path) -> list[Path]:
     """
     place = Path(folder)
     if not place.is_dir():
-        raise SourceError(
-            f"{str(place)!r} is not a folder", where="penstock demo --photos", fix="give a folder with at least two photographs"
-        )
+        raise SourceError(f"{str(place)!r} is not a folder", where="demo --photos", fix="give a folder with at least two photographs")
     found = sorted(path for path in place.iterdir() if path.suffix.lower() in (".jpg", ".jpeg", ".png") and path.is_file())
     if len(found) < 2:
         raise SourceError(
             f"{str(place)!r} holds {len(found)} JPEG or PNG files, the demo needs at least two to tell apart",
-            where="penstock demo --photos",
+            where="demo --photos",
             fix="add photographs, or leave --photos out to use those of scikit-image and scikit-learn",
         )
     return found
@@ -239,5 +237,5 @@ def _opencv() -> Any:
     try:
         import cv2
     except ImportError as error:
-        raise MissingExtra("OpenCV is not installed", where="penstock demo", fix="pip install 'penstock[demo]'") from error
+        raise MissingExtra("OpenCV is not installed", where="the demo", fix="pip install 'penstock[demo]'") from error
     return cv2

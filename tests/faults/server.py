@@ -1,6 +1,6 @@
-"""A web server and S3 endpoint on this machine that answers wrongly when told to: for tests of what reads remote files.
+"""A web server and S3 endpoint on this machine that answers wrongly when told to. Tests of remote files and benchmarks/remote.py use it.
 
-Import it by name. Not for anything but tests: it knows GET, HEAD, ranges, If-Match and listings, and checks no signature.
+It knows GET, HEAD, ranges, If-Match and listings, and checks no signature.
 """
 
 from __future__ import annotations

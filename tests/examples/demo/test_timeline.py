@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import MissingExtra
-from penstock.observe.timeline import Lane, draw, require_matplotlib
+from timeline import Lane, draw, require_matplotlib
 
 
 def lane(*, wait_s: float, ready: bool) -> Lane:

@@ -15,7 +15,7 @@ import numpy as np
 from penstock._contracts.event import BatchDelivered, BlockDone, Event
 from penstock.observe import Snapshot, Stats
 from penstock.observe.progress import Progress
-from penstock.observe.timeline import Lane
+from timeline import Lane
 
 __all__ = ["InLine", "ThroughPenstock", "Trial", "digest_of", "run_trial"]
 

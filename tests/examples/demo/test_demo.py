@@ -1,4 +1,4 @@
-"""`penstock demo` as a user runs it, on photographs that the test makes."""
+"""`make demo` as a user runs it, on photographs that the test makes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import demo
 import penstock
-from penstock.cli import demo
-from penstock.cli.model import PatchNet
+from model import PatchNet
 from penstock.cli.screen import Screen
 
 cv2 = pytest.importorskip("cv2")
@@ -33,18 +33,18 @@ def photographs(tmp_path: Path) -> Path:
     return folder
 
 
-def penstock_demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own, in `folder`: matplotlib keeps files open and OpenCV threads."""
     source = str(Path(penstock.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")]), "PYTHONIOENCODING": "utf-8"}
-    command = [sys.executable, "-m", "penstock.cli", "demo", *arguments]
+    command = [sys.executable, demo.__file__, *arguments]
     return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", cwd=folder, env=environment, check=False, timeout=100)
 
 
 @needs_matplotlib
 def test_the_demo_trains_twice_gets_the_same_weights_and_draws_the_picture(tmp_path: Path, photographs: Path) -> None:
     arguments = ("--quick", "--images=96", "--batch=16", "--photos", str(photographs), "--out=out", "--workers=2")
-    done = penstock_demo(tmp_path, *arguments)
+    done = run_demo(tmp_path, *arguments)
     assert [line for line in done.stderr.splitlines() if "] " not in line] == []  # a slow machine is told how far it is
     assert done.returncode == 0
     text = " ".join(done.stdout.split())
@@ -66,19 +66,26 @@ def test_the_demo_trains_twice_gets_the_same_weights_and_draws_the_picture(tmp_p
     picture = (tmp_path / "out" / "demo.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
     assert 10_000 < len(picture) < 200_000
-    again = penstock_demo(tmp_path, *arguments)
+    again = run_demo(tmp_path, *arguments)
     assert again.returncode == 0
     assert "(from an earlier run)" in " ".join(again.stdout.split())
 
 
 @needs_matplotlib
 def test_a_folder_that_is_none_ends_the_demo_before_it_starts(tmp_path: Path) -> None:
-    done = penstock_demo(tmp_path, "--photos=nowhere")
+    done = run_demo(tmp_path, "--photos=nowhere")
     assert done.returncode == 1
     assert done.stdout == ""
-    assert "penstock demo: 'nowhere' is not a folder" in done.stderr
+    assert "demo: 'nowhere' is not a folder" in done.stderr
     assert "fix:" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", ["0", "-3", "two", "1.5", ""])
+def test_numbers_must_be_whole_and_positive(capsys: pytest.CaptureFixture[str], number: str) -> None:
+    with pytest.raises(SystemExit):
+        demo.main([f"--batch={number}"])
+    assert f"{number!r} is not a whole number >= 1" in capsys.readouterr().err
 
 
 def test_different_batches_or_weights_are_shouted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,10 +7,11 @@ import pytest
 from laws.plans import plain
 
 import penstock as ps
-from penstock._engine.execute import finish_unit, run_task
+from penstock._engine.compute import compute
+from penstock._engine.finishing import finish_unit
 from penstock._engine.lower import lower
 from penstock._engine.segment import Segment
-from penstock._engine.unit import Task, Token, Unit
+from penstock._engine.unit import Outcome, Task, Token, Unit
 from penstock._ops.collation import Stack
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
@@ -28,8 +29,11 @@ def opened(dataset: ps.Dataset, rows: int) -> tuple[Segment, Unit]:
     return segment, unit
 
 
-def task(unit: Unit, begin: int, end: int) -> Task:
-    return Task(0, 0, unit, begin, end, None)
+def run(segment: Segment, unit: Unit, begin: int, end: int, worker: int = 0) -> Outcome:
+    """Compute rows, and keep what comes of it."""
+    outcome = compute(segment.plan, Task(0, 0, unit, begin, end, None).item, unit.rows, WorkerContext(worker))
+    unit.take(outcome)
+    return outcome
 
 
 def numbers(count: int) -> ps.Dataset:
@@ -48,7 +52,8 @@ def fails_at(*bad: int) -> Any:
 def test_rows_computed_in_any_order_become_the_batch() -> None:
     segment, unit = opened(numbers(9).map(fails_at()).batch(9), 9)
     for begin, end in ((6, 9), (0, 2), (2, 6)):
-        assert run_task(segment.plan, task(unit, begin, end), WorkerContext(0)) == (None, end, None)
+        outcome = run(segment, unit, begin, end)
+        assert (outcome.block, outcome.end, outcome.failure) == (None, end, None)
     result, tail = finish_unit(segment.plan, unit, WorkerContext(0))
     assert tail is None
     assert [plain(item) for item in result.items] == [list(range(0, 90, 10))]
@@ -57,7 +62,7 @@ def test_rows_computed_in_any_order_become_the_batch() -> None:
 def test_elements_in_any_order_become_the_items_with_their_keys() -> None:
     segment, unit = opened(numbers(9).map(fails_at()), 9)
     for begin, end in ((6, 9), (0, 2), (2, 6)):
-        run_task(segment.plan, task(unit, begin, end), WorkerContext(0))
+        run(segment, unit, begin, end)
     result, tail = finish_unit(segment.plan, unit, WorkerContext(0))
     assert (result.items, result.origins, tail) == (list(range(0, 90, 10)), None, None)
     assert result.block is not None
@@ -69,7 +74,8 @@ def test_elements_in_any_order_become_the_items_with_their_keys() -> None:
 def test_the_rows_before_the_first_failure_are_done_and_those_behind_it_are_not(batch: int | None, bad: tuple[int, ...]) -> None:
     ds = numbers(9).map(fails_at(*bad), name="look")
     segment, unit = opened(ds, 9) if batch is None else opened(ds.batch(9), 9)
-    block, end, failure = run_task(segment.plan, task(unit, 0, 9), WorkerContext(2))
+    outcome = run(segment, unit, 0, 9, worker=2)
+    block, end, failure = outcome.block, outcome.end, outcome.failure
     assert block is None
     assert end == min(bad)
     assert failure is not None
@@ -79,7 +85,8 @@ def test_the_rows_before_the_first_failure_are_done_and_those_behind_it_are_not(
 def test_a_unit_that_failed_gives_the_items_before_it_and_the_number_of_the_failing_one() -> None:
     segment, unit = opened(numbers(9).map(fails_at(4)), 9)
     for begin, end in ((3, 9), (0, 3)):
-        _, done, failure = run_task(segment.plan, task(unit, begin, end), WorkerContext(0))
+        outcome = run(segment, unit, begin, end)
+        done, failure = outcome.end, outcome.failure
         if failure is not None:
             unit.fail(failure)
         unit.done.append((begin, done))
@@ -89,22 +96,10 @@ def test_a_unit_that_failed_gives_the_items_before_it_and_the_number_of_the_fail
     assert tail.at == 4
 
 
-def test_a_late_task_of_a_unit_that_was_finished_without_it_does_nothing() -> None:
-    segment, unit = opened(numbers(9).map(fails_at(1)).batch(9), 9)
-    late = task(unit, 4, 9)
-    _, _, failure = run_task(segment.plan, task(unit, 0, 4), WorkerContext(0))
-    assert failure is not None
-    unit.fail(failure)
-    unit.finishing = True
-    result, tail = finish_unit(segment.plan, unit, WorkerContext(0))
-    assert (result.items, tail is not None) == ([], True)
-    assert run_task(segment.plan, late, WorkerContext(0)) == (None, 4, None)
-
-
 def test_filters_say_which_input_each_result_came_from() -> None:
     segment, unit = opened(numbers(9).map(fails_at()).filter(lambda x: x % 20 == 0).flat_map(lambda x: [x, x]), 9)
     for begin, end in ((4, 9), (0, 4)):
-        run_task(segment.plan, task(unit, begin, end), WorkerContext(0))
+        run(segment, unit, begin, end)
     result, _ = finish_unit(segment.plan, unit, WorkerContext(0))
     assert result.items == [x for x in range(0, 90, 20) for _ in range(2)]
     assert result.origins == [place for place in range(0, 9, 2) for _ in range(2)]
@@ -112,7 +107,8 @@ def test_filters_say_which_input_each_result_came_from() -> None:
 
 def test_a_failure_behind_a_filter_counts_in_inputs() -> None:
     segment, unit = opened(numbers(9).filter(lambda x: x > 3).map(fails_at(6)), 9)
-    _, end, failure = run_task(segment.plan, task(unit, 0, 9), WorkerContext(0))
+    outcome = run(segment, unit, 0, 9)
+    end, failure = outcome.end, outcome.failure
     assert failure is not None
     assert (end, failure.at) == (6, 6)
 
@@ -129,7 +125,7 @@ def test_a_failure_on_a_whole_batch_leaves_the_batches_before_it() -> None:
     unit = segment.open()
     assert unit.sizes == [3, 3, 3]
     unit.rows = Rows(unit.sizes, None, lambda leaves: [np.empty(*leaf) for leaf in leaves], str, Stack())
-    run_task(segment.plan, task(unit, 0, 9), WorkerContext(0))
+    run(segment, unit, 0, 9)
     result, tail = finish_unit(segment.plan, unit, WorkerContext(0))
     assert [plain(item) for item in result.items] == [[0, 1, 2], [3, 4, 5]]
     assert tail is not None
@@ -142,5 +138,5 @@ def test_ctrl_c_is_raised_and_not_booked() -> None:
 
     segment, unit = opened(numbers(3).map(interrupted).batch(3), 3)
     with pytest.raises(KeyboardInterrupt):
-        run_task(segment.plan, task(unit, 0, 3), WorkerContext(0))
+        run(segment, unit, 0, 3)
     assert unit.failure is None

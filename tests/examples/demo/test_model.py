@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.cli.model import PatchNet
+from model import PatchNet
 
 
 def batches(count: int) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -6,8 +6,7 @@ import urllib.request
 from typing import Any
 
 import pytest
-
-from penstock.testing.server import Fault, FaultServer, login_page
+from faults.server import Fault, FaultServer, login_page
 
 DATA = bytes(range(256)) * 4
 

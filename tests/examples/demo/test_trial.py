@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.cli.trial import InLine, digest_of, run_trial
 from penstock.observe.diagnose import judge
+from trial import InLine, digest_of, run_trial
 
 
 class Squares:

@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock._engine.joining import concatenated, join, joined
-from penstock._engine.unit import Task, Unit
+from penstock._engine.compute import concatenated, joined
+from penstock._engine.finishing import join
+from penstock._engine.unit import Unit
 from penstock._ops.block import Block
 
 
@@ -15,10 +16,6 @@ def block(first: int, count: int, origins: list[int] | None = None) -> Block:
     out = Block(np.full(count, 2), np.arange(first, first + count), np.zeros(count, np.uint64), rows=rows)
     out.origins = None if origins is None else np.array(origins, np.int64)
     return out
-
-
-def task(begin: int, end: int) -> Task:
-    return Task(0, 0, None, begin, end, None)
 
 
 def test_blocks_one_behind_the_other_are_one_block() -> None:
@@ -32,10 +29,10 @@ def test_blocks_one_behind_the_other_are_one_block() -> None:
 
 
 def test_the_pieces_of_a_task_show_in_their_origins_what_was_left_out() -> None:
-    assert len(joined(task(4, 8), [])) == 0
+    assert len(joined(4, [])) == 0
     whole = block(4, 4)
-    assert joined(task(4, 8), [(4, whole)]) is whole
-    out = joined(task(4, 8), [(4, block(4, 1)), (6, block(6, 2, [0, 0]))])
+    assert joined(4, [(4, whole)]) is whole
+    out = joined(4, [(4, block(4, 1)), (6, block(6, 2, [0, 0]))])
     assert out.rows() == ["4", "6", "7"]
     assert out.origins is not None
     assert out.origins.tolist() == [0, 2, 2]

@@ -1,0 +1,641 @@
+"""Computing a task: a WorkItem or a BatchItem in, an Outcome out. Rows of a batch are written into a slot; nothing else is touched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numpy as np
+
+from penstock._contracts.element import bytes_of_all
+from penstock._engine.failing import prepare
+from penstock._engine.mishaps import Mishap
+from penstock._engine.program import SegmentPlan, Sift
+from penstock._engine.rescue import GONE, MOST_REPLACEMENTS, RAISING, Around, Case, Partial, Rescue, in_pieces, mended
+from penstock._engine.unit import BatchItem, Failure, Known, LateFailure, Levels, Outcome, WorkItem
+from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, part_of
+from penstock._ops.leaves import BatchLeaf
+from penstock._ops.operator import ChainOp, Operator, WritesRows, climb
+from penstock._ops.rows import Rows
+from penstock._ops.streams import FilterOp
+from penstock._ops.worker import WorkerContext
+from penstock._order.arithmetic import INFINITE, Length
+from penstock.errors import StateMismatch
+
+__all__ = ["compute", "compute_batches", "concatenated", "joined", "sift"]
+
+
+T = TypeVar("T")
+
+
+def compute(plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: WorkerContext, rescue: Rescue = RAISING) -> Outcome:
+    """Run the rows of an item through its stage, into `slot` if it is the last stage of a batch. Nothing else is touched.
+
+    It stops early behind the element with which it holds more than `item.room` bytes: then its end is not the item's, without a failure.
+
+    When an element fails, the rows before it are run again without it, and `rescue` says what becomes of it; then the rows behind it are
+    run. If it gives up, everything before the failure is delivered whatever the size of the block.
+
+    Raises:
+        KeyboardInterrupt: of the user, in the main thread; the item may be computed again.
+    """
+    worker.take_room(item.room)
+    job = _Job(plan, item, slot, worker, rescue)
+    blocks, end, failure = in_pieces(item.begin, item.end, job.known_rows(), job.run, job.treat)
+    worker.piece = None
+    block = None
+    if item.stage < len(plan.stages) - 1 and end > item.begin:
+        block = joined(item.begin, [(begin, part) for begin, part in blocks if part is not None])
+    return job.outcome(end, block, failure)
+
+
+class _Job:
+    """An item in work."""
+
+    __slots__ = ("bad_rows", "item", "keys", "late", "levels", "lost", "moved", "parts", "plan", "rescue", "slot", "worker")
+
+    def __init__(self, plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: WorkerContext, rescue: Rescue) -> None:
+        self.plan, self.item, self.slot, self.worker, self.rescue = plan, item, slot, worker, rescue
+        self.levels = item.levels
+        self.moved: set[int] = set()
+        self.parts: dict[int, tuple[Block, Ints]] = {}
+        self.keys: dict[int, tuple[Block, Ints | range]] = {}
+        self.lost: list[Mishap] = []
+        self.late: list[tuple[int, tuple[int, tuple[int, int, int], LateFailure]]] = []
+        self.bad_rows: list[tuple[int, LateFailure]] = []
+
+    def outcome(self, end: int, block: Block | None, failure: Failure | None) -> Outcome:
+        """Hand everything over."""
+        return Outcome(
+            end,
+            block,
+            failure,
+            (),
+            tuple(self.parts.items()),
+            tuple(self.keys.items()),
+            _handed_over(self.lost),
+            _handed_over(self.late),
+            _handed_over(self.bad_rows),
+            [(row, self._places(row)) for row in self.moved],
+            self.worker.kept,
+            self.worker.most_bytes,
+        )
+
+    def run(self, begin: int, end: int, without: Without = (), found: list[Mishap] | None = None) -> Block | Partial | None:
+        """Run rows through the stage; with `found`, policies act inside the leaf on one row, and it gets what they replaced there."""
+        self._begin(begin, end, found)
+        piece = _Piece(self.item.stage, begin, end, self.item.block)
+        block = self._input(piece)
+        block.room = self.worker.room
+        out, taken = self._through(piece, block, without)
+        return out if taken == end - begin else Partial(out, begin + taken)
+
+    def _begin(self, begin: int, end: int, found: list[Mishap] | None) -> None:
+        self.worker.begin((begin, end))
+        if found is not None:
+            found.clear()
+            self.worker.mend = partial(self._mend, begin, found)
+
+    def known_rows(self) -> Collection[int]:
+        """Return the rows that are known to have failed in this stage before the state was saved."""
+        return [*self.item.bad_rows, *(row for row, some in self.item.known.items() if any(self._is_due(one) for one in some))]
+
+    def _is_due(self, known: Known) -> bool:
+        """Tell whether this stage is where something is done about what is known: for a whole input the first that is run here.
+
+        Async calls are begun elsewhere; their stage comes here when one of them fails.
+        """
+        stages = self.plan.stages
+        first = next((number for number, stage in enumerate(stages) if stage.awaited is None), len(stages))
+        return known.inner[0] == self.item.stage if known.inner else self.item.stage <= first
+
+    def treat(self, row: int, failed: ElementFailed | None) -> Any:
+        """Say what stands for a row that failed, or is known to have failed before the state was saved."""
+        if failed is None and row in self.item.bad_rows:
+            return GONE
+        known = [one for one in self.item.known.get(row, ()) if self._is_due(one)] if failed is None else []
+        whole = next((one for one in known if not one.inner), None)
+        around = Around(self.worker.index, self.lost)
+        found: list[Mishap] = []
+        if failed is not None and failed.inside_batch and self.rescue.cares(failed):
+            failed = None  # the row runs once more, and the policies act where the element stands
+        if whole is not None and not whole.how:
+            self.lost.append(self._case(row, (), found).known_as(whole))
+            return GONE
+        if whole is not None:
+            case = self._case(row, (), found)
+            self._move(row, whole.how)
+            out = mended(self.rescue, lambda _: case, lambda out: self._alone(row, found, out), None, known, around)
+        else:
+            out = mended(
+                self.rescue,
+                lambda out: self._case(row, out, found),
+                lambda out: self.run(row, row + 1, out, found),
+                failed,
+                known,
+                around._replace(late=partial(self._late, row)),
+            )
+        if out is not GONE and not isinstance(out, Failure):
+            self.lost.extend(found)
+        return out
+
+    def _late(self, row: int, failed: ElementFailed, failure: Failure) -> tuple[int, ...] | None:
+        """Keep the failure of a row, or of one of its results, for the folds, where these may leave it out by count alone."""
+        plan = self.plan
+        settled = plan.decides if plan.batch is not None else (self.item.stage, failed.step) <= plan.settled_after
+        if not plan.late_failures or (settled and (plan.batch is not None or failed.inner is None)):
+            return None
+        key, where, _ = self._identity(row)
+        late = LateFailure(prepare(failure, where, key[:2]), at_once=settled)
+        if plan.batch is not None:
+            self.bad_rows.append((row, late))
+            return ()
+        self.late.append((row, (failed.inner[1] if failed.inner else 0, failed.key or key, late)))
+        return (*failed.inner, 1) if settled and failed.inner else failed.inner or ()
+
+    def _mend(self, row: int, found: list[Mishap], child: ChainOp, length: Length, epochs: Ints, positions: Ints) -> list[Any]:
+        """Compute the elements of batches inside the leaf; others take the place of those that fail, for their positions are fixed.
+
+        Args:
+            row: of the unit.
+            found: gets what was replaced.
+            child: the chain below the batch.
+            length: of one pass of it.
+            epochs: of the elements.
+            positions: of the elements, in the order right below the batch.
+        """
+
+        def rows_at(epochs: Ints, positions: Ints) -> list[Any]:
+            with self.worker.given_room(UNLIMITED):
+                return child.run(epochs, positions, self.worker).rows()
+
+        def run(begin: int, end: int) -> list[Any]:
+            return rows_at(epochs[begin:end], positions[begin:end])
+
+        def treat(place: int, failed: ElementFailed | None) -> Any:
+            assert failed is not None
+            epoch, position = int(epochs[place]), int(positions[place])
+
+            def others() -> Iterator[tuple[int, Callable[[], Any]]]:
+                for distance in range(1, _num_others(length) + 1):
+                    moved = epochs[place : place + 1], np.array([_moved_on(position, distance, length)], np.int64)
+                    yield distance, partial(rows_at, *moved)
+
+            parts = child.keys(epochs[place : place + 1], positions[place : place + 1])
+            key = int(parts[0][0]), int(parts[1][0]), int(parts[2][0])
+            again = partial(run, place, place + 1)
+            case = Case(
+                -1, row, again, others, lambda: None, key, child.where(epoch, position), (key,), None, False, self.item.stage, fixed=True
+            )
+            return self.rescue.treat(case, failed, self.worker.index, found)[0]
+
+        done, _, failure = in_pieces(0, len(positions), (), run, treat)
+        if failure is not None:
+            failed = ElementFailed(failure.at, failure.stage, failure.error)
+            failed.final = True
+            raise failed from failure.error
+        return [element for _, elements in done for element in elements]
+
+    def _case(self, row: int, without: Without, found: list[Mishap]) -> Case:
+        key, where, place = self._identity(row)
+        saved = self._places(row)
+
+        def restore() -> None:
+            if row in self.moved:
+                self._put(row, saved)
+                self.moved.discard(row)
+
+        def others() -> Iterator[tuple[int, Callable[[], Any]]]:
+            for distance in range(1, _num_others(_pass_length(self.plan)) + 1):
+                restore()
+                self._move(row, distance)
+                yield distance, partial(self._alone, row, found)
+
+        return Case(
+            -1,
+            row,
+            lambda: self.run(row, row + 1, without, found),
+            others if self.levels else None,
+            restore,
+            key,
+            where,
+            () if place is None and self.item.given is None else (key,),  # a whole batch has no key of an element
+            place,
+            row < self.item.num_replayed,
+            self.item.stage,
+        )
+
+    def _alone(self, row: int, found: list[Mishap], without: Without = ()) -> Block | None:
+        """Run one row through all stages up to this one."""
+        self._begin(row, row + 1, found)
+        block: Block | None = None
+        for stage in range(self.item.stage + 1):
+            piece = _Piece(stage, row, row + 1, block)
+            block, _ = self._through(piece, self._input(piece), without if stage == self.item.stage else ())
+        return block
+
+    def _through(self, piece: _Piece, block: Block, without: Without) -> tuple[Block | None, int]:
+        """Run a block through a stage."""
+        try:
+            return self._run_rows(piece, block, without)
+        except ElementFailed as failed:
+            failed.of_batch = failed.of_batch or isinstance(self.plan.leaf, BatchLeaf)
+            raise
+
+    def _identity(self, row: int) -> tuple[tuple[int, int, int], str, tuple[int, int] | None]:
+        """Return the key of a row, where it comes from in words, and its place in the leaf."""
+        plan, given, at = self.plan, self.item.given, row - self.item.begin
+        if given is not None:
+            key = int(given.epochs[at]), int(given.indices[at]), int(given.lanes[at])
+            return key, "" if plan.stream is None else plan.stream.describe(key[1]), None
+        assert plan.leaf is not None
+        epochs, positions = self.levels[0]
+        keys = plan.leaf.keys(epochs[at : at + 1], positions[at : at + 1])
+        place = int(epochs[at]), int(positions[at])
+        key = int(keys[0][0]), int(keys[1][0]), int(keys[2][0])
+        return key, plan.leaf.where(*place), None if isinstance(plan.leaf, BatchLeaf) else place
+
+    # -- positions of rows that stand for others ---------------------------------------------------------------------------------
+
+    def _places(self, row: int) -> list[tuple[int, int]]:
+        """Return the (epoch, position) of a row at each level."""
+        at = row - self.item.begin
+        return [(int(epochs[at]), int(positions[at])) for epochs, positions in self.levels]
+
+    def _put(self, row: int, places: list[tuple[int, int]]) -> None:
+        at = row - self.item.begin
+        for (epochs, positions), (epoch, position) in zip(self.levels, places, strict=True):
+            epochs[at], positions[at] = epoch, position
+
+    def _move(self, row: int, distance: int) -> None:
+        """Let a row stand for the element `distance` places further on, counted round the end of the pass."""
+        plan, at = self.plan, row - self.item.begin
+        assert plan.leaf is not None
+        if self.levels is self.item.levels:  # they belong to the unit
+            self.levels = [(epochs.copy(), positions.copy()) for epochs, positions in self.levels]
+        epochs, positions = self.levels[-1]
+        position = _moved_on(int(positions[at]), distance, _pass_length(plan))
+        chain = ChainOp(plan.leaf, tuple(step for stage in plan.stages for step in stage.operators))
+        moved = chain.levels(epochs[at : at + 1].copy(), np.array([position], np.int64))
+        self._put(row, [(int(epoch[0]), int(place[0])) for epoch, place in moved])
+        self.moved.add(row)
+
+    # -- the stage ----------------------------------------------------------------------------------------------------------------
+
+    def _input(self, piece: _Piece) -> Block:
+        """Return the block of the rows of a piece."""
+        item, plan, begin, end = self.item, self.plan, piece.begin - self.item.begin, piece.end - self.item.begin
+        whole = (piece.begin, piece.end) == (item.begin, item.end)
+        if piece.block is not None:
+            return piece.block if whole or piece.block is not item.block else part_of(piece.block, begin, end)
+        if item.given is not None:
+            return item.given if whole else item.given.select(slice(begin, end))
+        assert plan.leaf is not None
+        epochs, positions = self.levels[0]
+        block = plan.leaf.run(epochs[begin:end], positions[begin:end], self.worker)
+        if not block.columnar:
+            return block
+        row_bytes = sum(dtype.itemsize * math.prod(shape) for shape, dtype in block.leaf_types())
+        count = max(1, self.worker.room // max(1, 2 * row_bytes))
+        if count < end - begin:
+            block = plan.leaf.run(epochs[begin : begin + count], positions[begin : begin + count], self.worker)
+        if self.slot is None or plan.stages[piece.stage].operators:
+            block.num_bytes = len(block) * row_bytes
+        return block
+
+    def _run_rows(self, piece: _Piece, block: Block, without: Without) -> tuple[Block | None, int]:
+        """Run a block through a stage; return it for the next one, or leave it in the slot or the parts; also how many rows it took."""
+        stage, worker = self.plan.stages[piece.stage], self.worker
+        levels = self._levels(piece, block) if stage.operators else []
+        last = piece.stage == len(self.plan.stages) - 1
+        worker.block, worker.operator, worker.origins = block, None, block.origins
+        fresh = piece.block is None and self.item.given is None
+        asked = piece.end - piece.begin if fresh else len(block)  # what was read may be less
+        if last and self.slot is not None and block.origins is None:
+            return None, self._write(piece, self.slot, block, levels, asked)
+        origins = block.origins
+        try:
+            block, taken = _climb(stage.operators, block, levels, worker, asked, piece.end - piece.begin)
+            elements = block.rows()
+            light = fresh and not block.num_bytes
+        except ElementFailed as failed:
+            raise failed if origins is None else failed.moved(int(origins[failed.offset])) from failed.error
+        if stage.sifts:
+            block, origins = sift(stage.sifts, block, None if origins is None else origins[: len(block)], worker, without)
+            taken = taken if block.taken is None else block.taken
+            elements, light = block.rows(), light and not block.num_bytes
+            block.num_bytes = 0 if light else bytes_of_all(elements)
+        elif origins is not None:
+            origins = origins[: len(block)]
+        worker.weigh(block.num_bytes)
+        worker.keep(8 * len(elements) if light else block.num_bytes)
+        block.origins, block.room, block.num_bytes = origins, UNLIMITED, 0
+        if not last:
+            return block, taken
+        self._leave(piece, block, origins)
+        return None, taken
+
+    def _write(self, piece: _Piece, slot: Rows, block: Block, levels: Levels, asked: int) -> int:
+        """Run a block through the last stage, straight into the slot; return how many rows it took."""
+        operators, worker, keys = self.plan.stages[piece.stage].operators, self.worker, block
+        if operators and hasattr(operators[-1], "up_into"):
+            block = climb(operators[:-1], block, levels[:-1], worker)
+            worker.block, worker.operator = block, operators[-1]
+            count, kept = cast(WritesRows, operators[-1]).up_into(block, worker, slot, piece.begin)
+        else:
+            block = climb(operators, block, levels, worker)
+            kept = slot.put_block(piece.begin, block)
+            count = len(block)
+        worker.weigh(block.num_bytes)
+        worker.keep(kept)
+        if self.item.writes_ahead:
+            here = slice(0, count)
+            self.keys[piece.begin] = (
+                Block(keys.epochs[here], keys.indices[here], keys.lanes[here]),
+                range(piece.begin, piece.begin + count),
+            )
+        return piece.end - piece.begin if count == asked else count  # of rows that a policy left out there is nothing
+
+    def _leave(self, piece: _Piece, block: Block, origins: Ints | None) -> None:
+        """Leave finished elements in the slot, row by row, or in the parts."""
+        places = (np.arange(len(block), dtype=np.int64) if origins is None else origins) + piece.begin
+        if self.slot is None:
+            self.parts[piece.begin] = block, places
+            return
+        for row, element in zip(places.tolist(), block.rows(), strict=True):
+            self.slot.put(row, element)
+        self.keys[piece.begin] = Block(block.epochs, block.indices, block.lanes), places
+
+    def _levels(self, piece: _Piece, block: Block) -> Levels:
+        """Return the (epochs, positions) of the stage's operators; where rows are given, those of the keys: only maps stand there."""
+        stages = self.plan.stages
+        if self.plan.leaf is None:
+            return [(block.epochs, block.indices)] * len(stages[piece.stage].operators)
+        first = 1 + sum(len(earlier.operators) for earlier in stages[: piece.stage])
+        begin = piece.begin - self.item.begin
+        here: Any = slice(begin, begin + len(block)) if block.origins is None else block.origins + begin
+        return [(e[here], p[here]) for e, p in self.levels[first : first + len(stages[piece.stage].operators)]]
+
+
+class _Piece(NamedTuple):
+    """Rows of an item that are run together through one stage; `block` as the stage before made them."""
+
+    stage: int
+    begin: int
+    end: int
+    block: Block | None
+
+
+def _pass_length(plan: SegmentPlan) -> Length:
+    """Return how many rows one pass of a segment has."""
+    return plan.batch.length if plan.batch is not None else plan.length
+
+
+def _num_others(length: Length) -> int:
+    """Count the elements of a pass of this length that may take the place of one."""
+    return MOST_REPLACEMENTS if length is None else int(min(MOST_REPLACEMENTS, length - 1))
+
+
+def _moved_on(position: int, distance: int, length: Length) -> int:
+    """Return the position so many places further on, counted round the end of the pass."""
+    position += distance
+    return position if length is None or length == INFINITE else position % int(length)
+
+
+def _climb(operators: Sequence[Operator], block: Block, levels: Levels, worker: WorkerContext, asked: int, count: int) -> tuple[Block, int]:
+    """Run a block, `asked` elements of `count` inputs, up through operators; return it with the first input that was not taken."""
+    origins = block.origins
+    made = climb(operators, block, levels, worker)
+    made.rows()
+    if len(made) == asked:
+        return made, count
+    if origins is None:
+        return made, len(made)
+
+    def run(rest: Block, begin: int) -> Block:
+        here = slice(begin, begin + len(rest))
+        return climb(operators, rest, [(epochs[here], positions[here]) for epochs, positions in levels], worker)
+
+    return whole_inputs(block, made, origins, run)
+
+
+def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, rescue: Rescue = RAISING) -> Outcome:
+    """Run batches through the top operators, around those that fail. Nothing else is touched."""
+    worker.finishing = True
+    lost: list[Mishap] = []
+    kept: list[tuple[int, tuple[int, tuple[int, int, int], LateFailure]]] = []
+
+    def run(begin: int, end: int, without: Without = ()) -> tuple[Block, Ints]:
+        return _top(plan, item, begin, end, worker, without)
+
+    def late(number: int, failed: ElementFailed, failure: Failure) -> tuple[int, ...] | None:
+        settled = failed.step <= plan.settled_at_top
+        if not plan.late_failures or (settled and failed.inner is None):
+            return None
+        case = _top_case(item, number, lambda: None)
+        late_failure = LateFailure(prepare(failure, case.where, case.key[:2]), at_once=settled)
+        kept.append((number, (failed.inner[1] if failed.inner else 0, failed.key or case.key, late_failure)))
+        return (*failed.inner, 1) if settled and failed.inner else failed.inner or ()
+
+    def treat(number: int, failed: ElementFailed | None) -> Any:
+        if number in item.without:
+            return GONE
+        failed = failed or item.bad.get(number)
+        known = item.known.get(number, []) if failed is None else []
+        if known and not known[0].inner:
+            lost.append(_top_case(item, number, lambda: None).known_as(known[0]))
+            return GONE
+        return mended(
+            rescue,
+            lambda out: _top_case(item, number, lambda: run(number, number + 1, out)),
+            lambda out: run(number, number + 1, out),
+            failed,
+            known,
+            Around(worker.index, lost, partial(late, number)),
+        )
+
+    parts, end, failure = in_pieces(0, len(item.batches), [*item.known, *item.bad, *item.without], run, treat)
+    worker.piece = None
+    origins = [origin + begin for begin, (_, part) in parts for origin in part.tolist()]
+    block = concatenated([part for _, (part, _) in parts])
+    return Outcome(end, block, failure, origins, lost=_handed_over(lost), late=_handed_over(kept))
+
+
+def _handed_over(some: list[T]) -> tuple[T, ...]:
+    """Return what a list has, and empty it: frames of errors hold the list, and would keep alive what it holds."""
+    out = tuple(some)
+    some.clear()
+    return out
+
+
+def _top_case(item: BatchItem, number: int, again: Callable[[], Any]) -> Case:
+    """Say which batch it is: it goes by its first element."""
+    keys: tuple[tuple[int, int, int], ...] = ()
+    if item.keys is not None and item.sizes is not None:
+        first = sum(item.sizes[:number])
+        here, given = slice(first, first + item.sizes[number]), item.keys
+        keys = tuple(zip(given.epochs[here].tolist(), given.indices[here].tolist(), given.lanes[here].tolist(), strict=True))
+    elif item.levels:
+        keys = (item.key_of(number),)
+    where = f"a batch of {len(keys)}" if item.keys is not None else "a batch"
+    shown = keys if item.keys is not None else ()
+    return Case(number, -1, again, None, lambda: None, keys[0], where, shown, None, number < item.num_replayed, 0)
+
+
+def _top(plan: SegmentPlan, item: BatchItem, begin: int, end: int, worker: WorkerContext, without: Without) -> tuple[Block, Ints]:
+    worker.begin((begin, end))
+    block = _keyed(item, begin, end)
+    operators = [step for step in plan.top if not hasattr(step, "sift")]
+    sifts: Sequence[Any] = ()
+    if len(operators) < len(plan.top):
+        first = next(place for place, step in enumerate(plan.top) if hasattr(step, "sift"))
+        operators, sifts = list(plan.top[:first]), plan.top[first:]  # type: ignore[arg-type]
+    levels: Levels = [(e[begin:end], p[begin:end]) for e, p in item.levels[1 : 1 + len(operators)]]
+    if not levels and operators:
+        levels = [(block.epochs, block.indices)] * len(operators)
+    block = climb(operators, block, levels, worker)
+    if sifts:
+        return sift(sifts, block, None, worker, without)
+    block.rows()
+    return block, np.arange(len(block), dtype=np.int64)
+
+
+def _keyed(item: BatchItem, begin: int, end: int) -> Block:
+    """Give batches keys: their own (epoch, position), or behind a fold those of their first element."""
+    here = slice(begin, end)
+    if item.levels:
+        epochs, positions = item.levels[0]
+        return Block(epochs[here], positions[here], np.zeros(end - begin, np.uint64), rows=item.batches[here])
+    assert item.keys is not None
+    assert item.sizes is not None
+    first = np.concatenate([[0], np.cumsum(item.sizes)[:-1]])[here].astype(np.int64)
+    given = item.keys
+    return Block(given.epochs[first], given.indices[first], given.lanes[first], rows=item.batches[here])
+
+
+def concatenated(blocks: list[Block]) -> Block | None:
+    """Put blocks one behind the other, as rows; None for none."""
+    if len(blocks) == 1:
+        return blocks[0]
+    if not blocks:
+        return None
+    rows = [row for block in blocks for row in block.rows()]
+    return Block(
+        np.concatenate([block.epochs for block in blocks]),
+        np.concatenate([block.indices for block in blocks]),
+        np.concatenate([block.lanes for block in blocks]),
+        rows=rows,
+    )
+
+
+def joined(start: int, blocks: list[tuple[int, Block]]) -> Block:
+    """Put the pieces of an item that begins with row `start` together; rows that were left out show in the origins."""
+    if not blocks:
+        none = np.empty(0, np.int64)
+        out = Block(none, none, none.astype(np.uint64), rows=[])
+        out.origins = none
+        return out
+    if len(blocks) == 1 and blocks[0][0] == start:
+        return blocks[0][1]
+    together = concatenated([block for _, block in blocks])
+    assert together is not None
+    origins = [np.arange(len(block), dtype=np.int64) if block.origins is None else block.origins for _, block in blocks]
+    together.origins = np.concatenate([part + (begin - start) for part, (begin, _) in zip(origins, blocks, strict=True)])
+    return together
+
+
+# -- filters, flat_maps and the maps among them ---------------------------------------------------------------------------------
+
+Without = Sequence[tuple[int, ...]]
+"""Elements to leave out: (step, number among those that its input gave); or (step, number, 1), that one and all behind it."""
+
+
+def sift(
+    steps: Sequence[Sift | Operator], block: Block, origins: Ints | None, worker: WorkerContext, without: Without = ()
+) -> tuple[Block, Ints]:
+    """Run filters, flat_maps and the maps among them; their failures count in input offsets. What comes out has `taken`.
+
+    `without` leaves out elements that fail: before step n those with the given numbers, one after the other.
+
+    Raises:
+        ElementFailed: a step failed.
+        StateMismatch: an input does not give an element that was left out before the state was saved.
+    """
+    origins = np.arange(len(block), dtype=np.int64) if origins is None else origins
+    several = block.origins is not None
+    taken: int | None = None
+    block.taken = None
+    for number, step in enumerate(steps):
+        for left_out, element, *rest in without:
+            if left_out == number:
+                if element >= len(block):
+                    raise StateMismatch(
+                        f"the data or functions are other ones than when the state was saved: number {element} of the results of one "
+                        f"element was left out, and it gives {len(block)} now",
+                        where="load_state_dict()",
+                        fix="resume with the data and functions that the state was saved with",
+                    )
+                keep = np.arange(element) if rest else np.delete(np.arange(len(block)), element)
+                block, origins = block.select(keep), origins[keep]
+        worker.block, worker.operator, worker.origins = block, step, origins
+        try:
+            if hasattr(step, "sift"):
+                after, after_origins = cast(Sift, step).sift(block, origins)
+                several = several or len(after) > len(block) or type(step) is not FilterOp
+                if after.taken is not None:
+                    taken = int(origins[after.taken])
+                    after.taken = None  # a filter that keeps all returns the block itself
+            else:
+                after, after_origins = step.up(block, origins, origins, worker), origins
+                after.rows()
+                if len(after) < len(block):
+                    after, taken = whole_inputs(block, after, origins, partial(_up, step, origins, worker))
+                    after_origins = origins[: len(after)]
+        except ElementFailed as failed:
+            raise _located(failed, number, several, block, origins) from failed.error
+        worker.weigh(block.num_bytes + after.num_bytes)
+        block, origins = after, after_origins
+    block.taken = taken
+    return block, origins
+
+
+def _up(step: Operator, origins: Ints, worker: WorkerContext, block: Block, begin: int) -> Block:
+    """Run a map on elements from `begin` on."""
+    here = origins[begin : begin + len(block)]
+    return step.up(block, here, here, worker)
+
+
+def whole_inputs(block: Block, made: Block, origins: Ints, run: Callable[[Block, int], Block]) -> tuple[Block, int]:
+    """End what was made of a part of a block behind a whole input, the first one at least; return it with the first input not taken.
+
+    `run(block, begin)` makes the same of some of the elements, from number `begin` on.
+    """
+    count = len(made)
+    last = origins[count - 1]
+    if origins[count] != last:
+        return made, int(origins[count])
+    first = int(np.searchsorted(origins, last))
+    if first:
+        return made.with_rows(made.rows()[:first], made.num_bytes), int(last)
+    end = int(np.searchsorted(origins, last, side="right"))
+    rest = block.select(slice(count, end))
+    rest.room = UNLIMITED
+    try:
+        added = run(rest, count)
+    except ElementFailed as failed:
+        raise failed.moved(count + failed.offset) from failed.error
+    out = block.select(slice(0, end)).with_rows([*made.rows(), *added.rows()], made.num_bytes + added.num_bytes)
+    return out, int(last) + 1
+
+
+def _located(failed: ElementFailed, step: int, several: bool, block: Block, origins: Ints) -> ElementFailed:
+    """Say which input of a run of steps failed, and, where inputs give several elements, which of them."""
+    at = min(failed.element, len(origins) - 1)
+    out = failed.moved(int(origins[at]))
+    out.step = step
+    if several:
+        out.inner = step, at - int(np.searchsorted(origins, origins[at]))
+        out.key = block.key_of(at)
+    return out
