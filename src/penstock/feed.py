@@ -48,8 +48,8 @@ from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import INFINITE
 from penstock._order.runs import Recording
 from penstock._plan import check
-from penstock._plan.base import Node, walk
-from penstock._plan.describe import lines, sources
+from penstock._plan.base import Node, sources, walk
+from penstock._plan.describe import lines
 from penstock._plan.length import known_length, length_of
 from penstock.errors import FeedClosed, PlanError, SpecError, StillRunning
 from penstock.formats.quarantine import Quarantine

@@ -11,7 +11,8 @@ from sources.groups import Grouped
 from penstock import image
 from penstock._contracts.element import ArraySpec
 from penstock._plan import node as plan
-from penstock._plan.describe import lines, sources
+from penstock._plan.base import sources
+from penstock._plan.describe import lines
 from penstock._plan.functions import function_name
 from penstock.formats.memory_store import MemoryStore
 from penstock.sources import ArraySource, GeneratorSource

@@ -16,7 +16,8 @@ from penstock._engine.unit import Done, Note, Record, Token
 from penstock._order.arithmetic import INFINITE
 from penstock._order.chain import HoldingFold
 from penstock._order.folds import Fold, Passes
-from penstock._plan.describe import components, lines, sources
+from penstock._plan.base import sources
+from penstock._plan.describe import components, lines
 from penstock._plan.length import ROOM, is_indexable, length_of, passes_of, walk
 from penstock._plan.node import AnyBatch, Map, Node, Prefetch, ReadStream, Repeat, Shard
 from penstock._plan.progress import global_position, histories, plan_before, reweighted

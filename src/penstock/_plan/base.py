@@ -6,9 +6,9 @@ A kind of node (`penstock._plan.node`) overrides what is different for it; nothi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,10 @@ __all__ = [
     "SelectingNode",
     "SourceNode",
     "UnaryNode",
+    "batch_leaf",
     "length_of",
     "never_ends",
-    "of_kind",
+    "sources",
     "substituted",
     "walk",
 ]
@@ -74,6 +75,7 @@ class Node:
         is_hint: it changes how a plan runs, not what it gives. Saved states and identities leave it out.
         moves_as: how a saved place passes it on its way to another number of shards: "same", "batch" or "repeat", of which the last two
             can come once; "" for not at all.
+        can_pickle: nothing that it holds is bound to this process.
     """
 
     streams: ClassVar[bool] = False
@@ -86,6 +88,7 @@ class Node:
     starts_chain: ClassVar[bool] = False
     is_hint: ClassVar[bool] = False
     moves_as: ClassVar[str] = ""
+    can_pickle: ClassVar[bool] = True
 
     # -- arguments that only some operators have ----------------------------------------------------------------------------------
 
@@ -122,6 +125,11 @@ class Node:
     @property
     def transform(self) -> tuple[Transform, int] | None:
         """The transform that it applies, with its seed."""
+        return None
+
+    @property
+    def nameless(self) -> tuple[Callable[..., Any], str] | None:
+        """Its function, whose name says too little, and the name of the node: a lambda, or a function with values of its own."""
         return None
 
     # -- the tree -----------------------------------------------------------------------------------------------------------------
@@ -205,6 +213,16 @@ class Node:
         """Return how many elements each of its elements is made of: 1 where nothing makes batches, None where that differs."""
         return None if any(part.makes_batches for part in walk(self)) else 1
 
+    @property
+    def may_be_short(self) -> bool | None:
+        """Whether the last of its elements may have fewer rows than the others; None where it makes no rows."""
+        return None
+
+    @property
+    def any_shape(self) -> bool:
+        """Whether all dimensions of its arrays may differ from element to element."""
+        return False
+
     # -- order --------------------------------------------------------------------------------------------------------------------
 
     def group_starts(self) -> Ints | None:
@@ -220,6 +238,10 @@ class Node:
     def varies(self) -> bool:
         """Whether another pass has other elements, or another order."""
         return False
+
+    def reading_notes(self) -> list[str]:
+        """Name the sources that decode whole groups and have to decode them again and again for its order."""
+        return []
 
     # -- elements -----------------------------------------------------------------------------------------------------------------
 
@@ -316,8 +338,11 @@ class GroupNode(UnaryNode):
         return False
 
     @property
+    def may_be_short(self) -> bool | None:
+        return not self.drop_remainder
+
+    @property
     def any_shape(self) -> bool:
-        """Whether all dimensions of its arrays may differ from element to element."""
         return True
 
     def _drop_words(self) -> str:
@@ -352,9 +377,6 @@ class BranchingNode(Node):
         return of(next((child for child in self.children if length_of(child) != 0), self.children[0]))
 
 
-NodeT = TypeVar("NodeT", bound=Node)
-
-
 def walk(node: Node) -> list[Node]:
     """List the nodes of a plan from the sources up: each child before its parent."""
     out: list[Node] = []
@@ -363,9 +385,9 @@ def walk(node: Node) -> list[Node]:
     return [*out, node]
 
 
-def of_kind(nodes: Iterable[Node], kind: type[NodeT]) -> list[NodeT]:
-    """List the nodes of one kind."""
-    return [node for node in nodes if isinstance(node, kind)]
+def sources(root: Node) -> list[SourceNode]:
+    """List the sources of a plan, in the order of its lines."""
+    return [cast("SourceNode", node) for node in walk(root) if not node.children]
 
 
 def substituted(node: Node, others: Mapping[Node, Node]) -> Node:
@@ -381,3 +403,8 @@ def length_of(node: Node) -> Length:
 def never_ends(node: Node) -> bool:
     """Tell whether a pass of the plan has no end, also where its length is not known. A stream is taken to end."""
     return node.endless([never_ends(child) for child in node.children])
+
+
+def batch_leaf(spec: ArraySpec) -> ArraySpec:
+    """Return a spec with the dtype that stands in a batch: that of str and bytes is object."""
+    return ArraySpec(spec.shape, np.dtype(object)) if spec.dtype.kind in "US" else spec

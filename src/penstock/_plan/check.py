@@ -8,14 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from penstock._contracts.arguments import flag, listed, path_name, real_number, whole_number
-from penstock._contracts.source import ChunkedSource
 from penstock._contracts.transform import NoticingTransform, Transform
 from penstock._order.folds import uneven
-from penstock._plan.base import Node, length_of, never_ends, of_kind, substituted, walk
+from penstock._plan.base import Node, length_of, never_ends, substituted, walk
 from penstock._plan.functions import function_name, is_async, is_async_generator, wants_rng
-from penstock._plan.groups import source_groups
 from penstock._plan.length import INFINITE, ROOM, highest_number, is_indexable
-from penstock._plan.node import RaggedBatch, Read, Shard, Shuffle
+from penstock._plan.node import RaggedBatch, Shard, shards_of
 from penstock.errors import PlanError
 
 __all__ = [
@@ -274,8 +272,8 @@ def one_order(node: Node, operator: str) -> None:
 
 def bounded(node: Node) -> None:
     """Refuse a length, and arguments with which a position, a pass or a number, would no longer fit 63 bits."""
-    if len(node.children) == 1 and node.num_passes == 1 and node.reached(1) == (1, 1):
-        return  # no larger numbers than below it
+    if len(node.children) == 1 and node.limit is None and node.num_passes == 1 and node.reached(1) == (1, 1):
+        return  # it makes no larger numbers than its child, and gives no end to it
     length, where = length_of(node), f"{node.operator}()"
     if length is not None and length != INFINITE and length > _LARGEST:
         raise PlanError(f"{length} elements are more than 2**63", where=where, fix="use repeat() without a count for endless passes")
@@ -292,7 +290,7 @@ def rank_shard(node: Shard) -> Shard:
     """Return a shard by rank, or refuse one that cannot keep what it promises."""
     if node.even not in ("drop", "pad", "error"):
         raise PlanError(f"even={node.even!r} is not known", where="shard_by_rank()", fix="give 'drop', 'pad' or 'error'")
-    if node.num_shards > 1 and any(part.num_shards > 1 for part in of_kind(walk(node.child), Shard)):
+    if node.num_shards > 1 and any(part.num_shards > 1 for part in shards_of(node.child)):
         raise PlanError(
             "a shard stands below already, so a rank would have a part of a part, and most elements would belong to no rank",
             where="shard_by_rank()",
@@ -307,7 +305,7 @@ def rank_shard(node: Shard) -> Shard:
 def steps_of_ranks(root: Node) -> None:
     """Refuse what gives ranks different numbers of steps: an operator above a shard by rank that leaves out or makes elements."""
     for node in walk(root):
-        if node.streams and any(part.even is not None for part in of_kind(walk(node), Shard)):
+        if node.streams and any(part.even is not None for part in shards_of(node)):
             name = node.line(saved=True).partition("(")[0]
             raise PlanError(
                 f"{name} stands above shard_by_rank: each rank would then make its own number of steps, and wait for the others for ever",
@@ -318,25 +316,12 @@ def steps_of_ranks(root: Node) -> None:
 
 def rank_notes(root: Node) -> list[str]:
     """List what the shards by rank of a plan leave out, repeat, or read for nothing."""
-    return [words for node in of_kind(walk(root), Shard) if (words := _rank_note(node))]
+    return [words for node in shards_of(root) if (words := _rank_note(node))]
 
 
 def reading_notes(root: Node) -> list[str]:
     """Say which shuffles make a source that decodes whole groups decode them again and again."""
-    out = []
-    for node in of_kind(walk(root), Shuffle):
-        for source in [part.source for part in of_kind(walk(node), Read)]:
-            if not isinstance(source, ChunkedSource):
-                continue
-            kept, count = source.groups_kept(), len(source_groups(source)) - 1
-            needed = count if node.window_groups is None else min(node.window_groups, count)
-            if kept < needed:
-                call = "this shuffle" if node.window_groups is None else f"shuffle(window_groups={node.window_groups})"
-                out.append(
-                    f"{call} reads {needed} groups of {source.label()} at a time, and about {kept} are kept decoded: groups are decoded "
-                    f"again and again; shuffle(window_groups={max(1, kept // 2)}) reads each once, or raise cache_bytes"
-                )
-    return out
+    return [words for node in walk(root) for words in node.reading_notes()]
 
 
 def _rank_note(node: Shard) -> str:
@@ -362,7 +347,7 @@ def _rank_note(node: Shard) -> str:
 
 def shard_notice(root: Node) -> str:
     """Say that ranks may make different numbers of steps, and where shard() makes them equal but for one; empty when all is well."""
-    above = _above(root, [node for node in of_kind(walk(root), Shard) if _has_others(node)])
+    above = _above(root, [node for node in shards_of(root) if _has_others(node)])
     if above is None or never_ends(root):
         return ""
     for node in above:
@@ -396,5 +381,4 @@ def _above(node: Node, wanted: Sequence[Node]) -> list[Node] | None:
 
 def _with_shard(root: Node, *, last: bool) -> Node:
     """Return the plan of the first or the last rank."""
-    shards = of_kind(walk(root), Shard)
-    return substituted(root, {node: replace(node, index=node.num_shards - 1 if last else 0) for node in shards})
+    return substituted(root, {node: replace(node, index=node.num_shards - 1 if last else 0) for node in shards_of(root)})

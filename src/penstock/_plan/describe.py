@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from penstock._plan.base import Node, SourceNode, of_kind, walk
-from penstock._plan.functions import has_name
-from penstock._plan.node import Map
+from penstock._plan.base import Node, sources, walk
 
 __all__ = ["components", "identity", "lines", "sources", "unnamed"]
 
@@ -34,11 +33,6 @@ def components(node: Node, inside: str = "") -> tuple[list[str], list[str]]:
     return of_lines if node.is_hint else [*of_lines, inside], of_sources
 
 
-def sources(root: Node) -> list[SourceNode]:
-    """List the sources of a plan, in the order of `lines`."""
-    return of_kind(walk(root), SourceNode)
-
-
 def identity(root: Node, version: str) -> dict[str, Any]:
     """Return a JSON-able record that differs for plans with other elements: their lines, the fingerprints of the data, the user's version.
 
@@ -52,6 +46,6 @@ def identity(root: Node, version: str) -> dict[str, Any]:
     }
 
 
-def unnamed(root: Node) -> Map | None:
-    """Return the first map whose function's name says too little: a lambda, or one that carries values of its own."""
-    return next((node for node in of_kind(walk(root), Map) if not has_name(node.fn)), None)
+def unnamed(root: Node) -> tuple[Callable[..., Any], str] | None:
+    """Return the function and the name of the first map whose function's name says too little, or None."""
+    return next((node.nameless for node in walk(root) if node.nameless is not None), None)

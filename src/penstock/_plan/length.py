@@ -6,8 +6,8 @@ from typing import get_args
 
 from penstock._order.arithmetic import INFINITE
 from penstock._order.mixing import Mixing
-from penstock._plan.base import Node, length_of, never_ends, of_kind, walk
-from penstock._plan.node import AnyNode, Mix, Shard
+from penstock._plan.base import Node, length_of, never_ends, walk
+from penstock._plan.node import AnyNode, Mix, shards_of
 from penstock.errors import LengthUnknown
 
 __all__ = [
@@ -34,7 +34,7 @@ ROOM = 2**32
 
 def ranks_of(root: Node) -> tuple[int, int] | None:
     """Return (rank, number of ranks) of a plan's shard by rank where they are those of the process, or None."""
-    return next(((node.index, node.num_shards) for node in of_kind(walk(root), Shard) if node.found), None)
+    return next(((node.index, node.num_shards) for node in shards_of(root) if node.found), None)
 
 
 def is_indexable(node: Node) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock._contracts.element import ArraySpec, unflatten
 from penstock._contracts.policy import Policy
-from penstock._contracts.source import ColumnSource, GroupedSource, IndexedSource, StreamSource
+from penstock._contracts.source import ChunkedSource, ColumnSource, GroupedSource, IndexedSource, StreamSource
 from penstock._contracts.store import RecordStore
 from penstock._contracts.transform import Transform
 from penstock._order.arithmetic import INFINITE, Length, batch_length, rank_length, repeat_length, shard_length, window_length
@@ -28,9 +28,12 @@ from penstock._plan.base import (
     SelectingNode,
     SourceNode,
     UnaryNode,
+    batch_leaf,
     length_of,
+    sources,
+    walk,
 )
-from penstock._plan.functions import function_name, wants_rng
+from penstock._plan.functions import function_name, has_name, wants_rng
 from penstock._plan.groups import group_mark, joined_groups, source_groups
 
 __all__ = [
@@ -66,8 +69,9 @@ __all__ = [
     "Unbatch",
     "Window",
     "Zip",
-    "batch_leaf",
     "children_of",
+    "mixes_of",
+    "shards_of",
 ]
 
 Function = Callable[..., Any]
@@ -141,6 +145,10 @@ class Map(UnaryNode):
 
     def identity(self) -> str:
         return f"{self.line()} of {getattr(self.fn, '__module__', '')}"
+
+    @property
+    def nameless(self) -> tuple[Function, str] | None:
+        return None if has_name(self.fn) else (self.fn, self.name)
 
     @property
     def varies(self) -> bool:
@@ -238,6 +246,19 @@ class Shuffle(SelectingNode):
         if self.window_groups is not None:
             size += f"window_groups={self.window_groups}{f' of {group_mark(self.child)}' if saved else ''}, "
         return f"shuffle({size}seed={self.seed}{'' if self.reshuffle_each_epoch else ', reshuffle_each_epoch=False'})"
+
+    def reading_notes(self) -> list[str]:
+        out = []
+        for source in [node.source for node in sources(self) if isinstance(node.source, ChunkedSource)]:
+            kept, count = source.groups_kept(), len(source_groups(source)) - 1
+            needed = count if self.window_groups is None else min(self.window_groups, count)
+            if kept < needed:
+                call = "this shuffle" if self.window_groups is None else f"shuffle(window_groups={self.window_groups})"
+                out.append(
+                    f"{call} reads {needed} groups of {source.label()} at a time, and about {kept} are kept decoded: groups are decoded "
+                    f"again and again; shuffle(window_groups={max(1, kept // 2)}) reads each once, or raise cache_bytes"
+                )
+        return out
 
     @property
     def changes_order(self) -> bool:
@@ -456,6 +477,7 @@ class Cache(SelectingNode):
 
     aligned: ClassVar[bool] = True
     starts_chain: ClassVar[bool] = True
+    can_pickle: ClassVar[bool] = False
 
     store: RecordStore
     path: str | None
@@ -750,19 +772,24 @@ AnyNode: TypeAlias = Read | ReadStream | Map | FlatMap | Unbatch | Enumerate | A
 """All kinds: a `match` over them that is to be complete ends in `assert_never`."""
 
 
+def shards_of(root: Node) -> list[Shard]:
+    """List the shards of a plan from the sources up."""
+    return [node for node in walk(root) if isinstance(node, Shard)]
+
+
+def mixes_of(root: Node) -> list[Mix]:
+    """List the mixes of a plan from the sources up."""
+    return [node for node in walk(root) if isinstance(node, Mix)]
+
+
 def children_of(node: Node) -> tuple[Node, ...]:
     """Return the nodes that `node` reads from."""
     return node.children
 
 
-def batch_leaf(spec: ArraySpec) -> ArraySpec:
-    """Return a spec with the dtype that stands in a batch: that of str and bytes is object."""
-    return ArraySpec(spec.shape, np.dtype(object)) if spec.dtype.kind in "US" else spec
-
-
 def _last_row(length: Length, position: int, size: int, shift: int, stride: int) -> int:
     """Return the last position that `batch_rows` computes for window number `position`, before it drops those behind the end."""
-    if length is not None and length != INFINITE:
+    if length and length != INFINITE:
         end = int(length)
         stride = min(stride, end)
         size, shift = min(size, -(-end // stride)), min(shift, end)

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.folds import uneven
 from penstock._order.mixing import History, tree_of
-from penstock._plan.base import Descent, Node, length_of, of_kind, walk
-from penstock._plan.node import Concatenate, Mix, Repeat, Shard, Skip
+from penstock._plan.base import Descent, Node, length_of, walk
+from penstock._plan.node import Concatenate, Mix, Repeat, Shard, Skip, mixes_of
 from penstock.errors import StateDamaged, StateMismatch
 
 __all__ = ["GlobalPosition", "global_position", "histories", "mix_places", "plan_before", "resharded", "reweighted", "shard_of"]
@@ -74,15 +74,14 @@ def resharded(root: Node, place: GlobalPosition) -> list[Node]:
     """Return the plans that deliver, one after the other, what is left after `place`: the rest of its pass, then the passes after it."""
     path, shard = _above_shard(root)[0], shard_of(root)
     assert shard is not None
-    repeats = of_kind(path, Repeat)
-    if not repeats:
+    number = next((number for number, node in enumerate(path) if node.moves_as == "repeat"), None)
+    if number is None:
         return [_rebuilt(path, _rest(shard, place))]
-    node = repeats[0]
-    above, inside = path[: path.index(node)], path[path.index(node) + 1 :]
-    left = None if node.count is None else node.count - place.epoch - 1
-    first = Repeat(child=_rebuilt(inside, _rest(shard, place)), count=1, first=place.epoch, whole=node.count)
+    above, inside, count = path[:number], path[number + 1 :], path[number].num_passes
+    left = None if count is None else count - place.epoch - 1
+    first = Repeat(child=_rebuilt(inside, _rest(shard, place)), count=1, first=place.epoch, whole=count)
     passes = _rebuilt(inside, _rest(shard, place, whole=True))
-    after = Repeat(child=passes, count=left, first=place.epoch + 1, whole=node.count)
+    after = Repeat(child=passes, count=left, first=place.epoch + 1, whole=count)
     if left == 0:
         return [_rebuilt(above, first)]
     if any(part.makes_batches for part in above):
@@ -112,7 +111,7 @@ def _rest(shard: Shard, place: GlobalPosition, *, whole: bool = False) -> Node:
 
 def histories(root: Node) -> list[Any]:
     """Return the history of each mix of a plan, in the order of its lines, as a state holds it."""
-    return [[[start, list(weights)] for start, weights in node.history] for node in _mixes(root)]
+    return [[[start, list(weights)] for start, weights in node.history] for node in mixes_of(root)]
 
 
 def reweighted(root: Node, saved: Any, position: int | None, below: Node | None = None, *, strict: bool) -> Node:
@@ -129,7 +128,7 @@ def reweighted(root: Node, saved: Any, position: int | None, below: Node | None 
         StateDamaged: when `saved` is no list of histories.
         StateMismatch: when weights changed where `position` does not say what the mix has given.
     """
-    mixes = _mixes(root)
+    mixes = mixes_of(root)
     given = _given(root, saved) if saved is not None or (mixes and strict) else None
     if given is None or not mixes:
         return root
@@ -189,15 +188,11 @@ def plan_before(root: Node, saved: Any) -> tuple[Node, list[str]]:
     given = None if saved is None else _given(root, saved, fewer=True)
     if given is None:
         return root, []
-    pairs = [(len(history[-1][1]), len(node.children)) for node, history in zip(_mixes(root), given, strict=True) if history is not None]
+    pairs = [(len(history[-1][1]), len(node.children)) for node, history in zip(mixes_of(root), given, strict=True) if history is not None]
     changes = [
         f"the mix had {had} components and has {has} now; they can only be added, behind the others" for had, has in pairs if had != has
     ]
     return _with_histories(root, iter(given)), changes
-
-
-def _mixes(root: Node) -> list[Mix]:
-    return of_kind(walk(root), Mix)
 
 
 def _given(root: Node, saved: Any, *, fewer: bool = False) -> list[History | None] | None:
@@ -205,7 +200,7 @@ def _given(root: Node, saved: Any, *, fewer: bool = False) -> list[History | Non
 
     None when they are those of another plan: of another number of mixes, or of one with more components, unless `fewer`.
     """
-    mixes = _mixes(root)
+    mixes = mixes_of(root)
     left = _checked(saved, mixes)
     out: list[History | None] = []
     num_new = 0
@@ -218,7 +213,7 @@ def _given(root: Node, saved: Any, *, fewer: bool = False) -> list[History | Non
         if not left or (num_before > len(mix.children) and not fewer):
             return None
         out.append(left.pop())
-        num_new = sum(len(_mixes(child)) for child in mix.children[num_before:])
+        num_new = sum(len(mixes_of(child)) for child in mix.children[num_before:])
     return None if left else out[::-1]
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock._contracts.element import ArraySpec
-from penstock._plan.base import GroupNode, Node, OnlyByComputing, of_kind, walk
-from penstock._plan.node import batch_leaf
+from penstock._plan.base import Node, OnlyByComputing, batch_leaf, walk
 from penstock.errors import PlanError
 
 __all__ = ["declared", "free_dimensions", "known_spec", "spec_of_plan"]
@@ -88,8 +87,9 @@ def _known(node: Node) -> Any:
 
 def free_dimensions(root: Node) -> Callable[[int], bool]:
     """Return what tells whether dimension d of an array may differ between the elements of a plan."""
-    groups = of_kind(walk(root), GroupNode)
-    if any(node.any_shape for node in groups):
+    nodes = walk(root)
+    if any(node.any_shape for node in nodes):
         return lambda place: True
-    may_be_short = bool(groups) and not groups[-1].drop_remainder
+    short = [node.may_be_short for node in nodes if node.may_be_short is not None]
+    may_be_short = bool(short and short[-1])
     return lambda place: place == 0 and may_be_short

@@ -19,8 +19,8 @@ from penstock._ops.stack import refuse_leaf
 from penstock._order.arithmetic import INFINITE
 from penstock._plan import check
 from penstock._plan import node as plan
-from penstock._plan.base import walk
-from penstock._plan.describe import lines, sources
+from penstock._plan.base import sources, walk
+from penstock._plan.describe import lines
 from penstock._plan.length import ROOM, highest_number, is_indexable, known_length, length_of, ranks_of
 from penstock._plan.specs import free_dimensions, known_spec, spec_of_plan
 from penstock.dataset.elements import ElementMethods

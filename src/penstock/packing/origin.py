@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from penstock._plan.base import Node, walk
-from penstock._plan.describe import sources
+from penstock._plan.base import Node, sources, walk
 from penstock.packing.digest import Untold, digest_of
 from penstock.packing.inputs import Inputs
 from penstock.sources.arrays import ArraySource

@@ -8,8 +8,7 @@ from penstock._contracts.options import Options
 from penstock._contracts.policy import Policy, Replace, Retry, Skip, checked_policy, final
 from penstock._contracts.source import CountableStream
 from penstock._plan import node as plan
-from penstock._plan.base import of_kind, substituted, walk
-from penstock._plan.describe import sources
+from penstock._plan.base import sources, substituted
 from penstock._plan.length import is_indexable, length_of, never_ends
 from penstock.dataset import Dataset
 from penstock.errors import PlanError
@@ -104,15 +103,15 @@ def counted(root: plan.Node) -> plan.Node:
     """
     if root.same_above_stream:
         return root.with_children([counted(child) for child in root.children])
-    stream = of_kind([root], plan.ReadStream)
-    source = stream[0].source.counted() if stream and isinstance(stream[0].source, CountableStream) else None
+    stream = sources(root)[0].source
+    source = stream.counted() if not root.children and isinstance(stream, CountableStream) else None
     return root if source is None else plan.Read(source=source)
 
 
 def leaving_out(root: plan.Node) -> plan.Node:
     """Return a plan whose shards have what they have: what is skipped is left out, not replaced by another element of the shard."""
     others: dict[plan.Node, plan.Node] = {}
-    for node in of_kind(walk(root), plan.Shard):
+    for node in plan.shards_of(root):
         others[node] = replace(node, child=substituted(node.child, others), equal_steps=False)
     return substituted(root, others)
 
