@@ -2,8 +2,9 @@
 #
 #   make demo    real photographs through a training loop, before and after (at most three minutes with the set-up)
 #   make test    the core suite
-#   make check   what a change must pass: style, types, layers, guards, docs, branch coverage of the core, slow tests, real other packages,
+#   make check   what a change must pass: style, types, layers, guards, snippets, docs, branch coverage of the core, slow tests, real other packages,
 #                kernels under sanitizers, other Pythons
+#   make docs    the documentation as a site in build/site, with the API reference; part of make check
 #   make fuzz    each fuzzer for FUZZ_SECONDS, then the property tests with all their examples
 #   make soak    SOAK_PLANS random plans through the laws of tests/laws, in processes of 250; prints seed and shortest plan of what fails
 #   make bench   the benchmarks behind the table in the README
@@ -33,7 +34,7 @@ CORE_TESTS := tests/_engine tests/_order tests/_plan $(addprefix tests/laws/test
 # Of the core suite, those whose tests need the pictures of the demo or PyTorch, which `make test` does not install.
 SHOWN := tests/examples/demo tests/examples/test_classic.py
 
-.PHONY: help demo test check fuzz soak bench house clean style types layers guards docs coverage slow interop sanitize pythons
+.PHONY: help demo test check fuzz soak bench house clean style types layers guards snippets docs coverage slow interop sanitize pythons
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -44,7 +45,7 @@ demo: .venv/.demo
 test: .venv/.test
 	@.venv/bin/python tools/run_tests.py -q -m "not slow" -n $(TEST_PROCESSES) --hypothesis-profile=quick
 
-check: style types layers guards docs coverage slow interop sanitize pythons
+check: style types layers guards snippets docs coverage slow interop sanitize pythons
 	@if [ -s build/unstable.txt ]; then echo "UNSTABLE, to be looked into (failed beside other tests, passed alone):"; sort -u build/unstable.txt; fi
 	@echo "check: all passed"
 
@@ -97,9 +98,14 @@ guards: .venv/.check
 	@status=0; for guard in $(GUARDS); do .venv/bin/python "tools/check_$$guard.py" || status=1; done; \
 		.venv/bin/python tools/house.py --check || status=1; exit $$status
 
-docs: .venv/.check
+snippets: .venv/.check
 	@echo "== snippets of README.md and docs/"
 	@.venv/bin/python tools/check_docs.py
+
+# A dangling link, a page that is not in the navigation and a public name without a docstring are warnings; strict (mkdocs.yml) makes them errors.
+docs: .venv-docs/.docs
+	@echo "== the site in build/site; to search in it: python3 -m http.server -d build/site"
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build 2>&1 | { grep -v '^INFO' || true; }
 
 coverage: .venv/.check
 	@echo "== branch coverage of the core"
@@ -179,6 +185,15 @@ test-%: .venv-%/.test
 	@command -v chromium >/dev/null || { echo "installing Chromium"; \
 		DEBIAN_FRONTEND=noninteractive timeout 300 sh -c 'apt-get update -qq && apt-get install -y -qq chromium' >/dev/null 2>&1; } \
 		|| echo "Chromium could not be installed: the tests that need it say so and are skipped"
+	@touch $@
+
+.venv-docs/bin/python:
+	@echo "making .venv-docs"
+	@"$(PYTHON)" -m venv .venv-docs
+
+.venv-docs/.docs: $(RECIPE) | .venv-docs/bin/python
+	@echo "installing Penstock and what makes the site into .venv-docs (the first time about half a minute)"
+	@.venv-docs/bin/python $(PIP_INSTALL) -e '.[docs]'
 	@touch $@
 
 .PRECIOUS: .venv-%/bin/python .venv-%/.test

@@ -1,6 +1,7 @@
 """Run every Python snippet of README.md and docs/: those of one page in order, in one namespace, in an empty folder of their own.
 
 A snippet that starts with `# no-run: REASON` is listed and not run. Warnings are errors. Each page runs in a process of its own.
+A translation (`PAGE.zh.md` beside `PAGE.md`) is not run: its snippets must be those of the original.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from findings import finish, root_of
@@ -46,6 +48,9 @@ def main(arguments: Sequence[str]) -> int:
         name = page.relative_to(root).as_posix()
         found = list(snippets(page.read_text(encoding="utf-8")))
         num_snippets += len(found)
+        if (original := original_of(page)) is not None:
+            problems += differences(name, found, original.name, list(snippets(original.read_text(encoding="utf-8"))))
+            continue
         to_run = []
         for snippet in found:
             if not snippet.text.startswith(NO_RUN):
@@ -57,6 +62,24 @@ def main(arguments: Sequence[str]) -> int:
         if to_run:
             problems += run_page(name, to_run)
     return finish("check_docs", problems, num_snippets, "snippets")
+
+
+def original_of(page: Path) -> Path | None:
+    """Return the page that a page `NAME.LANGUAGE.md` is a translation of; None for any other page."""
+    stem, dot, _ = page.stem.rpartition(".")
+    return original if dot and (original := page.with_name(f"{stem}.md")).is_file() else None
+
+
+def differences(name: str, found: Sequence[Snippet], original: str, expected: Sequence[Snippet]) -> list[str]:
+    """Say which snippets of a translation are not those of its original."""
+    problems = [
+        f"{name}:{ours.line}: not the snippet of {original}:{theirs.line}"
+        for ours, theirs in zip(found, expected, strict=False)
+        if ours.text != theirs.text
+    ]
+    if len(found) != len(expected):
+        problems.append(f"{name}:1: {len(found)} snippets, but {original} has {len(expected)}")
+    return problems
 
 
 def snippets(text: str) -> Iterator[Snippet]:

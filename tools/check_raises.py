@@ -19,8 +19,8 @@ PACKAGE = "src/penstock"
 
 BROAD_HANDLERS = (
     "_contracts/failing.py",
-    "_engine/worker.py",
-    "_engine/hearing.py",
+    "_executors/threads.py",
+    "_engine/failing.py",
     "_ops/awaited.py",
     "_ops/transforms.py",
     "_processes/entry.py",

@@ -24,21 +24,18 @@ from penstock._contracts.memory import FeedMemory
 from penstock._contracts.options import Options
 from penstock._contracts.output import Output
 from penstock._contracts.version import VERSION
-from penstock._engine.bounds import lost_before
+from penstock._engine.chunk import Failure, Token
+from penstock._engine.completion import Recorder, read_recording
 from penstock._engine.engine import Engine
 from penstock._engine.failing import attach_others, let_go
 from penstock._engine.flow import Ready
-from penstock._engine.hand import HandOver
-from penstock._engine.learned import Learned
+from penstock._engine.losses import Tally
 from penstock._engine.lower import check_completion, lower
-from penstock._engine.mishaps import Tally
-from penstock._engine.moving import Form, Part, check_positions
 from penstock._engine.policies import check_policies, policies_of, rank_notice
-from penstock._engine.recorded import Recorder, read_recording
-from penstock._engine.resume import is_end_of_all, restored, saved
+from penstock._engine.resume import Form, HandOver, Part, check_positions, is_end_of_all, lost_before, restored, saved
 from penstock._engine.slots import anonymous_memory
-from penstock._engine.unit import Failure, Token
-from penstock._engine.watch import Watch
+from penstock._engine.tuning_cache import Learned
+from penstock._engine.watchdog import Watch
 from penstock._executors.abandoning import abandon
 from penstock._executors.contract import Executor
 from penstock._executors.inline import InlineExecutor

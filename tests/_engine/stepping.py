@@ -12,14 +12,13 @@ from typing import Any, cast
 import numpy as np
 
 import penstock as ps
+from penstock._engine.chunk import Counted, Failure, Outcome, Task, Token, Unit
 from penstock._engine.compute import compute
 from penstock._engine.finishing import finish_unit
 from penstock._engine.flow import Flow, Ready
 from penstock._engine.lower import lower
-from penstock._engine.pools import READER
 from penstock._engine.rescue import RAISING, Policies, Rescue
-from penstock._engine.segment import Segment
-from penstock._engine.unit import Counted, Failure, Outcome, Task, Token, Unit
+from penstock._engine.segment import READER, Segment
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
 from penstock._order.runs import Recording

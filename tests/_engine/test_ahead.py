@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from laws.plans import plain
 
 import penstock as ps
-from penstock._engine.ahead import all_written, rows_ahead, taken_out, writing_ahead
+from penstock._engine.chunk import Counted, Failure, Token, Unit
+from penstock._engine.committing import passed_on
+from penstock._engine.finishing import all_written, taken_out
 from penstock._engine.lower import lower
-from penstock._engine.passing import passed_on
-from penstock._engine.program import SegmentPlan
+from penstock._engine.program import SegmentPlan, writing_ahead
 from penstock._engine.rescue import Policies
-from penstock._engine.unit import Counted, Failure, Token, Unit
+from penstock._engine.segment import rows_ahead
 from penstock._ops.block import Block, ElementFailed
 from penstock._ops.collation import Stack
 from penstock._ops.rows import Rows

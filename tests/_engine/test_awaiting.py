@@ -4,9 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock._engine.awaiting import begun, ended, failed_call
-from penstock._engine.private_loop import gather_alone
-from penstock._engine.unit import Failure, Outcome, Task, Unit
+from penstock._engine.async_calls import begun, ended, failed_call, gather_alone
+from penstock._engine.chunk import Failure, Outcome, Task, Unit
 from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock._engine.booking import LeftOut, ReadCount, booked_in_place
+from penstock._engine.chunk import Result, Token, Unit
+from penstock._engine.committing import LeftOut, ReadCount, booked_in_place
+from penstock._engine.losses import Books, Entry, Mishap
 from penstock._engine.lower import lower
-from penstock._engine.mishaps import Books, Entry, Mishap
-from penstock._engine.unit import Result, Token, Unit
 
 
 def unit_of(

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from penstock._engine.bounds import count, known_of, listed, lost_before, tally_of
-from penstock._engine.mishaps import Entry
-from penstock._engine.unit import Known, Record, Token
+from penstock._engine.chunk import Known, Record, Token
+from penstock._engine.losses import Entry
+from penstock._engine.resume import count, known_of, listed, lost_before, tally_of
 from penstock.errors import StateDamaged
 
 TALLY = (Entry("skipped", "on_error", 3, 1, 2), Entry("replaced", "stage 'f'", 1, 0, 1))

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 import penstock as ps
-from penstock._engine.calls import LoopWatch
+from penstock._engine.async_calls import Lanes, gather_alone
+from penstock._engine.chunk import Token
 from penstock._engine.flow import Flow
-from penstock._engine.lanes import Lanes
 from penstock._engine.lower import lower
-from penstock._engine.private_loop import gather_alone
-from penstock._engine.unit import Token
+from penstock._engine.watchdog import LoopWatch
 from penstock._ops.awaited import AwaitedOp
 from penstock._ops.block import Block
 

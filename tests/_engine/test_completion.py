@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock._engine.chunk import NOTHING_DONE, Done, Failure, Note, Record, Result, Token, Unit
 from penstock._engine.completion import Completion, refused
-from penstock._engine.pieces import bare, weight_of
-from penstock._engine.sequencer import DROP_END, OPEN, PASS_END, Sequencer
-from penstock._engine.unit import NOTHING_DONE, Done, Failure, Note, Record, Result, Token, Unit
+from penstock._engine.folding import DROP_END, OPEN, PASS_END, Sequencer, bare, weight_of
 from penstock._ops.block import Block
 from penstock._ops.weigh import Weighed
 from penstock._order.folds import Batching, Fold, Numbering, Passes, Sharding, Skipping, Taking

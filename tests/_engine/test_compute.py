@@ -7,11 +7,11 @@ import pytest
 from laws.plans import plain
 
 import penstock as ps
+from penstock._engine.chunk import Outcome, Task, Token, Unit
 from penstock._engine.compute import compute
 from penstock._engine.finishing import finish_unit
 from penstock._engine.lower import lower
 from penstock._engine.segment import Segment
-from penstock._engine.unit import Outcome, Task, Token, Unit
 from penstock._ops.collation import Stack
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext

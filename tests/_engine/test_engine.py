@@ -13,11 +13,11 @@ from laws.plans import plain
 
 import penstock as ps
 from penstock._contracts.event import BlockDone, Event
+from penstock._engine.chunk import Token
 from penstock._engine.engine import Engine
 from penstock._engine.lower import lower
-from penstock._engine.pools import SHARED
+from penstock._engine.segment import SHARED
 from penstock._engine.slots import anonymous_memory
-from penstock._engine.unit import Token
 from penstock._ops.worker import WorkerContext
 
 LIMIT_S = 30.0
@@ -68,7 +68,7 @@ def joined(thread: threading.Thread) -> None:
 
 @pytest.mark.parametrize("slice_ns", [2_000_000, 0])
 def test_claim_and_run_until_the_end_deliver_everything(slice_ns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock._engine.reader._SLICE_NS", slice_ns)  # 0: the end of a pass comes in a unit of its own
+    monkeypatch.setattr("penstock._engine.stream_reader._SLICE_NS", slice_ns)  # 0: the end of a pass comes in a unit of its own
     assert drain(engine_of(numbers().batch(6))) == [list(range(start, min(20, start + 6))) for start in range(0, 20, 6)]
     assert drain(engine_of(numbers().filter(lambda x: x % 2).take(4))) == [1, 3, 5, 7]
     assert drain(engine_of(ps.from_generator(lambda: iter(range(7))).batch(3))) == [[0, 1, 2], [3, 4, 5], [6]]
@@ -201,7 +201,7 @@ def test_every_row_of_every_stage_is_announced_once() -> None:
 
 @pytest.mark.parametrize("slice_ns", [2_000_000, 0])
 def test_the_reading_of_a_generator_is_announced_too(slice_ns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock._engine.reader._SLICE_NS", slice_ns)
+    monkeypatch.setattr("penstock._engine.stream_reader._SLICE_NS", slice_ns)
     events: list[Event] = []
     drain(engine_of(ps.from_generator(lambda: iter(range(30))), listeners=[events.append]))
     assert sum(event.num_elements for event in events if isinstance(event, BlockDone) and event.stage == "read") == 30

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pytest
 
 from penstock._contracts.failing import words_of
+from penstock._engine.chunk import Failure
 from penstock._engine.failing import attach_others, is_interrupt, prepare
-from penstock._engine.unit import Failure
 from penstock.errors import StopRaised
 
 

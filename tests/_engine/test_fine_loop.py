@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock._engine.fine_loop import new_event_loop
+from penstock._engine.async_calls import new_event_loop
 
 
 def run(work: Any) -> Any:

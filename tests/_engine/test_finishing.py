@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from penstock._engine.chunk import Unit
 from penstock._engine.compute import concatenated, joined
 from penstock._engine.finishing import join
-from penstock._engine.unit import Unit
 from penstock._ops.block import Block
 
 

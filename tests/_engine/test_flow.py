@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from laws.plans import Plan, plain, plans
 
 import penstock as ps
+from penstock._engine.chunk import Token
 from penstock._engine.flow import Flow
 from penstock._engine.lower import lower
-from penstock._engine.pools import READER, SHARED, pool_of
-from penstock._engine.unit import Token
+from penstock._engine.segment import READER, SHARED, pool_of
 
 SEEDS = st.integers(0, 2**32)
 

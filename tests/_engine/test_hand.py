@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import penstock as ps
-from penstock._engine.hand import HandOver
-from penstock._engine.moving import Form
-from penstock._engine.unit import Counted, Token
+from penstock._engine.chunk import Counted, Token
+from penstock._engine.resume import Form, HandOver
 
 FORM = Form(ps.from_source([1])._root, False, False)
 

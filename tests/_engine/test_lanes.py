@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock._engine.lanes import Lanes
-from penstock._engine.private_loop import gather_alone
-from penstock._engine.unit import Task
+from penstock._engine.async_calls import Lanes, gather_alone
+from penstock._engine.chunk import Task
 from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock._engine.chunk import Token
 from penstock._engine.flow import Flow
-from penstock._engine.learned import Learned
 from penstock._engine.lower import lower
-from penstock._engine.unit import Token
+from penstock._engine.tuning_cache import Learned
 from penstock.dataset.chaining import Chaining
 
 

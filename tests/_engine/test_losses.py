@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from penstock._contracts.event import ElementLost, ElementRetried
-from penstock._engine.losses import Losses, tell_retry
-from penstock._engine.mishaps import Mishap
+from penstock._engine.losses import Losses, Mishap, tell_retry
 from penstock._ops.block import ElementFailed
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock._engine.mishaps import Books, Entry, Mishap, merged, num_lost
+from penstock._engine.losses import Books, Entry, Mishap, merged, num_lost
 
 
 def mishap(index: int, limit: int | float | None = None, how: int = 0, site: str = "stage 'f'") -> Mishap:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 import penstock as ps
-from penstock._engine.moving import Form, Part, folded_part, parts_at
-from penstock._engine.unit import Record, Token
+from penstock._engine.chunk import Record, Token
+from penstock._engine.resume import Form, Part, folded_part, parts_at
 from penstock._plan.progress import GlobalPosition
 from penstock.errors import StateMismatch
 

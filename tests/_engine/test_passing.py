@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock._engine.passing import given_unit, passed_on, units_of
-from penstock._engine.sequencer import Sequenced
-from penstock._engine.unit import Counted, Piece, Result, Token, Unit
+from penstock._engine.chunk import Counted, Piece, Result, Token, Unit
+from penstock._engine.committing import given_unit, passed_on, units_of
+from penstock._engine.folding import Sequenced
 from penstock._ops.block import Block
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock._engine.pieces import bare, helds_in, pieces_by_input, unwrapped, weight_of
-from penstock._engine.unit import Piece, Result, Unit
+from penstock._engine.chunk import Piece, Result, Unit
+from penstock._engine.folding import bare, helds_in, pieces_by_input, unwrapped, weight_of
 from penstock._ops.block import Block
 from penstock._ops.collation import Stack
 from penstock._ops.rows import Rows

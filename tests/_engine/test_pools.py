@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import penstock as ps
+from penstock._engine.chunk import Token
 from penstock._engine.lower import lower
-from penstock._engine.pools import READER, SHARED, awaited_in, pool_of, pools_of
-from penstock._engine.segment import Segment
-from penstock._engine.unit import Token
+from penstock._engine.segment import READER, SHARED, Segment, awaited_in, pool_of, pools_of
 
 
 async def fetch(x: int) -> int:

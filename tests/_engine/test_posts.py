@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from penstock._engine.pools import SHARED
-from penstock._engine.posts import Post
-from penstock._engine.unit import Task
+from penstock._engine.chunk import Task
+from penstock._engine.segment import SHARED
+from penstock._engine.watchdog import Post
 from penstock._ops.worker import WorkerContext
 
 MS = 1_000_000

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock._engine.private_loop import PrivateLoop, gather_alone
+from penstock._engine.async_calls import PrivateLoop, gather_alone
 from penstock._ops.awaited import AwaitedOp
 from penstock._ops.block import Block
 

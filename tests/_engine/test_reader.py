@@ -11,8 +11,8 @@ from sources.streams import Numbers
 
 import penstock as ps
 from penstock._engine import tune
-from penstock._engine.reader import Reader
-from penstock._engine.unit import Done, Failure, Note, Token, Unit
+from penstock._engine.chunk import Done, Failure, Note, Token, Unit
+from penstock._engine.stream_reader import Reader
 from penstock._order.runs import Runs
 from penstock.errors import LengthMismatch
 from penstock.sources import GeneratorSource, StatefulSource

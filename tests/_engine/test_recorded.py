@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock._engine.recorded import Recorder, read_recording
+from penstock._engine.completion import Recorder, read_recording
 from penstock._order.runs import Recording
 from penstock.errors import StateDamaged, StateMismatch
 

@@ -7,8 +7,8 @@ import pytest
 
 import penstock as ps
 from penstock._contracts.event import ElementRetried
+from penstock._engine.chunk import Failure
 from penstock._engine.rescue import GONE, in_pieces
-from penstock._engine.unit import Failure
 from penstock._ops.block import ElementFailed
 
 LIMIT_S = 30.0

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock._engine.moving import Form, Part, check_positions
-from penstock._engine.resume import restored, saved
-from penstock._engine.unit import Done, Record, Token
+from penstock._engine.chunk import Done, Record, Token
+from penstock._engine.resume import Form, Part, check_positions, restored, saved
 from penstock._order.runs import Runs
 from penstock._plan.saved import sealed
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable

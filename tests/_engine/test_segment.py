@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock._engine.chunk import NOTHING_DONE, Done, Failure, Piece, Task, Token, Unit
+from penstock._engine.committing import given_unit
 from penstock._engine.lower import lower
-from penstock._engine.passing import given_unit
 from penstock._engine.segment import Segment
-from penstock._engine.unit import NOTHING_DONE, Done, Failure, Piece, Task, Token, Unit
 from penstock._order.runs import Recording, Runs
 
 

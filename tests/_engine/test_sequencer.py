@@ -9,10 +9,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock._engine.passing import given_unit
-from penstock._engine.pieces import bare, unwrapped, weight_of
-from penstock._engine.sequencer import DROP_END, OPEN, PASS_END, Sequenced, Sequencer
-from penstock._engine.unit import Done, Failure, Piece, Record, Result, Token, Unit
+from penstock._engine.chunk import Done, Failure, Piece, Record, Result, Token, Unit
+from penstock._engine.committing import given_unit
+from penstock._engine.folding import DROP_END, OPEN, PASS_END, Sequenced, Sequencer, bare, unwrapped, weight_of
 from penstock._ops.block import Block
 from penstock._ops.weigh import Gathered, Weighed
 from penstock._order.chain import Chain

@@ -4,7 +4,7 @@ from typing import Any
 
 import penstock as ps
 from penstock._engine.lower import lower
-from penstock._engine.sizing import block_sizes
+from penstock._engine.segment import block_sizes
 
 
 async def double(x: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock._engine.stacks import awaits_of, frames_of, stack_of, stacks_of, waits_of
+from penstock._engine.watchdog import awaits_of, frames_of, stack_of, stacks_of, waits_of
 
 
 def test_the_stack_of_a_thread_without_functions_of_the_user_is_its_innermost_calls() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock._engine.stall import Frame, Kind, RunClock, Situation, WorkerFacts, counted_ns, report, slice_of
+from penstock._engine.stall_report import Frame, Kind, RunClock, Situation, WorkerFacts, counted_ns, report, slice_of
 
 MS = 1_000_000
 

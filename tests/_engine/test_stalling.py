@@ -9,11 +9,11 @@ import pytest
 
 import penstock as ps
 from penstock._contracts.event import Notice
+from penstock._engine.chunk import Token
 from penstock._engine.engine import Engine
 from penstock._engine.lower import lower
 from penstock._engine.slots import anonymous_memory
-from penstock._engine.unit import Token
-from penstock._engine.watch import Watch
+from penstock._engine.watchdog import Watch
 from penstock.errors import FeedStalled
 
 

@@ -11,8 +11,8 @@ import pytest
 from _engine.stepping import Stepper
 
 import penstock as ps
+from penstock._engine.flow import whole
 from penstock._engine.segment import Segment
-from penstock._engine.torn import whole
 
 
 class Killed(Exception):

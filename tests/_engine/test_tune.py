@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock._engine import tune
-from penstock._engine.tune import ActiveWorkers, BlockSize, UnitSize, awaited_ns, largest_block
+from penstock._engine.tuning import ActiveWorkers, BlockSize, UnitSize, awaited_ns, largest_block
 
 MS = 1_000_000
 TARGET_NS, STEADY_NS = tune._TARGET_NS, tune._STEADY_TARGET_NS

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._engine.unit import Counted, Failure, Task, Token, Unit
+from penstock._engine.chunk import Counted, Failure, Task, Token, Unit
 
 
 def unit(sizes: list[int] | None = None, rows: int = 10, **fields: Any) -> Unit:

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock._engine.chunk import Task, Token
 from penstock._engine.engine import Engine
 from penstock._engine.flow import Flow
 from penstock._engine.lower import lower
-from penstock._engine.pools import READER, SHARED
+from penstock._engine.segment import READER, SHARED
 from penstock._engine.slots import anonymous_memory
-from penstock._engine.unit import Task, Token
-from penstock._engine.watch import Watch
-from penstock._engine.worker import work
+from penstock._engine.watchdog import Watch
+from penstock._executors.threads import work
 from penstock._ops.worker import WorkerContext
 
 LIMIT_S = 30.0

@@ -3,12 +3,11 @@ from __future__ import annotations
 import numpy as np
 
 import penstock as ps
+from penstock._engine.chunk import Task, Token
 from penstock._engine.flow import Flow
 from penstock._engine.lower import lower
-from penstock._engine.pools import READER, SHARED
-from penstock._engine.posts import Post
-from penstock._engine.unit import Task, Token
-from penstock._engine.whereabouts import call_of, element_of, place_of, pool_words, stage_of
+from penstock._engine.segment import READER, SHARED
+from penstock._engine.watchdog import Post, call_of, element_of, place_of, pool_words, stage_of
 from penstock._ops.block import Block
 from penstock._ops.worker import WorkerContext
 

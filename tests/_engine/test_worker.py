@@ -7,12 +7,12 @@ import pytest
 
 import penstock as ps
 from penstock._contracts.event import Event
+from penstock._engine.chunk import Token
 from penstock._engine.engine import Engine
 from penstock._engine.lower import lower
-from penstock._engine.pools import SHARED
+from penstock._engine.segment import SHARED
 from penstock._engine.slots import anonymous_memory
-from penstock._engine.unit import Token
-from penstock._engine.worker import work
+from penstock._executors.threads import work
 
 
 def engine_of(dataset: ps.Dataset, listeners: list[Any]) -> Engine:

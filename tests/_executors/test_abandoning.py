@@ -8,10 +8,10 @@ import pytest
 from faults.ways import engine_threads
 
 import penstock as ps
+from penstock._engine.chunk import Token
 from penstock._engine.engine import Engine
 from penstock._engine.lower import lower
 from penstock._engine.slots import anonymous_memory
-from penstock._engine.unit import Token
 from penstock._executors.abandoning import abandon
 from penstock._executors.threads import ThreadsExecutor
 

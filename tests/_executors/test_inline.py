@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock._engine.chunk import Token
 from penstock._engine.engine import Engine
 from penstock._engine.lower import lower
 from penstock._engine.slots import anonymous_memory
-from penstock._engine.unit import Token
 from penstock._executors.inline import InlineExecutor
 
 

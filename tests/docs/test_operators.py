@@ -60,16 +60,16 @@ def test_there_is_a_row_for_every_operator() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=NAMES)
-def test_what_the_table_calls_an_order_can_be_indexed_and_a_fold_cannot(row: list[str]) -> None:
+def test_what_the_table_calls_random_access_can_be_indexed_and_what_is_stateful_cannot(row: list[str]) -> None:
     name = row[0].strip("`").partition("(")[0]
     dataset = ps.from_arrays(np.arange(6))
     arguments = (dataset,) if name in ("zip", "concatenate", "mix") else CALLS.get(name, ())
     result = getattr(dataset, name)(*arguments)
-    assert is_indexable(result._root) == (row[1] != "fold")
+    assert is_indexable(result._root) == (row[1] != "stateful")
     behind = dataset.filter(bool)
     if name == "shuffle":
         assert dataset.filter(bool).shuffle(3) is not None
-    if name == "shuffle" or (row[1].startswith("order") and "fold" not in row[1]):
+    if name == "shuffle" or row[1] == "random access":
         with pytest.raises(ps.errors.PlanError) as caught:
             getattr(behind, name)(*arguments)
         assert f"{name} needs positions that are known before reading" in caught.value.what

@@ -58,6 +58,22 @@ def test_a_snippet_may_be_left_out_with_a_reason_only(tmp_path: Path, capsys: py
     assert "docs/one.md:5: `# no-run:` gives no reason" in capsys.readouterr().out
 
 
+def test_a_translation_is_not_run_and_must_have_the_snippets_of_its_original(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    once = "```python\nopen('ran', 'x').close()\n```\n"
+    marked = f"```python\nwith open({str(tmp_path / 'ran')!r}, 'x') as file:\n    pass\n```\n"
+    assert check(tmp_path, one=once + marked, **{"one.zh": "译文\n\n" + once + marked}) == 0
+    assert "check_docs: 0 problems in 4 snippets" in capsys.readouterr().out
+    assert check(tmp_path, one=once, **{"one.zh": "译文\n\n" + once.replace("ran", "RAN") + once}) == 1
+    out = capsys.readouterr().out
+    assert "docs/one.zh.md:4: not the snippet of one.md:2" in out
+    assert "docs/one.zh.md:1: 2 snippets, but one.md has 1" in out
+
+
+def test_a_dot_in_the_name_of_a_page_without_an_original_is_no_translation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(tmp_path, **{"release-1.2": "```python\n1 / 0\n```\n"}) == 1
+    assert "docs/release-1.2.md:2: a snippet failed" in capsys.readouterr().out
+
+
 def test_only_blocks_of_python_are_snippets_and_an_indented_one_is_dedented() -> None:
     page = (
         "```\na\n```\n```bash\nb\n```\n````text\n```python\nc\n```\n````\n- d\n\n  ```python title='x'\n  e = 1\n  ```\n~~~py\nf = 1\n~~~\n"

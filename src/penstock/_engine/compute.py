@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from penstock._contracts.element import bytes_of_all
+from penstock._engine.chunk import BatchItem, Failure, Known, LateFailure, Levels, Outcome, WorkItem
 from penstock._engine.failing import prepare
-from penstock._engine.mishaps import Mishap
+from penstock._engine.losses import Mishap
 from penstock._engine.program import SegmentPlan, Sift
 from penstock._engine.rescue import GONE, MOST_REPLACEMENTS, RAISING, Around, Case, Partial, Rescue, in_pieces, mended
-from penstock._engine.unit import BatchItem, Failure, Known, LateFailure, Levels, Outcome, WorkItem
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, part_of
 from penstock._ops.leaves import BatchLeaf
 from penstock._ops.operator import ChainOp, Operator, WritesRows, climb
@@ -86,7 +86,7 @@ class _Job:
     def run(self, begin: int, end: int, without: Without = (), found: list[Mishap] | None = None) -> Block | Partial | None:
         """Run rows through the stage; with `found`, policies act inside the leaf on one row, and it gets what they replaced there."""
         self._begin(begin, end, found)
-        piece = _Piece(self.item.stage, begin, end, self.item.block)
+        piece = _RowRange(self.item.stage, begin, end, self.item.block)
         block = self._input(piece)
         block.room = self.worker.room
         out, taken = self._through(piece, block, without)
@@ -232,11 +232,11 @@ class _Job:
         self._begin(row, row + 1, found)
         block: Block | None = None
         for stage in range(self.item.stage + 1):
-            piece = _Piece(stage, row, row + 1, block)
+            piece = _RowRange(stage, row, row + 1, block)
             block, _ = self._through(piece, self._input(piece), without if stage == self.item.stage else ())
         return block
 
-    def _through(self, piece: _Piece, block: Block, without: Without) -> tuple[Block | None, int]:
+    def _through(self, piece: _RowRange, block: Block, without: Without) -> tuple[Block | None, int]:
         """Run a block through a stage."""
         try:
             return self._run_rows(piece, block, without)
@@ -284,7 +284,7 @@ class _Job:
 
     # -- the stage ----------------------------------------------------------------------------------------------------------------
 
-    def _input(self, piece: _Piece) -> Block:
+    def _input(self, piece: _RowRange) -> Block:
         """Return the block of the rows of a piece."""
         item, plan, begin, end = self.item, self.plan, piece.begin - self.item.begin, piece.end - self.item.begin
         whole = (piece.begin, piece.end) == (item.begin, item.end)
@@ -305,7 +305,7 @@ class _Job:
             block.num_bytes = len(block) * row_bytes
         return block
 
-    def _run_rows(self, piece: _Piece, block: Block, without: Without) -> tuple[Block | None, int]:
+    def _run_rows(self, piece: _RowRange, block: Block, without: Without) -> tuple[Block | None, int]:
         """Run a block through a stage; return it for the next one, or leave it in the slot or the parts; also how many rows it took."""
         stage, worker = self.plan.stages[piece.stage], self.worker
         levels = self._levels(piece, block) if stage.operators else []
@@ -337,7 +337,7 @@ class _Job:
         self._leave(piece, block, origins)
         return None, taken
 
-    def _write(self, piece: _Piece, slot: Rows, block: Block, levels: Levels, asked: int) -> int:
+    def _write(self, piece: _RowRange, slot: Rows, block: Block, levels: Levels, asked: int) -> int:
         """Run a block through the last stage, straight into the slot; return how many rows it took."""
         operators, worker, keys = self.plan.stages[piece.stage].operators, self.worker, block
         if operators and hasattr(operators[-1], "up_into"):
@@ -358,7 +358,7 @@ class _Job:
             )
         return piece.end - piece.begin if count == asked else count  # of rows that a policy left out there is nothing
 
-    def _leave(self, piece: _Piece, block: Block, origins: Ints | None) -> None:
+    def _leave(self, piece: _RowRange, block: Block, origins: Ints | None) -> None:
         """Leave finished elements in the slot, row by row, or in the parts."""
         places = (np.arange(len(block), dtype=np.int64) if origins is None else origins) + piece.begin
         if self.slot is None:
@@ -368,7 +368,7 @@ class _Job:
             self.slot.put(row, element)
         self.keys[piece.begin] = Block(block.epochs, block.indices, block.lanes), places
 
-    def _levels(self, piece: _Piece, block: Block) -> Levels:
+    def _levels(self, piece: _RowRange, block: Block) -> Levels:
         """Return the (epochs, positions) of the stage's operators; where rows are given, those of the keys: only maps stand there."""
         stages = self.plan.stages
         if self.plan.leaf is None:
@@ -379,7 +379,7 @@ class _Job:
         return [(e[here], p[here]) for e, p in self.levels[first : first + len(stages[piece.stage].operators)]]
 
 
-class _Piece(NamedTuple):
+class _RowRange(NamedTuple):
     """Rows of an item that are run together through one stage; `block` as the stage before made them."""
 
     stage: int

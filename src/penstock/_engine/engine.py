@@ -16,23 +16,21 @@ from penstock._contracts.element import bytes_of_all
 from penstock._contracts.event import BlockDone, Event, Listener, Notice, RowsPacked
 from penstock._contracts.fill import Fill
 from penstock._contracts.memory import FeedMemory
-from penstock._engine.awaiting import ended, failed_call
+from penstock._engine.async_calls import ended, failed_call
+from penstock._engine.chunk import Failure, Outcome, Task, Token, Unit
 from penstock._engine.compute import compute
 from penstock._engine.failing import is_interrupt, prepare
 from penstock._engine.finishing import finish_unit
 from penstock._engine.flow import Flow, Ready
-from penstock._engine.learned import Learned
-from penstock._engine.losses import Losses, tell_retry
-from penstock._engine.mishaps import Tally
-from penstock._engine.pools import SHARED, awaited_in, pool_of
+from penstock._engine.losses import Losses, Tally, tell_retry
 from penstock._engine.program import Program
 from penstock._engine.rescue import Rescue
-from penstock._engine.segment import Segment
+from penstock._engine.segment import SHARED, Segment, awaited_in, pool_of
 from penstock._engine.slots import SlotPool
-from penstock._engine.stall import Kind, report
-from penstock._engine.tune import awaited_ns
-from penstock._engine.unit import Failure, Outcome, Task, Token, Unit
-from penstock._engine.watch import Glances, Watch
+from penstock._engine.stall_report import Kind, report
+from penstock._engine.tuning import awaited_ns
+from penstock._engine.tuning_cache import Learned
+from penstock._engine.watchdog import Glances, Watch
 from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
 from penstock._ops.worker import WorkerContext

@@ -1,14 +1,16 @@
-"""What reaches the consumer when a user's function fails: its own exception, with where it happened."""
+"""Errors on their way to the consumer: the user's own exception with where it happened, also out of callbacks that no caller sees."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import Any
 
 from penstock._contracts.failing import add_note, argument_of, cause_of, notes_of, traceback_of, words_of, would_end
-from penstock._engine.unit import Failure
+from penstock._engine.chunk import Failure
 from penstock.errors import StopRaised
 
-__all__ = ["attach_others", "is_interrupt", "let_go", "prepare"]
+__all__ = ["attach_others", "hear", "is_interrupt", "let_go", "prepare"]
 
 _MACHINERY = ("penstock.", "asyncio.")
 
@@ -65,3 +67,11 @@ def let_go(failures: list[Failure]) -> None:
             except RuntimeError:  # it still runs, and so do all that called it
                 break
             frame = before
+
+
+def hear(on_error: Callable[[BaseException], Any], function: Callable[..., Any], *arguments: Any) -> None:
+    """Call a function; give what it raises to `on_error`, which sees to it that the consumer gets it."""
+    try:
+        function(*arguments)
+    except BaseException as error:
+        on_error(error)

@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from penstock._engine.ahead import all_written, taken_out
+from penstock._engine.chunk import BatchItem, Failure, LateFailure, Result, Unit
 from penstock._engine.compute import compute_batches, concatenated
 from penstock._engine.program import SegmentPlan
 from penstock._engine.rescue import RAISING, Rescue
-from penstock._engine.unit import BatchItem, Failure, LateFailure, Result, Unit
-from penstock._ops.block import UNLIMITED, Block, ElementFailed
+from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints
 from penstock._ops.positions import moves_only
 from penstock._ops.worker import WorkerContext
 
-__all__ = ["finish_unit", "join"]
+__all__ = ["finish_unit", "join", "taken_out"]
 
 
 def finish_unit(plan: SegmentPlan, unit: Unit, worker: WorkerContext, rescue: Rescue = RAISING) -> tuple[Result, Failure | None]:
@@ -115,3 +114,36 @@ def _with_late(unit: Unit, items: list[Any], origins: list[int], block: Block | 
         block = Block(np.array(epochs, np.int64), np.array(indices, np.int64), np.array(lanes, np.uint64), rows=items)
     one_to_one = len(items) == count and origins == list(range(count))
     return Result(items, None if one_to_one else origins, block)
+
+
+# -- rows that were written into batches before the fold had counted them -----------------------------------------------------
+#
+# The folds behind a segment say which elements stand in which batch. Where elements come one to one and may only be left out, the guess is
+# that none will be. If the guess fails, the rows of the unit go to the folds one by one, and later units are cut where batches begin again.
+
+
+def all_written(plan: SegmentPlan, unit: Unit) -> Result | None:
+    """Return the result of a unit that wrote ahead, all of whose wanted rows are done: its batches, where nothing else is to be done.
+
+    None, and nothing is done, if a row is missing, or if some do not fit each other: that is judged where they are counted.
+    """
+    if unit.failure is not None or sum(len(rows) for _, rows in unit.keys.values()) != unit.num_rows:
+        return None
+    batches: list[Any] = []
+    assert unit.rows is not None
+    if plan.direct and not unit.rows.beside:  # rows beside are let go when their batch is made, and the folds may yet want them
+        try:
+            batches = unit.rows.finish(unit.num_rows // unit.ahead)
+        except ElementFailed:
+            return None
+    unit.whole = True
+    return Result(batches, None, None)
+
+
+def taken_out(unit: Unit) -> dict[int, tuple[Block, Ints]]:
+    """Return the parts of a unit that wrote ahead with their elements, taken out of the batches again."""
+    assert unit.rows is not None
+    elements, unit.rows, unit.whole = unit.rows.elements(), None, False
+    return {
+        begin: (block.with_rows([elements[row] for row in rows]), np.asarray(rows, np.int64)) for begin, (block, rows) in unit.keys.items()
+    }

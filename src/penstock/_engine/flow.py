@@ -7,31 +7,61 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter, deque
-from collections.abc import Sequence
-from functools import reduce
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import reduce, wraps
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from penstock._contracts.element import bytes_of_all
 from penstock._contracts.fill import Fill
-from penstock._engine.ahead import keeping_failures, writing_ahead
-from penstock._engine.booking import ReadCount, booked_in_place, empty_pass, left_out_of, records_of, sequencers_of
+from penstock._engine.chunk import Counted, Failure, Outcome, Task, Token, Unit
+from penstock._engine.committing import ReadCount, booked_in_place, empty_pass, left_out_of, records_of, sequencers_of, units_of
 from penstock._engine.completion import Completion
-from penstock._engine.mishaps import Books, Mishap, Tally, merged
-from penstock._engine.passing import units_of
-from penstock._engine.pieces import bytes_in
-from penstock._engine.pools import READER, SHARED, pool_of, pools_of
-from penstock._engine.program import Program
-from penstock._engine.reader import Reader
-from penstock._engine.segment import Segment, result_bytes
-from penstock._engine.sequencer import Sequenced, Sequencer
+from penstock._engine.folding import Sequenced, Sequencer, bytes_in
+from penstock._engine.losses import Books, Mishap, Tally, merged
+from penstock._engine.program import Program, keeping_failures, writing_ahead
+from penstock._engine.segment import READER, SHARED, Segment, pool_of, pools_of, result_bytes
 from penstock._engine.slots import HandedOver, Lease, bytes_beside
-from penstock._engine.torn import whole
-from penstock._engine.tune import ActiveWorkers, followed
-from penstock._engine.unit import Counted, Failure, Outcome, Task, Token, Unit
+from penstock._engine.stream_reader import Reader
+from penstock._engine.tuning import ActiveWorkers, followed
 from penstock._ops.block import UNLIMITED
 from penstock._order.runs import Recording
 
-__all__ = ["Flow", "Ready"]
+__all__ = ["Flow", "Ready", "Tearable", "whole"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Tearable(Protocol):
+    """Something whose changes may be cut: `torn` during a change, and for ever after one that did not end."""
+
+    torn: bool
+    ended: bool
+
+
+S = TypeVar("S", bound=Tearable)
+
+
+def whole(change: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Let a method that changes the run, called under its mutex, end the run for everybody when it does not come to its own end.
+
+    An exception may come from outside between any two instructions: Ctrl-C in the main thread, MemoryError, one that a debugger or a
+    library raises in a worker. Without this, a worker that comes before the error is booked would go on with half a change, and might
+    reach the end of the data with elements missing.
+    """
+
+    @wraps(change)
+    def changed(self: S, /, *arguments: P.args, **options: P.kwargs) -> Any:
+        before = self.torn
+        if before:
+            self.ended = True
+        self.torn = True
+        out = change(self, *arguments, **options)
+        self.torn = before
+        return out
+
+    return changed
+
 
 _FEWEST_UNITS = 3  # one that is trained on, one that is ready, one in work
 _INBOX = 4

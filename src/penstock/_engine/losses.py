@@ -1,18 +1,160 @@
-"""What listeners are told of elements that failed: each retry as it is made, each loss in the order of the elements."""
+"""Elements that were left out or replaced: what is kept of each, how they are counted in their order, and what listeners are given."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
-from penstock._contracts.event import ElementRetried, Event
-from penstock._engine.mishaps import Mishap
+from penstock._contracts.event import ElementLost, ElementRetried, Event
 from penstock._ops.block import ElementFailed
+from penstock.errors import TooManySkipped
 
-__all__ = ["Losses", "tell_retry"]
+__all__ = ["Books", "Entry", "Losses", "Mishap", "Tally", "merged", "num_lost", "tell_retry"]
+
+SKIPPED = 0
+_FEWEST = 100  # so many elements count as read for a rate: one bad element among the first ten says little
+
+
+class Mishap(NamedTuple):
+    """One element that was left out or replaced.
+
+    Attributes:
+        item: of its unit.
+        row: of its unit; -1 for a whole item.
+        how: 0 for left out, k for replaced by the k-th next one.
+        site: whose limit it counts for: a stage with a policy of its own, or the feed's policies.
+        limit: of that policy.
+        key: epoch, index, lane.
+        where: in words.
+        keys: of the elements in it, when it is a group of several.
+        place: its pass and number in the leaf of the plan, None when only its key is known.
+        error: None when it is known from a saved state and was not tried again.
+        inner: as that of `Known`.
+        fixed: whether it is an element of a batch inside the leaf of the plan. It was replaced, so a resume that reads it again may try
+            it once more: nothing behind it moves.
+    """
+
+    item: int
+    row: int
+    how: int
+    site: str
+    limit: int | float | None
+    key: tuple[int, int, int]
+    where: str
+    keys: tuple[tuple[int, int, int], ...]
+    place: tuple[int, int] | None
+    stage: str
+    worker: int
+    error: BaseException | None
+    retries: int
+    inner: tuple[int, ...] = ()
+    fixed: bool = False
+
+    @property
+    def action(self) -> str:
+        """Say what was done about it."""
+        return "replaced" if self.how else "skipped"
+
+    def event(self, now_ns: int) -> ElementLost:
+        """Return what is announced of it."""
+        assert self.error is not None
+        return ElementLost(now_ns, self.action, self.stage, self.worker, self.where, self.keys, self.place, self.error, self.retries)
+
+
+class Entry(NamedTuple):
+    """How many elements of one site were skipped, or replaced, in all and in one pass.
+
+    `keys` has (index, lane) of each of them once, if the limit is a number of elements: one that fails in each epoch counts once.
+    """
+
+    action: str
+    site: str
+    total: int
+    pass_number: int
+    in_pass: int
+    keys: frozenset[tuple[int, int]] = frozenset()
+
+
+Tally = tuple[Entry, ...]
+
+
+def merged(first: Tally, second: Iterable[Entry]) -> Tally:
+    """Add up two tallies."""
+    out = {(entry.action, entry.site): entry for entry in first}
+    for entry in second:
+        name = entry.action, entry.site
+        other = out.get(name, Entry(*name, 0, entry.pass_number, 0))
+        old, new = sorted((entry, other), key=lambda one: one.pass_number)
+        in_pass = new.in_pass + (old.in_pass if old.pass_number == new.pass_number else 0)
+        keys = other.keys if entry.keys <= other.keys else entry.keys | other.keys
+        out[name] = Entry(*name, entry.total + other.total, new.pass_number, in_pass, keys)
+    return tuple(out.values())
+
+
+def num_lost(tally: Tally, action: str) -> int:
+    """Count all elements that were skipped, or replaced."""
+    return sum(entry.total for entry in tally if entry.action == action)
+
+
+class Books:
+    """Counts the mishaps of one segment in their order. Its owner holds the lock.
+
+    Attributes:
+        tally: of this segment, and of the state that the run began with.
+        fresh: what has not been announced yet, shared by all segments.
+    """
+
+    __slots__ = ("fresh", "tally")
+
+    def __init__(self, tally: Tally = (), fresh: deque[Mishap] | None = None) -> None:
+        self.tally = tally
+        self.fresh: deque[Mishap] = deque() if fresh is None else fresh
+
+    def book(self, mishap: Mishap, below: Tally, pass_number: int, num_read: int) -> TooManySkipped | None:
+        """Count one more; return the error of a limit that it exceeds.
+
+        Args:
+            mishap: the next one in order.
+            below: what earlier segments counted up to here.
+            pass_number: of the source.
+            num_read: elements of the pass up to here, this one included.
+        """
+        counted = isinstance(mishap.limit, int)
+        keys = frozenset([mishap.key[1:]]) if counted else frozenset()
+        self.tally = merged(self.tally, (Entry(mishap.action, mishap.site, 1, pass_number, 1, keys),))
+        if mishap.error is None:
+            return None
+        self.fresh.append(mishap)
+        if mishap.limit is None:
+            return None
+        whole = merged(below, self.tally)
+        entry = next(entry for entry in whole if (entry.action, entry.site) == (mishap.action, mishap.site))
+        error = _excess(mishap, entry, num_read)
+        if error is not None:
+            error.__cause__ = mishap.error
+        return error
+
+
+def _excess(mishap: Mishap, entry: Entry, num_read: int) -> TooManySkipped | None:
+    limit, name = mishap.limit, "Replace" if mishap.how else "Skip"
+    assert limit is not None
+    if isinstance(limit, int):
+        if len(entry.keys) <= limit:
+            return None
+        found = f"{len(entry.keys)} elements were {mishap.action}, the limit is {limit}"
+    else:
+        if entry.in_pass <= limit * max(num_read, _FEWEST):
+            return None
+        found = f"{entry.in_pass} of {num_read} elements of this pass were {mishap.action}, the limit is {limit:.3g} of them"
+    return TooManySkipped(
+        found,
+        where=f"{name}(limit={limit!r}) of {mishap.site}; the last one: epoch {mishap.key[0]} index {mishap.key[1]}"
+        + (f" ({mishap.where})" if mishap.where else ""),
+        fix="look at the errors (a quarantine= file lists them all), mend the data or the function, or raise the limit",
+    )
 
 
 def tell_retry(

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from penstock._contracts.element import bytes_of
+from penstock._engine.chunk import LateFailure, Piece
 from penstock._engine.completion import refused
+from penstock._engine.folding import bare, weight_of
 from penstock._engine.operators import (
     BATCHES,
     Counter,
@@ -22,9 +24,7 @@ from penstock._engine.operators import (
     operators_of,
     stages_of,
 )
-from penstock._engine.pieces import bare, weight_of
 from penstock._engine.program import BatchPlan, Program, SegmentPlan, Sift, StagePlan
-from penstock._engine.unit import LateFailure, Piece
 from penstock._ops.awaited import AwaitedOp
 from penstock._ops.cached import CacheLeaf
 from penstock._ops.collation import Pad

@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
 from penstock._contracts.transform import BlockTransform, FusingTransform, Transform
-from penstock._engine.private_loop import gather_alone
+from penstock._engine.async_calls import gather_alone
 from penstock._engine.program import BatchPlan, StagePlan
 from penstock._ops.awaited import AwaitedOp
 from penstock._ops.cached import CacheLeaf

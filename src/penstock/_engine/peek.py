@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from penstock._engine.chunk import Failure
 from penstock._engine.failing import prepare
 from penstock._engine.operators import evaluator
-from penstock._engine.unit import Failure
 from penstock._ops.block import ElementFailed
 from penstock._ops.worker import WorkerContext
 from penstock._plan.node import Node

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from penstock._contracts.source import StreamSource
@@ -19,7 +19,7 @@ from penstock._order.arithmetic import INFINITE, Length
 from penstock._order.folds import Batching, Fold, Passes, Sharding, Skipping, Taking
 from penstock._order.holding import Windowing
 
-__all__ = ["BatchPlan", "Program", "SegmentPlan", "Sift", "StagePlan"]
+__all__ = ["BatchPlan", "Program", "SegmentPlan", "Sift", "StagePlan", "keeping_failures", "writing_ahead"]
 
 
 class Sift(Protocol):
@@ -193,3 +193,26 @@ class Program:
     def may_cut(self) -> bool:
         """Tell whether a full `take` may end a pass early and ask for the next: an error behind it is then nobody's."""
         return any(isinstance(fold, Taking) and fold.repeated for segment in self.segments for fold in segment.folds or ())
+
+
+def writing_ahead(program: Program) -> Program:
+    """Let the first segment write rows into the batches of the second, if the fold between them makes batches of what is read in order."""
+    first, *rest = program.segments
+    if first.leaf is None or first.batch is not None or not first.folds or not isinstance(first.folds[0], Batching):
+        return program
+    if any(stage.sifts for stage in first.stages) or not rest:
+        return program
+    direct = len(rest) == 1 and not rest[0].top and not rest[0].folds  # folds take elements with their keys
+    return replace(program, segments=(replace(first, ahead=rest[0].batch, direct=direct), *rest))
+
+
+def keeping_failures(program: Program) -> Program:
+    """Let elements that fail be raised by the folds: where these may leave them out by count alone, or others of one input come before."""
+    segments: list[SegmentPlan] = []
+    on = False  # whether the segment above takes failures
+    for one in reversed(program.segments):
+        segments.append(replace(one, late_failures=on or one.drops or one.multiplies, hands_failures_on=on))
+        on = (on or one.drops) and not one.decides
+        if on and one.leaf is None and one.stages[0].awaited:  # the function must not be called for a row that has no element
+            segments[-1] = replace(segments[-1], stages=(StagePlan(name=""), *one.stages))
+    return replace(program, segments=tuple(reversed(segments)))

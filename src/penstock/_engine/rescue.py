@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from penstock._contracts.failing import add_note
 from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, decide
+from penstock._engine.chunk import Failure, Known
 from penstock._engine.failing import is_interrupt
-from penstock._engine.mishaps import Mishap
-from penstock._engine.unit import Failure, Known
+from penstock._engine.losses import Mishap
 from penstock._ops.block import ElementFailed
 
 __all__ = ["GONE", "MOST_REPLACEMENTS", "RAISING", "Around", "Case", "Partial", "Policies", "Rescue", "in_pieces", "mended"]

@@ -1,30 +1,154 @@
-"""From a token to a saved state and back: pure."""
+"""From a token to a saved state and back, also to another number of shards. Pure."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import chain, pairwise
 from typing import Any, NamedTuple, cast
 
 from penstock._contracts.source import StatefulStream
-from penstock._engine.bounds import count, known_of, listed, listed_tally, tally_of, within_reach
+from penstock._engine.chunk import Counted, Done, Known, Note, Record, Token
+from penstock._engine.folding import OPEN, PASS_END
+from penstock._engine.losses import Entry, Tally, num_lost
 from penstock._engine.lower import counted_node, lower
-from penstock._engine.moving import Form, Part, folded_part, global_place, movable_shard, parts_at, repeated, skipping
 from penstock._engine.program import Program
 from penstock._engine.rescue import MOST_REPLACEMENTS
-from penstock._engine.sequencer import OPEN, PASS_END
-from penstock._engine.unit import Done, Note, Record, Token
-from penstock._order.arithmetic import INFINITE
+from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.chain import HoldingFold
 from penstock._order.folds import Fold, Passes
 from penstock._plan.base import sources
 from penstock._plan.describe import components, lines
-from penstock._plan.length import ROOM, is_indexable, length_of, passes_of, walk
-from penstock._plan.node import AnyBatch, Map, Node, Prefetch, ReadStream, Repeat, Shard
-from penstock._plan.progress import global_position, histories, plan_before, reweighted
+from penstock._plan.length import ROOM, highest_number, is_indexable, length_of, passes_of, walk
+from penstock._plan.node import AnyBatch, Map, Node, Prefetch, ReadStream, Repeat, Shard, children_of
+from penstock._plan.progress import GlobalPosition, global_position, histories, plan_before, resharded, reweighted, shard_of
 from penstock._plan.saved import FORMAT, LARGEST, checked, compare, sealed, short
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 
-__all__ = ["Restored", "is_end_of_all", "restored", "saved"]
+__all__ = [
+    "Form",
+    "HandOver",
+    "Part",
+    "Restored",
+    "check_positions",
+    "count",
+    "folded_part",
+    "global_place",
+    "is_end_of_all",
+    "known_of",
+    "listed",
+    "listed_tally",
+    "lost_before",
+    "movable_shard",
+    "parts_at",
+    "repeated",
+    "restored",
+    "saved",
+    "skipping",
+    "tally_of",
+    "within_reach",
+]
+
+
+def count(value: Any, name: str, most: float = INFINITE) -> int:
+    most = min(most, LARGEST)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise StateDamaged(
+            f"the state's {name} is {short(value)}, outside 0..{most}",
+            where="load_state_dict()",
+            fix="use an older checkpoint; this one would skip or repeat elements",
+        )
+    return value
+
+
+def within_reach(node: Node, position: int, name: str) -> None:
+    """Refuse a position of an endless node behind which numbers get too large.
+
+    Raises:
+        StateDamaged: fewer than ROOM elements behind it have numbers below 2**63.
+    """
+    highest = highest_number(node, position + ROOM)
+    if highest > LARGEST:
+        raise StateDamaged(
+            f"the state's {name} is {position}, behind which numbers get as large as {highest}, beyond 2**63 - 1",
+            where="load_state_dict()",
+            fix="use an older checkpoint; this one would skip or repeat elements",
+        )
+
+
+def tally_of(record: list[Any]) -> Tally:
+    """Return what was skipped and replaced before the save."""
+    return tuple(
+        Entry(action, site, total, pass_number, in_pass, frozenset((index, lane) for index, lane in chain(*keys)))
+        for action, site, total, pass_number, in_pass, *keys in record
+    )
+
+
+def listed_tally(tally: Tally) -> list[Any]:
+    """Return the JSON form of what was skipped and replaced."""
+    return [[*entry[:5], *([sorted(map(list, entry.keys))] if entry.keys else [])] for entry in tally]
+
+
+def known_of(record: list[Any]) -> tuple[Known, ...]:
+    """Return what was skipped or replaced among the elements that will be read again."""
+    return tuple(Known(pass_number, number, how, site, tuple(inner), *row) for pass_number, number, how, site, inner, *row in record)
+
+
+def lost_before(token: Token) -> tuple[int, int]:
+    """Return how many elements were skipped and replaced up to a token; those that will be read again are told apart by it."""
+    again = [known.how for record in token.sequencers for known in record.known]
+    replaced = sum(how > 0 for how in again)
+    return num_lost(token.tally, "skipped") + len(again) - replaced, num_lost(token.tally, "replaced") + replaced
+
+
+def listed(record: Record) -> list[Any]:
+    """Return the JSON form of what a sequencer saves; the last two parts only where something is read again."""
+    out = [record.skip, record.mode, list(record.states), record.recall, record.drop]
+    if record.replay == (0, 0):
+        return out
+    return [*out, [[*known[:4], list(known.inner), known.row] for known in record.known], list(record.replay)]
+
+
+Places = Sequence[Token] | Counted
+"""The place behind each of several items."""
+
+
+class HandOver(NamedTuple):
+    """What the feed has in hand. `items` shrinks as they are delivered; the rest stays, so any thread can read a consistent state.
+
+    Places are looked up when somebody asks for the state, not when items are handed over.
+    """
+
+    items: list[Any]
+    places: Places
+    total: int
+    step: int
+    before: tuple[Places, int]
+    """The places of earlier items, and how many of these were delivered: at least one."""
+    form: Form
+    epoch: int
+    first_step: int
+    """How many items had been delivered when the epoch began."""
+
+    @classmethod
+    def begin(cls, step: int, token: Token, form: Form, epoch: int = 0, first_step: int = 0) -> HandOver:
+        """Return an empty hand at a place."""
+        return cls([], (), 0, step, ((token,), 1), form, epoch, first_step)
+
+    def then(self, items: list[Any], places: Places) -> HandOver:
+        """Return what follows when all that was in hand is delivered."""
+        total = self.total
+        before = (self.places, total) if total else self.before
+        return HandOver(items, places, len(items), self.step + total, before, self.form, self.epoch, self.first_step)
+
+    def is_over(self, length: float) -> bool:
+        """Tell whether all items of an epoch of `length` are delivered."""
+        return self.now()[0] - self.first_step >= max(1, length)
+
+    def now(self) -> tuple[int, Token]:
+        """Return (step, token) behind the last delivered item. One look at the items: another thread may take the next meanwhile."""
+        taken = self.total - len(self.items)
+        places, count = (self.places, taken) if taken else self.before
+        return self.step + taken, places.behind(count) if isinstance(places, Counted) else places[count - 1]
 
 
 class Restored(NamedTuple):
@@ -330,3 +454,163 @@ def _note(program: Program, source: tuple[int, int], record: dict[str, Any] | No
             fix="resume with an object that has state_dict() and load_state_dict(), or with fast_forward=True",
         )
     return Note(*place, record["state"], record["cut"])
+
+
+class Form(NamedTuple):
+    """What is lowered, and how."""
+
+    root: Node
+    folded: bool
+    skips: bool = False
+
+
+class Part(NamedTuple):
+    """A program to run from a token on."""
+
+    form: Form
+    token: Token
+
+
+def skipping(part: Part, *, skips: bool) -> Part:
+    """Let elements be left out from here on. A form that allows it stays so.
+
+    Raises:
+        StateMismatch: the state counts elements in other places than a run that may leave some out.
+    """
+    form = part.form
+    if form.skips or not skips:
+        return part
+    new = form._replace(skips=True)
+    if part.token.sequencers and _fold_kinds(form) != _fold_kinds(new):
+        raise StateMismatch(
+            "this state was saved without Skip, and the plan counts elements above a map that may now leave some out",
+            where="load_state_dict()",
+            fix="resume with the policies that the state was saved with, or use Replace or Retry",
+        )
+    return Part(new, part.token)
+
+
+def _fold_kinds(form: Form) -> list[list[type]]:
+    program = lower(form.root, folded=form.folded, skips=form.skips)
+    return [[type(fold) for fold in segment.folds] for segment in program.segments if segment.folds is not None and not segment.transparent]
+
+
+def check_positions(root: Node, parts: list[Part]) -> None:
+    """Refuse to record or replay a state that moves to other shards: the positions would be those of another plan.
+
+    Raises:
+        StateMismatch: the parts are not of the plan `root`.
+    """
+    if any(lines(part.form.root, saved=True) != lines(root, saved=True) for part in parts):
+        raise StateMismatch(
+            "record= and replay= name positions of the plan, but this state moves to another number of shards in the middle of an epoch",
+            where="load_state_dict()",
+            fix="leave record= and replay= out",
+        )
+
+
+def movable_shard(root: Node) -> Shard | None:
+    return shard_of(root) if is_indexable(root) else None
+
+
+def global_place(root: Node, record: dict[str, int]) -> GlobalPosition:
+    shard = shard_of(root)
+    assert shard is not None
+    total = length_of(shard.child)
+    repeat = repeated(root, shard)
+    most_epochs: float = 1 if repeat is None else (INFINITE if repeat.count is None else repeat.count)
+    epoch = count(record["epoch"], "epoch", min(most_epochs, LARGEST // int(total or 1) - ROOM) if total != INFINITE else most_epochs)
+    element = count(record["element"], "element", INFINITE if total is None else total)
+    if total == INFINITE:
+        within_reach(shard.child, element, "element")
+    return GlobalPosition(epoch, 0 if epoch == most_epochs else element)
+
+
+def repeated(root: Node, shard: Shard) -> Repeat | None:
+    """Return the repeat above the shard."""
+    here = root
+    while here is not shard:
+        if isinstance(here, Repeat):
+            return here
+        here = children_of(here)[0]
+    return None
+
+
+def parts_at(root: Node, place: GlobalPosition) -> list[Part]:
+    position = _aligned(root, place)
+    if position is not None:
+        return [Part(Form(root, False), Token((0, position)))]
+    return [Part(Form(part, False), Token((0, 0))) for part in resharded(root, place)]
+
+
+def _aligned(root: Node, place: GlobalPosition) -> int | None:
+    """Return the root position of a place that falls on a batch border of this shard, or None."""
+    shard = shard_of(root)
+    assert shard is not None
+    total = length_of(shard.child)
+    epoch, offset = place.epoch, shard_resume(place.element, shard.num_shards, shard.index)
+    if total not in (None, INFINITE) and place.element >= int(total or 0):
+        epoch, offset = epoch + 1, 0
+    elif offset * shard.num_shards != place.element:
+        return None  # the shards stand between two of their positions: only a moved plan can say that again
+    chain: list[Node] = []
+    node = root
+    while node is not shard:
+        chain.append(node)
+        node = children_of(node)[0]
+    position: int | None = offset
+    has_repeat = False
+    for node in reversed(chain):
+        if isinstance(node, AnyBatch):
+            if position is None or position % node.batch_size:
+                return None
+            position //= node.batch_size
+        elif isinstance(node, Repeat):
+            has_repeat = True
+            position = (position or 0) + epoch * int(length_of(node.child) or 0)
+    if not has_repeat and epoch:
+        return int(length_of(root) or 0)
+    return position
+
+
+def folded_part(root: Node, part: Part, *, ordered: bool) -> Part:
+    """Say a place between batches whose rows are arithmetic as a place between elements.
+
+    Raises:
+        StateMismatch: something stands above the batch that makes this impossible.
+    """
+    form, token = part
+    if form.folded or not is_indexable(root):
+        if not ordered and any(record.recall or record.drop for record in token.sequencers):
+            raise StateMismatch(
+                "this state was saved with ordered=True and holds elements in a shuffle buffer, bucket or pack in their order",
+                where="load_state_dict()",
+                fix="resume with ordered=True",
+            )
+        return Part(form._replace(folded=True), token)
+    chain = [form.root]
+    while len(children_of(chain[-1])) == 1:
+        chain.append(children_of(chain[-1])[0])
+    lowest = max((place for place, node in enumerate(chain) if isinstance(node, AnyBatch)), default=None)
+    if lowest is None:
+        return Part(Form(form.root, True), token)
+    batch, above = chain[lowest], chain[:lowest]
+    if form.root is not root or not all(isinstance(node, (Map, Prefetch, Repeat)) for node in above):
+        raise StateMismatch(
+            "a state that was saved with ordered=True cannot be moved to completion order here: something other than map, prefetch and "
+            "repeat stands above the batch, or the number of shards changes as well",
+            where="load_state_dict()",
+            fix="resume with ordered=True",
+        )
+    assert isinstance(batch, AnyBatch)
+    passes, position, states = 0, token.source[1], []
+    for node in above:
+        if isinstance(node, Repeat):
+            length = int(length_of(node.child) or 1)
+            number, position = divmod(position, length)
+            if node.count is not None and number >= node.count:
+                number, position = node.count - 1, length
+            passes = passes * (node.count or 1) + number
+            states.append(number)
+    element = int(min(position * batch.batch_size, length_of(batch.child) or 0))
+    return Part(Form(root, True), Token((passes, element), (Record(0, 0, ([], *reversed(states))),)))

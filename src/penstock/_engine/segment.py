@@ -3,25 +3,44 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from penstock._contracts.element import bytes_of_all, flatten
-from penstock._engine.ahead import rows_ahead
-from penstock._engine.program import SegmentPlan
-from penstock._engine.sizing import block_sizes
-from penstock._engine.tune import UnitSize, followed
-from penstock._engine.unit import NOTHING_DONE, Known, Levels, Record, Task, Token, Unit
+from penstock._engine.chunk import NOTHING_DONE, Known, Levels, Record, Task, Token, Unit
+from penstock._engine.program import Program, SegmentPlan
+from penstock._engine.tuning import BlockSize, UnitSize, followed, largest_block
+from penstock._ops.awaited import AwaitedOp
 from penstock._ops.block import UNLIMITED, part_of
+from penstock._ops.branches import BranchesLeaf
 from penstock._ops.collation import Collation
+from penstock._ops.leaves import rows_at_once
 from penstock._ops.operator import ChainOp
 from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import batch_rows
 from penstock._order.runs import Recording
 
-__all__ = ["Segment", "result_bytes"]
+__all__ = ["MENDER", "READER", "SHARED", "Segment", "awaited_in", "block_sizes", "pool_of", "pools_of", "result_bytes"]
+
+
+def block_sizes(plan: SegmentPlan, *, at_once: bool = False) -> tuple[list[BlockSize], int]:
+    """Return how many rows a task of each stage has, and how many are asked of the leaf at least.
+
+    Args:
+        plan: of the segment.
+        at_once: whether one block is awaited after the other, so that all calls that may be in flight have to be in one.
+    """
+    branches = len(plan.leaf.branches) if isinstance(plan.leaf, BranchesLeaf) else 1
+    awaited = [stage.concurrency or 1 for stage in plan.stages if stage.awaited]
+    # Rows of one block are handed on together: no more of them than are awaited together.
+    most_rows = min(awaited, default=largest_block(branches))
+    least_rows = 1 if plan.leaf is None else rows_at_once(plan.leaf)
+    if awaited and at_once:
+        return [BlockSize(most_rows, most_rows) for _ in plan.stages], most_rows
+    return [BlockSize(most_rows, 1 if number else least_rows, one_thread=at_once) for number, _ in enumerate(plan.stages)], least_rows
+
 
 _UNKNOWN = 1 << 40
 _MEASURED = 32  # texts of a batch
@@ -525,3 +544,48 @@ def _texts_in(items: list[Any], spec: BatchSpec) -> int:
             some = array.ravel()[:: -(-array.size // _MEASURED)].tolist()
             total += bytes_of_all(some) * array.size // len(some)
     return total * len(items)
+
+
+SHARED, READER, MENDER = "workers", "reader", "mender"
+"""The last is no pool of the flow: it runs async functions again that failed."""
+
+
+def pool_of(segment: Segment, stage: int) -> str:
+    """Name the pool of workers that runs a stage."""
+    concurrency = segment.plan.stages[stage].concurrency
+    return SHARED if concurrency is None else f"{segment.number}.{stage}"
+
+
+def pools_of(program: Program) -> dict[str, int]:
+    """Name the worker pools: 0 stands for the shared number of workers. One worker claims for an async stage, whatever is in flight."""
+    pools = {SHARED: 0}
+    for number, segment in enumerate(program.segments):
+        for stage, plan in enumerate(segment.stages):
+            if plan.concurrency is not None:
+                pools[f"{number}.{stage}"] = 1 if plan.awaited else plan.concurrency
+    if program.segments[0].stream is not None:
+        pools[READER] = 1
+    return pools
+
+
+def awaited_in(segments: Sequence[Segment]) -> dict[str, AwaitedOp]:
+    """Return the async function of each pool that has one."""
+    stages = {pool_of(segment, number): stage for segment in segments for number, stage in enumerate(segment.plan.stages)}
+    return {pool: stage.awaited for pool, stage in stages.items() if stage.awaited is not None}
+
+
+def rows_ahead(plan: SegmentPlan, phase: int, num_batches: int, most: float) -> tuple[float, int]:
+    """Return how many of the next `most` rows make a unit, and its `ahead`.
+
+    Args:
+        plan: of the segment.
+        phase: so many rows of an unfinished batch will have been counted before them.
+        num_batches: how many batches a unit should have.
+        most: rows up to the end of the pass, or to what was delivered before.
+    """
+    assert plan.ahead is not None
+    size = plan.ahead.batch_size
+    if phase:
+        return min(size - phase, most), 0
+    whole = int(min(num_batches * size, most)) // size
+    return (whole * size, size) if whole else (most, 0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import warnings
 
+from penstock._engine.completion import Recorder
 from penstock._engine.engine import Engine
-from penstock._engine.recorded import Recorder
 from penstock._executors.contract import Executor
 
 __all__ = ["abandon"]

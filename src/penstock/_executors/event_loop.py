@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._contracts.event import BlockDone
 from penstock._contracts.policy import Raise
-from penstock._engine.awaiting import begun, failed_call
+from penstock._engine.async_calls import Call, Lanes, begun, failed_call, new_event_loop
+from penstock._engine.chunk import Task
 from penstock._engine.engine import Engine
-from penstock._engine.fine_loop import new_event_loop
-from penstock._engine.hearing import hear
-from penstock._engine.lanes import Call, Lanes
-from penstock._engine.pools import MENDER
-from penstock._engine.unit import Task
+from penstock._engine.failing import hear
+from penstock._engine.segment import MENDER
 from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
 from penstock._ops.worker import WorkerContext

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 
 from penstock._contracts.event import BlockDone
-from penstock._engine.awaiting import begun
+from penstock._engine.async_calls import PrivateLoop, begun
+from penstock._engine.chunk import Task
 from penstock._engine.engine import Engine
-from penstock._engine.private_loop import PrivateLoop
-from penstock._engine.unit import Task
 from penstock._ops.awaited import AwaitedOp
 from penstock._ops.worker import WorkerContext
 

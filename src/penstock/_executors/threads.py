@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from penstock._engine.engine import Engine
-from penstock._engine.pools import MENDER
-from penstock._engine.worker import work
+from penstock._engine.segment import MENDER
 from penstock._executors.event_loop import EventLoop
+from penstock._ops.worker import WorkerContext
 
-__all__ = ["ThreadsExecutor"]
+__all__ = ["ThreadsExecutor", "work"]
 
 _EVENT_LOOP, _MENDER = "penstock-event-loop", f"penstock-{MENDER}-0"
 
@@ -80,3 +80,23 @@ class ThreadsExecutor:
     def _words(self, name: str) -> str:
         calls = self._loop.still_running() if self._loop is not None and name == _EVENT_LOOP else ""
         return f"{name} ({calls})" if calls else name
+
+
+def work(engine: Engine, pool: str, index: int) -> None:
+    """Claim and run tasks until the engine stops. An error that is not a user function's goes to the consumer."""
+    worker = WorkerContext(index)
+    post = engine.watch.enlist(pool, worker)
+    with engine.breaker.attached():
+        try:
+            while True:
+                task = engine.claim(pool, index)
+                if task is None:
+                    return
+                post.begin(task)
+                engine.run(task, worker)
+                post.end()
+                del task
+        except BaseException as error:
+            engine.broke(error)
+            if not isinstance(error, Exception):
+                raise

@@ -1,4 +1,4 @@
-"""How much work to hand out at a time: pure decisions from measured costs."""
+"""How much work to hand out at a time, how many workers are active, and what earlier runs of a dataset found: from measured costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Units and tasks: what is claimed, what is done, what failed. Plain records; the engine's mutex guards them."""
+"""Units of rows on their way through a segment, the tokens behind their items, and the messages to and from a worker. Plain records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from penstock._engine.mishaps import Mishap, Tally
+from penstock._engine.losses import Mishap, Tally
 from penstock._engine.slots import Lease
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints
 from penstock._ops.rows import Rows

@@ -1,4 +1,4 @@
-"""What the runs of one dataset leave to its next run: sizes of tasks and units, what an element looks like, free batch buffers."""
+"""What runs of one dataset have found out: the sizes of their tasks, the number of active workers, and free memory for the next run."""
 
 from __future__ import annotations
 

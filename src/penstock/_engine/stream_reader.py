@@ -11,8 +11,8 @@ import numpy as np
 from penstock._contracts.element import WEIGHTLESS, bytes_of
 from penstock._contracts.failing import add_note
 from penstock._contracts.source import StatefulStream, StreamSource
-from penstock._engine.tune import BlockSize, followed
-from penstock._engine.unit import NOTHING_DONE, Done, Failure, Note, Token, Unit
+from penstock._engine.chunk import NOTHING_DONE, Done, Failure, Note, Token, Unit
+from penstock._engine.tuning import BlockSize, followed
 from penstock._ops.block import UNLIMITED, Block, ElementFailed
 from penstock.errors import LengthMismatch, StateUnavailable
 

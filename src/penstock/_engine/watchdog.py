@@ -1,0 +1,672 @@
+"""Looks at the workers of an engine while its consumer waits: where each stands, since when, and whether one is stuck.
+
+There is no thread for it. The consumer waits in slices and looks after each. It costs a worker four attributes per block, and an async
+call nothing but to be listed. A stack of another thread is a snapshot: that thread may move on meanwhile.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock._contracts.failing import attempt
+from penstock._contracts.frames import current_frames
+from penstock._engine.async_calls import Call, Lanes
+from penstock._engine.chunk import Task
+from penstock._engine.flow import Flow
+from penstock._engine.segment import READER, SHARED, Segment
+from penstock._engine.stall_report import Frame, WorkerFacts, counted_ns
+from penstock._ops.block import Block
+from penstock._ops.worker import WorkerContext
+
+if TYPE_CHECKING:
+    import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+from penstock._contracts.event import SlowElement
+from penstock._engine.segment import MENDER
+from penstock._engine.stall_report import Kind, RunClock, Situation, slice_of
+
+__all__ = [
+    "Glances",
+    "LoopWatch",
+    "OnStall",
+    "Post",
+    "Watch",
+    "awaits_of",
+    "call_of",
+    "element_of",
+    "frames_of",
+    "place_of",
+    "pool_words",
+    "row_of",
+    "stack_of",
+    "stacks_of",
+    "stage_of",
+    "waits_of",
+]
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def stacks_of(threads: set[int]) -> dict[int, tuple[Frame, ...]]:
+    frames = current_frames()
+    stacks = {thread: stack_of(frame) for thread, frame in frames.items() if thread in threads}
+    frames.clear()  # this function's own frame is among them: a cycle that would keep the feed alive
+    return stacks
+
+
+def stack_of(frame: Any) -> tuple[Frame, ...]:
+    """Return the calls of a stack, innermost last, without those that lead from the thread's start to the user's function."""
+    found = [_call(frame) for frame in frames_of(frame)]
+    found.reverse()
+    ours = [call.file.startswith(_OURS) for call in found]
+    start = ours.index(True) if True in ours else 0
+    while start < len(found) and ours[start]:
+        start += 1
+    return tuple(found[start:] or found[-2:])
+
+
+def frames_of(frame: Any) -> Iterator[Any]:
+    """Yield the frames of a stack, innermost first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def waits_of(thread: int | None) -> tuple[tuple[Frame, ...], list[Any]]:
+    """Return the calls of an event loop's thread that a callback or task of the loop made, innermost last, and the frames of its stack.
+
+    There are no such calls while the loop waits, or goes round. The frames keep alive what they hold: drop them soon.
+    """
+    every = current_frames()
+    frames = list(frames_of(every.get(-1 if thread is None else thread)))
+    every.clear()
+    calls = [_call(frame) for frame in reversed(frames)]
+    begins = [place for place, call in enumerate(calls) if call.function in _BEGINS]
+    return tuple(calls[begins[-1] + 1 :] if begins else ()), frames
+
+
+_BEGINS = ("AwaitedOp.outcome", "Handle._run")
+_MOST_AWAITS = 100
+
+
+def awaits_of(task: Any) -> tuple[Frame, ...]:
+    """Return the chain of what a task of asyncio awaits, innermost last, without our own call: through coroutines and further tasks."""
+    found: list[Frame] = []
+    seen: set[int] = set()
+    while task is not None and id(task) not in seen and len(found) < _MOST_AWAITS:
+        seen.add(id(task))
+        here = task.get_coro() if hasattr(task, "get_coro") else None
+        while here is not None and len(found) < _MOST_AWAITS:
+            frame, here = _step(here)
+            if frame is None:
+                break
+            found.append(_call(frame))
+            del frame
+        task = _awaited_future(task)
+    return tuple(call for call in found if not call.file.startswith(_OURS))
+
+
+def _step(awaited: Any) -> tuple[Any, Any]:
+    """Return the frame of something awaited and what it awaits itself; (None, None) where that is not Python code."""
+    for kind, further in (("cr", "cr_await"), ("gi", "gi_yieldfrom"), ("ag", "ag_await")):
+        frame = getattr(awaited, f"{kind}_frame", None)
+        if frame is not None:
+            return frame, getattr(awaited, further, None)
+    return None, None
+
+
+def _awaited_future(task: Any) -> Any:
+    """Return the future that a task waits for, of a `gather` the first that is not done; None when asyncio does not tell."""
+    waiter = getattr(task, "_fut_waiter", None)
+    children = getattr(waiter, "_children", None) or ()
+    return next((child for child in children if not child.done()), waiter)
+
+
+def _call(frame: Any) -> Frame:
+    code = frame.f_code
+    line = frame.f_lineno or code.co_firstlineno
+    text = linecache.getline(code.co_filename, line, frame.f_globals).strip()
+    return Frame(code.co_filename, line, code.co_qualname, text)
+
+
+def stage_of(flow: Flow, post: Post, task: Task) -> str:
+    block, operator = post.worker.block, post.worker.operator
+    if task.read or (block is not None and block.reading):
+        return "read"
+    return getattr(operator, "name", "") or flow.segments[task.segment].plan.stages[task.stage].name or "batch"
+
+
+def element_of(flow: Flow, post: Post, task: Task) -> str:
+    """Name the element, or the first of those among which it is."""
+    if task.read:
+        assert flow.reader is not None
+        number = flow.reader.num_read
+        return f"element epoch {flow.reader.pass_number} index {number} ({flow.reader.describe(number)})"
+    segment, row = flow.segments[task.segment], row_of(post.worker, task)
+    if row is not None:
+        return f"element {_name(segment, task, row)}"
+    return f"one of {task.end - task.begin} elements from {_name(segment, task, task.begin)} on"
+
+
+def call_of(flow: Flow, task: Task | None, block: Block, offset: int) -> str:
+    """Name the element of an async call."""
+    if task is None:
+        return "an element"
+    row = offset if block.origins is None else int(block.origins[offset])
+    return f"element {_name(flow.segments[task.segment], task, task.begin + row)}"
+
+
+def _name(segment: Segment, task: Task, row: int) -> str:
+    found = place_of(segment, task, row)
+    if found is None:
+        return "an element that is not wanted any more"
+    words, key = found
+    return f"epoch {key[0]} index {key[1]}" + (f" ({words})" if words else "")
+
+
+def place_of(segment: Segment, task: Task, row: int) -> tuple[str, tuple[int, int]] | None:
+    """Return as `Segment.where`; None where the unit was finished or cut meanwhile, without this row. Without the mutex."""
+    unit = task.unit
+    given = None if unit is None else unit.given  # once: the worker that finishes the unit takes it away
+    try:
+        if given is not None:
+            return "", (int(given.epochs[row]), int(given.indices[row]))
+        return None if unit is None or not unit.levels else attempt(segment.where, unit, row)  # it asks the user's source
+    except IndexError:
+        return None
+
+
+def row_of(worker: WorkerContext, task: Task) -> int | None:
+    """Return the row of the unit that a worker is with, of a batch its first."""
+    row, unit = worker.row(), task.unit
+    if row is None or unit is None:
+        return task.begin if task.end - task.begin == 1 and not worker.finishing else None
+    return sum(unit.sizes[:row]) if worker.finishing and unit.sizes is not None else row
+
+
+def pool_words(flow: Flow, pool: str) -> str:
+    if pool == SHARED:
+        return "shared workers"
+    if pool == READER:
+        return "readers of the generator"
+    segment, _, stage = pool.partition(".")
+    return f"workers of stage {flow.segments[int(segment)].plan.stages[int(stage)].name!r}"
+
+
+class Post:
+    """One worker thread, as the watch sees it. `begin` and `end` are the worker's own; everything else is the watching consumer's.
+
+    Attributes:
+        task: what it runs, or None.
+        serial: how many tasks it has begun.
+        age_ns: the counted time of the element that it runs.
+        due_ns: the age at which that is reported next.
+    """
+
+    __slots__ = (
+        "_clock_id", "_cpu_ns", "_cpu_used_ns", "_first_cpu_ns", "_first_queued_ns", "_marker", "_native_id", "_queued_for_ns",
+        "_queued_ns", "age_ns", "due_ns", "ident", "pool", "serial", "task", "thread", "watched_ns", "worker",
+    )  # fmt: skip
+
+    def __init__(self, pool: str, worker: WorkerContext) -> None:
+        """Enlist the calling thread."""
+        thread = threading.current_thread()
+        self.pool, self.worker = pool, worker
+        self.thread, self.ident, self._native_id = thread.name, threading.get_ident(), threading.get_native_id()
+        # Asked for by the thread itself: for one that has ended the call may crash, while reading the clock of one gives an OSError.
+        clock_of = getattr(time, "pthread_getcpuclockid", None)
+        self._clock_id = None if clock_of is None else clock_of(self.ident)
+        self.task: Task | None = None
+        self.serial = self.age_ns = self.due_ns = self.watched_ns = 0
+        self._cpu_ns: int | None = None
+        self._first_cpu_ns: int | None = None
+        self._cpu_used_ns: int | None = None
+        self._queued_ns = self._queued_for_ns = self._first_queued_ns = 0
+        self._marker: Any = None
+
+    def begin(self, task: Task) -> None:
+        """Note the task that the worker begins."""
+        self.worker.began = None  # first: the begin of the task before must not be taken for that of this one
+        self.serial += 1
+        self.task = task
+
+    def end(self) -> None:
+        """Note that it has nothing to do, and let go of its elements."""
+        self.task = None
+        self.worker.rest()
+
+    def sample(self) -> int:
+        """Read the clocks of a busy worker's thread; return how long it has waited for a CPU since the last look."""
+        if self.task is None:
+            return 0
+        return self.read_clocks()
+
+    def read_clocks(self) -> int:
+        """Read the clocks of the thread; return how long it has waited for a CPU since the last time."""
+        before, self._cpu_ns = self._cpu_ns, self._cpu_now()
+        self._cpu_used_ns = None if before is None or self._cpu_ns is None else self._cpu_ns - before
+        queued_ns = self._queued_now()
+        self._queued_for_ns, self._queued_ns = queued_ns - self._queued_ns, queued_ns
+        return self._queued_for_ns
+
+    def observe(self, ran_ns: int, elapsed_ns: int, wanted_ns: int, num_read: int) -> bool:
+        """Look at the worker, after `sample`; return whether it has moved on since the last look."""
+        task = self.task
+        if task is None:
+            self._marker = None
+            return False
+        marker = (self.serial, num_read if task.read else self.worker.place())
+        before, self._marker = self._marker, marker
+        if marker == before:
+            self.grow(elapsed_ns, wanted_ns)
+        else:
+            self.restart()
+            if (before is None or before[0] != self.serial) and (task.read or task.end - task.begin == 1):
+                self._look_back(ran_ns)
+        return bool(marker != before)
+
+    def grow(self, elapsed_ns: int, wanted_ns: int) -> None:
+        """Count the time since the last look against what the thread does."""
+        self.age_ns += self.counted_ns(elapsed_ns, wanted_ns)
+        self.watched_ns += elapsed_ns
+
+    def restart(self) -> None:
+        """Begin with what the thread does now: it has moved on."""
+        self.age_ns = self.watched_ns = self.due_ns = 0
+        self._first_cpu_ns, self._first_queued_ns = self._cpu_ns, self._queued_ns
+
+    def counted_ns(self, elapsed_ns: int, wanted_ns: int) -> int:
+        """Return how much of the time since the last look counts, by the clocks of the thread."""
+        return counted_ns(elapsed_ns, self._cpu_used_ns, self._queued_for_ns, wanted_ns)
+
+    def _look_back(self, ran_ns: int) -> None:
+        """Begin with the age of the task: it is one element. How busy the machine was meanwhile is not known; the worst is assumed."""
+        began = self.worker.began
+        if began is None:
+            return
+        began_ran_ns, began_cpu_ns = began
+        self.watched_ns = max(0, ran_ns - began_ran_ns)
+        self._first_cpu_ns = began_cpu_ns
+        cpu = None if self._cpu_ns is None else max(0, self._cpu_ns - began_cpu_ns)
+        self.age_ns = counted_ns(self.watched_ns, cpu, 0, self.watched_ns)
+
+    @property
+    def cpu_share(self) -> float | None:
+        """CPU time over elapsed time since the element was first seen, without the time in which the thread was queued for a CPU."""
+        if self._cpu_ns is None or self._first_cpu_ns is None or self.watched_ns == 0:
+            return None
+        used_ns = self._cpu_ns - self._first_cpu_ns
+        return used_ns / max(1, used_ns, self.watched_ns - (self._queued_ns - self._first_queued_ns))
+
+    def _cpu_now(self) -> int | None:
+        try:
+            return None if self._clock_id is None else time.clock_gettime_ns(self._clock_id)
+        except OSError:  # the thread has ended
+            return None
+
+    def _queued_now(self) -> int:
+        """Return how long the thread was ready to run and got no CPU; 0 where the system does not tell."""
+        try:
+            with open(f"/proc/self/task/{self._native_id}/schedstat", "rb") as figures:
+                return int(figures.read().split()[1])
+        except (OSError, IndexError, ValueError):
+            return 0
+
+
+_MOST_FACTS = 4  # calls that a report lists: a thousand may be in flight
+
+Flying = tuple[Lanes, "asyncio.Task[Any]", Call]
+
+
+class LoopWatch:
+    """One event loop. Made by its thread; everything else is the watching consumer's.
+
+    At each look the loop is asked for a sign of life. A call that awaits something does not keep it from giving one, a call that blocks
+    does.
+    """
+
+    __slots__ = ("_answers", "_ask", "_asked", "_due_ns", "_lanes", "_marker", "_post", "_silence_due_ns")
+
+    def __init__(self, lanes: Sequence[Lanes], ask: Callable[[Callable[[], None]], None]) -> None:
+        """Enlist the calling thread.
+
+        Args:
+            lanes: all calls of the loop.
+            ask: lets the loop call a function, from any thread.
+        """
+        self._lanes, self._ask = lanes, ask
+        self._post = Post(SHARED, WorkerContext(0))
+        self._post.read_clocks()
+        self._asked = self._answers = 0
+        self._due_ns = self._silence_due_ns = 0
+        self._marker: Any = None
+
+    @property
+    def busy(self) -> bool:
+        """Tell whether calls are in flight that somebody waits for."""
+        return bool(self._flying())
+
+    @property
+    def oldest_ns(self) -> int:
+        """The counted time of the oldest call."""
+        return max((call.age_ns for _, _, call in self._flying()), default=0)
+
+    @property
+    def queued_ns(self) -> int:
+        """Read the clocks of the loop's thread; return how long it has waited for a CPU since the last look."""
+        return self._post.read_clocks()
+
+    def observe(self, now_ns: int, elapsed_ns: int, wanted_ns: int) -> bool:
+        """Look at all calls, after `queued_ns`; return whether one has begun or ended since the last look.
+
+        Args:
+            now_ns: `time.perf_counter_ns`, as the begin of a call.
+            elapsed_ns: the time run since the last look.
+            wanted_ns: as `counted_ns` takes it.
+        """
+        if self._answers == self._asked:
+            self._asked += 1
+            self._ask(self._answer)
+            self._post.restart()
+        else:
+            self._post.grow(elapsed_ns, wanted_ns)
+        counted_ns = self._post.counted_ns(elapsed_ns, wanted_ns)
+        for _, _, call in self._flying():
+            span_ns = min(elapsed_ns, now_ns - call.begin_ns)
+            call.watched_ns += span_ns
+            call.age_ns += counted_ns * span_ns // max(1, elapsed_ns)
+        before, self._marker = self._marker, [(lanes.num_started, len(lanes)) for lanes in self._lanes]
+        return bool(before != self._marker)
+
+    def overdue(self, timeout_ns: int) -> bool:
+        """Tell whether a call, or the silence of the loop, has lasted too long; again when it has lasted twice as long."""
+        oldest_ns = self.oldest_ns
+        if oldest_ns < timeout_ns:
+            self._due_ns = 0
+        if self._post.age_ns < timeout_ns:
+            self._silence_due_ns = 0
+        calls, silent = oldest_ns >= max(self._due_ns, timeout_ns), self._post.age_ns >= max(self._silence_due_ns, timeout_ns)
+        if calls:
+            self._due_ns = 2 * oldest_ns
+        if silent:
+            self._silence_due_ns = 2 * self._post.age_ns
+        return calls or silent
+
+    def facts(self, flow: Flow, timeout_ns: int) -> tuple[list[WorkerFacts], int, int]:
+        """Return what is known of the calls that have lasted longest, how many more there are, and how many of these too long as well.
+
+        Args:
+            flow: names the elements.
+            timeout_ns: the limit.
+        """
+        flying = sorted(self._flying(), key=lambda one: one[2].begin_ns)
+        blocking = None if 2 * self._post.age_ns < timeout_ns else self._blocking(flow, flying)
+        facts = []
+        if blocking is not None:
+            facts.append(blocking[0])
+            flying = [one for one in flying if one[2] is not blocking[1]]
+        for lanes, task, call in flying[:_MOST_FACTS]:
+            stuck = blocking is None and call.age_ns >= timeout_ns
+            facts.append(self._flown(flow, lanes, task, call, stuck=stuck))
+        rest = flying[_MOST_FACTS:]
+        return facts, len(rest), sum(call.age_ns >= timeout_ns for _, _, call in rest)
+
+    def _blocking(self, flow: Flow, flying: Sequence[Flying]) -> tuple[WorkerFacts, Call | None] | None:
+        """Say who holds up the loop: a call of ours, or something else that runs there; None when it only got no CPU."""
+        stack, frames = waits_of(self._post.ident)
+        try:
+            found = next(((lanes, call) for lanes, task, call in flying if any(frame is _frame_of(task) for frame in frames)), None)
+        finally:
+            frames.clear()
+        if not stack:
+            return None
+        lasted_s = self._post.watched_ns / 1e9
+        if found is not None:
+            return self._fact(flow, *found, lasted_s, stack=stack, stuck=True, blocks=True), found[1]
+        facts = WorkerFacts(
+            index=0, thread=self._post.thread, stage="", element="none of the calls of the feed", lasted_s=lasted_s,
+            cpu_share=self._post.cpu_share, stack=stack, stuck=True, blocks=True,
+        )  # fmt: skip
+        return facts, None
+
+    def _flown(self, flow: Flow, lanes: Lanes, task: asyncio.Task[Any], call: Call, *, stuck: bool) -> WorkerFacts:
+        return self._fact(flow, lanes, call, call.watched_ns / 1e9, stack=awaits_of(task), stuck=stuck)
+
+    def _fact(self, flow: Flow, lanes: Lanes, call: Call, lasted_s: float, **more: Any) -> WorkerFacts:
+        return WorkerFacts(
+            index=call.lane,
+            thread=self._post.thread,
+            stage=lanes.name,
+            element=call_of(flow, call.task, call.block, call.offset),
+            lasted_s=lasted_s,
+            cpu_share=self._post.cpu_share if more.get("blocks") else None,
+            call=True,
+            **more,
+        )
+
+    def _flying(self) -> list[Flying]:
+        return [(lanes, task, call) for lanes in self._lanes for task, call in lanes.in_flight()]
+
+    def _answer(self) -> None:
+        self._answers = self._asked
+
+
+def _frame_of(task: asyncio.Task[Any]) -> Any:
+    return getattr(task.get_coro(), "cr_frame", None)
+
+
+OnStall = Literal["raise", "warn"]
+
+_GLANCE_S = 0.02
+_GLANCE_SHARE = 0.25  # of the wait so far: the time of a slow element is known that well
+_DEAR = 4  # times the usual cost of an element, as the engine knows it
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Where a worker stood at the last glance, since when, and the element if it is slow."""
+
+    marker: Any
+    since_ns: int
+    slow: SlowElement | None = None
+
+    def ended(self, at_ns: int) -> SlowElement | None:
+        """Return the element with the time that it took if it ended then."""
+        return None if self.slow is None else self.slow._replace(time_ns=at_ns, lasted_ns=at_ns - self.since_ns)
+
+
+class Glances:
+    """Looks at where the workers are while one wait lasts, and finds the elements that take them much longer than usual.
+
+    A wait of less than 20 ms has no glance. A glance costs 1 us for each worker, and 20 us more for an element that is slow.
+    """
+
+    __slots__ = ("_begin_ns", "_flow", "_last_ns", "_posts", "_seen")
+
+    def __init__(self, posts: Sequence[Post], flow: Flow) -> None:
+        """Begin a wait."""
+        self._posts, self._flow = posts, flow
+        self._begin_ns = self._last_ns = time.perf_counter_ns()
+        self._seen: dict[Post, _Seen] = {}
+
+    def pause_s(self, most_s: float) -> float:
+        """Return how long to wait until the next glance, `most_s` at most."""
+        waited_s = (time.perf_counter_ns() - self._begin_ns) / 1e9
+        return max(0.0, min(most_s, max(_GLANCE_S, _GLANCE_SHARE * waited_s)))
+
+    def look(self) -> list[SlowElement]:
+        """Look at each worker; return the slow elements that one has left since the last glance."""
+        now_ns, left = time.perf_counter_ns(), []
+        for post in list(self._posts):
+            task, seen = post.task, self._seen.get(post)
+            marker = None if task is None or task.read else (post.serial, post.worker.place())
+            if task is None or marker is None or seen is None or seen.marker != marker:
+                left.append(None if seen is None else seen.ended((self._last_ns + now_ns) // 2))
+                self._seen[post] = _Seen(marker, now_ns)
+            elif seen.slow is None and now_ns - seen.since_ns >= 0.9e9 * _GLANCE_S:
+                seen.slow = self._slow(post, task, now_ns, now_ns - seen.since_ns)
+        self._last_ns = now_ns
+        return [slow for slow in left if slow is not None]
+
+    def end(self) -> list[SlowElement]:
+        """Return the slow elements that workers stood at: what ended the wait is most likely the end of one."""
+        now_ns = time.perf_counter_ns()
+        return [slow for seen in self._seen.values() if (slow := seen.ended(now_ns)) is not None]
+
+    def _slow(self, post: Post, task: Task, now_ns: int, lasted_ns: int) -> SlowElement | None:
+        row, segment = row_of(post.worker, task), self._flow.segments[task.segment]
+        if row is None or lasted_ns < _DEAR * segment.blocks[task.stage].found[0]:
+            return None
+        found = place_of(segment, task, row)
+        if found is None:
+            return None
+        where, key = found
+        return SlowElement(now_ns, segment.plan.stages[task.stage].name or "batch", key, where, lasted_ns)
+
+
+class Watch:
+    """The clock of a feed's waits, and the posts of its workers. One consumer looks at a time.
+
+    Attributes:
+        clock: the time in which the process was seen running.
+        slice_s: how long to wait between two looks; None when nobody looks.
+        on_stall: what the engine does about a stall.
+        posts: all workers, in the order in which they started.
+        loops: the event loops, at most one.
+    """
+
+    def __init__(self, timeout_s: float | None, on_stall: OnStall = "raise") -> None:
+        """Watch for elements and waits of more than `timeout_s`; None never looks."""
+        self.timeout_s = None if timeout_s is None or timeout_s == float("inf") else timeout_s
+        self.on_stall = on_stall
+        self.slice_s = slice_of(self.timeout_s)
+        self.clock = RunClock(int(1e9 * (self.slice_s or 0.5)))
+        self.posts: list[Post] = []
+        self.loops: list[LoopWatch] = []
+        self._timeout_ns = int(1e9 * (self.timeout_s or 0))
+        self._looked_ns = self._process_ns = 0
+        self._delivered = -1
+        self._num_begun = 0
+        self.restart()
+
+    def enlist(self, pool: str, worker: WorkerContext) -> Post:
+        """Make a post for the calling thread."""
+        post = Post(pool, worker)
+        self.posts.append(post)
+        return post
+
+    def enlist_loop(self, lanes: Sequence[Lanes], ask: Callable[[Callable[[], None]], None]) -> None:
+        """Look at the event loop of the calling thread too, as `LoopWatch` does."""
+        self.loops.append(LoopWatch(lanes, ask))
+
+    def begin(self, delivered: int) -> None:
+        """Begin a wait; `delivered` tells whether it is still the wait for the same hand-over."""
+        if self.slice_s is None:
+            return
+        self.clock.tick(time.perf_counter_ns())
+        if delivered != self._delivered:
+            self._delivered = delivered
+            self.restart()
+
+    def restart(self) -> None:
+        """Begin the wait anew: what held it up was seen to."""
+        self._waited_ns = self._idle_ns = self._still_ns = 0
+        self._slow_due_ns = self._idle_due_ns = self._timeout_ns
+
+    def look(self, num_read: int) -> Kind | None:
+        """Look at everybody after a slice of waiting; return what is wrong, once, and again when it has lasted twice as long.
+
+        Args:
+            num_read: elements that the generator has given so far.
+        """
+        now_ns = time.perf_counter_ns()
+        ran_ns = self.clock.tick(now_ns)
+        process_ns = time.process_time_ns()
+        elapsed_ns, used_ns = ran_ns - self._looked_ns, process_ns - self._process_ns
+        self._looked_ns, self._process_ns = ran_ns, process_ns
+        waited_ns = min(elapsed_ns, int(1e9 * (self.slice_s or 0)))  # what lies before this wait is none
+        before, self._num_begun = self._num_begun, sum(post.serial for post in self.posts)
+        wanted_ns = used_ns + sum(post.sample() for post in self.posts) + sum(loop.queued_ns for loop in self.loops)
+        moved = [post.observe(ran_ns, elapsed_ns, wanted_ns, num_read) for post in self.posts]
+        moved += [loop.observe(now_ns, elapsed_ns, wanted_ns) for loop in self.loops]
+        moves = any(moved) or self._num_begun != before
+        self._waited_ns += waited_ns
+        self._still_ns = 0 if moves else self._still_ns + waited_ns
+        works = any(post.task is not None for post in self.posts) or any(loop.busy for loop in self.loops)
+        self._idle_ns = 0 if moves or works else self._idle_ns + waited_ns
+        return self._verdict()
+
+    def _verdict(self) -> Kind | None:
+        overdue = [post for post in self.posts if post.task is not None and post.age_ns >= max(post.due_ns, self._timeout_ns)]
+        late = [loop for loop in self.loops if loop.overdue(self._timeout_ns)]
+        if overdue or late:
+            for post in overdue:
+                post.due_ns = 2 * post.age_ns
+            return "stuck"
+        if self._idle_ns >= self._idle_due_ns:
+            self._idle_due_ns = 2 * self._idle_ns
+            return "idle"
+        # Who has not moved for half the time may be stuck: that is said when it is certain.
+        ages_ns = [post.age_ns for post in self.posts if post.task is not None] + [loop.oldest_ns for loop in self.loops]
+        if self._waited_ns >= self._slow_due_ns and 2 * max([self._still_ns, *ages_ns]) < self._timeout_ns:
+            self._slow_due_ns = 2 * self._waited_ns
+            return "slow"
+        return None
+
+    def situation(self, kind: Kind, flow: Flow) -> Situation:
+        """Gather the facts of a stall. Without the engine's mutex: a source may be asked to describe an element."""
+        seen = [(post, post.task) for post in self.posts]
+        workers = Counter(pool_words(flow, post.pool) for post, _ in seen if post.pool != MENDER)
+        idle = Counter(pool_words(flow, post.pool) for post, task in seen if task is None and post.pool != MENDER)
+        stacks = stacks_of({post.ident for post, task in seen if task is not None})
+        calls, more, more_stuck = self._calls(flow)
+        return Situation(
+            kind=kind,
+            waited_s=self._waited_ns / 1e9,
+            timeout_s=self.timeout_s or 0.0,
+            busy=(*(self._facts(flow, post, task, stacks.get(post.ident, ())) for post, task in seen if task is not None), *calls),
+            more_calls=more,
+            more_stuck=more_stuck,
+            idle=tuple(f"{count} of {workers[words]} {words}: nothing to do" for words, count in idle.items()),
+            kept=flow.kept,
+            oldest=_oldest(flow),
+            limit=flow.limit,
+            state=f"state: {len(flow.ready)} ready, segments {[segment.position() for segment in flow.segments]}",
+        )
+
+    def _facts(self, flow: Flow, post: Post, task: Task, stack: tuple[Frame, ...]) -> WorkerFacts:
+        return WorkerFacts(
+            index=post.worker.index,
+            thread=post.thread,
+            stage=stage_of(flow, post, task),
+            element=element_of(flow, post, task),
+            lasted_s=post.watched_ns / 1e9,
+            cpu_share=post.cpu_share,
+            stack=stack,
+            stuck=self._is_stuck(post),
+            reader=bool(task.read),
+        )
+
+    def _calls(self, flow: Flow) -> tuple[list[WorkerFacts], int, int]:
+        found: list[WorkerFacts] = []
+        more = late = 0
+        for loop in self.loops:
+            facts, others, too_late = loop.facts(flow, self._timeout_ns)
+            found, more, late = found + facts, more + others, late + too_late
+        return found, more, late
+
+    def _is_stuck(self, post: Post) -> bool:
+        return post.task is not None and post.age_ns >= self._timeout_ns
+
+
+def _oldest(flow: Flow) -> str:
+    kept = flow.handed_over.kept(flow.handed_over.step)
+    return f", {kept.num_bytes / 1e6:.1f} MB beside the last one, the oldest {kept.oldest}" if kept.num else ""
