@@ -45,9 +45,9 @@ from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import INFINITE
 from penstock._order.runs import Recording
 from penstock._plan import check
-from penstock._plan.describe import describe, lines, sources
-from penstock._plan.length import batch_size_of, known_length, length_of, walk
-from penstock._plan.node import Mix, Node
+from penstock._plan.base import Node, sources, walk
+from penstock._plan.describe import lines
+from penstock._plan.length import known_length, length_of
 from penstock.errors import FeedClosed, PlanError, SpecError, StillRunning
 from penstock.formats.quarantine import Quarantine
 from penstock.observe.curves import Curves
@@ -207,7 +207,7 @@ class Feed:
             PlanError: for a second epoch with `record=` or `replay=`; in a worker of a torch DataLoader.
         """
         caller = sys._getframe(1)
-        refuse_loader_around(caller, batches=batch_size_of(self._root) != 1, ranks=self._agree is not None)
+        refuse_loader_around(caller, batches=self._root.batch_size_each() != 1, ranks=self._agree is not None)
         with SHORT_INTERRUPTS, self._lock:
             if self._closed or self._condition not in ("new", "running", "ended"):
                 self._refuse("Feed.__iter__")
@@ -455,7 +455,7 @@ class Feed:
 
     def _place(self) -> Place:
         hand = self._hand
-        batch_size = batch_size_of(self._root)
+        batch_size = self._root.batch_size_each()
         unit = "elements" if batch_size == 1 else "batches"
         total = None if self._length == INFINITE else int(self._length)
         return Place(hand.epoch, self.step - hand.first_step, total, unit, None if batch_size == 1 else batch_size)
@@ -513,7 +513,7 @@ class Feed:
             return
         error = SpecError(
             f"the spec was locked by finalize(), but {difference}",
-            where=f"stage {describe(self._root)!r}, {self._name_of_next()}",
+            where=f"stage {self._root.line()!r}, {self._name_of_next()}",
             fix="use drop_remainder=True for batches of one size, and resize, crop or pad to one shape; or do not finalize()",
         )
         self._shut("failed")
@@ -684,7 +684,7 @@ class Feed:
         if self._agree is None or self._has_agreed:
             return
         plan = [_BORDERS.sub(r"\1", line) for line in lines(self._root, saved=True)]
-        weights = [f"mix with weights {node.history[-1][1]}" for node in walk(self._root) if isinstance(node, Mix)]
+        weights = [f"mix with weights {node.history[-1][1]}" for node in walk(self._root) if node.history]
         fingerprints = (f"dataset {one}" for one in self._fingerprints())
         try:
             self._agree([*plan, *weights, *fingerprints, f"epoch {self.epoch}, step {self.step}"])

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import penstock as ps
 from penstock._plan import check
 from penstock._plan.node import (
     Batch,
@@ -272,3 +273,8 @@ def test_a_function_that_waits_for_an_rng_is_refused() -> None:
     assert error.what == "filter gives no rng to its function"
     assert error.where.startswith("filter(")
     assert error.fix == "draw in a map(fn, seed=...) before it, and let filter look at what was drawn"
+
+
+def test_an_empty_dataset_has_no_numbers_to_be_too_large() -> None:
+    for empty in (ps.from_arrays(np.arange(3)).take(0), ps.from_arrays(np.arange(3)).batch(4, drop_remainder=True)):
+        assert len(empty.batch(4)) == len(empty.window(2)) == 0

@@ -11,7 +11,9 @@ from sources.groups import Grouped
 from penstock import image
 from penstock._contracts.element import ArraySpec
 from penstock._plan import node as plan
-from penstock._plan.describe import describe, function_name, lines, sources
+from penstock._plan.base import sources
+from penstock._plan.describe import lines
+from penstock._plan.functions import function_name
 from penstock.formats.memory_store import MemoryStore
 from penstock.sources import ArraySource, GeneratorSource
 
@@ -131,26 +133,26 @@ TEXTS = [
 
 @pytest.mark.parametrize(("node", "text"), TEXTS, ids=[text for _, text in TEXTS])
 def test_each_node_is_said_in_one_line(node: plan.Node, text: str) -> None:
-    assert describe(node) == text
+    assert node.line() == text
 
 
 def test_there_is_a_line_for_every_kind_of_node() -> None:
-    assert "numbers" in describe(STREAM)
-    assert {type(node) for node, _ in TEXTS} | {plan.ReadStream} == set(get_args(plan.Node))
+    assert "numbers" in STREAM.line()
+    assert {type(node) for node, _ in TEXTS} | {plan.ReadStream} == set(get_args(plan.AnyNode))
 
 
 def test_a_saved_plan_leaves_out_what_a_state_does_not_depend_on() -> None:
-    assert describe(plan.Shard(child=READ, num_shards=4, index=1), saved=True) == "shard(num_shards, index)"
-    assert describe(READ, saved=True) == "from_arrays"
-    assert describe(plan.Map(child=READ, fn=decode, name="mine", seed=3, random=True), saved=True) == "map(mine, seed=3)"
-    assert describe(plan.Map(child=READ, fn=decode, name="mine", output_spec=IMAGE), saved=True) == "map(mine, output_spec=uint8[None, 3])"
-    assert describe(plan.Filter(child=READ, fn=decode, name="mine"), saved=True) == "filter(mine)"
-    assert describe(plan.FlatMap(child=READ, fn=decode, name="mine"), saved=True) == "flat_map(mine)"
+    assert plan.Shard(child=READ, num_shards=4, index=1).line(saved=True) == "shard(num_shards, index)"
+    assert READ.line(saved=True) == "from_arrays"
+    assert plan.Map(child=READ, fn=decode, name="mine", seed=3, random=True).line(saved=True) == "map(mine, seed=3)"
+    assert plan.Map(child=READ, fn=decode, name="mine", output_spec=IMAGE).line(saved=True) == "map(mine, output_spec=uint8[None, 3])"
+    assert plan.Filter(child=READ, fn=decode, name="mine").line(saved=True) == "filter(mine)"
+    assert plan.FlatMap(child=READ, fn=decode, name="mine").line(saved=True) == "flat_map(mine)"
     bucketed = plan.BucketByLength(child=READ, fn=decode, name="mine", boundaries=(4,), batch_sizes=(8, 4), drop_remainder=False)
-    assert describe(bucketed, saved=True) == "bucket_by_length(mine, [4], [8, 4])"
+    assert bucketed.line(saved=True) == "bucket_by_length(mine, [4], [8, 4])"
     resampled = plan.RejectionResample(child=READ, fn=decode, name="mine", target=(1.0,), initial=None, seed=0)
-    assert describe(resampled, saved=True) == "rejection_resample(mine, [1.0], seed=0)"
-    assert describe(plan.Mix(children=(READ, READ), history=((0, (1.0, 2.0)),), restart=False), saved=True) == "mix of 2"
+    assert resampled.line(saved=True) == "rejection_resample(mine, [1.0], seed=0)"
+    assert plan.Mix(children=(READ, READ), history=((0, (1.0, 2.0)),), restart=False).line(saved=True) == "mix of 2"
     top = plan.Prefetch(child=plan.Batch(child=plan.Prefetch(child=READ, buffer_size=1), batch_size=4, drop_remainder=False), buffer_size=2)
     assert lines(top, saved=True) == ["from_arrays", "batch(4)"]
     assert len(lines(top)) == 4
@@ -206,7 +208,7 @@ def test_an_image_operator_is_named_with_its_arguments_so_that_another_one_is_an
 def test_a_saved_shuffle_of_groups_says_which_groups() -> None:
     def saved(sizes: list[int]) -> str:
         child = plan.Read(source=Grouped(sizes))
-        return describe(plan.Shuffle(child=child, buffer_size=None, seed=7, reshuffle_each_epoch=True, window_groups=4), saved=True)
+        return plan.Shuffle(child=child, buffer_size=None, seed=7, reshuffle_each_epoch=True, window_groups=4).line(saved=True)
 
     assert saved([2, 3]).startswith("shuffle(window_groups=4 of ")
     assert saved([2, 3]) == saved([2, 0, 3]) != saved([3, 2])

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from sources.groups import Chunked, Grouped
 
 import penstock as ps
-from penstock._plan.groups import find_groups, group_mark, groups_of, reading_notes
+from penstock._plan.check import reading_notes
+from penstock._plan.groups import group_mark, groups_of
 from penstock.errors import PlanError, SourceError
 
 NUMBERS = ps.from_source(Grouped([3, 0, 4, 1, 2]))
 
 
 def borders(dataset: ps.Dataset) -> list[int] | None:
-    found = find_groups(dataset._root)
+    found = dataset._root.group_starts()
     return None if found is None else found.tolist()
 
 

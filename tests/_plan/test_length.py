@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from penstock._plan.length import (
     INFINITE,
     ROOM,
-    batch_size_of,
     highest_number,
     is_indexable,
     length_of,
@@ -257,10 +256,10 @@ def test_the_highest_number_up_to_a_position() -> None:
 
 def test_the_size_of_a_batch_is_that_of_the_last_one_below_what_keeps_batches_whole() -> None:
     small = Batch(child=read(10), batch_size=2, drop_remainder=False)
-    assert batch_size_of(small) == 2
-    assert batch_size_of(PaddedBatch(child=small, batch_size=5, drop_remainder=True)) == 5
+    assert small.batch_size_each() == 2
+    assert PaddedBatch(child=small, batch_size=5, drop_remainder=True).batch_size_each() == 5
     whole = Repeat(child=Take(child=Prefetch(child=Map(child=small, fn=keep, name="keep"), buffer_size=1), count=3), count=2)
-    assert batch_size_of(Shuffle(child=whole, buffer_size=None, seed=0, reshuffle_each_epoch=True)) == 2
-    assert batch_size_of(Map(child=read(10), fn=keep, name="keep")) == batch_size_of(stream(None)) == 1
-    assert batch_size_of(Filter(child=small, fn=keep, name="keep")) is None
-    assert batch_size_of(Concatenate(children=(small, small))) is None
+    assert Shuffle(child=whole, buffer_size=None, seed=0, reshuffle_each_epoch=True).batch_size_each() == 2
+    assert Map(child=read(10), fn=keep, name="keep").batch_size_each() == stream(None).batch_size_each() == 1
+    assert Filter(child=small, fn=keep, name="keep").batch_size_each() is None
+    assert Concatenate(children=(small, small)).batch_size_each() is None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, get_args
 
 import numpy as np
@@ -9,16 +10,22 @@ from penstock._plan import node as plan
 from penstock.sources import ArraySource
 
 READ = plan.Read(source=ArraySource(np.arange(3)))
-KINDS: tuple[Any, ...] = get_args(plan.Node)
+KINDS: tuple[Any, ...] = get_args(plan.AnyNode)
 
 
 def test_every_kind_of_node_is_exported() -> None:
-    assert {kind.__name__ for kind in KINDS} | {"AnyBatch", "Node", "children_of", "with_children"} == set(plan.__all__)
+    unions = {"AnyBatch", "AnyBranching", "AnyGroup", "AnyNode", "AnySelecting"}
+    assert {kind.__name__ for kind in KINDS} | unions | {"Node", "children_of", "mixes_of", "shards_of"} == set(plan.__all__)
+
+
+def test_a_field_without_a_default_must_be_given() -> None:
+    """A property of a base class of the same name would be its default."""
+    assert not [(kind, one.name) for kind in KINDS for one in fields(kind) if isinstance(one.default, property)]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_a_node_cannot_be_changed(kind: Any) -> None:
-    values = dict.fromkeys(kind.__annotations__, READ)
+    values = dict.fromkeys((one.name for one in fields(kind)), READ)
     made = kind(**values)
     with pytest.raises(AttributeError):
         setattr(made, next(iter(values)), None)
@@ -27,17 +34,17 @@ def test_a_node_cannot_be_changed(kind: Any) -> None:
 def test_a_node_is_given_other_children_and_stays_itself_with_its_own() -> None:
     other = plan.Read(source=READ.source)
     pair = plan.Zip(children=(READ, other))
-    assert plan.with_children(READ, []) is READ
-    assert plan.with_children(pair, [READ, other]) is pair
-    assert plan.children_of(plan.with_children(pair, [other, READ])) == (other, READ)
-    taken = plan.with_children(plan.Take(child=READ, count=2), [other])
+    assert READ.with_children([]) is READ
+    assert pair.with_children([READ, other]) is pair
+    assert pair.with_children([other, READ]).children == (other, READ)
+    taken = plan.Take(child=READ, count=2).with_children([other])
     assert isinstance(taken, plan.Take)
     assert (taken.child, taken.count) == (other, 2)
 
 
 def test_a_node_reads_from_its_children_and_a_source_from_none() -> None:
     other = plan.Read(source=ArraySource(np.arange(4)))
-    assert plan.children_of(READ) == ()
-    assert plan.children_of(plan.Take(child=READ, count=2)) == (READ,)
-    assert plan.children_of(plan.Zip(children=(READ, other))) == (READ, other)
-    assert plan.children_of(plan.Concatenate(children=(READ, other, READ))) == (READ, other, READ)
+    assert READ.children == ()
+    assert plan.Take(child=READ, count=2).children == (READ,)
+    assert plan.Zip(children=(READ, other)).children == (READ, other)
+    assert plan.Concatenate(children=(READ, other, READ)).children == (READ, other, READ)

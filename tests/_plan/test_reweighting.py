@@ -8,7 +8,7 @@ import pytest
 import penstock as ps
 from penstock._plan.length import walk
 from penstock._plan.node import Mix
-from penstock._plan.reweighting import histories, mix_places, reweighted
+from penstock._plan.progress import histories, mix_places, reweighted
 from penstock.errors import StateDamaged, StateMismatch
 
 

@@ -14,7 +14,7 @@ from packing.small import bad_at_7, dataset, odd, twice
 
 import penstock as ps
 from penstock._plan import node as plan
-from penstock._plan.describe import sources
+from penstock._plan.base import sources
 from penstock.errors import PackError, PlanError, SourceError, SpecError
 from penstock.packing import positions
 from penstock.packing.disk import Disk

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from penstock._engine.lower import lower
 from penstock._engine.program import SegmentPlan
-from penstock._plan.check import rank_notes
+from penstock._plan.check import rank_notes, reading_notes
 from penstock._plan.describe import lines
-from penstock._plan.groups import reading_notes
 from penstock._plan.length import walk
 from penstock._plan.node import Cache, Node
 

@@ -16,11 +16,11 @@ from penstock._engine.rescue import MOST_REPLACEMENTS
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.chain import HoldingFold
 from penstock._order.folds import Fold, Passes
-from penstock._plan.describe import components, lines, sources
+from penstock._plan.base import sources
+from penstock._plan.describe import components, lines
 from penstock._plan.length import ROOM, highest_number, is_indexable, length_of, passes_of, walk
 from penstock._plan.node import AnyBatch, Map, Node, Prefetch, ReadStream, Repeat, Shard, children_of
-from penstock._plan.progress import GlobalPosition, global_position, resharded, shard_of
-from penstock._plan.reweighting import histories, plan_before, reweighted
+from penstock._plan.progress import GlobalPosition, global_position, histories, plan_before, resharded, reweighted, shard_of
 from penstock._plan.saved import FORMAT, LARGEST, checked, compare, sealed, short
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 

@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from penstock._contracts.arguments import flag, listed, path_name, real_number, whole_number
 from penstock._contracts.transform import NoticingTransform, Transform
 from penstock._order.folds import uneven
-from penstock._plan.describe import describe, function_name
-from penstock._plan.length import INFINITE, ROOM, STREAMS, highest_number, is_indexable, length_of, never_ends, walk
-from penstock._plan.node import (
-    Batch,
-    Concatenate,
-    Enumerate,
-    Interleave,
-    Map,
-    Mix,
-    Node,
-    PaddedBatch,
-    Prefetch,
-    RaggedBatch,
-    Repeat,
-    Shard,
-    Shuffle,
-    Skip,
-    Take,
-    Window,
-    Zip,
-    children_of,
-    with_children,
-)
-from penstock._plan.random import is_async, is_async_generator, wants_rng
+from penstock._plan.base import Node, length_of, never_ends, substituted, walk
+from penstock._plan.functions import function_name, is_async, is_async_generator, wants_rng
+from penstock._plan.length import INFINITE, ROOM, highest_number, is_indexable
+from penstock._plan.node import RaggedBatch, Shard, shards_of
 from penstock.errors import PlanError
 
 __all__ = [
@@ -54,6 +33,7 @@ __all__ = [
     "path_argument",
     "rank_notes",
     "rank_shard",
+    "reading_notes",
     "seed_argument",
     "shard_notice",
     "shared_workers",
@@ -64,11 +44,6 @@ __all__ = [
 ]
 
 _LARGEST = 2**63 - 1
-_SMALL, _SMALL_ARGUMENT = 2**40, 2**20
-"""Lengths and arguments below these are not looked at closely: what stands below is bounded by its own, or was looked at."""
-_ARGUMENTS = ("num_shards", "index", "count", "start", "shift", "stride", "size", "batch_size")
-_COUNTING = (Shard, Skip, Take, Repeat, Enumerate, Concatenate, Zip, Mix, Interleave, Window, Batch, PaddedBatch, RaggedBatch)
-"""Nodes with other positions or numbers than their child's, or more of them."""
 
 
 def weights_argument(value: Any, count: int, operator: str) -> tuple[float, ...]:
@@ -224,18 +199,18 @@ def no_async_generator(fn: Any, operator: str) -> None:
 def notices(root: Node) -> list[str]:
     """Say what of the transforms in a plan does nothing, or is not what it looks like."""
     nodes = walk(root)
-    above = {id(child): node for node in nodes for child in children_of(node)}
+    above = {id(child): node for node in nodes for child in node.children}
     out: list[str] = rank_notes(root)
     for node in nodes:
-        if not isinstance(node, Map) or not isinstance(node.fn, NoticingTransform):
+        if node.transform is None or not isinstance(node.transform[0], NoticingTransform):
             continue
         maps, parent = list[tuple[Transform, int]](), above.get(id(node))
-        right_behind = parent.fn if isinstance(parent, Map) and isinstance(parent.fn, Transform) else None
+        right_behind = parent.transform[0] if parent is not None and parent.transform is not None else None
         while parent is not None:
-            if isinstance(parent, Map) and isinstance(parent.fn, Transform):
-                maps.append((parent.fn, parent.seed))
+            if parent.transform is not None:
+                maps.append(parent.transform)
             parent = above.get(id(parent))
-        out.append(node.fn.notice(node.seed, maps, right_behind))
+        out.append(node.transform[0].notice(node.transform[1], maps, right_behind))
     return list(dict.fromkeys(filter(None, out)))
 
 
@@ -252,8 +227,8 @@ def indexable(node: Node, operator: str, fix: str) -> None:
 def splittable(node: Node) -> None:
     """Refuse to unbatch what a ragged_batch made: its arrays have other first dimensions than its elements."""
     part = node
-    while isinstance(part, Prefetch | Repeat | Shard | Shuffle | Skip | Take):
-        part = part.child
+    while part.selects and not part.streams and not part.starts_chain:
+        part = part.children[0]
     if isinstance(part, RaggedBatch):
         raise PlanError(
             "unbatch splits every array along its first dimension, but a ragged batch has values and row_splits of other lengths",
@@ -264,13 +239,13 @@ def splittable(node: Node) -> None:
 
 def shared_workers(node: Node, operator: str) -> None:
     """Refuse a branch with workers of its own: branches are computed inside one task."""
-    if any(isinstance(part, Map) and part.asynchronous for part in walk(node)):
+    if any(part.asynchronous for part in walk(node)):
         raise PlanError(
             f"an async function cannot be awaited inside a branch of {operator}: branches are computed inside one task",
             where=f"map(async function) below {operator}()",
             fix=f"put the async map above the {operator}, and let it pick its part of the element",
         )
-    if any(isinstance(part, Map) and part.concurrency is not None for part in walk(node)):
+    if any(part.concurrency is not None for part in walk(node)):
         raise PlanError(
             f"concurrency= has no effect inside a branch of {operator}",
             where=f"map(concurrency=...) below {operator}()",
@@ -287,25 +262,21 @@ def finite(node: Node, operator: str, fix: str) -> None:
 def one_order(node: Node, operator: str) -> None:
     """Refuse a child that has an element at two positions, or at another position in another epoch."""
     for part in walk(node):
-        reshuffles = isinstance(part, Shuffle) and part.reshuffle_each_epoch
-        if reshuffles or (isinstance(part, Repeat) and part.count != 1) or (isinstance(part, Mix) and part.restart):
+        if part.changes_order:
             raise PlanError(
-                f"{operator} above {describe(part)}, which puts an element in one part now and in another part later",
+                f"{operator} above {part.line()}, which puts an element in one part now and in another part later",
                 where=f"{operator}()",
-                fix=f"call {operator}() first, and then {describe(part).partition('(')[0].partition(' ')[0]}() on the part to train on",
+                fix=f"call {operator}() first, and then {part.line().partition('(')[0].partition(' ')[0]}() on the part to train on",
             )
 
 
 def bounded(node: Node) -> None:
     """Refuse a length, and arguments with which a position, a pass or a number, would no longer fit 63 bits."""
-    if not isinstance(node, _COUNTING):
-        return
-    length, where = length_of(node), re.sub(r"\B(?=[A-Z])", "_", type(node).__name__).lower() + "()"
+    if len(node.children) == 1 and node.limit is None and node.num_passes == 1 and node.reached(1) == (1, 1):
+        return  # it makes no larger numbers than its child, and gives no end to it
+    length, where = length_of(node), f"{node.operator}()"
     if length is not None and length != INFINITE and length > _LARGEST:
         raise PlanError(f"{length} elements are more than 2**63", where=where, fix="use repeat() without a count for endless passes")
-    small = not any((getattr(node, name, 0) or 0) > _SMALL_ARGUMENT for name in _ARGUMENTS) and not isinstance(node, (Mix, Interleave))
-    if small and length is not None and length < _SMALL:
-        return
     highest = highest_number(node)
     if highest > _LARGEST:
         raise PlanError(
@@ -319,7 +290,7 @@ def rank_shard(node: Shard) -> Shard:
     """Return a shard by rank, or refuse one that cannot keep what it promises."""
     if node.even not in ("drop", "pad", "error"):
         raise PlanError(f"even={node.even!r} is not known", where="shard_by_rank()", fix="give 'drop', 'pad' or 'error'")
-    if any(isinstance(part, Shard) and part.num_shards > 1 for part in walk(node.child)) and node.num_shards > 1:
+    if node.num_shards > 1 and any(part.num_shards > 1 for part in shards_of(node.child)):
         raise PlanError(
             "a shard stands below already, so a rank would have a part of a part, and most elements would belong to no rank",
             where="shard_by_rank()",
@@ -334,8 +305,8 @@ def rank_shard(node: Shard) -> Shard:
 def steps_of_ranks(root: Node) -> None:
     """Refuse what gives ranks different numbers of steps: an operator above a shard by rank that leaves out or makes elements."""
     for node in walk(root):
-        if isinstance(node, STREAMS) and any(isinstance(part, Shard) and part.even is not None for part in walk(node)):
-            name = describe(node, saved=True).partition("(")[0]
+        if node.streams and any(part.even is not None for part in shards_of(node)):
+            name = node.line(saved=True).partition("(")[0]
             raise PlanError(
                 f"{name} stands above shard_by_rank: each rank would then make its own number of steps, and wait for the others for ever",
                 where=f"{name}() above shard_by_rank()",
@@ -345,7 +316,12 @@ def steps_of_ranks(root: Node) -> None:
 
 def rank_notes(root: Node) -> list[str]:
     """List what the shards by rank of a plan leave out, repeat, or read for nothing."""
-    return [words for node in walk(root) if isinstance(node, Shard) and (words := _rank_note(node))]
+    return [words for node in shards_of(root) if (words := _rank_note(node))]
+
+
+def reading_notes(root: Node) -> list[str]:
+    """Say which shuffles make a source that decodes whole groups decode them again and again."""
+    return [words for node in walk(root) for words in node.reading_notes()]
 
 
 def _rank_note(node: Shard) -> str:
@@ -360,10 +336,10 @@ def _rank_note(node: Shard) -> str:
         )
     elif num_left:
         notes.append(f"the last round of each pass has {num_left} elements, and repeats some for {node.num_shards - num_left} of the ranks")
-    costly = next((part for part in walk(node.child) if isinstance(part, STREAMS)), None)
+    costly = next((part for part in walk(node.child) if part.streams), None)
     if costly is not None:
         notes.append(
-            f"each of {node.num_shards} ranks reads and computes all elements up to {describe(costly, saved=True).partition('(')[0]}, and "
+            f"each of {node.num_shards} ranks reads and computes all elements up to {costly.line(saved=True).partition('(')[0]}, and "
             f"keeps one in {node.num_shards}"
         )
     return f"shard_by_rank: {'; '.join(notes)}" if notes else ""
@@ -371,35 +347,38 @@ def _rank_note(node: Shard) -> str:
 
 def shard_notice(root: Node) -> str:
     """Say that ranks may make different numbers of steps, and where shard() makes them equal but for one; empty when all is well."""
-    above = _above_shard(root)
+    above = _above(root, [node for node in shards_of(root) if _has_others(node)])
     if above is None or never_ends(root):
         return ""
     for node in above:
-        if isinstance(node, Take) and never_ends(node.child):
+        if node.limit is not None and never_ends(node.children[0]):
             return ""  # all make as many steps
-        if isinstance(node, STREAMS) or (isinstance(node, Repeat) and node.count != 1):
+        if node.streams or node.num_passes != 1:
             break
     else:
         return ""
     most, fewest = (length_of(_with_shard(root, last=last)) for last in (False, True))
     if most is not None and fewest is not None and most - fewest <= 1:
         return ""
-    name = describe(node, saved=True).partition("(")[0]
+    name = node.line(saved=True).partition("(")[0]
     numbers = "different numbers of steps" if most is None or fewest is None else f"{most} to {fewest} steps"
-    cost = "; each rank then computes the elements of all" if isinstance(node, STREAMS) else ""
+    cost = "; each rank then computes the elements of all" if node.streams else ""
     return f"shard() stands below {name}(), so ranks make {numbers}: put shard() above {name}(), and they differ by at most one{cost}"
 
 
-def _above_shard(node: Node) -> list[Node] | None:
-    """List the nodes above the first shard of several ranks, the highest first; None when there is no such shard."""
-    if isinstance(node, Shard) and node.equal_steps and node.even is None and node.num_shards > 1:
+def _has_others(node: Shard) -> bool:
+    """Tell whether other shards may make more or fewer steps."""
+    return node.equal_steps and node.even is None and node.num_shards > 1
+
+
+def _above(node: Node, wanted: Sequence[Node]) -> list[Node] | None:
+    """List the nodes above the first of those that are wanted, the highest first; None when there is none."""
+    if node in wanted:
         return []
-    found = next((below for child in children_of(node) if (below := _above_shard(child)) is not None), None)
+    found = next((below for child in node.children if (below := _above(child, wanted)) is not None), None)
     return None if found is None else [node, *found]
 
 
-def _with_shard(node: Node, *, last: bool) -> Node:
+def _with_shard(root: Node, *, last: bool) -> Node:
     """Return the plan of the first or the last rank."""
-    if isinstance(node, Shard):
-        return replace(node, index=node.num_shards - 1 if last else 0)
-    return with_children(node, [_with_shard(child, last=last) for child in children_of(node)])
+    return substituted(root, {node: replace(node, index=node.num_shards - 1 if last else 0) for node in shards_of(root)})

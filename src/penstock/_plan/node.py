@@ -1,21 +1,47 @@
-"""The nodes of a plan, one per operator. Frozen values: they hold arguments and children, and do nothing.
+"""The kinds of nodes of a plan, one per operator: what each holds, and what it means.
 
-Compared by identity: what two plans have in common is asked of their lines (`describe`).
+A node's length, its line, its spec and its place in a saved state are its methods; `Node` has what holds for most. Nodes do nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
+import numpy as np
+
+from penstock._contracts.element import ArraySpec, unflatten
 from penstock._contracts.policy import Policy
-from penstock._contracts.source import IndexedSource, StreamSource
+from penstock._contracts.source import ChunkedSource, ColumnSource, GroupedSource, IndexedSource, StreamSource
 from penstock._contracts.store import RecordStore
-from penstock._order.mixing import History
+from penstock._contracts.transform import Transform
+from penstock._order.arithmetic import INFINITE, Length, batch_length, rank_length, repeat_length, shard_length, window_length
+from penstock._order.mixing import History, Mixing, mixing
+from penstock._plan.base import (
+    BranchingNode,
+    Descent,
+    GroupNode,
+    Ints,
+    Node,
+    OnlyByComputing,
+    SelectingNode,
+    SourceNode,
+    UnaryNode,
+    batch_leaf,
+    length_of,
+    sources,
+    walk,
+)
+from penstock._plan.functions import function_name, has_name, wants_rng
+from penstock._plan.groups import group_mark, joined_groups, source_groups
 
 __all__ = [
     "AnyBatch",
+    "AnyBranching",
+    "AnyGroup",
+    "AnyNode",
+    "AnySelecting",
     "Batch",
     "BucketByLength",
     "Cache",
@@ -44,34 +70,61 @@ __all__ = [
     "Window",
     "Zip",
     "children_of",
-    "with_children",
+    "mixes_of",
+    "shards_of",
 ]
 
 Function = Callable[..., Any]
 
 
+# -- sources ----------------------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Read:
+class Read(SourceNode):
     """Elements 0..len-1 of an indexed source."""
 
     source: IndexedSource
 
+    def num_elements(self, below: Sequence[Length]) -> Length:
+        return len(self.source)
+
+    def group_starts(self) -> Ints | None:
+        return source_groups(self.source) if isinstance(self.source, GroupedSource) else None
+
+    def spec(self, of: Callable[[Node], Any]) -> Any:
+        if not isinstance(self.source, ColumnSource):
+            raise OnlyByComputing
+        return unflatten(self.source.structure(), (batch_leaf(ArraySpec(shape, dtype)) for shape, dtype in self.source.leaves()))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ReadStream:
+class ReadStream(SourceNode):
     """Elements of a source that is read from its beginning."""
+
+    streams: ClassVar[bool] = True
 
     source: StreamSource
 
+    def num_elements(self, below: Sequence[Length]) -> Length:
+        return self.source.declared_length()
+
+
+# -- what is done to each element ---------------------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Map:
+class Map(UnaryNode):
     """`fn(element)`, or `fn(element, rng=generator)` when `random`; awaited when `fn` is `async def`.
 
     `output_spec` is the tree of `ArraySpec` that its results are declared to have, or None.
     """
 
-    child: Node
+    aligned: ClassVar[bool] = True
+    per_element: ClassVar[bool] = True
+    same_above_stream: ClassVar[bool] = True
+    moves_as: ClassVar[str] = "same"
+
     fn: Function
     name: str
     seed: int = 0
@@ -81,52 +134,143 @@ class Map:
     on_error: Policy | None = None
     output_spec: Any = None
 
+    @property
+    def transform(self) -> tuple[Transform, int] | None:
+        return (self.fn, self.seed) if isinstance(self.fn, Transform) else None
+
+    def line(self, *, saved: bool = False) -> str:
+        fn = self.name if saved and self.transform is None else function_name(self.fn)
+        seed = f", seed={self.seed}" if self.random else ""
+        return f"map({fn}{seed}{'' if self.output_spec is None else f', output_spec={self.output_spec!r}'})"
+
+    def identity(self) -> str:
+        return f"{self.line()} of {getattr(self.fn, '__module__', '')}"
+
+    @property
+    def nameless(self) -> tuple[Function, str] | None:
+        return None if has_name(self.fn) else (self.fn, self.name)
+
+    @property
+    def varies(self) -> bool:
+        return wants_rng(self.fn)
+
+    def spec(self, of: Callable[[Node], Any]) -> Any:
+        if self.output_spec is None:
+            raise OnlyByComputing
+        return self.output_spec
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Filter:
+class Filter(SelectingNode):
     """Only the elements for which `fn` is true."""
 
-    child: Node
+    streams: ClassVar[bool] = True
+    per_element: ClassVar[bool] = True
+    same_above_stream: ClassVar[bool] = True
+
     fn: Function
     name: str
     on_error: Policy | None = None
 
+    def line(self, *, saved: bool = False) -> str:
+        return f"filter({self.name if saved else function_name(self.fn)})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FlatMap:
+class FlatMap(UnaryNode):
     """All elements of `fn(element)`, one after the other."""
 
-    child: Node
+    streams: ClassVar[bool] = True
+    per_element: ClassVar[bool] = True
+    same_above_stream: ClassVar[bool] = True
+
     fn: Function
     name: str
     on_error: Policy | None = None
 
+    def line(self, *, saved: bool = False) -> str:
+        return f"flat_map({self.name if saved else function_name(self.fn)})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Unbatch:
+class Unbatch(UnaryNode):
     """The rows of each element."""
 
-    child: Node
+    streams: ClassVar[bool] = True
+    per_element: ClassVar[bool] = True
+    same_above_stream: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Shuffle:
+class Enumerate(UnaryNode):
+    """Pairs (number, element)."""
+
+    aligned: ClassVar[bool] = True
+
+    start: int
+
+    def line(self, *, saved: bool = False) -> str:
+        return f"enumerate({self.start or ''})"
+
+    @property
+    def first_number(self) -> int:
+        return self.start
+
+    def reached(self, position: int) -> tuple[int, int]:
+        return position + self.start, position
+
+    def spec(self, of: Callable[[Node], Any]) -> Any:
+        return ArraySpec((), np.dtype(np.int64)), of(self.child)
+
+
+# -- which elements, in which order -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Shuffle(SelectingNode):
     """A keyed permutation of positions: global without `buffer_size`, inside a window with one.
 
     Behind a filter or generator, where there are no positions, a buffer of elements, of at most `buffer_bytes`. With `window_groups`,
     groups of the source in another order, and their elements inside windows of so many groups.
     """
 
-    child: Node
     buffer_size: int | None
     seed: int
     reshuffle_each_epoch: bool
     buffer_bytes: int = 0
     window_groups: int | None = None
 
+    def line(self, *, saved: bool = False) -> str:
+        size = "" if self.buffer_size is None else f"buffer_size={self.buffer_size}, "
+        size += f"buffer_bytes={self.buffer_bytes}, " if self.buffer_bytes else ""
+        if self.window_groups is not None:
+            size += f"window_groups={self.window_groups}{f' of {group_mark(self.child)}' if saved else ''}, "
+        return f"shuffle({size}seed={self.seed}{'' if self.reshuffle_each_epoch else ', reshuffle_each_epoch=False'})"
+
+    def reading_notes(self) -> list[str]:
+        out = []
+        for source in [node.source for node in sources(self) if isinstance(node.source, ChunkedSource)]:
+            kept, count = source.groups_kept(), len(source_groups(source)) - 1
+            needed = count if self.window_groups is None else min(self.window_groups, count)
+            if kept < needed:
+                call = "this shuffle" if self.window_groups is None else f"shuffle(window_groups={self.window_groups})"
+                out.append(
+                    f"{call} reads {needed} groups of {source.label()} at a time, and about {kept} are kept decoded: groups are decoded "
+                    f"again and again; shuffle(window_groups={max(1, kept // 2)}) reads each once, or raise cache_bytes"
+                )
+        return out
+
+    @property
+    def changes_order(self) -> bool:
+        return self.reshuffle_each_epoch
+
+    @property
+    def varies(self) -> bool:
+        return self.reshuffle_each_epoch
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Shard:
+class Shard(SelectingNode):
     """Positions index, index + num_shards, index + 2 * num_shards, ...
 
     With `equal_steps`, a policy that skips an element replaces it by another one of the shard: all shards make as many steps. With `even`,
@@ -135,7 +279,6 @@ class Shard:
     numbers are those of the process, not given.
     """
 
-    child: Node
     num_shards: int
     index: int
     equal_steps: bool = True
@@ -143,229 +286,511 @@ class Shard:
     first: int = 0
     found: bool = False
 
+    def line(self, *, saved: bool = False) -> str:
+        if self.even is not None:
+            rank = "" if saved else f", rank={self.index}, num_ranks={self.num_shards}"
+            return f"shard_by_rank(even={self.even!r}{rank})"
+        return "shard(num_shards, index)" if saved else f"shard({self.num_shards}, {self.index})"
+
+    def num_elements(self, below: Sequence[Length]) -> Length:
+        if self.even is not None:
+            return rank_length(below[0], self.num_shards, self.first, padded=self.even == "pad")
+        return shard_length(below[0], self.num_shards, self.index)
+
+    def reached(self, position: int) -> tuple[int, int]:
+        below = self.first + position * self.num_shards + self.index
+        return max(below, self.num_shards), below
+
+    def group_starts(self) -> Ints | None:
+        below = self.child.group_starts()
+        if below is None or self.even == "pad":
+            return None
+        ends = np.maximum((below - self.first - self.index + self.num_shards - 1) // self.num_shards, 0)
+        return np.unique(ends if self.even is None else np.minimum(ends, (int(below[-1]) - self.first) // self.num_shards))
+
+    def given_below(self, position: int) -> Sequence[int | None]:
+        return [self.first + position * self.num_shards]
+
+    def descend(self, place: Descent) -> tuple[Node, Descent] | None:
+        return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Take:
+class Take(SelectingNode):
     """The first `count` elements."""
 
-    child: Node
+    same_above_stream: ClassVar[bool] = True
+
     count: int
+
+    def line(self, *, saved: bool = False) -> str:
+        return f"take({self.count})"
+
+    def num_elements(self, below: Sequence[Length]) -> Length:
+        return None if below[0] is None else min(below[0], self.count)
+
+    def endless(self, below: Sequence[bool]) -> bool:
+        return False
+
+    @property
+    def limit(self) -> int | None:
+        return self.count
+
+    def group_starts(self) -> Ints | None:
+        below = self.child.group_starts()
+        return None if below is None else np.unique(np.minimum(below, min(self.count, int(below[-1]))))
+
+    def given_below(self, position: int) -> Sequence[int | None]:
+        return [position]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Skip:
+class Skip(SelectingNode):
     """All but the first `count` elements. `lead`: count * num_shards less the place that all shards had reached (after a resume)."""
 
-    child: Node
+    same_above_stream: ClassVar[bool] = True
+
     count: int
     lead: int = 0
 
+    def line(self, *, saved: bool = False) -> str:
+        return f"skip({self.count})"
+
+    def num_elements(self, below: Sequence[Length]) -> Length:
+        return below[0] if below[0] is None or below[0] == INFINITE else max(0, int(below[0]) - self.count)
+
+    def reached(self, position: int) -> tuple[int, int]:
+        return position + self.count, position + self.count
+
+    def group_starts(self) -> Ints | None:
+        below = self.child.group_starts()
+        return None if below is None else np.unique(np.maximum(below - min(self.count, int(below[-1])), 0))
+
+    def given_below(self, position: int) -> Sequence[int | None]:
+        return [position + self.count]
+
+    def descend(self, place: Descent) -> tuple[Node, Descent] | None:
+        return self.child, place._replace(position=place.position + (0 if place.ended else self.count), lead=self.lead)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Repeat:
+class Repeat(SelectingNode):
     """`count` passes, or endless ones. After a resume with other shards: the passes from number `first` on, of `whole` in all."""
 
-    child: Node
+    same_above_stream: ClassVar[bool] = True
+    moves_as: ClassVar[str] = "repeat"
+
     count: int | None
     first: int = 0
     whole: int | None = None
 
+    def line(self, *, saved: bool = False) -> str:
+        return f"repeat({'' if self.count is None else self.count})"
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Enumerate:
-    """Pairs (number, element)."""
+    def num_elements(self, below: Sequence[Length]) -> Length:
+        return repeat_length(below[0], self.count)
 
-    child: Node
-    start: int
+    def endless(self, below: Sequence[bool]) -> bool:
+        return self.count is None or below[0]
 
+    @property
+    def num_passes(self) -> int | None:
+        return self.count
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Concatenate:
-    """All elements of the first child, then of the next. Children that are parts of one dataset (after a resume) share its keys."""
+    def pass_below(self, epoch: int, position: int) -> int:
+        return epoch * (self.count or 1) + position // int(length_of(self.child) or 1)
 
-    children: tuple[Node, ...]
-    parts_of_one: bool = False
+    @property
+    def changes_order(self) -> bool:
+        return self.count != 1
 
+    def given_below(self, position: int) -> Sequence[int | None]:
+        return [position if length_of(self.child) == INFINITE else None]
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Zip:
-    """Tuples of one element of each child; as long as the shortest."""
-
-    children: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Mix:
-    """Elements of all children in proportion to the last weights of `history`; earlier ones hold for what was delivered (after a resume).
-
-    With `restart` a child that has ended starts over, until each was seen whole; without, the first child that has ended ends it.
-    """
-
-    children: tuple[Node, ...]
-    history: History
-    restart: bool
+    def descend(self, place: Descent) -> tuple[Node, Descent] | None:
+        epoch, position = divmod(place.position, int(length_of(self.child) or 1))
+        ended = self.count is not None and epoch >= self.count
+        if ended:  # or behind the end: the last batch of a batch above a repeat may be short
+            epoch, position = self.count or 0, 0
+        return self.child, place._replace(position=position, epoch=epoch + self.first, repeated=True, ended=ended)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Interleave:
-    """Elements of `cycle_length` children in turn, `block_length` of each; one that has ended gives its turn to the next child."""
-
-    children: tuple[Node, ...]
-    name: str
-    cycle_length: int
-    block_length: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Batch:
-    """`batch_size` elements stacked along a new first dimension, or what `collate_fn` makes of a list of them."""
-
-    child: Node
-    batch_size: int
-    drop_remainder: bool
-    collate_fn: Function | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PaddedBatch:
-    """Like Batch, each leaf padded to the longest of the batch or to `padded_shapes`."""
-
-    child: Node
-    batch_size: int
-    drop_remainder: bool
-    padded_shapes: Any = None
-    padding_values: Any = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class BucketByLength:
-    """Padded batches of elements of like lengths: `fn(element)` says the length."""
-
-    child: Node
-    fn: Function
-    name: str
-    boundaries: tuple[int, ...]
-    batch_sizes: tuple[int, ...]
-    drop_remainder: bool
-    padded_shapes: Any = None
-    padding_values: Any = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PackSequences:
-    """Rows of `length` tokens of several sequences: whole ones in up to `num_bins` open rows; with None, cut where a row is full."""
-
-    child: Node
-    length: int
-    num_bins: int | None
-    padding_value: Any
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RejectionResample:
+class RejectionResample(SelectingNode):
     """Only so many elements of each class that their shares become `target`. `initial`: the shares below, or None to count them."""
 
-    child: Node
+    streams: ClassVar[bool] = True
+
     fn: Function
     name: str
     target: tuple[float, ...]
     initial: tuple[float, ...] | None
     seed: int
 
+    def line(self, *, saved: bool = False) -> str:
+        fn = self.name if saved else function_name(self.fn)
+        initial = "" if self.initial is None else f", initial_dist={list(self.initial)}"
+        return f"rejection_resample({fn}, {list(self.target)}{initial}, seed={self.seed})"
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RaggedBatch:
-    """Like Batch, the leaves of the fields `ragged` joined along their first dimension; None stands for all that have one."""
-
-    child: Node
-    batch_size: int
-    drop_remainder: bool
-    ragged: tuple[str | int, ...] | None = None
-
-
-AnyBatch = Batch | PaddedBatch | RaggedBatch
-"""The nodes that differ only in how rows become a batch."""
+    @property
+    def varies(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Window:
-    """Elements i * shift, i * shift + stride, ..., `size` of them, stacked along a new first dimension."""
-
-    child: Node
-    size: int
-    shift: int
-    stride: int
-    drop_remainder: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Pick:
+class Pick(SelectingNode):
     """The elements at some (pass, position), whatever the pass that they are asked for in: those of a quarantine file."""
 
-    child: Node
     places: tuple[tuple[int, int], ...]
 
+    def line(self, *, saved: bool = False) -> str:
+        return f"quarantined({len(self.places)})"
+
+    def num_elements(self, below: Sequence[Length]) -> Length:
+        return len(self.places)
+
+    def endless(self, below: Sequence[bool]) -> bool:
+        return False
+
+
+# -- how it runs --------------------------------------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Prefetch:
+class Prefetch(SelectingNode):
     """At least `buffer_size` finished batches ahead of the consumer, memory permitting."""
 
-    child: Node
+    aligned: ClassVar[bool] = True
+    same_above_stream: ClassVar[bool] = True
+    is_hint: ClassVar[bool] = True
+    moves_as: ClassVar[str] = "same"
+
     buffer_size: int
+
+    def line(self, *, saved: bool = False) -> str:
+        return f"prefetch({self.buffer_size})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Cache:
+class Cache(SelectingNode):
     """Elements computed once, as of epoch 0, and kept in `store`: in memory, or in the folder `path`."""
 
-    child: Node
+    aligned: ClassVar[bool] = True
+    starts_chain: ClassVar[bool] = True
+    can_pickle: ClassVar[bool] = False
+
     store: RecordStore
     path: str | None
     max_bytes: int | None
     version: str
 
+    def line(self, *, saved: bool = False) -> str:
+        path = [] if self.path is None else [repr(self.path)]
+        limit = [] if self.max_bytes is None else [f"max_bytes={self.max_bytes}"]
+        version = [f"version={self.version!r}"] if self.version else []
+        return f"cache({'' if saved else ', '.join([*path, *limit, *version])})"
 
-Node = (
-    Read
-    | ReadStream
-    | Map
-    | Filter
-    | FlatMap
-    | Unbatch
-    | Shuffle
-    | Shard
-    | Take
-    | Skip
-    | Repeat
-    | Enumerate
-    | Concatenate
-    | Zip
-    | Mix
-    | Interleave
-    | Batch
-    | PaddedBatch
-    | BucketByLength
-    | PackSequences
-    | RejectionResample
-    | RaggedBatch
-    | Window
-    | Pick
-    | Prefetch
-    | Cache
-)
+    def identity(self) -> str:
+        return f"cache(version={self.version!r})"
+
+    def values(self) -> tuple[Any, ...]:
+        return ("Cache", self.version)  # what it holds is what is below it
+
+    def given_below(self, position: int) -> Sequence[int | None]:
+        return [None]  # what is below was computed at another time
+
+
+# -- several datasets ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Concatenate(BranchingNode):
+    """All elements of the first child, then of the next. Children that are parts of one dataset (after a resume) share its keys."""
+
+    parts_of_one: bool = False
+
+    def line(self, *, saved: bool = False) -> str:
+        return f"concatenate of {len(self.children)}"
+
+    def num_elements(self, below: Sequence[Length]) -> Length:
+        return None if None in below else sum(length for length in below if length is not None)
+
+    def reached(self, position: int) -> tuple[int, int]:
+        ends = sum(int(length) for length in map(length_of, self.children) if length is not None and length != INFINITE)
+        return max(position, ends), position
+
+    def group_starts(self) -> Ints | None:
+        parts = [child.group_starts() for child in self.children]
+        return joined_groups([part for part in parts if part is not None]) if all(part is not None for part in parts) else None
+
+    def descend(self, place: Descent) -> tuple[Node, Descent] | None:
+        first, second = self.children
+        length = int(length_of(first) or 0)
+        return (first, place) if place.position < length else (second, place._replace(position=place.position - length))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Zip(BranchingNode):
+    """Tuples of one element of each child; as long as the shortest."""
+
+    def line(self, *, saved: bool = False) -> str:
+        return f"zip of {len(self.children)}"
+
+    def num_elements(self, below: Sequence[Length]) -> Length:
+        return None if None in below else min(length for length in below if length is not None)
+
+    def endless(self, below: Sequence[bool]) -> bool:
+        return all(below)
+
+    def spec(self, of: Callable[[Node], Any]) -> Any:
+        return tuple(of(child) for child in self.children)
+
+    def given_below(self, position: int) -> Sequence[int | None]:
+        return [position] * len(self.children)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Mix(BranchingNode):
+    """Elements of all children in proportion to the last weights of `history`; earlier ones hold for what was delivered (after a resume).
+
+    With `restart` a child that has ended starts over, until each was seen whole; without, the first child that has ended ends it.
+    """
+
+    history: History = field()
+    restart: bool
+
+    def with_history(self, history: History | None, children: Sequence[Node]) -> Self:
+        history = history or self.history
+        children = tuple(children)[: len(history[-1][1])]
+        same = history == self.history and children == self.children
+        return self if same else replace(self, children=children, history=history)
+
+    def line(self, *, saved: bool = False) -> str:
+        weights = self.history[-1][1]
+        shares = "" if saved or len(set(weights)) == 1 else f" by {', '.join(f'{weight:g}' for weight in weights)}"
+        return f"mix of {len(self.children)}{shares}{', all_exhausted' if self.restart else ''}"
+
+    def component(self, number: int) -> str:
+        return f"component {number + 1} of the mix"
+
+    def mixing(self, below: Sequence[Length]) -> Mixing:
+        """Return the order of the mix of children of some lengths."""
+        return mixing(self.history, below, restart=self.restart)
+
+    def num_elements(self, below: Sequence[Length]) -> Length:
+        return self.mixing(below).length
+
+    @property
+    def changes_order(self) -> bool:
+        return self.restart
+
+    def given_below(self, position: int) -> Sequence[int | None]:
+        lengths = [length_of(child) for child in self.children]
+        counts = self.mixing(lengths).counts(position)
+        return [count if length is None or count <= length else None for count, length in zip(counts, lengths, strict=True)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Interleave(BranchingNode):
+    """Elements of `cycle_length` children in turn, `block_length` of each; one that has ended gives its turn to the next child."""
+
+    name: str
+    cycle_length: int
+    block_length: int
+
+    def line(self, *, saved: bool = False) -> str:
+        how = f"{self.name}, cycle_length={self.cycle_length}, block_length={self.block_length}"
+        return f"interleave({how}) of {len(self.children)}"
+
+    def num_elements(self, below: Sequence[Length]) -> Length:
+        return sum(int(length or 0) for length in below)
+
+    def reached(self, position: int) -> tuple[int, int]:
+        return max(position, self.cycle_length, self.block_length), position
+
+
+# -- one element of several ---------------------------------------------------------------------------------------------------------
+
+
+class BatchNode(GroupNode):
+    """A batch: these differ only in how rows become one."""
+
+    __slots__ = ()
+    same_above_stream: ClassVar[bool] = True
+    moves_as: ClassVar[str] = "batch"
+
+    @property
+    def batch_size(self) -> int:
+        """How many elements a batch has, but for the last one."""
+        return 1
+
+    def num_elements(self, below: Sequence[Length]) -> Length:
+        return batch_length(below[0], self.batch_size, self.drop_remainder)
+
+    def reached(self, position: int) -> tuple[int, int]:
+        below = _last_row(length_of(self.child), position, self.batch_size, self.batch_size, 1)
+        return below, below
+
+    def batch_size_each(self) -> int | None:
+        return self.batch_size
+
+    def descend(self, place: Descent) -> tuple[Node, Descent] | None:
+        return self.child, place._replace(position=place.position * self.batch_size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Batch(BatchNode):
+    """`batch_size` elements stacked along a new first dimension, or what `collate_fn` makes of a list of them."""
+
+    batch_size: int = field()
+    drop_remainder: bool = field()
+    collate_fn: Function | None = None
+
+    def line(self, *, saved: bool = False) -> str:
+        collate = "" if self.collate_fn is None else f", collate_fn={function_name(self.collate_fn)}"
+        return f"batch({self.batch_size}{self._drop_words()}{collate})"
+
+    @property
+    def any_shape(self) -> bool:
+        return self.collate_fn is not None
+
+    def spec(self, of: Callable[[Node], Any]) -> Any:
+        if self.collate_fn is not None:
+            raise OnlyByComputing
+        return self.stacked_spec(of, self.batch_size, 1)
+
+    def given_below(self, position: int) -> Sequence[int | None]:
+        return [position * self.batch_size]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PaddedBatch(BatchNode):
+    """Like Batch, each leaf padded to the longest of the batch or to `padded_shapes`."""
+
+    batch_size: int = field()
+    drop_remainder: bool = field()
+    padded_shapes: Any = None
+    padding_values: Any = None
+
+    def line(self, *, saved: bool = False) -> str:
+        return f"padded_batch({self.batch_size}{self._padding_words(self.padded_shapes, self.padding_values)})"
+
+    def spec(self, of: Callable[[Node], Any]) -> Any:
+        if self.padded_shapes is not None:
+            raise OnlyByComputing
+        return self.stacked_spec(of, self.batch_size, 1)
+
+    def given_below(self, position: int) -> Sequence[int | None]:
+        return [position * self.batch_size]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RaggedBatch(BatchNode):
+    """Like Batch, the leaves of the fields `ragged` joined along their first dimension; None stands for all that have one."""
+
+    batch_size: int = field()
+    drop_remainder: bool = field()
+    ragged: tuple[str | int, ...] | None = None
+
+    def line(self, *, saved: bool = False) -> str:
+        return f"ragged_batch({self.batch_size}{self._drop_words()}{'' if self.ragged is None else f', ragged={self.ragged!r}'})"
+
+
+AnyBatch: TypeAlias = Batch | PaddedBatch | RaggedBatch
+"""The nodes that differ only in how rows become a batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Window(GroupNode):
+    """Elements i * shift, i * shift + stride, ..., `size` of them, stacked along a new first dimension."""
+
+    makes_batches: ClassVar[bool] = False
+
+    size: int
+    shift: int
+    stride: int
+    drop_remainder: bool = field()
+
+    def line(self, *, saved: bool = False) -> str:
+        return f"window({self.size}, shift={self.shift}, stride={self.stride}{self._drop_words()})"
+
+    def num_elements(self, below: Sequence[Length]) -> Length:
+        return window_length(below[0], self.size, self.shift, self.stride, self.drop_remainder)
+
+    def reached(self, position: int) -> tuple[int, int]:
+        below = _last_row(length_of(self.child), position, self.size, self.shift, self.stride)
+        return below, below
+
+    @property
+    def any_shape(self) -> bool:
+        return False
+
+    def spec(self, of: Callable[[Node], Any]) -> Any:
+        return self.stacked_spec(of, self.size, self.stride)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BucketByLength(GroupNode):
+    """Padded batches of elements of like lengths: `fn(element)` says the length."""
+
+    streams: ClassVar[bool] = True
+
+    fn: Function
+    name: str
+    boundaries: tuple[int, ...]
+    batch_sizes: tuple[int, ...]
+    drop_remainder: bool = field()
+    padded_shapes: Any = None
+    padding_values: Any = None
+
+    def line(self, *, saved: bool = False) -> str:
+        fn = self.name if saved else function_name(self.fn)
+        padding = self._padding_words(self.padded_shapes, self.padding_values)
+        return f"bucket_by_length({fn}, {list(self.boundaries)}, {list(self.batch_sizes)}{padding})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PackSequences(UnaryNode):
+    """Rows of `length` tokens of several sequences: whole ones in up to `num_bins` open rows; with None, cut where a row is full."""
+
+    streams: ClassVar[bool] = True
+    groups_elements: ClassVar[bool] = True
+
+    length: int
+    num_bins: int | None
+    padding_value: Any
+
+    def line(self, *, saved: bool = False) -> str:
+        how = "split=True" if self.num_bins is None else f"num_bins={self.num_bins}"
+        return f"pack_sequences({self.length}, {how}, padding_value={self.padding_value!r})"
+
+
+AnySelecting: TypeAlias = Filter | Shuffle | Shard | Take | Skip | Repeat | RejectionResample | Pick | Prefetch | Cache
+AnyBranching: TypeAlias = Concatenate | Zip | Mix | Interleave
+AnyGroup: TypeAlias = AnyBatch | Window | BucketByLength | PackSequences
+AnyNode: TypeAlias = Read | ReadStream | Map | FlatMap | Unbatch | Enumerate | AnySelecting | AnyBranching | AnyGroup
+"""All kinds: a `match` over them that is to be complete ends in `assert_never`."""
+
+
+def shards_of(root: Node) -> list[Shard]:
+    """List the shards of a plan from the sources up."""
+    return [node for node in walk(root) if isinstance(node, Shard)]
+
+
+def mixes_of(root: Node) -> list[Mix]:
+    """List the mixes of a plan from the sources up."""
+    return [node for node in walk(root) if isinstance(node, Mix)]
 
 
 def children_of(node: Node) -> tuple[Node, ...]:
     """Return the nodes that `node` reads from."""
-    if isinstance(node, (Read, ReadStream)):
-        return ()
-    if isinstance(node, (Concatenate, Zip, Mix, Interleave)):
-        return node.children
-    return (node.child,)
+    return node.children
 
 
-def with_children(node: Node, children: Sequence[Node]) -> Node:
-    """Return a node that reads from other nodes; itself where they are the same."""
-    if tuple(children) == children_of(node):
-        return node
-    return replace(node, **({"children": tuple(children)} if hasattr(node, "children") else {"child": children[0]}))
+def _last_row(length: Length, position: int, size: int, shift: int, stride: int) -> int:
+    """Return the last position that `batch_rows` computes for window number `position`, before it drops those behind the end."""
+    if length and length != INFINITE:
+        end = int(length)
+        stride = min(stride, end)
+        size, shift = min(size, -(-end // stride)), min(shift, end)
+    return position * shift + (size - 1) * stride

@@ -153,19 +153,28 @@ def _check(value: Any, form: Any, path: str) -> None:
         if not form.fits(value):
             raise _wrong(path, value, form.words)
     elif isinstance(form, dict):
-        if not isinstance(value, dict):
-            raise _wrong(path, value, "an object")
-        for name, inner in form.items():
-            key = name.rstrip("?")
-            if key in value:
-                _check(value[key], inner, f"{path}.{key}" if path else key)
-            elif key == name:
-                raise _wrong(path, value, f"an object with {key!r}")
-    elif not isinstance(value, list) or (isinstance(form, tuple) and len(value) != len(form)):
-        raise _wrong(path, value, f"a list of {len(form)}" if isinstance(form, tuple) else "a list")
+        _check_object(value, form, path)
     else:
-        for number, inner in enumerate(value):
-            _check(inner, form[number] if isinstance(form, tuple) else form[0], f"{path}[{number}]")
+        _check_list(value, form, path)
+
+
+def _check_object(value: Any, form: dict[str, Any], path: str) -> None:
+    if not isinstance(value, dict):
+        raise _wrong(path, value, "an object")
+    for name, inner in form.items():
+        key = name.rstrip("?")
+        if key in value:
+            _check(value[key], inner, f"{path}.{key}" if path else key)
+        elif key == name:
+            raise _wrong(path, value, f"an object with {key!r}")
+
+
+def _check_list(value: Any, form: list[Any] | tuple[Any, ...], path: str) -> None:
+    num_items = len(form) if isinstance(form, tuple) else None
+    if not isinstance(value, list) or num_items not in (None, len(value)):
+        raise _wrong(path, value, "a list" if num_items is None else f"a list of {num_items}")
+    for number, inner in enumerate(value):
+        _check(inner, form[0] if num_items is None else form[number], f"{path}[{number}]")
 
 
 def _wrong(path: str, value: Any, words: str) -> StateDamaged:

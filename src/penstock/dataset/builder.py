@@ -19,9 +19,9 @@ from penstock._ops.stack import refuse_leaf
 from penstock._order.arithmetic import INFINITE
 from penstock._plan import check
 from penstock._plan import node as plan
-from penstock._plan.describe import describe, lines, sources
+from penstock._plan.base import sources, walk
+from penstock._plan.describe import lines
 from penstock._plan.length import ROOM, highest_number, is_indexable, known_length, length_of, ranks_of
-from penstock._plan.random import is_random
 from penstock._plan.specs import free_dimensions, known_spec, spec_of_plan
 from penstock.dataset.elements import ElementMethods
 from penstock.dataset.foreign import attribute_hint, unknown_argument
@@ -223,7 +223,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
             UserWarning: once, when it is begun a second time and its order or its random numbers should change from epoch to epoch.
         """
         self._num_iterated += 1
-        if self._num_iterated == 2 and is_random(self._root):
+        if self._num_iterated == 2 and any(node.varies for node in walk(self._root)):
             warnings.warn(
                 "this dataset is iterated again, and gives the same order and the same random numbers as before: make `feed = ds.feed()` "
                 "once and iterate the feed, each `for` over it is the next epoch",
@@ -349,10 +349,9 @@ def _count_words(node: plan.Node) -> str:
 
 def _html_rows(node: plan.Node, escape: Callable[[str], str], depth: int = 0) -> Iterator[str]:
     """Give a table's row for each node, from the sources up; branches are indented, as in `lines`."""
-    children = plan.children_of(node)
-    for child in children:
-        yield from _html_rows(child, escape, depth + (len(children) > 1))
-    call = f'<td style="text-align: left; padding-left: {1 + 2 * depth}em"><code>{escape(describe(node))}</code></td>'
+    for child in node.children:
+        yield from _html_rows(child, escape, depth + (len(node.children) > 1))
+    call = f'<td style="text-align: left; padding-left: {1 + 2 * depth}em"><code>{escape(node.line())}</code></td>'
     yield f"<tr>{call}<td>{_count_words(node)}</td></tr>"
 
 

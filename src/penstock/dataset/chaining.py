@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from penstock._contracts.options import Options
 from penstock._plan import check
 from penstock._plan import node as plan
-from penstock._plan.length import walk
+from penstock._plan.base import walk
 from penstock.dataset.foreign import checked_keywords
 from penstock.errors import PlanError
 
@@ -47,7 +47,7 @@ class Chaining:
         Raises:
             PlanError: it has a cache.
         """
-        if any(isinstance(node, plan.Cache) for node in walk(self._root)):
+        if not all(node.can_pickle for node in walk(self._root)):
             raise PlanError(
                 "what a cache keeps is counted and locked in this process, so it cannot be pickled or copied",
                 where="pickle of a Dataset with cache()",

@@ -11,9 +11,8 @@ from penstock._contracts.policy import Policy, checked_policy
 from penstock._contracts.store import RecordStore
 from penstock._plan import check
 from penstock._plan import node as plan
-from penstock._plan.describe import function_name
-from penstock._plan.identity import identity, unnamed
-from penstock._plan.random import is_async, wants_rng
+from penstock._plan.describe import identity, unnamed
+from penstock._plan.functions import function_name, is_async, wants_rng
 from penstock._plan.specs import declared
 from penstock.dataset.chaining import Chaining
 from penstock.errors import PlanError
@@ -206,8 +205,8 @@ def _check_cache(root: plan.Node, folder: str | None, version: str) -> None:
     nameless = None if version else unnamed(root)
     if nameless is not None:
         raise PlanError(
-            f"a folder is found again by the names of functions, and {function_name(nameless.fn)} says too little: a lambda, a partial "
+            f"a folder is found again by the names of functions, and {function_name(nameless[0])} says too little: a lambda, a partial "
             "and a function or method with values of its own look the same whatever they do",
-            where=f"cache() above map({nameless.name})",
+            where=f"cache() above map({nameless[1]})",
             fix="use a plain function with a name, or give version=, and another one after each change",
         )

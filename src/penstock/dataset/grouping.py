@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock._contracts.arguments import listed, whole_number
 from penstock._plan import check
 from penstock._plan import node as plan
-from penstock._plan.describe import function_name
+from penstock._plan.functions import function_name
 from penstock.dataset.chaining import Chaining
 from penstock.dataset.padding import check_padding, check_padding_value
 from penstock.errors import PlanError

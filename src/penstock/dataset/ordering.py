@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from penstock._contracts.arguments import real_number
 from penstock._plan import check
 from penstock._plan import node as plan
-from penstock._plan.describe import function_name
+from penstock._plan.functions import function_name
 from penstock._plan.groups import groups_of
 from penstock._plan.length import is_indexable, length_of
 from penstock.dataset.chaining import LATER, Chaining, branches

@@ -14,9 +14,6 @@ from penstock.formats.quarantine import Line, read_lines
 
 __all__ = ["read_quarantine"]
 
-_ELEMENTWISE = (plan.Map, plan.Filter, plan.FlatMap, plan.Unbatch, plan.Enumerate)
-_LEFT_OUT = (plan.Shuffle, plan.Shard, plan.Take, plan.Skip, plan.Repeat, plan.Prefetch, plan.RejectionResample, plan.Pick)
-
 
 def read_quarantine(file: str | os.PathLike[str], ds: Dataset) -> Dataset:
     """Return the elements of a quarantine file alone: those of `ds`, run through its operators up to the first batch, window or pack.
@@ -35,10 +32,10 @@ def read_quarantine(file: str | os.PathLike[str], ds: Dataset) -> Dataset:
         PlanError: `ds` reads a generator, whose elements have no numbers.
     """
     chain = [ds._root]
-    while len(plan.children_of(chain[0])) == 1 and not isinstance(chain[0], plan.Cache):
-        chain.insert(0, plan.children_of(chain[0])[0])
+    while not chain[0].starts_chain:
+        chain.insert(0, chain[0].children[0])
     base = chain[0]
-    if isinstance(base, plan.ReadStream):
+    if base.streams:
         raise PlanError(
             "the elements of a generator cannot be read by number",
             where="read_quarantine()",
@@ -50,11 +47,10 @@ def read_quarantine(file: str | os.PathLike[str], ds: Dataset) -> Dataset:
             places[place] = None
     root: plan.Node = plan.Pick(child=base, places=tuple(places))
     for node in chain[1:]:
-        if isinstance(node, _ELEMENTWISE):
-            changes = {"child": root, "on_error": None} if hasattr(node, "on_error") else {"child": root}
-            root = replace(node, **changes)
-        elif not isinstance(node, _LEFT_OUT):
+        if node.groups_elements:
             break
+        if node.per_element or not node.selects:
+            root = node.without_policy().with_children([root])
     return Dataset(root, replace(ds._options, on_error=Raise(), on_read_error=None, quarantine=None))
 
 
@@ -63,7 +59,7 @@ def _places(line: Line, base: plan.Node, file: str) -> list[tuple[int, int]]:
     where, length = f"line {line.number} of {file!r}", length_of(base)
     if line.place is not None:
         found = [line.place]
-    elif isinstance(base, plan.Read) and line.keys:
+    elif not base.children and line.keys:
         found = [(epoch, index) for epoch, index, _ in line.keys]
     else:
         raise SourceError(

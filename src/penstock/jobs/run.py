@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from penstock._contracts.event import Listener
 from penstock._contracts.policy import Policy, Raise, Replace, checked_policy, final
 from penstock._plan.check import callable_argument, count_argument, no_async
-from penstock._plan.describe import function_name
+from penstock._plan.functions import function_name
 from penstock.errors import PlanError
 from penstock.jobs.crew import run_in_processes
 from penstock.jobs.donelist import DoneList

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.source import FileSource
-from penstock._plan.describe import sources
+from penstock._plan.base import sources
 from penstock._plan.node import Node
 from penstock.errors import PlanError, SourceError
 from penstock.sources.folder import ImageFolderSource

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-from penstock._plan.describe import describe, sources
-from penstock._plan.length import walk
-from penstock._plan.node import Cache, Node, Prefetch, Read, ReadStream, children_of
+from penstock._plan.base import Node, sources, walk
 from penstock.packing.digest import Untold, digest_of
 from penstock.packing.inputs import Inputs
 from penstock.sources.arrays import ArraySource
@@ -21,7 +19,6 @@ __all__ = ["KEYS", "Origin", "origin_of"]
 KEYS = ("inputs", "functions", "data")
 """Of the record."""
 
-_NO_PART = ("child", "children", "concurrency", "asynchronous")
 _WORDS = {
     "inputs": "the input files have changed",
     "functions": "its functions are others by their code, or by the values that they carry or use (or another Python ran them)",
@@ -62,9 +59,7 @@ def origin_of(root: Node, inputs: Inputs) -> Origin:
     Blocks for about a second per gigabyte of these.
     """
     untold: list[str] = []
-    functions = [
-        _told(f"{describe(node)}", _parts(node), untold) for node in walk(root) if not isinstance(node, (Read, ReadStream, Prefetch))
-    ]
+    functions = [_told(node.line(), node.values(), untold) for node in walk(root) if node.children and not node.is_hint]
     data = [_told(node.source.label(), _held(node.source), untold) for node in sources(root)]
     return Origin(
         record={
@@ -82,13 +77,6 @@ def _told(words: str, values: tuple[Any, ...], untold: list[str]) -> str | None:
     except Untold as error:
         untold.append(f"{words} holds something that has no content to compare ({error})")
         return None
-
-
-def _parts(node: Node) -> tuple[Any, ...]:
-    if isinstance(node, Cache):  # what it holds is what is below it
-        return ("Cache", node.version)
-    own = (getattr(node, field.name) for field in fields(node) if field.name not in _NO_PART)
-    return (type(node).__name__, len(children_of(node)), *own)
 
 
 def _held(source: Any) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from penstock._contracts.event import BlockDone, Listener
 from penstock._contracts.policy import Policy, Skip, final
 from penstock._contracts.stopwatch import clocks, times_since
-from penstock._plan.identity import identity
+from penstock._plan.describe import identity
 from penstock._plan.node import Node
 from penstock.dataset import Dataset
 from penstock.errors import PackError, PlanError, SourceError, TooManySkipped, WorkerDied

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from penstock._contracts.event import ElementLost, Event
 from penstock._contracts.options import Options
 from penstock._contracts.policy import Policy
 from penstock._plan import node as plan
-from penstock._plan.describe import describe
 from penstock._plan.length import is_indexable
 from penstock.dataset import Dataset
 from penstock.errors import PackError, PlanError
@@ -21,7 +20,7 @@ from penstock.packing.disk import Disk
 from penstock.packing.inputs import changed, check_apart, look
 from penstock.packing.keeping import file_in
 from penstock.packing.manifest import lost_record
-from penstock.packing.splitting import ELEMENTWISE, check_ends, counted, for_part, leaving_out, policy_of
+from penstock.packing.splitting import check_ends, counted, for_part, leaving_out, policy_of
 from penstock.packing.ticks import Watching
 from penstock.sources.kept import Keeper, KeptSource
 
@@ -91,7 +90,7 @@ def positioned(
         return
     _check(below, variants)
     policy = policy_of(dataset._options, on_error)
-    check(_over(KeptSource.none(describe(below)), above, dataset._options))
+    check(_over(KeptSource.none(below.line()), above, dataset._options))
     if folder is not None:
         check_apart(root, folder)
     with file_in(folder, disk) as (file, done_writing):
@@ -106,22 +105,22 @@ def _only_read(root: plan.Node) -> tuple[plan.Node | None, list[plan.Node]]:
     Random numbers are drawn by an element's number in its source: only behind a source alone do the kept elements have the same.
     """
     above: list[plan.Node] = []
-    while isinstance(root, (*ELEMENTWISE, plan.Prefetch)) and not is_indexable(root):
+    while (root.per_element or root.is_hint) and not is_indexable(root):
         above.insert(0, root)
-        root = root.child
+        root = root.children[0]
     if is_indexable(root):
         return None, above
-    if not isinstance(root, plan.ReadStream):
-        drawn = max((place for place, node in enumerate(above) if isinstance(node, plan.Map) and node.random), default=-1)
+    if root.children:
+        drawn = max((place for place, node in enumerate(above) if node.random), default=-1)
         root, above = above[drawn] if drawn >= 0 else root, above[drawn + 1 :]
     return root, above
 
 
 def _check(below: plan.Node, variants: int) -> None:
     check_ends(below)
-    if variants > 1 and not isinstance(below, plan.ReadStream):
+    if variants > 1 and below.children:
         raise PlanError(
-            f"what {describe(below)} gives is read once, and would be the same in all variants",
+            f"what {below.line()} gives is read once, and would be the same in all variants",
             where=f"pack(variants={variants})",
             fix="put take, batch, shuffle and the like below filters, or repeat(k) in place of variants=k",
         )
@@ -130,7 +129,7 @@ def _check(below: plan.Node, variants: int) -> None:
 def _over(source: KeptSource, above: Sequence[plan.Node], options: Options) -> Dataset:
     root: plan.Node = plan.Read(source=source)
     for node in above:
-        root = replace(node, child=root)  # type: ignore[arg-type]
+        root = node.with_children([root])
     return Dataset(root, options)
 
 
@@ -138,7 +137,7 @@ def _kept(
     dataset: Dataset, file: BinaryIO, policy: Policy, num_threads: int, watching: Watching
 ) -> tuple[KeptSource, list[dict[str, Any]]]:
     """Read all elements into a file; return what gives them, and what was left out."""
-    keeper = Keeper(file, describe(dataset._root))
+    keeper = Keeper(file, dataset._root.line())
     lost: list[dict[str, Any]] = []
 
     def listen(event: Event) -> None:

@@ -8,18 +8,13 @@ from penstock._contracts.options import Options
 from penstock._contracts.policy import Policy, Replace, Retry, Skip, checked_policy, final
 from penstock._contracts.source import CountableStream
 from penstock._plan import node as plan
-from penstock._plan.describe import sources
+from penstock._plan.base import sources, substituted
 from penstock._plan.length import is_indexable, length_of, never_ends
 from penstock.dataset import Dataset
 from penstock.errors import PlanError
 from penstock.sources.counted import Counted
 
-__all__ = ["ELEMENTWISE", "Split", "check_ends", "counted", "for_part", "leaving_out", "policy_of", "split"]
-
-ELEMENTWISE = (plan.Map, plan.Filter, plan.FlatMap, plan.Unbatch)
-"""Operators that make nothing, one or several elements of each, whatever stands beside it."""
-_IN_ORDER = (*ELEMENTWISE, plan.Take, plan.Skip, plan.Repeat, plan.Prefetch, plan.Batch, plan.PaddedBatch, plan.RaggedBatch)
-"""Operators that mean the same above a stream and above a source with positions, and read it from its beginning to its end."""
+__all__ = ["Split", "check_ends", "counted", "for_part", "leaving_out", "policy_of", "split"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +51,7 @@ class Split:
 
     def _with(self, root: plan.Node) -> plan.Node:
         for node in self.above:
-            root = replace(node, child=root)  # type: ignore[arg-type]
+            root = node.with_children([root])
         return root
 
 
@@ -73,8 +68,8 @@ def split(dataset: Dataset, *, variants: int, shuffle: int | None) -> Split:
     """
     chain = [dataset._root]
     while not is_indexable(chain[0]):
-        chain.insert(0, plan.children_of(chain[0])[0])
-    base, above = chain[0], [node for node in chain[1:] if not isinstance(node, plan.Prefetch)]
+        chain.insert(0, chain[0].children[0])
+    base, above = chain[0], [node for node in chain[1:] if not node.is_hint]
     check_ends(base)
     whole = Dataset(base)
     if variants > 1:
@@ -106,19 +101,19 @@ def counted(root: plan.Node) -> plan.Node:
     Raises:
         PenstockError, OSError: the files of the stream cannot be read.
     """
-    if isinstance(root, plan.ReadStream):
-        source = root.source.counted() if isinstance(root.source, CountableStream) else None
-        return root if source is None else plan.Read(source=source)
-    if not isinstance(root, _IN_ORDER):
-        return root
-    child = counted(root.child)
-    return root if child is root.child else replace(root, child=child)
+    if root.same_above_stream:
+        return root.with_children([counted(child) for child in root.children])
+    stream = sources(root)[0].source
+    source = stream.counted() if not root.children and isinstance(stream, CountableStream) else None
+    return root if source is None else plan.Read(source=source)
 
 
 def leaving_out(root: plan.Node) -> plan.Node:
     """Return a plan whose shards have what they have: what is skipped is left out, not replaced by another element of the shard."""
-    root = plan.with_children(root, [leaving_out(child) for child in plan.children_of(root)])
-    return replace(root, equal_steps=False) if isinstance(root, plan.Shard) else root
+    others: dict[plan.Node, plan.Node] = {}
+    for node in plan.shards_of(root):
+        others[node] = replace(node, child=substituted(node.child, others), equal_steps=False)
+    return substituted(root, others)
 
 
 def policy_of(options: Options, on_error: Policy | None) -> Policy:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from penstock._contracts.version import VERSION
-from penstock._plan.length import walk
-from penstock._plan.node import Map, Node
+from penstock._plan.base import Node, walk
 from penstock.packing.options import PackOptions
 
 __all__ = ["versions_of"]
@@ -27,7 +26,7 @@ def versions_of(root: Node, options: PackOptions, below: Node | None = None) -> 
         import zlib
 
         versions["zlib"] = zlib.ZLIB_RUNTIME_VERSION
-    if any(isinstance(node, Map) and _is_of_images(node.fn) for node in [*walk(root), *(walk(below) if below else ())]):
+    if any(_is_of_images(getattr(node, "fn", None)) for node in [*walk(root), *(walk(below) if below else ())]):
         versions |= _of_images()
     return versions
 
