@@ -30,7 +30,7 @@ from penstock._engine.engine import Engine
 from penstock._engine.failing import attach_others, let_go
 from penstock._engine.flow import Ready
 from penstock._engine.losses import Tally
-from penstock._engine.lower import check_completion, lower
+from penstock._engine.lowering import check_completion, lower
 from penstock._engine.policies import check_policies, policies_of, rank_notice
 from penstock._engine.resume import Form, HandOver, Part, check_positions, is_end_of_all, lost_before, restored, saved
 from penstock._engine.slots import anonymous_memory

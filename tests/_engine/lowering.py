@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import penstock as ps
-from penstock._engine.lower import lower
+from penstock._engine.lowering import lower
 from penstock._engine.program import Program
 
 

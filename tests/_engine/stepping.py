@@ -16,7 +16,7 @@ from penstock._engine.chunk import Counted, Failure, Outcome, Task, Token, Unit
 from penstock._engine.compute import compute
 from penstock._engine.finishing import finish_unit
 from penstock._engine.flow import Flow, Ready
-from penstock._engine.lower import lower
+from penstock._engine.lowering import lower
 from penstock._engine.rescue import RAISING, Policies, Rescue
 from penstock._engine.segment import READER, Segment
 from penstock._ops.rows import Rows

@@ -16,7 +16,7 @@ import penstock as ps
 from penstock._engine.chunk import Counted, Failure, Token, Unit
 from penstock._engine.committing import passed_on
 from penstock._engine.finishing import all_written, taken_out
-from penstock._engine.lower import lower
+from penstock._engine.lowering import lower
 from penstock._engine.program import SegmentPlan, writing_ahead
 from penstock._engine.rescue import Policies
 from penstock._engine.segment import rows_ahead

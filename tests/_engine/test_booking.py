@@ -8,7 +8,7 @@ import penstock as ps
 from penstock._engine.chunk import Result, Token, Unit
 from penstock._engine.committing import LeftOut, ReadCount, booked_in_place
 from penstock._engine.losses import Books, Entry, Mishap
-from penstock._engine.lower import lower
+from penstock._engine.lowering import lower
 
 
 def unit_of(

@@ -14,7 +14,7 @@ import penstock as ps
 from penstock._engine.async_calls import Lanes, gather_alone
 from penstock._engine.chunk import Token
 from penstock._engine.flow import Flow
-from penstock._engine.lower import lower
+from penstock._engine.lowering import lower
 from penstock._engine.watchdog import LoopWatch
 from penstock._ops.awaited import AwaitedOp
 from penstock._ops.block import Block

@@ -10,7 +10,7 @@ import penstock as ps
 from penstock._engine.chunk import Outcome, Task, Token, Unit
 from penstock._engine.compute import compute
 from penstock._engine.finishing import finish_unit
-from penstock._engine.lower import lower
+from penstock._engine.lowering import lower
 from penstock._engine.segment import Segment
 from penstock._ops.collation import Stack
 from penstock._ops.rows import Rows

@@ -15,7 +15,7 @@ import penstock as ps
 from penstock._contracts.event import BlockDone, Event
 from penstock._engine.chunk import Token
 from penstock._engine.engine import Engine
-from penstock._engine.lower import lower
+from penstock._engine.lowering import lower
 from penstock._engine.segment import SHARED
 from penstock._engine.slots import anonymous_memory
 from penstock._ops.worker import WorkerContext

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import penstock as ps
-from penstock._engine.explain import explain
+from penstock._engine.lowering import explain
 
 
 def double(x: Any) -> Any:

@@ -14,7 +14,7 @@ from laws.plans import Plan, plain, plans
 import penstock as ps
 from penstock._engine.chunk import Token
 from penstock._engine.flow import Flow
-from penstock._engine.lower import lower
+from penstock._engine.lowering import lower
 from penstock._engine.segment import READER, SHARED, pool_of
 
 SEEDS = st.integers(0, 2**32)

@@ -9,7 +9,7 @@ import pytest
 import penstock as ps
 from penstock._engine.chunk import Token
 from penstock._engine.flow import Flow
-from penstock._engine.lower import lower
+from penstock._engine.lowering import lower
 from penstock._engine.tuning_cache import Learned
 from penstock.dataset.chaining import Chaining
 

@@ -8,7 +8,7 @@ from _engine.lowering import double, numbers, program
 from laws.plans import plain
 
 import penstock as ps
-from penstock._engine.lower import check_completion, lower
+from penstock._engine.lowering import check_completion, lower
 from penstock.errors import PlanError
 
 

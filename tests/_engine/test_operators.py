@@ -10,7 +10,7 @@ from _engine.lowering import double, numbers, pictures, program, steps
 from laws.plans import plain
 
 import penstock as ps
-from penstock._engine.operators import evaluator
+from penstock._engine.lowering import evaluator
 from penstock._ops.map import MapOp
 from penstock._ops.transforms import TransformsOp
 from penstock._ops.worker import WorkerContext

@@ -7,7 +7,7 @@ import pytest
 from laws.plans import plain
 
 import penstock as ps
-from penstock._engine.peek import Peek
+from penstock._engine.lowering import Peek
 from penstock.errors import StopRaised
 
 

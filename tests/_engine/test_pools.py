@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import penstock as ps
 from penstock._engine.chunk import Token
-from penstock._engine.lower import lower
+from penstock._engine.lowering import lower
 from penstock._engine.segment import READER, SHARED, Segment, awaited_in, pool_of, pools_of
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock._engine.chunk import NOTHING_DONE, Done, Failure, Piece, Task, Token, Unit
 from penstock._engine.committing import given_unit
-from penstock._engine.lower import lower
+from penstock._engine.lowering import lower
 from penstock._engine.segment import Segment
 from penstock._order.runs import Recording, Runs
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import penstock as ps
-from penstock._engine.lower import lower
+from penstock._engine.lowering import lower
 from penstock._engine.segment import block_sizes
 
 

@@ -11,7 +11,7 @@ import penstock as ps
 from penstock._contracts.event import Notice
 from penstock._engine.chunk import Token
 from penstock._engine.engine import Engine
-from penstock._engine.lower import lower
+from penstock._engine.lowering import lower
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.watchdog import Watch
 from penstock.errors import FeedStalled

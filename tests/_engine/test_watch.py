@@ -13,7 +13,7 @@ import penstock as ps
 from penstock._engine.chunk import Task, Token
 from penstock._engine.engine import Engine
 from penstock._engine.flow import Flow
-from penstock._engine.lower import lower
+from penstock._engine.lowering import lower
 from penstock._engine.segment import READER, SHARED
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.watchdog import Watch

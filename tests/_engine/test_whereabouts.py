@@ -5,7 +5,7 @@ import numpy as np
 import penstock as ps
 from penstock._engine.chunk import Task, Token
 from penstock._engine.flow import Flow
-from penstock._engine.lower import lower
+from penstock._engine.lowering import lower
 from penstock._engine.segment import READER, SHARED
 from penstock._engine.watchdog import Post, call_of, element_of, place_of, pool_words, stage_of
 from penstock._ops.block import Block

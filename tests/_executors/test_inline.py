@@ -9,7 +9,7 @@ import pytest
 import penstock as ps
 from penstock._engine.chunk import Token
 from penstock._engine.engine import Engine
-from penstock._engine.lower import lower
+from penstock._engine.lowering import lower
 from penstock._engine.slots import anonymous_memory
 from penstock._executors.inline import InlineExecutor
 

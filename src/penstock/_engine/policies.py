@@ -7,8 +7,7 @@ from typing import Any
 
 from penstock._contracts.options import Options
 from penstock._contracts.policy import Policy, Replace, Skip, final
-from penstock._engine.lower import lower
-from penstock._engine.operators import BATCHES, chain_of
+from penstock._engine.lowering import BATCHES, chain_of, lower
 from penstock._engine.program import SegmentPlan
 from penstock._engine.rescue import Policies
 from penstock._plan.length import STREAMS, walk

@@ -10,7 +10,7 @@ from penstock._contracts.source import StatefulStream
 from penstock._engine.chunk import Counted, Done, Known, Note, Record, Token
 from penstock._engine.folding import OPEN, PASS_END
 from penstock._engine.losses import Entry, Tally, num_lost
-from penstock._engine.lower import counted_node, lower
+from penstock._engine.lowering import counted_node, lower
 from penstock._engine.program import Program
 from penstock._engine.rescue import MOST_REPLACEMENTS
 from penstock._order.arithmetic import INFINITE, shard_resume

@@ -260,7 +260,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         far = place > ROOM and highest_number(self._root, place) >= 2**63
         if far or not 0 <= place < min(2**63, INFINITE if length is None else length):
             raise OutOfRange(f"index {index} of {length} elements", where="ds[i]", fix="use 0..len(ds)-1")
-        from penstock._engine.peek import Peek
+        from penstock._engine.lowering import Peek
 
         if self._peek is None:
             self._peek = Peek(self._root)
@@ -306,7 +306,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
             PlanError: `measure` is no whole number >= 0.
             Exception: what a function of the plan raises while it is measured.
         """
-        from penstock._engine.explain import explain
+        from penstock._engine.lowering import explain
 
         count = check.count_argument(measure, "measure", "explain")
         if count == 0:
