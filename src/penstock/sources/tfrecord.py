@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,22 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
-from penstock._storage.local import LocalStorage
-from penstock._storage.sampling import sample
-from penstock.errors import PlanError, RecordError
-from penstock.formats.index import Index
-from penstock.formats.indices import Indices, joined
-from penstock.formats.text_index import parse_text_index
+from penstock.errors import RecordError
+from penstock.formats.indices import Indices
 from penstock.formats.tfrecord import MAX_RECORD_BYTES
 from penstock.formats.tfrecord_errors import frame_error
 from penstock.formats.tfrecord_scan import scan_headers
 from penstock.kernels.copying import LARGE_BYTES, copies
 from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, FrameStatus, check_frames
-from penstock.sources.reading import read_file
 from penstock.sources.record_format import RecordTable
 from penstock.sources.records import RecordSource
 
-__all__ = ["TFRecordFormat", "TFRecordSource", "text_indices"]
+__all__ = ["TFRecordFormat", "TFRecordSource"]
 
 _CALLER = "read_tfrecord"
 _SMALL_BYTES = 4096
@@ -156,52 +150,3 @@ def refuse_empty(storage: Storage, allow_empty: bool) -> None:
                 where=f"{_CALLER}, {storage.name(file)!r}",
                 fix="write it again, or give allow_empty=True if shards without records are meant",
             )
-
-
-def text_indices(storage: Storage, index: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Indices:
-    """Read the text indices of files: "offset size" lines, as tfrecord2idx writes them.
-
-    Args:
-        storage: the files.
-        index: "idx" for `NAME.idx` beside each file, else paths, one for each file in the order of the storage.
-
-    Raises:
-        PlanError: another number of indices than files.
-        RecordError, IndexStale: an index that is none, or does not fit its file.
-        OSError: an index that cannot be read.
-    """
-    names = [storage.name(file) for file in range(len(storage))]
-    if isinstance(index, str) and index == "idx":
-        paths = [f"{name}.idx" for name in names]
-    else:
-        try:
-            paths = [os.fspath(index)] if isinstance(index, (str, os.PathLike)) else [os.fspath(path) for path in index]
-        except TypeError as error:
-            raise PlanError(
-                f"index={index!r:.60} is no path and no list of them",
-                where=f"{_CALLER}, argument 'index'",
-                fix='give one path for each data file; or "idx" for NAME.idx beside each',
-            ) from error
-    if len(paths) != len(names):
-        raise PlanError(
-            f"index names {len(paths)} files for {len(names)} data files",
-            where=f"{_CALLER}, argument 'index'",
-            fix='give one for each data file, in the sorted order of their paths; or "idx" for NAME.idx beside each',
-        )
-    indices = []
-    for file, (path, name) in enumerate(zip(paths, names, strict=True)):
-        spans = parse_text_index(read_file(path), name=path, file_name=name, file_size=storage.size(file))
-        columns = {"offsets": spans.offsets, "lengths": spans.lengths}
-        indices.append(
-            Index(
-                kind="tfrecord",
-                options={},
-                size=storage.size(file),
-                crc32c=0,
-                samples=sample(storage, file) if isinstance(storage, LocalStorage) else 0,
-                identity=storage.identity(file),
-                meta={"from": "text index"},
-                columns=columns,
-            )
-        )
-    return joined(indices, names)

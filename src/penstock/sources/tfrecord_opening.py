@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from penstock._contracts.storage import Storage
-from penstock._contracts.storage_options import RemoteFiles
 from penstock._storage import open_storage
 from penstock.errors import PlanError
 from penstock.formats.compression import check_compression, looks_like
 from penstock.formats.tfrecord import MAX_RECORD_BYTES
 from penstock.kernels.framing import HEADER_BYTES, scan_frames
-from penstock.sources.tfrecord import TFRecordSource, text_indices
+from penstock.sources.tfrecord import TFRecordSource
 from penstock.sources.tfrecord_stream import TFRecordStream
 
 __all__ = ["found_compression", "open_tfrecord"]
@@ -30,39 +27,32 @@ def open_tfrecord(
     check_crc: bool = True,
     max_record_bytes: int = MAX_RECORD_BYTES,
     allow_empty: bool = False,
-    index: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    index: None = None,
     resync: bool = False,
 ) -> TFRecordSource | TFRecordStream:
     """Open TFRecord files; arguments and errors as `penstock.read_tfrecord`."""
     check_compression(compression, f"{_CALLER}, argument 'compression'", "auto")
     if type(max_record_bytes) is not int or max_record_bytes < 0:
         raise PlanError(f"max_record_bytes={max_record_bytes!r} is no count of bytes", where=_CALLER, fix="give an int >= 0")
+    if index is not None:
+        raise PlanError(
+            f"index={index!r:.60}: text indices of other tools are not read",
+            where=f"{_CALLER}, argument 'index'",
+            fix="leave out index=: `penstock index PATTERN`, or the first read, builds an index; give a pattern that fits no .idx files",
+        )
     storage = open_storage(pattern, _CALLER)
-    if index == "idx":
-        storage = _without_indices(storage, pattern)
     if compression == "auto":
         compression = found_compression(storage)
     checks: dict[str, Any] = {"check_crc": check_crc, "max_record_bytes": max_record_bytes, "allow_empty": allow_empty}
     if compression is None:
-        return TFRecordSource(storage, resync=resync, indices=None if index is None else text_indices(storage, index), **checks)
-    for name, given in (("index", index is not None), ("resync", resync)):
-        if given:
-            raise PlanError(
-                f"{name} does not go with {compression} files, which can only be read from their beginning",
-                where=f"{_CALLER}, argument {name!r}",
-                fix=f"leave out {name}=, or write the files without compression",
-            )
+        return TFRecordSource(storage, resync=resync, **checks)
+    if resync:
+        raise PlanError(
+            f"resync does not go with {compression} files, which can only be read from their beginning",
+            where=f"{_CALLER}, argument 'resync'",
+            fix="leave out resync=, or write the files without compression",
+        )
     return TFRecordStream(storage, compression, **checks)
-
-
-def _without_indices(storage: Storage, pattern: Any) -> Storage:
-    """Leave out text indices that the pattern found beside their files."""
-    names = [storage.name(file) for file in range(len(storage))]
-    others = set(names)
-    kept = [name for name in names if not (name.endswith(".idx") and name.removesuffix(".idx") in others)]
-    if len(kept) == len(names):
-        return storage
-    return open_storage(RemoteFiles(kept, pattern.options) if isinstance(pattern, RemoteFiles) else kept, _CALLER)
 
 
 def found_compression(storage: Storage) -> str | None:
