@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import math
 import os
 import sys
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
 from penstock._storage.local import LocalStorage
 from penstock.errors import PlanError, RecordError
 from penstock.formats import heads
-from penstock.formats.npy import HEAD_BYTES, MAGIC, parse_npy
 from penstock.kernels.tokens import OUTSIDE, Failure, read_windows
 from penstock.sources.paths import shown
 
@@ -22,6 +24,9 @@ __all__ = ["Outside", "TokenFiles", "TokenReader", "find_tokens", "token_reader"
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 _CALLER = "read_tokens"
+_NPY_HEAD_BYTES = 16_384
+_NPY_VERSIONS = ((1, 0), (2, 0), (3, 0))
+_SAVE = "write it with np.save"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -66,8 +71,8 @@ def find_tokens(storage: Storage, dtype: Any) -> TokenFiles:
     for file in range(num_files):
         name, size = storage.name(file), storage.size(file)
         head = storage.read(file, 0, min(size, heads.HEAD_BYTES)) if size else b""
-        if head.startswith(MAGIC) or name.endswith(".npy"):
-            head = storage.read(file, 0, min(size, HEAD_BYTES)) if size else b""
+        if head.startswith(npy.MAGIC_PREFIX) or name.endswith(".npy"):
+            head = storage.read(file, 0, min(size, _NPY_HEAD_BYTES)) if size else b""
             found, offsets[file], counts[file] = _npy(head, size, name)
             if given is not None and found != given:
                 raise PlanError(
@@ -103,14 +108,27 @@ def _given(dtype: Any) -> np.dtype[Any]:
 
 
 def _npy(head: bytes, size: int, name: str) -> tuple[np.dtype[Any], int, int]:
-    header = parse_npy(head, size, name)
-    dtype = header.dtype
+    """Return dtype, offset of the first token and number of tokens of an .npy file. Nothing is unpickled."""
+    shape, in_fortran_order, dtype, offset = _npy_header(head, name)
+    if dtype.hasobject:
+        raise RecordError(
+            "the array holds Python objects, which needs allow_pickle: reading them may run any code",
+            where=f"{shown(name)}, offset 10",
+            fix="save numbers: np.save(path, np.array(ids, np.uint16))",
+        )
+    end = offset + math.prod(shape) * dtype.itemsize
+    if end > size:
+        what = f"the array of shape {shape} and dtype {dtype} ends at byte {end}, and the file has {size}: it is cut"
+        raise RecordError(what, where=f"{shown(name)}, offset {size}", fix="get the whole file again")
+    if end < size:
+        what = f"{size - end} bytes stand behind the array, which ends at byte {end}"
+        raise RecordError(what, where=f"{shown(name)}, offset {end}", fix="keep one array in a file")
     fix = "save one row of integers: np.save(path, np.asarray(ids, np.uint16).ravel())"
     what = ""
-    if len(header.shape) != 1:
-        order = " in Fortran order" if header.fortran_order else ""
-        what = f"the array has shape {header.shape}{order}, not one dimension"
-        if not header.fortran_order:
+    if len(shape) != 1:
+        order = " in Fortran order" if in_fortran_order else ""
+        what = f"the array has shape {shape}{order}, not one dimension"
+        if not in_fortran_order:
             fix = 'for rows that are ready, use from_arrays({"tokens": np.load(path, mmap_mode="r")})'
     elif dtype.kind not in "iu":
         what = f"the array is {dtype}, not integers"
@@ -119,7 +137,47 @@ def _npy(head: bytes, size: int, name: str) -> tuple[np.dtype[Any], int, int]:
         fix = "rewrite it once: np.save(path, tokens.astype(tokens.dtype.newbyteorder('=')))"
     if what:
         raise RecordError(what, where=f"{shown(name)}, offset 10", fix=fix)
-    return dtype, header.offset, header.shape[0]
+    return dtype, offset, shape[0]
+
+
+def _npy_header(head: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Return shape, Fortran order, dtype and length of an .npy header, versions 1 to 3.
+
+    Raises:
+        RecordError: the file is no .npy file, or its header is damaged or cut.
+    """
+    if not head.startswith(npy.MAGIC_PREFIX):
+        raise RecordError(
+            f"the file begins with {head[:8]!r}, not as an .npy file does", where=f"{shown(name)}, offset 0", fix=_npy_hint(head)
+        )
+    stream = io.BytesIO(head)
+    try:
+        version = npy.read_magic(stream)
+        if version in _NPY_VERSIONS:
+            # Version 3 differs from 2 in the encoding of field names alone, and an array with fields is refused.
+            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            shape, in_fortran_order, dtype = read(stream)
+            if min(shape, default=0) >= 0:
+                return shape, in_fortran_order, dtype, stream.tell()
+            problem = f"shape {shape}"
+        else:
+            problem = f"its version is {version[0]}.{version[1]}; 1.0, 2.0 and 3.0 are known"
+    except Exception as error:  # NumPy raises ValueError, and what parsing a damaged literal or dtype raises
+        problem = str(error).partition("\n")[0] or type(error).__name__
+        raise _damaged_npy(problem, name) from error
+    raise _damaged_npy(problem, name)
+
+
+def _damaged_npy(problem: str, name: str) -> RecordError:
+    return RecordError(f"the .npy header is damaged: {problem:.160}", where=f"{shown(name)}, offset 6", fix=_SAVE)
+
+
+def _npy_hint(head: bytes) -> str:
+    if head.startswith(b"PK"):
+        return "this looks like an .npz archive: save each array with np.save, or read it with from_arrays(dict(np.load(path)))"
+    if head.startswith(b"\x1f\x8b"):
+        return "this looks like gzip: unpack it first"
+    return "check the path; a raw binary file needs dtype=, and a name that does not end in .npy"
 
 
 def _refuse_foreign(head: bytes, name: str) -> None:
