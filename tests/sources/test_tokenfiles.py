@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from penstock._contracts.transform import Scratch
 from penstock._storage import open_storage
 from penstock.errors import PlanError, RecordError
-from penstock.sources.tokenfiles import Outside, find_tokens, token_reader
+from penstock.sources.tokens import Outside, find_tokens, token_reader
 
 
 def found(folder: Path, dtype: Any = None) -> Any:
