@@ -8,9 +8,7 @@ from formats.tfrecords import FIVE, tfrecord, write_tfrecord
 
 import penstock as ps
 from penstock.errors import PlanError, RecordError, SourceError
-from penstock.sources.tfrecord import TFRecordSource
-from penstock.sources.tfrecord_opening import compression_of, open_tfrecord
-from penstock.sources.tfrecord_stream import TFRecordStream
+from penstock.sources.tfrecord import TFRecordSource, TFRecordStream, compression_of, open_tfrecord
 
 FIVE_ELEMENTS = [{"record": record} for record in FIVE]
 

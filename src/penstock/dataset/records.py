@@ -95,7 +95,7 @@ def read_tfrecord(
             records shows only in a count from elsewhere: `penstock inspect --verify`.
         SourceError, OSError: no file matches, or one cannot be read.
     """
-    from penstock.sources.tfrecord_opening import open_tfrecord
+    from penstock.sources.tfrecord import open_tfrecord
 
     source = open_tfrecord(
         pattern,
