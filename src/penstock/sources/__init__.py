@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from penstock.sources.arrays import ArraySource
-from penstock.sources.files import FilesSource
-from penstock.sources.folder import ImageFolderSource
+from penstock.sources.files import FilesSource, ImageFolderSource
 from penstock.sources.generator import GeneratorSource
 from penstock.sources.indexed import IndexableSource, indexed_source
 from penstock.sources.listfile import ListSource

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from penstock._storage.listing import refuse_url
 from penstock.errors import ListFileError, PlanError, SourceError
+from penstock.sources.files import WholeFiles
 from penstock.sources.listparse import parse_list
 from penstock.sources.paths import PADDING, PathTable, shown
 from penstock.sources.reading import read_file
-from penstock.sources.whole_files import WholeFiles
 
 __all__ = ["ListSource"]
 
