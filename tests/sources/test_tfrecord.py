@@ -12,7 +12,7 @@ from formats.tfrecords import FIVE, borders, record_at, tfrecord, write_tfrecord
 
 from penstock._storage import open_storage
 from penstock.errors import RecordError, SourceError
-from penstock.sources.catalogue import open_all
+from penstock.sources.indexing import open_all
 from penstock.sources.tfrecord import TFRecordFormat, TFRecordSource
 from penstock.testing import check_source
 

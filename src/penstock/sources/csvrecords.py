@@ -16,8 +16,8 @@ from penstock.errors import LengthMismatch, PlanError, RecordError
 from penstock.formats.csvsplit import Unsplittable, split_quoted
 from penstock.formats.indices import Indices
 from penstock.formats.linescan import MAX_LINE_BYTES, Rules, scan_lines
-from penstock.sources.catalogue import open_all
 from penstock.sources.converting import DoesNotFit, declared_dtype, number_in, number_of, numbers_into
+from penstock.sources.indexing import open_all
 from penstock.sources.paths import shown
 from penstock.sources.record_format import RecordTable
 from penstock.sources.text import LineSource, bad_line, decoded

@@ -37,7 +37,7 @@ class RecordSource:
         format: finds and decodes records.
         caller: the function that the user called, such as "read_text", for label and errors.
         noun: what a record is called in messages, such as "line".
-        indices: of the files; None: find, check or build them now (see `penstock.sources.catalogue.open_all`).
+        indices: of the files; None: find, check or build them now (see `penstock.sources.indexing.open_all`).
 
     Raises:
         RecordError: a file that is not of this format.
@@ -48,7 +48,7 @@ class RecordSource:
         self, storage: Storage, format: RecordFormat, caller: str, *, noun: str = "record", indices: Indices | None = None
     ) -> None:
         if indices is None:
-            from penstock.sources.catalogue import open_all
+            from penstock.sources.indexing import open_all
 
             indices = open_all(storage, format, caller)
         if isinstance(storage, LocalStorage):
