@@ -15,7 +15,7 @@ from sources.memory import growth, needs_proc
 import penstock as ps
 from penstock._storage import open_storage
 from penstock.errors import RecordError
-from penstock.formats.indices import Indices
+from penstock.formats.index import Indices
 from penstock.sources import indexing
 from penstock.sources.indexing import open_all, open_indices, rebuilt_mark
 

@@ -15,7 +15,7 @@ from penstock._contracts.element import Structure, structure_of
 from penstock._contracts.storage import Storage
 from penstock._storage.opening import Patterns, open_storage
 from penstock.errors import LengthMismatch, PlanError, RecordError
-from penstock.formats.indices import Indices
+from penstock.formats.index import Indices
 from penstock.formats.linescan import MAX_LINE_BYTES, Rules, scan_lines
 from penstock.sources.converting import DoesNotFit, declared_dtype, number_in, number_of, numbers_into
 from penstock.sources.indexing import open_all

@@ -22,8 +22,7 @@ from penstock._storage.local import LocalStorage
 from penstock._storage.publish import publish
 from penstock._storage.sampling import WHOLE_BYTES, sample
 from penstock.errors import RecordError, SourceError
-from penstock.formats.index import SUFFIX, Index, decode, is_index, parts
-from penstock.formats.indices import Indices, catalogue_parts, joined, read_catalogue
+from penstock.formats.index import SUFFIX, Index, Indices, catalogue_parts, decode, is_index, joined, parts, read_catalogue
 from penstock.kernels.framing import crc32c
 from penstock.sources.paths import FileNames, shown
 from penstock.sources.reading import read_file

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.formats.indices import Indices
+from penstock.formats.index import Indices
 from penstock.sources.paths import shown
 
 __all__ = ["RECORD_SUMS", "RecordFormat", "RecordTable"]

@@ -18,7 +18,7 @@ from penstock._contracts.transform import Scratch
 from penstock._storage.local import LocalStorage
 from penstock._storage.sampling import WHOLE_BYTES
 from penstock.errors import LengthMismatch, PenstockError
-from penstock.formats.indices import Indices
+from penstock.formats.index import Indices
 from penstock.kernels.lookup import Places
 from penstock.kernels.spans import Taker
 from penstock.sources.paths import FileNames, common_folder, shown

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
 from penstock.errors import PlanError, RecordError
-from penstock.formats.indices import Indices
+from penstock.formats.index import Indices
 from penstock.formats.tar import LEFT_OUT, find_samples
 from penstock.formats.tar_fields import decode_field, stays_bytes
 from penstock.formats.tar_samples import Names, Sample, split_samples

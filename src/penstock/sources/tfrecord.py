@@ -16,7 +16,7 @@ from penstock._contracts.storage import Storage
 from penstock._storage import open_storage
 from penstock.errors import PlanError, RecordError, StateDamaged, StateUnavailable
 from penstock.formats.compression import Decompressed, check_compression, looks_like
-from penstock.formats.indices import Indices
+from penstock.formats.index import Indices
 from penstock.formats.tfrecord import MAX_RECORD_BYTES, Block, read_blocks
 from penstock.formats.tfrecord_errors import frame_error
 from penstock.formats.tfrecord_scan import scan_headers
