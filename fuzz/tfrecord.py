@@ -9,8 +9,7 @@ import running
 
 from penstock.errors import RecordError
 from penstock.formats.compression import Decompressed
-from penstock.formats.tfrecord import read_blocks, read_records
-from penstock.formats.tfrecord_scan import scan_headers
+from penstock.formats.tfrecord import read_blocks, read_records, scan_headers
 
 _LIMIT = 1 << 16
 

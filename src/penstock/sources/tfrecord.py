@@ -17,9 +17,7 @@ from penstock._storage import open_storage
 from penstock.errors import PlanError, RecordError, StateDamaged, StateUnavailable
 from penstock.formats.compression import Decompressed, check_compression, looks_like
 from penstock.formats.index import Indices
-from penstock.formats.tfrecord import MAX_RECORD_BYTES, Block, read_blocks
-from penstock.formats.tfrecord_errors import frame_error
-from penstock.formats.tfrecord_scan import scan_headers
+from penstock.formats.tfrecord import MAX_RECORD_BYTES, Block, frame_error, read_blocks, scan_headers
 from penstock.kernels.copying import LARGE_BYTES, copies
 from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, FrameStatus, check_frames, scan_frames
 from penstock.sources.counted import Counted, Run, counts_of
