@@ -13,7 +13,7 @@ import penstock as ps
 from fuzz_stream import frames
 from penstock._contracts.source import RowFailed
 from penstock.errors import LengthMismatch, PlanError, RecordError
-from penstock.formats.example_block import ExampleReader
+from penstock.formats.example import ExampleReader
 from penstock.formats.tfrecord import RecordWriter
 from penstock.kernels.library import load_library
 from penstock.sources import examples

@@ -108,8 +108,7 @@ def read_tfrecord(
     )
     if features is None:
         return _read(source) if isinstance(source, IndexedSource) else Dataset(plan.ReadStream(source=source))
-    from penstock.formats.example import parse_example
-    from penstock.formats.example_block import ExampleReader
+    from penstock.formats.example import ExampleReader, parse_example
     from penstock.formats.features import check_features
     from penstock.sources.examples import example_source
 
