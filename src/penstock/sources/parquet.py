@@ -20,8 +20,19 @@ from penstock._contracts.forking import OwnLocks
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock.errors import LengthMismatch, PenstockError, PlanError, RecordError
-from penstock.formats.parquet import Column, Footer, check_unchanged, columns_of, one_line, pyarrow, read_footer, same_columns, storage_type
-from penstock.formats.parquet_reader import Layout, Reader
+from penstock.formats.parquet import (
+    Column,
+    Footer,
+    Layout,
+    Reader,
+    check_unchanged,
+    columns_of,
+    one_line,
+    pyarrow,
+    read_footer,
+    same_columns,
+    storage_type,
+)
 from penstock.formats.row_group import RowGroup, row_group
 from penstock.kernels import columns
 from penstock.sources.digest import crc_of_value, spread
