@@ -12,7 +12,7 @@ from penstock import image
 from penstock._contracts.element import ArraySpec
 from penstock._plan import node as plan
 from penstock._plan.describe import describe, function_name, lines, sources
-from penstock.formats.memory_store import MemoryStore
+from penstock.formats.cache_stores import MemoryStore
 from penstock.sources import ArraySource, GeneratorSource
 
 READ = plan.Read(source=ArraySource(np.arange(3)))
