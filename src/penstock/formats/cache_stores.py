@@ -2,7 +2,7 @@
 
     FOLDER/KEY/plan.json            what the key was made of, for people
     FOLDER/KEY/NAME.data            records, one after the other
-    FOLDER/KEY/NAME.index           32 bytes for each record: see `entries`
+    FOLDER/KEY/NAME.index           32 bytes for each record: see `_ENTRY`
 
 Each process appends to files of its own and reads those of all. A record counts once its entry stands in the index, which is written
 behind it; a process that is killed between the two leaves bytes that nobody looks at. There is no lock, so none can be left behind.
