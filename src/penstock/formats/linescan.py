@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError
-from penstock.formats.heads import foreign
+from penstock.formats.magic import foreign
 from penstock.kernels import lines
 
 __all__ = ["BOM", "BY", "FROM", "MAX_LINE_BYTES", "Rules", "line_number", "scan_lines"]
