@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import struct
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,7 +69,7 @@ def encode(index: Index) -> bytes:
 
 
 def parts(index: Index) -> list[bytes | memoryview]:
-    """Return the bytes of an index in pieces, the columns uncopied where the machine is little-endian."""
+    """Return the bytes of an index in pieces, the columns uncopied."""
     columns = {name: _little(values) for name, values in index.columns.items()}
     record = {
         "kind": index.kind,
@@ -176,8 +175,7 @@ def _columns(view: memoryview, start: int, described: list[Any], where: str) -> 
         name, dtype, length = item[0], np.dtype(item[1]), item[2]
         if not 0 <= length <= (len(view) - start) // dtype.itemsize or name in columns:
             raise _damaged(f"column {name!r} of {length} entries does not fit", where)
-        values = np.frombuffer(view, dtype, length, start)
-        columns[name] = values if sys.byteorder == "little" else values.astype(dtype.newbyteorder("="))
+        columns[name] = np.frombuffer(view, dtype, length, start)
         start += length * dtype.itemsize
         start += -start % 8
     if start != len(view):

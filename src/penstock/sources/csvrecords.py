@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -103,9 +104,9 @@ class CsvRecords:
             except (UnicodeDecodeError, Unsplittable) as error:
                 fix = error.fix if isinstance(error, Unsplittable) else "save the file as UTF-8 (iconv -f LATIN1 -t UTF-8)"
                 raise RecordError(f"the header cannot be read: {error}", where=where, fix=fix) from error
-            twice = sorted({one for one in names if names.count(one) > 1}) if len(names) < 10_000 else []
+            twice = [one for one, count in Counter(names).items() if count > 1]
             if twice:
-                raise RecordError(f"the header has {twice[0]!r} twice", where=where, fix="give each column a name of its own")
+                raise RecordError(f"the header has {min(twice)!r} twice", where=where, fix="give each column a name of its own")
             return {"header": names}
 
         return scan_lines(pieces, size, name, rules, first if self.header else None)

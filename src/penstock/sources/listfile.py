@@ -327,8 +327,6 @@ def _suspects(blob: bytes, view: _Bytes, begin: int, starts: _Ints, ends: _Ints,
         if absolute.size:
             inside = [blob.startswith(folder, start) for start in starts[absolute].tolist()]
             odd[absolute[~np.array(inside)]] = True
-        if os.sep == "\\":
-            odd[:] = True
     return odd
 
 
