@@ -1,11 +1,12 @@
-"""Where `cache` keeps its records: in memory, or in a folder that survives the process and is safe for several at once.
+"""The stores of `cache`: records in memory, or in a folder that survives the process and is safe for several at once.
 
     FOLDER/KEY/plan.json            what the key was made of, for people
     FOLDER/KEY/NAME.data            records, one after the other
     FOLDER/KEY/NAME.index           32 bytes for each record: see `_ENTRY`
 
 Each process appends to files of its own and reads those of all. A record counts once its entry stands in the index, which is written
-behind it; a process that is killed between the two leaves bytes that nobody looks at. There is no lock, so none can be left behind.
+behind it; a process that is killed between the two leaves bytes without an entry, which are never read.
+There is no lock, so none can be left behind.
 No file stays open between calls: an open and close cost 5 us for a block of elements, and nothing has to be closed with the feed.
 """
 
@@ -58,7 +59,7 @@ class DiskStore:
         self._identify = identify
         self._max_bytes = max_bytes
         self._locks = OwnLocks()
-        self._writing = OwnLocks()  # apart, and taken first: nobody who reads waits for a disk that is slow to write
+        self._writing = OwnLocks()  # apart, and taken first: readers do not wait for a disk that is slow to write
         self._home: str | None = None
         self._plan = ""
         self._key = 0
@@ -98,7 +99,7 @@ class DiskStore:
         return out
 
     def _read_segment(self, name: str, indices: Sequence[int], asked: list[tuple[int, Place]], out: list[bytes | None]) -> None:
-        """Read records of one file into `out`. No memory map: a file that somebody cuts short would kill the process."""
+        """Read records of one file into `out`. No memory map: the process would be killed if the file were cut short."""
         try:
             with open(os.path.join(self._home or "", name), "rb") as file:
                 for offset, place in asked:
@@ -106,7 +107,7 @@ class DiskStore:
                     record = file.read(place.length)
                     if len(record) == place.length and checksum(record, indices[offset], place.offset, self._key) == place.crc:
                         out[offset] = record
-        except (OSError, OverflowError):  # the file is gone, or the disk fails: what was not read is computed again
+        except (OSError, OverflowError):  # the file is missing, or the disk fails: records that were not read are computed again
             pass
 
     def _open(self) -> None:
@@ -127,7 +128,7 @@ class DiskStore:
         return self._table.find(indices)
 
     def _look_again(self) -> None:
-        """Read what was added to the indices, by whomever; the names sort by the time of their making."""
+        """Read what any process added to the indices. Names sort by the time at which the files were made."""
         assert self._home is not None
         try:
             with os.scandir(self._home) as listing:
@@ -217,7 +218,7 @@ class DiskStore:
         return self._own[1]
 
     def _fitting(self, records: dict[int, bytes]) -> dict[int, bytes]:
-        """Return the records for which there is room in the whole folder, whoever wrote to it."""
+        """Return the records for which there is room in the whole folder, with the files of all processes."""
         if self._max_bytes is None or not records:
             return records
         room, out = self._max_bytes - _bytes_below(self._folder), {}
@@ -271,7 +272,7 @@ _MOST_RECENT = 65536
 
 
 class Place(NamedTuple):
-    """Where a record lies: the number of its segment, and offset, length and CRC32 there."""
+    """The place of a record: the number of its segment, and offset, length and CRC32 there."""
 
     segment: int
     offset: int
@@ -388,7 +389,7 @@ def _columns(segment: int, entries: NDArray[Any]) -> list[NDArray[Any]]:
 # -- in memory --------------------------------------------------------------------------------------------------------------------
 
 _RECORD_COST_BYTES = 160
-"""What a record costs beside its bytes: 33 of the bytes object, 32 of its number, up to 90 of the dict right after it has grown."""
+"""Memory of a record beside its bytes: 33 of the bytes object, 32 of its number, up to 90 of the dict right after it has grown."""
 
 
 class MemoryStore:

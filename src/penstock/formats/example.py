@@ -96,7 +96,7 @@ def parse_example(features: Mapping[str, Feature]) -> Callable[[Any], dict[str, 
 
 
 class _Parser:
-    """What `parse_example` returns."""
+    """The function that `parse_example` returns."""
 
     def __init__(self, reader: ExampleReader) -> None:
         self._reader = reader

@@ -329,8 +329,8 @@ def _unfit(leaves: Iterator[Any], where: str) -> SpecError:
 
 
 def _too_large(number: int, where: str) -> SpecError:
-    told = f"{number}" if number.bit_length() <= 128 else f"an int of {number.bit_length()} bits"
-    return SpecError(f"{told} does not fit int64", where=where, fix="store it as bytes, or as two integers")
+    shown = f"{number}" if number.bit_length() <= 128 else f"an int of {number.bit_length()} bits"
+    return SpecError(f"{shown} does not fit int64", where=where, fix="store it as bytes, or as two integers")
 
 
 def _ragged(reason: str, where: str) -> SpecError:

@@ -36,7 +36,7 @@ _MOST_JSON = 1 << 28
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Index:
-    """Where the records of one file lie.
+    """The places of the records of one file.
 
     Attributes:
         kind: the format of the records, such as "tfrecord".
@@ -217,7 +217,7 @@ _FACTS = {"sizes": np.int64, "versions": np.int64, "crcs": np.uint32, "samples":
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Indices:
-    """What the indices of several files say.
+    """The contents of the indices of several files.
 
     Attributes:
         starts: int64 [files + 1], the number of the first record of each file, and the number of all.

@@ -40,7 +40,7 @@ MAX_FOOTER_BYTES = 512 << 20
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What the values of a column are in an element.
+    """The form of a column in an element.
 
     Attributes:
         name: of the column and of the element's field.
@@ -318,7 +318,7 @@ _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where a row group lies in its file.
+    """The place of a row group in its file.
 
     Attributes:
         spans: (begin, end) of its bytes, ascending; those with short gaps between them joined.

@@ -212,7 +212,7 @@ def _values(chunked: Any, column: Column, null_values: Mapping[str, Any]) -> Val
 
 
 def _check_text(array: Any, column: Column) -> None:
-    """Refuse strings that are not UTF-8 before somebody makes str of them: a GB/s."""
+    """Refuse strings that are not UTF-8 before str objects are made of them: a GB/s."""
     pa, _ = pyarrow()
     try:
         array.validate(full=True)

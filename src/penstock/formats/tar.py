@@ -367,13 +367,13 @@ _NOBODY: Final = b"0000000\0"
 _NO_TIME: Final = b"00000000000\0"
 _USTAR: Final = b"ustar\x0000"
 _RECORD_BYTES: Final = 20 * UNIT
-"""What tar programs pad an archive to."""
+"""Archives are padded to a multiple of this, as tar programs do."""
 _NAME_BYTES, _PREFIX_BYTES = 100, 155
 _RESERVED = ("__key__", "__url__", "__local_path__")
 
 
 class Writable(Protocol):
-    """What is asked of the file."""
+    """A file that takes bytes."""
 
     def write(self, data: bytes, /) -> Any:
         """Take all of the bytes."""

@@ -69,7 +69,7 @@ def _no_record(record: Any, reason: str) -> SpecError:
 
 
 class Writable(Protocol):
-    """What takes bytes."""
+    """A file that takes bytes."""
 
     def write(self, data: bytes, /) -> Any:
         """Take all of them."""

@@ -1,4 +1,4 @@
-"""Where elements come from: arrays, indexable objects, generators, streams, files, image folders, list files and records."""
+"""Sources of elements: arrays, indexable objects, generators, streams, files, image folders, list files and records."""
 
 from __future__ import annotations
 

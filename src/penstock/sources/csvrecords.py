@@ -334,7 +334,7 @@ def split_quoted(text: str, delimiter: str, quote: str) -> list[str]:
     """
     try:
         return next(csv.reader([text], delimiter=delimiter, quotechar=quote, strict=True))
-    except csv.Error:  # so it is, or a field is beyond csv.field_size_limit(), which anybody in the process may have set
+    except csv.Error:  # out of order, or a field is beyond csv.field_size_limit(), which other code in the process may have set
         return split_long(text, delimiter, quote)
 
 

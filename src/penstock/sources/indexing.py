@@ -33,7 +33,7 @@ __all__ = ["Report", "build", "cached_index", "open_all", "open_indices", "rebui
 
 _FEWEST_FILES = 256
 _MOST_BYTES = 256 << 20
-"""Where files have so many records, opening their indices one by one costs little beside reading them."""
+"""A larger catalogue is not written: beside reading so many records, opening the indices one by one costs little."""
 _MOST_KEPT_BYTES = 512 << 20
 _CLOCK_NS = 20_000_000
 """The times of files are that much behind the clock, at most."""
@@ -60,7 +60,7 @@ def open_all(storage: Storage, format: RecordFormat, caller: str) -> Indices:
     path = cached_catalogue(storage.all_paths(), format.kind, format.options)
     known = _read(path, format)
     if known is not None and known.notes.get("folders") != folders:
-        known = None  # an index may have come, or gone
+        known = None  # an index may have been added or removed
     stale = np.arange(len(storage))
     if known is not None:
         stale = np.flatnonzero((known.indices.sizes != storage.sizes) | (known.versions != versions))
@@ -145,7 +145,7 @@ _OTHER_CONTENTS = "the file has other contents than it had"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What became of the index of one file.
+    """The outcome for the index of one file.
 
     Attributes:
         file: number of the file in the storage.
@@ -361,7 +361,7 @@ def published(path: str, body: list[bytes | memoryview]) -> bool:
         # Not synced, which would take milliseconds for each of many shards: what a loss of power spoils is found out and built again.
         publish(path, body, sync=False)
     except OSError:
-        return False  # read-only, full, or no folder can be made there: the next place is tried, and at last the caller is told
+        return False  # read-only, full, or no folder can be made there: the next place is tried, and at last a warning is given
     return True
 
 
@@ -419,7 +419,7 @@ def _compared(index: Index, path: str, storage: Storage, file: int, scratch: Scr
 
 
 def _is_versioned(storage: Storage, file: int) -> bool:
-    """Tell whether another version of a file would show: of an index that cannot be told to be stale, none is kept."""
+    """Tell whether another version of a file would show. An index is kept only if it can be found to be stale."""
     identity = storage.identity(file)
     return "mtime_ns" in identity or any(identity.get(key) for key in ("etag", "modified")) or not storage.size(file)
 

@@ -159,7 +159,7 @@ _Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ParsedList:
-    """Where the paths stand in the file's bytes, int64 [n] each, and the labels (zeros for a list without labels)."""
+    """The places of the paths in the file's bytes, int64 [n] each, and the labels (zeros for a list without labels)."""
 
     starts: _Ints
     ends: _Ints

@@ -559,7 +559,7 @@ _NUM_ORDERED = 3  # so many in a row are an order
 
 
 class Chunk(Protocol):
-    """What is kept."""
+    """A part that is kept."""
 
     @property
     def nbytes(self) -> int:
@@ -583,7 +583,7 @@ class Chunks(Generic[Kept]):
 
     A chunk whose bytes are not what they should be (RecordError) is remembered as bad and not decoded again, which would be once for each
     of its elements. Any other error is forgotten, so that a retry reads again. Thread-safe; waits only for another thread that decodes. A
-    forked process has what was kept, and decodes anew what threads of its parent are decoding.
+    forked process has what was kept, and decodes again what threads of its parent are decoding.
 
     Args:
         load: decodes a chunk.
@@ -632,7 +632,7 @@ class Chunks(Generic[Kept]):
                 assert flight is not None
                 return self._loaded(number, flight)
             if wanted is not None and flight is not None:
-                # What cannot be read is said to whoever asks for it: RecordError is remembered, all else comes again then.
+                # The error is raised to the thread that asks for the chunk: RecordError is remembered, others come again then.
                 with contextlib.suppress(PenstockError, OSError):
                     self._loaded(wanted, flight)
             awaited.done.wait()
@@ -652,7 +652,7 @@ class Chunks(Generic[Kept]):
         return wanted if (wanted - number + 2) * self._most_bytes <= self._max_bytes else None
 
     def soonest(self, numbers: Sequence[int]) -> int:
-        """Return which of some chunks to ask for first: one that is there, else one that nobody decodes, else the first."""
+        """Return which of some chunks to ask for first: one that is there, else one that no thread decodes, else the first."""
         with self._locks.own():
             self._settle()
             for number in numbers:

@@ -148,7 +148,7 @@ class GeneratorSource:
 def rest_of(iterator: Iterator[Any]) -> Generator[Any, None, None]:
     """Give what an iterator still has; closing this closes it, if it can be closed.
 
-    As `yield from`, without its `iter`: an iterator may begin anew when it is asked for one.
+    As `yield from`, without its `iter`: an iterator may begin again when it is asked for one.
     """
     try:
         while (element := next(iterator, _END)) is not _END:
@@ -184,7 +184,7 @@ def stream_source(stream: Any, fast_forward: bool = False, length: int | None = 
 
 
 class IterableSource(GeneratorSource):
-    """Serve what an iterable gives. One with `set_epoch` is told the number of each pass before it begins.
+    """Serve what an iterable gives. One with `set_epoch` is given the number of each pass before the pass begins.
 
     Args:
         stream: anything with `__iter__`.

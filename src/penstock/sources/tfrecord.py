@@ -282,7 +282,7 @@ class TFRecordStream:
         return (os.path.abspath(storage.name(file)) for file in range(len(storage)) if "mtime_ns" in storage.identity(file))
 
     def declared_length(self) -> None:
-        """Return None: nobody has counted them."""
+        """Return None: the records are not counted."""
 
     def can_fast_forward(self) -> bool:
         """Return True: it gives the same in every pass."""

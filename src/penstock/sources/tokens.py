@@ -222,7 +222,7 @@ _SAVE = "write it with np.save"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TokenFiles:
-    """What the files hold: int64 [files] each, the byte of the first token and the number of tokens."""
+    """The contents of the files: int64 [files] each, the byte of the first token and the number of tokens."""
 
     dtype: np.dtype[Any]
     offsets: NDArray[np.int64]
