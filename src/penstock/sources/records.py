@@ -21,7 +21,7 @@ from penstock.errors import LengthMismatch, PenstockError
 from penstock.formats.index import Indices
 from penstock.kernels.lookup import Places
 from penstock.kernels.spans import Taker
-from penstock.sources.paths import FileNames, common_folder, shown
+from penstock.sources.paths import FileNames, common_folder, local_files, shown
 from penstock.sources.record_format import RecordFormat, RecordTable
 
 __all__ = ["RecordSource", "most_at_once"]
@@ -181,8 +181,7 @@ class RecordSource:
 
     def input_files(self) -> Iterator[str]:
         """Give the full path of each file of this machine."""
-        storage = self._storage
-        return (os.path.abspath(storage.name(file)) for file in range(len(storage)) if "mtime_ns" in storage.identity(file))
+        return local_files(self._storage)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return format, count, and a check sum of names below the common folder, sizes, counts and check sums of the files."""

@@ -21,7 +21,7 @@ from penstock.formats.tfrecord import MAX_RECORD_BYTES, Block, frame_error, read
 from penstock.kernels.copying import LARGE_BYTES, copies
 from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, FrameStatus, check_frames, scan_frames
 from penstock.sources.counted import Counted, Run, counts_of
-from penstock.sources.paths import common_folder, shown
+from penstock.sources.paths import common_folder, local_files, shown
 from penstock.sources.record_format import RecordTable
 from penstock.sources.records import RecordSource
 
@@ -278,8 +278,7 @@ class TFRecordStream:
 
     def input_files(self) -> Iterator[str]:
         """Give the full path of each file of this machine."""
-        storage = self._storage
-        return (os.path.abspath(storage.name(file)) for file in range(len(storage)) if "mtime_ns" in storage.identity(file))
+        return local_files(self._storage)
 
     def declared_length(self) -> None:
         """Return None: the records are not counted."""

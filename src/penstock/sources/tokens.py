@@ -23,7 +23,7 @@ from penstock.errors import LengthMismatch, PlanError, RecordError, SourceError
 from penstock.formats import magic
 from penstock.kernels.tokens import OUTSIDE, Failure, read_windows
 from penstock.sources.digest import spread
-from penstock.sources.paths import shown
+from penstock.sources.paths import local_files, shown
 from penstock.sources.records import most_at_once
 
 __all__ = ["Outside", "TokenSource", "find_tokens", "token_reader"]
@@ -124,8 +124,7 @@ class TokenSource:
 
     def input_files(self) -> Iterator[str]:
         """Give the full path of each file of this machine."""
-        storage = self._storage
-        return (os.path.abspath(storage.name(file)) for file in range(len(storage)) if "mtime_ns" in storage.identity(file))
+        return local_files(self._storage)
 
     def group_starts(self) -> NDArray[np.int64]:
         """Return where each file with windows begins, and the number of all: the groups of `shuffle(window_groups=)`."""
