@@ -9,8 +9,7 @@ import running
 
 from penstock._storage.expanding import expand
 from penstock.errors import PlanError, RecordError
-from penstock.formats.index import Index, decode, encode, is_index
-from penstock.formats.indices import catalogue_parts, joined, read_catalogue
+from penstock.formats.index import Index, catalogue_parts, decode, encode, is_index, joined, read_catalogue
 from penstock.kernels.framing import crc32c
 from penstock.sources.record_format import RecordTable
 

@@ -6,8 +6,7 @@ import numpy as np
 import running
 
 from penstock.errors import RecordError
-from penstock.formats.index import Index
-from penstock.formats.indices import joined
+from penstock.formats.index import Index, joined
 from penstock.sources.jsonl import JsonLines
 from penstock.sources.record_format import RecordTable
 

@@ -6,9 +6,7 @@ import numpy as np
 import running
 
 from penstock.errors import RecordError
-from penstock.formats.tar import find_samples
-from penstock.formats.tar_fields import decode_field
-from penstock.formats.tar_samples import Names, Sample, split_samples
+from penstock.formats.tar import Names, Sample, decode_field, find_samples, split_samples
 from penstock.kernels import tar_twin
 from penstock.kernels.tar import Table, scan_members
 

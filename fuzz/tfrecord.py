@@ -7,28 +7,20 @@ import io
 import numpy as np
 import running
 
-from penstock.errors import IndexStale, RecordError
+from penstock.errors import RecordError
 from penstock.formats.compression import Decompressed
-from penstock.formats.text_index import parse_text_index
-from penstock.formats.tfrecord import read_blocks, read_records
-from penstock.formats.tfrecord_scan import scan_headers
+from penstock.formats.tfrecord import read_blocks, read_records, scan_headers
 
 _LIMIT = 1 << 16
 
 
 def one_input(data: bytes) -> None:
-    """Read bytes as a plain, a GZIP or a ZLIB file, or as a text index."""
+    """Read bytes as a plain, a GZIP or a ZLIB file."""
     kind, rest = data[:1], data[1:]
     if kind == b"g":
         _read(rest, "GZIP")
     elif kind == b"z":
         _read(rest, "ZLIB")
-    elif kind == b"i":
-        try:
-            spans = parse_text_index(rest, name="i", file_name="f", file_size=_LIMIT)
-        except (RecordError, IndexStale):
-            return
-        assert int(spans.offsets[-1] + spans.lengths[-1]) == _LIMIT
     else:
         _plain(rest)
 

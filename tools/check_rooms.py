@@ -47,7 +47,7 @@ UNSEEN = {"_engine": ("formats", "image", "observe", "sources")}
 """Rooms below that a room must not see all the same: the engine announces events and asks protocols."""
 
 READS_ENVIRONMENT = ("cli", "kernels")
-ASKS_ENVIRONMENT = ("sources/index_places.py", "adapters/ranks.py")
+ASKS_ENVIRONMENT = ("sources/indexing.py", "adapters/ranks.py")
 """Modules that may ask the environment where the user's folders are, and which rank a launcher gave this process."""
 
 

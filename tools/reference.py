@@ -23,7 +23,7 @@ MODULES = ("errors", "image", "observe", "queues", "jobs", "packing", "testing")
 
 FURTHER = {
     "adapters": ("penstock.adapters.hugging_face.FeedTrainerMixin",),
-    "formats": ("penstock.formats.tfrecord.RecordWriter", "penstock.formats.tar_writer.TarWriter"),
+    "formats": ("penstock.formats.tfrecord.RecordWriter", "penstock.formats.tar.TarWriter"),
 }
 """The classes that docs/ import from packages which are private otherwise."""
 

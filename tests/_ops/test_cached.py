@@ -14,7 +14,7 @@ from penstock._ops.operator import ChainOp
 from penstock._ops.positions import RepeatOp, ShuffleOp
 from penstock._ops.worker import WorkerContext
 from penstock.errors import SpecError
-from penstock.formats.memory_store import MemoryStore
+from penstock.formats.cache_stores import MemoryStore
 from penstock.sources import ArraySource, IndexableSource
 
 WORKER = WorkerContext(0)

@@ -14,7 +14,7 @@ from penstock._plan import node as plan
 from penstock._plan.base import sources
 from penstock._plan.describe import lines
 from penstock._plan.functions import function_name
-from penstock.formats.memory_store import MemoryStore
+from penstock.formats.cache_stores import MemoryStore
 from penstock.sources import ArraySource, GeneratorSource
 
 READ = plan.Read(source=ArraySource(np.arange(3)))

@@ -32,7 +32,7 @@ def test_what_was_packed_is_read_by_position_shuffled_and_in_batches(tmp_path: P
 
 
 def test_samples_of_tar_files_are_read_by_position(tmp_path: Path) -> None:
-    from penstock.formats.tar_writer import TarWriter
+    from penstock.formats.tar import TarWriter
 
     for number in range(2):
         with open(tmp_path / f"part-{number}.tar", "wb") as file:

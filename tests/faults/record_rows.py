@@ -46,7 +46,6 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
             "sources/test_tfrecord.py::test_every_flipped_bit_is_found_in_its_record_and_the_others_are_read",
             "sources/test_tfrecord_opening.py::test_a_bad_record_is_one_skipped",
             "faults/test_tfrecord.py::test_a_bad_record_in_every_file_is_left_out_and_counted",
-            "sources/test_tfrecord_verify.py::test_every_flipped_bit_is_one_bad_record_with_its_number_and_offset",
         ),
     ),
     (
@@ -57,7 +56,7 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
             "formats/test_tfrecord.py::test_every_cut_inside_a_record_is_found_there",
             "sources/test_tfrecord.py::test_every_cut_inside_a_record_is_an_error",
             "formats/test_tfrecord_scan.py::test_every_cut_inside_a_record_is_found",
-            "sources/test_tfrecord_verify.py::test_a_cut_between_two_records_is_found_by_a_count_alone",
+            "packing/test_inspection.py::test_a_cut_between_two_records_is_found_by_manifest_or_index_and_else_is_said_to_be_unseen",
             "sources/test_indexing.py::test_a_file_that_is_shorter_than_when_it_was_indexed_is_indexed_again_with_a_warning",
         ),
     ),
@@ -88,7 +87,6 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         (
             "formats/test_tfrecord.py::test_zeros_and_garbage_behind_the_last_record_are_errors_at_their_offset",
             "formats/test_tfrecord.py::test_two_files_one_behind_the_other_are_one_file",
-            "sources/test_tfrecord_verify.py::test_what_stands_behind_the_last_record_is_one_problem_at_its_offset",
         ),
     ),
     (

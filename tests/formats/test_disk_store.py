@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from _storage.forks import forked, held_by_another_thread
 
-from penstock.formats.disk_store import DiskStore
-from penstock.formats.entries import ENTRY_BYTES, Table
+from penstock.formats.cache_stores import ENTRY_BYTES, DiskStore, Table
 
 RECORDS = {3: b"three", 0: b"", 7: b"seven" * 40}
 SRC = str(Path(__file__).parents[2] / "src")
@@ -41,7 +40,7 @@ def child(code: str, *arguments: Any) -> subprocess.Popen[str]:
     """Start a Python process that has `store(folder)` and runs `code`."""
     prelude = (
         "import os, resource, signal, sys, warnings\n"
-        "from penstock.formats.disk_store import DiskStore\n"
+        "from penstock.formats.cache_stores import DiskStore\n"
         "def store(folder, max_bytes=None):\n"
         "    return DiskStore(folder, lambda: {'name': 'plan'}, max_bytes)\n"
     )

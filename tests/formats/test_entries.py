@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-import penstock.formats.entries as module
-from penstock.formats.entries import ENTRY_BYTES, Place, Table, checksum, entry, trusted
+import penstock.formats.cache_stores as module
+from penstock.formats.cache_stores import ENTRY_BYTES, Place, Table, checksum, entry, trusted
 
 KEY = 0x0123456789ABCDEF
 

@@ -11,7 +11,7 @@ import pytest
 import penstock as ps
 from penstock._contracts.source import RowFailed
 from penstock.errors import RecordError
-from penstock.formats.example_block import ExampleReader
+from penstock.formats.example import ExampleReader
 
 FEATURES: dict[str, Any] = {"x": ps.FixedLenFeature((2, 1), "float32"), "y": ps.FixedLenFeature((), "int64", -1)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import penstock as ps
-from penstock.formats.example_errors import record_error, wire_error
+from penstock.formats.example import record_error, wire_error
 from penstock.kernels.wire import Fault, WireFault
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import RecordError
-from penstock.formats.index import Index, decode, encode
-from penstock.formats.indices import Indices, catalogue_parts, joined, read_catalogue
+from penstock.formats.index import Index, Indices, catalogue_parts, decode, encode, joined, read_catalogue
 
 NAMES = ["dir/a", "dir/b", "dir/c"]
 VERSIONS = np.array([5, -1, 7])

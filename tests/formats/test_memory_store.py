@@ -4,7 +4,7 @@ import threading
 
 from _storage.forks import forked, held_by_another_thread
 
-from penstock.formats.memory_store import MemoryStore
+from penstock.formats.cache_stores import MemoryStore
 
 
 def test_records_are_found_by_number() -> None:

@@ -10,8 +10,7 @@ from formats.tables import numbers, opened, write
 
 from penstock._contracts.transform import Scratch
 from penstock.errors import RecordError
-from penstock.formats.parquet import columns_of, read_footer
-from penstock.formats.parquet_reader import Reader, _joined
+from penstock.formats.parquet import Reader, _joined, columns_of, read_footer
 
 
 def reader_of(path: Path, columns: list[str] | None = None, coded: frozenset[str] = frozenset()) -> Reader:

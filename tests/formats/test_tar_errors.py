@@ -11,8 +11,7 @@ import pytest
 from formats.archives import END, header, member, pieces, sample
 
 from penstock.errors import RecordError
-from penstock.formats.tar import find_samples
-from penstock.formats.tar_errors import name_of
+from penstock.formats.tar import find_samples, name_of
 from penstock.kernels.tar import Table, scan_members
 
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import RecordError
-from penstock.formats.tar_fields import decode_field, stays_bytes
+from penstock.formats.tar import decode_field, stays_bytes
 
 
 def npy(array: Any, **how: Any) -> bytes:
@@ -118,7 +118,7 @@ def test_pickles_never_run_and_nobody_looks_for_their_classes(tmp_path: Path) ->
         import sys
         from pathlib import Path
         from penstock.errors import RecordError
-        from penstock.formats.tar_fields import decode_field, stays_bytes
+        from penstock.formats.tar import decode_field, stays_bytes
         seen = []
         sys.addaudithook(lambda event, _: seen.append(event) if event.startswith("pickle") else None)
         folder = Path(sys.argv[1])

@@ -8,8 +8,7 @@ from formats.archives import END, member, pax, pieces, sample
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError
-from penstock.formats.tar import find_samples
-from penstock.formats.tar_samples import Names, Sample, split_samples
+from penstock.formats.tar import Names, Sample, find_samples, split_samples
 
 DATA = (
     sample(b"a", {b"jpg": b"123", b"CLS": b"7", b"seg.PNG": b""})

@@ -13,9 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import SpecError
-from penstock.formats.tar import find_samples
-from penstock.formats.tar_samples import Names, Sample, split_samples
-from penstock.formats.tar_writer import TarWriter
+from penstock.formats.tar import Names, Sample, TarWriter, find_samples, split_samples
 
 
 def written(samples: list[tuple[str, dict[str, Any]]]) -> tuple[bytes, list[tuple[int, int]]]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from formats.tfrecords import header, tfrecord
 
-from penstock.formats.tfrecord_errors import frame_error
+from penstock.formats.tfrecord import frame_error
 from penstock.kernels.framing import FrameStatus
 
 GOOD = tfrecord([b"abc"])

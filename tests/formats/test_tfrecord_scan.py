@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError
-from penstock.formats.tfrecord_scan import Spans, scan_headers
+from penstock.formats.tfrecord import Spans, scan_headers
 
 
 def pieces(data: bytes, sizes: Iterator[int]) -> Iterator[NDArray[np.uint8]]:

@@ -10,7 +10,7 @@ import pytest
 from formats.tfrecords import tfrecord
 
 import penstock as ps
-from penstock.sources.tfrecord_verify import verify
+from penstock.packing.inspection import inspect
 
 pytestmark = pytest.mark.slow
 
@@ -38,8 +38,9 @@ def test_what_tensorflow_wrote_is_read(tf: Any, tmp_path: Path, compression: str
     dataset = ps.read_tfrecord(str(tmp_path / "x.tfrecord-*-of-00002"), compression="auto")
     assert [element["record"] for element in dataset] == records[::2] + records[1::2]
     for shard in range(2):
-        report = verify(str(tmp_path / f"x.tfrecord-0000{shard}-of-00002"))
-        assert (report.good, report.compression, report.num_records) == (True, compression, len(records[shard::2]))
+        (report,) = inspect(tmp_path / f"x.tfrecord-0000{shard}-of-00002", verify=True)
+        kind = "TFRecord" if compression is None else f"TFRecord, {compression}"
+        assert (report.problems, report.kind, report.count) == ([], kind, len(records[shard::2]))
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)

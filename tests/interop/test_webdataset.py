@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.formats.tar_writer import TarWriter
+from penstock.formats.tar import TarWriter
 
 pytestmark = pytest.mark.slow
 

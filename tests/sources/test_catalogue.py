@@ -15,11 +15,9 @@ from sources.memory import growth, needs_proc
 import penstock as ps
 from penstock._storage import open_storage
 from penstock.errors import RecordError
-from penstock.formats.indices import Indices
-from penstock.sources import catalogue
-from penstock.sources.catalogue import open_all
-from penstock.sources.index_places import rebuilt_mark
-from penstock.sources.indexing import open_indices
+from penstock.formats.index import Indices
+from penstock.sources import indexing
+from penstock.sources.indexing import open_all, open_indices, rebuilt_mark
 
 NUM_FILES = 300
 PAST_NS = 1_000_000_000_000_000_000
@@ -53,7 +51,7 @@ class Opened:
 
         storage = open_storage(folder / "*.x", "read_x")
         with monkeypatch.context() as patch:
-            patch.setattr(catalogue, "open_indices", watched)
+            patch.setattr(indexing, "open_indices", watched)
             self.indices = open_all(storage, self.format, "read_x")
         one_by_one = open_indices(storage, self.format, "read_x")
         same(self.indices, one_by_one)
@@ -114,7 +112,7 @@ def test_a_catalogue_of_files_that_are_indexed_again_meanwhile_is_not_kept(folde
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(catalogue, "open_indices", rebuilt)
+        patch.setattr(indexing, "open_indices", rebuilt)
         open_all(open_storage(folder / "*.x", "read_x"), Marked(), "read_x")
     assert catalogues(folder) == []
 
@@ -126,7 +124,7 @@ def test_the_oldest_catalogues_go_where_all_are_too_large(folder: Path, monkeypa
     write(folder / "300.x", 300)
     Opened(folder, monkeypatch)
     assert len(catalogues(folder)) == 2
-    monkeypatch.setattr(catalogue, "_MOST_KEPT_BYTES", 3 * first.stat().st_size)
+    monkeypatch.setattr(indexing, "_MOST_KEPT_BYTES", 3 * first.stat().st_size)
     write(folder / "301.x", 301)
     Opened(folder, monkeypatch)
     assert len(catalogues(folder)) == 2
@@ -193,7 +191,7 @@ def test_where_no_catalogue_can_be_written_indices_are_opened_one_by_one(folder:
     for _ in range(2):
         assert Opened(folder, monkeypatch).asked == list(range(NUM_FILES))
     (folder.parent / "cache").unlink()
-    monkeypatch.setattr(catalogue, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(indexing, "_MOST_BYTES", 1000)
     for _ in range(2):
         assert Opened(folder, monkeypatch).asked == list(range(NUM_FILES))
     assert catalogues(folder) == []
@@ -232,7 +230,7 @@ def test_sources_read_the_same_through_a_catalogue(lines: str, monkeypatch: pyte
         copied = pickle.loads(pickle.dumps(text._root.source))
         where = text._root.source.describe(6), copied.describe(7)
         seen.append(([int(row["x"]) for row in csv], text[5], where, csv.feed().state_dict()["dataset"]))
-        monkeypatch.setattr(catalogue, "open_indices", None)
+        monkeypatch.setattr(indexing, "open_indices", None)
     assert seen[0] == seen[1]
     assert seen[0][0] == [number * 10 + row for number in range(NUM_FILES) for row in range(3)]
     assert "line 4 of " in seen[0][2][0]

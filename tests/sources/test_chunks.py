@@ -9,7 +9,7 @@ import pytest
 from _storage.forks import forked, held_by_another_thread
 
 from penstock.errors import RecordError
-from penstock.sources.chunks import Chunks
+from penstock.sources.parquet import Chunks
 
 
 class Part:

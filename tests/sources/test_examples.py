@@ -13,13 +13,12 @@ import penstock as ps
 from fuzz_stream import frames
 from penstock._contracts.source import RowFailed
 from penstock.errors import LengthMismatch, PlanError, RecordError
-from penstock.formats.example_block import ExampleReader
+from penstock.formats.example import ExampleReader
 from penstock.formats.tfrecord import RecordWriter
 from penstock.kernels.library import load_library
 from penstock.sources import examples
 from penstock.sources.examples import ExampleColumns, ExampleSource, example_source
-from penstock.sources.tfrecord import TFRecordSource
-from penstock.sources.tfrecord_opening import open_tfrecord
+from penstock.sources.tfrecord import TFRecordSource, open_tfrecord
 from penstock.testing import check_source
 
 NUMBERS: dict[str, Any] = {"x": ps.FixedLenFeature((3,), "float32"), "y": ps.FixedLenFeature((), "int64")}

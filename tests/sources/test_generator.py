@@ -11,7 +11,7 @@ import penstock as ps
 from penstock._contracts.source import StreamSource
 from penstock.errors import PlanError, SourceError
 from penstock.sources import GeneratorSource
-from penstock.sources.generator import rest_of
+from penstock.sources.stream import rest_of
 from penstock.testing import check_source
 
 

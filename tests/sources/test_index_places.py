@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.sources.index_places import cached_index, user_folder
+from penstock.sources.indexing import cached_index, user_folder
 
 
 def test_the_users_cache_folder_is_that_of_the_environment_or_of_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import SourceError
-from penstock.sources.iterator_states import IteratorStates, has_iterator_states
+from penstock.sources.stream import IteratorStates, has_iterator_states
 
 CLOSED: list[int] = []
 

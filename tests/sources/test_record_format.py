@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.formats.index import Index
-from penstock.formats.indices import joined
+from penstock.formats.index import Index, joined
 from penstock.sources.record_format import RecordTable
 
 

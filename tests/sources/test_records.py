@@ -20,7 +20,7 @@ from penstock._contracts.transform import Scratch
 from penstock._storage import open_storage
 from penstock.errors import IndexStale, LengthMismatch, RecordError
 from penstock.formats.example import encode_example
-from penstock.formats.tar_writer import TarWriter
+from penstock.formats.tar import TarWriter
 from penstock.formats.tfrecord import frame
 from penstock.sources.record_format import RecordFormat
 from penstock.sources.records import RecordSource

@@ -21,7 +21,7 @@ from penstock._storage import open_storage
 from penstock._storage.local import sampled_spans
 from penstock.errors import IndexStale, PlanError, RecordError, SourceError
 from penstock.formats.index import decode
-from penstock.formats.tar_writer import TarWriter
+from penstock.formats.tar import TarWriter
 from penstock.sources import TarSource
 from penstock.testing import check_source
 

@@ -11,9 +11,9 @@ import pytest
 from formats.tfrecords import FIVE, borders, record_at, tfrecord, write_tfrecord
 
 from penstock._storage import open_storage
-from penstock.errors import IndexStale, PlanError, RecordError, SourceError
-from penstock.sources.catalogue import open_all
-from penstock.sources.tfrecord import TFRecordFormat, TFRecordSource, text_indices
+from penstock.errors import RecordError, SourceError
+from penstock.sources.indexing import open_all
+from penstock.sources.tfrecord import TFRecordFormat, TFRecordSource
 from penstock.testing import check_source
 
 
@@ -163,33 +163,6 @@ def test_a_record_over_the_limit_is_an_error(tmp_path: Path) -> None:
     assert error.value.what == f"record 2 of '{path}', offset {borders(FIVE)[2]} has 12 bytes, over max_record_bytes=11"
     assert error.value.where.startswith("read_tfrecord, record 2")
     assert error.value.fix
-
-
-def test_a_text_index_is_used_and_checked(tmp_path: Path) -> None:
-    path = write_tfrecord(tmp_path / "x", FIVE)
-    places = borders(FIVE)
-    lines = "".join(f"{begin} {end - begin}\n" for begin, end in itertools.pairwise(places))
-    (tmp_path / "x.idx").write_text(lines)
-    storage = open_storage(str(path), "read_tfrecord")
-    for index in ("idx", tmp_path / "x.idx", [str(tmp_path / "x.idx")]):
-        source = TFRecordSource(storage, indices=text_indices(storage, index))
-        assert elements(source) == FIVE
-    assert not (tmp_path / "x.psidx").exists()
-    (tmp_path / "x.idx").write_text(lines[: lines.rindex("\n", 0, -1) + 1])
-    with pytest.raises(IndexStale) as error:
-        text_indices(storage, "idx")
-    assert "4 records that end at" in error.value.what
-    (tmp_path / "x.idx").write_text("")
-    with pytest.raises(RecordError) as empty:
-        text_indices(storage, "idx")
-    assert "is empty" in empty.value.what
-    with pytest.raises(PlanError) as wrong:
-        text_indices(storage, ["a", "b"])
-    assert wrong.value.what == "index names 2 files for 1 data files"
-    assert wrong.value.where == "read_tfrecord, argument 'index'"
-    assert wrong.value.fix
-    with pytest.raises(FileNotFoundError):
-        text_indices(storage, "other.idx")
 
 
 def test_the_format_decodes_a_span_alone(tmp_path: Path) -> None:

@@ -4,13 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from formats.tfrecords import FIVE, borders, tfrecord, write_tfrecord
+from formats.tfrecords import FIVE, tfrecord, write_tfrecord
 
 import penstock as ps
 from penstock.errors import PlanError, RecordError, SourceError
-from penstock.sources.tfrecord import TFRecordSource
-from penstock.sources.tfrecord_opening import compression_of, open_tfrecord
-from penstock.sources.tfrecord_stream import TFRecordStream
+from penstock.sources.tfrecord import TFRecordSource, TFRecordStream, compression_of, open_tfrecord
 
 FIVE_ELEMENTS = [{"record": record} for record in FIVE]
 
@@ -70,7 +68,6 @@ def test_the_wrong_compression_is_told_by_the_first_bytes(tmp_path: Path, writte
         ({"compression": "gzip"}, "compression='gzip' is unknown"),
         ({"max_record_bytes": -1}, "max_record_bytes=-1 is no count of bytes"),
         ({"max_record_bytes": 1.5}, "max_record_bytes=1.5 is no count of bytes"),
-        ({"compression": "GZIP", "index": "idx"}, "index does not go with GZIP files, which can only be read from their beginning"),
         ({"compression": "GZIP", "resync": True}, "resync does not go with GZIP files, which can only be read from their beginning"),
     ],
 )
@@ -83,14 +80,13 @@ def test_options_that_do_not_go_together_are_refused(tmp_path: Path, options: di
     assert refusal.value.fix
 
 
-def test_text_indices_beside_the_files_are_no_data(tmp_path: Path) -> None:
-    path = write_tfrecord(tmp_path / "x-0", FIVE)
-    places = borders(FIVE)
-    (tmp_path / "x-0.idx").write_text("".join(f"{place} {len(record) + 16}\n" for place, record in zip(places, FIVE, strict=False)))
-    dataset = ps.read_tfrecord(str(tmp_path / "x-*"), index="idx")
-    assert list(dataset) == FIVE_ELEMENTS
-    assert [name.name for name in sorted(tmp_path.iterdir())] == ["x-0", "x-0.idx"]
-    assert list(ps.read_tfrecord(path, index=[tmp_path / "x-0.idx"])) == FIVE_ELEMENTS
+@pytest.mark.parametrize("index", ["idx", ["x.idx"], Path("x.idx")])
+def test_a_text_index_is_refused_with_the_command_that_builds_one(tmp_path: Path, index: Any) -> None:
+    path = write_tfrecord(tmp_path / "x", FIVE)
+    with pytest.raises(PlanError, match="text indices of other tools are not read") as refusal:
+        ps.read_tfrecord(path, index=index)
+    assert refusal.value.where == "read_tfrecord, argument 'index'"
+    assert "`penstock index PATTERN`" in refusal.value.fix
 
 
 def test_a_bad_record_is_one_skipped(tmp_path: Path) -> None:

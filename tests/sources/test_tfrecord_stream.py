@@ -12,7 +12,7 @@ import penstock as ps
 from penstock._contracts.source import CountableStream, IndexedSource, StatefulStream
 from penstock._storage import open_storage
 from penstock.errors import RecordError, StateDamaged, StateUnavailable
-from penstock.sources.tfrecord_stream import StoredFile, TFRecordStream
+from penstock.sources.tfrecord import StoredFile, TFRecordStream
 from penstock.testing import check_source
 
 SHARDS = [FIVE, [bytes([number]) * number for number in range(200)], [b"last"]]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from penstock._contracts.transform import Scratch
 from penstock._storage import open_storage
 from penstock.errors import PlanError, RecordError
-from penstock.sources.tokenfiles import Outside, find_tokens, token_reader
+from penstock.sources.tokens import Outside, find_tokens, token_reader
 
 
 def found(folder: Path, dtype: Any = None) -> Any:
@@ -55,10 +59,108 @@ def test_an_array_that_is_no_row_of_tokens_is_refused(tmp_path: Path, array: Any
     assert caught.value.where == f"{str(tmp_path / 'a.npy')!r}, offset 10"
 
 
-def test_an_array_of_objects_is_refused_with_the_word_that_numpy_uses(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.array([{}], object), allow_pickle=True)
-    with pytest.raises(RecordError, match="needs allow_pickle"):
+def test_an_array_of_objects_is_refused_and_nothing_is_unpickled(tmp_path: Path) -> None:
+    class Payload:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return Path.touch, (tmp_path / "ran",)
+
+    array = np.empty(1, object)
+    array[0] = Payload()
+    np.save(tmp_path / "a.npy", array, allow_pickle=True)
+    events: list[str] = []
+    watching = [True]
+
+    def hook(event: str, args: Any) -> None:
+        if watching[0] and event.startswith("pickle"):
+            events.append(event)
+
+    sys.addaudithook(hook)
+    try:
+        with pytest.raises(RecordError, match="Python objects, which needs allow_pickle"):
+            found(tmp_path)
+    finally:
+        watching[0] = False
+    assert not events
+    assert not (tmp_path / "ran").exists()
+
+
+def saved(array: Any, version: tuple[int, int] | None = None) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, array, version=version)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_every_version_of_the_header_is_read(tmp_path: Path, version: tuple[int, int]) -> None:
+    (tmp_path / "a.npy").write_bytes(saved(np.arange(5, dtype=np.int16), version))
+    files = found(tmp_path)
+    assert (files.dtype, files.counts.tolist()) == (np.int16, [5])
+
+
+def crafted(text: str, *, extra: int = 0) -> bytes:
+    return MAGIC + b"\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + bytes(extra)
+
+
+MAGIC = b"\x93NUMPY"
+
+
+@pytest.mark.parametrize(
+    ("data", "what", "offset"),
+    [
+        (b"", "the file begins with b''", 0),
+        (b"PK\x03\x04more", "not as an .npy file does", 0),
+        (MAGIC, "expected 8 bytes got 6", 6),
+        (MAGIC + b"\x09\x00\x00\x00", "its version is 9.0; 1.0, 2.0 and 3.0 are known", 6),
+        (MAGIC + b"\x01\x00\x10", "expected 2 bytes got 1", 6),
+        (MAGIC + b"\x02\x00\xff\xff\xff\x7f" + bytes(99), "expected 2147483647 bytes got 99", 6),
+        (MAGIC + b"\x02\x00\x00\x28\x00\x00" + bytes(70_000), "info length \\(10240\\) is large", 6),
+        (crafted("{'descr'"), "header is damaged: ", 6),
+        (crafted("[" * 5000), "header is damaged: ", 6),
+        (crafted("__import__('os')"), "header is damaged: ", 6),
+        (crafted("[1]"), "Header is not a dictionary", 6),
+        (crafted("{'descr': '<u2', 'fortran_order': False}"), "does not contain the correct keys", 6),
+        (crafted("{'descr': 'nonsense', 'fortran_order': False, 'shape': (1,)}"), "not a valid dtype descriptor: 'nonsense'", 6),
+        (crafted("{'descr': [('a', '<u2')], 'fortran_order': False, 'shape': (1,)}", extra=2), "not integers", 10),
+        (crafted("{'descr': '(2,)<u2', 'fortran_order': False, 'shape': (1,)}", extra=4), "not integers", 10),
+        (crafted("{'descr': '<U0', 'fortran_order': False, 'shape': (1,)}"), "not integers", 10),
+        (crafted("{'descr': '<u2', 'fortran_order': False, 'shape': (-1,)}"), "shape \\(-1,\\)", 6),
+        (crafted("{'descr': '<u2', 'fortran_order': 0, 'shape': (1,)}"), "fortran_order is not a valid bool: 0", 6),
+        (crafted("{'descr': '<u2', 'fortran_order': False, 'shape': (4611686018427387904, 4)}"), "it is cut", 85),
+    ],
+)
+def test_a_damaged_header_is_an_error_that_names_file_and_offset(tmp_path: Path, data: bytes, what: str, offset: int) -> None:
+    (tmp_path / "a.npy").write_bytes(data)
+    with pytest.raises(RecordError, match=what) as caught:
         found(tmp_path)
+    assert caught.value.where == f"{str(tmp_path / 'a.npy')!r}, offset {offset}"
+
+
+def test_every_cut_of_an_npy_file_and_every_byte_behind_it_is_found(tmp_path: Path) -> None:
+    data, path = saved(np.arange(20, dtype=np.uint16)), tmp_path / "a.npy"
+    for size in range(len(data)):
+        path.write_bytes(data[:size])
+        with pytest.raises(RecordError):
+            found(tmp_path)
+    path.write_bytes(data[:-1])
+    with pytest.raises(RecordError, match="the file has 167: it is cut"):
+        found(tmp_path)
+    path.write_bytes(data + b"\0")
+    with pytest.raises(RecordError, match="1 bytes stand behind the array, which ends at byte 168"):
+        found(tmp_path)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=60), st.integers(0, 127))
+def test_any_header_is_read_as_numpy_reads_it_or_is_the_documented_error(tmp_path: Path, noise: bytes, place: int) -> None:
+    data = bytearray(saved(np.arange(4, dtype=np.uint16)))
+    data[place : place + len(noise)] = noise
+    (tmp_path / "a.npy").write_bytes(data)
+    try:
+        files = found(tmp_path)
+    except RecordError:
+        return
+    array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    assert (files.dtype, files.counts.tolist()) == (array.dtype, [len(array)])
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def check(root: Path, name: str, text: str) -> int:
     [
         ("image/decode.py", "import numpy as np\nimport struct\n\ndef decode():\n    import cv2\n"),
         ("image/decode.py", "if TYPE_CHECKING:\n    import cv2\n"),
-        ("sources/index_places.py", "import os\nHOME = os.environ.get('XDG_CACHE_HOME')\n"),
+        ("sources/indexing.py", "import os\nHOME = os.environ.get('XDG_CACHE_HOME')\n"),
         ("cli/bench.py", "import argparse\nimport multiprocessing\nimport os\n\nHOME = os.environ.get('HOME')\n"),
         ("_engine/worker.py", "import threading\nimport time\nfrom penstock._contracts import event\n"),
         ("sources/files.py", "def read():\n    from urllib.parse import urlsplit\n"),

@@ -184,10 +184,10 @@ _MEMORY_BYTES = 1 << 30
 
 def _store(root: plan.Node, folder: str | None, max_bytes: int | None, version: str) -> RecordStore:
     if folder is None:
-        from penstock.formats.memory_store import MemoryStore
+        from penstock.formats.cache_stores import MemoryStore
 
         return MemoryStore(_MEMORY_BYTES if max_bytes is None else max_bytes)
-    from penstock.formats.disk_store import DiskStore
+    from penstock.formats.cache_stores import DiskStore
 
     return DiskStore(folder, partial(identity, root, version), max_bytes)
 

@@ -122,8 +122,7 @@ def read_tokens(pattern: Any, length: int, *, dtype: Any = None, stride: int | N
         SourceError, OSError: no file, or one that cannot be read.
     """
     from penstock._storage import open_storage
-    from penstock.sources.tokenfiles import find_tokens
-    from penstock.sources.tokens import TokenSource
+    from penstock.sources.tokens import TokenSource, find_tokens
 
     length = _count("read_tokens", "length", length)
     stride = length if stride is None else _count("read_tokens", "stride", stride)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +65,7 @@ def read_tfrecord(
     check_crc: bool = True,
     max_record_bytes: int = 1 << 30,
     allow_empty: bool = False,
-    index: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    index: None = None,
     resync: bool = False,
     features: Mapping[str, Feature] | None = None,
 ) -> Dataset:
@@ -85,20 +84,18 @@ def read_tfrecord(
         check_crc: False leaves out the check sum of the data, not that of the length.
         max_record_bytes: a longer record is an error, before memory is taken for it.
         allow_empty: take files without records for empty shards; otherwise they are an error.
-        index: a text index ("offset size" lines, from tfrecord2idx) instead of Penstock's own: "idx" for `NAME.idx` beside each file, or
-            paths, one for each file in sorted order.
+        index: refused: text indices of other tools are not read. `penstock index PATTERN` builds Penstock's own ahead of the first read.
         resync: go on behind a damaged header. What stands there up to the next good one is one record, which is an error when it is read,
             so that a policy may leave it out. By default such a file is an error here.
         features: what to take from each record, such as {"image": ps.FixedLenFeature((), bytes), "label": ps.FixedLenFeature((), "int64")}.
 
     Raises:
-        PlanError: another compression, an index that does not go with the files, or features that are none.
+        PlanError: another compression, an `index`, `resync` with compressed files, or features that are none.
         RecordError: a file is no TFRecord file, is cut or is empty; with file, record number and offset. That a file was cut between two
             records shows only in a count from elsewhere: `penstock inspect --verify`.
-        IndexStale: a text index does not fit its file.
         SourceError, OSError: no file matches, or one cannot be read.
     """
-    from penstock.sources.tfrecord_opening import open_tfrecord
+    from penstock.sources.tfrecord import open_tfrecord
 
     source = open_tfrecord(
         pattern,
@@ -111,8 +108,7 @@ def read_tfrecord(
     )
     if features is None:
         return _read(source) if isinstance(source, IndexedSource) else Dataset(plan.ReadStream(source=source))
-    from penstock.formats.example import parse_example
-    from penstock.formats.example_block import ExampleReader
+    from penstock.formats.example import ExampleReader, parse_example
     from penstock.formats.features import check_features
     from penstock.sources.examples import example_source
 

@@ -18,7 +18,7 @@ _GIVE_BYTES = 1 << 20
 
 
 class Readable(Protocol):
-    """What gives bytes."""
+    """A source of bytes."""
 
     def read(self, size: int, /) -> bytes:
         """Return up to `size` bytes; none at the end."""

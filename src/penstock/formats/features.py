@@ -1,4 +1,4 @@
-"""What a record is declared to hold: features of fixed and of variable length. Names and arguments are TensorFlow's."""
+"""Declared features of a record, of fixed and of variable length. Names and arguments are TensorFlow's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the lines of a text file, or the records of a CSV file, begin and end: piece by piece, in bounded memory.
+"""Finds the lines of a text file, or the records of a CSV file, piece by piece, in bounded memory.
 
 Beside offsets and lengths stands which line of the file a record is, as the few places where that is not simply one more than the
 record before: behind blank lines that are left out, and behind CSV records of several lines.
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError
-from penstock.formats.heads import foreign
+from penstock.formats.magic import foreign
 from penstock.kernels import lines
 
 __all__ = ["BOM", "BY", "FROM", "MAX_LINE_BYTES", "Rules", "line_number", "scan_lines"]
@@ -35,7 +35,7 @@ _Lengths = NDArray[np.uint32] | _Ints
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What is a record.
+    """The rules for records.
 
     Attributes:
         skip: "none": every line; "empty": empty lines are left out; "blank": so are those of nothing but white space.
@@ -92,7 +92,7 @@ class _Scan:
         begin: where the record that has not ended yet begins.
         line: its line, from 0 on.
         state: of the CSV scanner.
-        tail: what earlier pieces held of that record, as much as somebody needs: all of a header, two bytes of others.
+        tail: what earlier pieces held of that record, as much as is needed: all of a header, two bytes of others.
         blank: whether that is white space, or nothing.
         count: of the records up to now.
         further: how many lines further down than its number says the last of them stands.

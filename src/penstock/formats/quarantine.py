@@ -74,7 +74,7 @@ def _behind_cut(descriptor: int) -> bytes:
 
 
 class Line(NamedTuple):
-    """What is needed of a line to read its elements again: their (epoch, index, lane), or the place in what the plan begins with."""
+    """The part of a line that leads back to its elements: their (epoch, index, lane), or the place in what the plan begins with."""
 
     number: int
     keys: tuple[tuple[int, int, int], ...]

@@ -180,12 +180,7 @@ def _plain_types() -> dict[int, str]:
 
 def _values(chunked: Any, column: Column, null_values: Mapping[str, Any]) -> Values:
     pa, _ = pyarrow()
-    if pa.types.is_dictionary(chunked.type) and chunked.num_chunks > 1:
-        chunked = chunked.unify_dictionaries()
-    array = chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], chunked.type)
-    array = _plain_text(_storage(array))
+    array = _plain_text(_storage(_one_chunk(chunked)))
     if column.name in null_values and array.null_count:
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
@@ -211,8 +206,19 @@ def _values(chunked: Any, column: Column, null_values: Mapping[str, Any]) -> Val
     return Fixed(fixed, nulls)
 
 
+def _one_chunk(chunked: Any) -> Any:
+    """Return a column as one array, with one dictionary if it has several."""
+    pa, _ = pyarrow()
+    if pa.types.is_dictionary(chunked.type) and chunked.num_chunks > 1:
+        chunked = chunked.unify_dictionaries()
+    array = chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], chunked.type)
+    return array
+
+
 def _check_text(array: Any, column: Column) -> None:
-    """Refuse strings that are not UTF-8 before somebody makes str of them: a GB/s."""
+    """Refuse strings that are not UTF-8 before str objects are made of them: a GB/s."""
     pa, _ = pyarrow()
     try:
         array.validate(full=True)

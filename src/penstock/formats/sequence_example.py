@@ -10,11 +10,17 @@ from numpy.typing import NDArray
 
 from penstock._contracts.source import RowFailed
 from penstock.errors import PlanError, RecordError, SpecError
-from penstock.formats.example import Record, bytes_of_record, decode_features, found_values, name_of
-from penstock.formats.example_block import ExampleReader
-from penstock.formats.example_encode import Message, check_names, delimited, encode_feature, encode_features, encode_map
-from penstock.formats.example_errors import record_error, wire_error
-from penstock.formats.example_values import TEXTS
+from penstock.formats.example import (
+    ExampleReader,
+    Record,
+    bytes_of_record,
+    decode_features,
+    found_values,
+    name_of,
+    record_error,
+    wire_error,
+)
+from penstock.formats.example_encode import TEXTS, Message, check_names, delimited, encode_feature, encode_features, encode_map
 from penstock.formats.features import Feature, FixedLenFeature, FixedLenSequenceFeature, check_features
 from penstock.kernels.messages import BYTES, FLOAT, INT64, as_array, entries, lists_of, messages, values_of
 from penstock.kernels.wire import Fault, WireFault

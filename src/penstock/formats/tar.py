@@ -1,4 +1,4 @@
-"""The samples of a tar file in WebDataset's convention: where each begins and ends. Byte table in docs/formats/tar.md.
+"""Tar files in WebDataset's convention: where samples lie, their fields, and how they are written. Byte table in docs/formats/tar.md.
 
 Members whose names are equal up to the first dot of the last part of the path, the key, are one sample when they lie side by side; what is
 behind the dot is the name of a field. Nothing is ever extracted, and names are only data.
@@ -6,18 +6,21 @@ behind the dot is the name of a field. Nothing is ever extracted, and names are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import RecordError
-from penstock.formats.tar_errors import WRITE_AGAIN, compressed_error, scan_error, tar_error
-from penstock.kernels.tar import Table, scan_members
-from penstock.kernels.tar_codes import UNIT, Column, Outcome, Place
+from penstock.errors import RecordError, SpecError
+from penstock.kernels.tar import Table, scan_members, scan_samples
+from penstock.kernels.tar_codes import MAX_BYTES, MAX_EXTENDED, MAX_NAME, MAX_PARTS, UNIT, Column, Outcome, Place
 
-__all__ = ["LEFT_OUT", "find_samples"]
+__all__ = ["LEFT_OUT", "Names", "Sample", "TarWriter", "decode_field", "find_samples", "name_of", "split_samples", "stays_bytes"]
+
 
 LEFT_OUT = {
     "directories": Place.DIRECTORIES,
@@ -153,3 +156,475 @@ def _not_adjacent(name: str, one: int, other: int, count: int) -> RecordError:
         other,
         fix="a sample's members must lie side by side, once: write the archive sorted by name, as `tar --sort=name` does",
     )
+
+
+# -- from the bytes of samples to their fields ------------------------------------------------------------------------------------
+
+_KNOWN_FIELDS = 4096
+_OTHER_BYTES = (
+    "get another copy of the file; if it was changed on purpose, open the dataset again, "
+    "and if it kept its time, build its index again (`penstock index --rebuild FILE`)"
+)
+
+
+class Sample(NamedTuple):
+    """One sample, not yet copied."""
+
+    key: str
+    """Bytes that are no UTF-8 stand as surrogates, as in Python's own file names."""
+    fields: dict[str, memoryview | bytes]
+    """Extension in lower case (ASCII letters) -> read-only bytes, in the order of the file."""
+
+
+class Names:
+    """The names of fields that came before: there are few of them, and the text of each is made once. From any thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, str] = {}
+
+    def __getitem__(self, name: bytes) -> str:
+        text = self._known.get(name)
+        if text is None:
+            text = name.lower().decode("utf-8", "surrogateescape")
+            if len(self._known) < _KNOWN_FIELDS:
+                self._known[name] = text
+        return text
+
+
+def split_samples(
+    data: NDArray[np.uint8],
+    begins: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    crcs: NDArray[np.uint32] | None,
+    names: Names,
+    samples: list[Sample],
+    place: Callable[[int], tuple[str, int]],
+) -> RecordError | None:
+    """Take samples apart.
+
+    Args:
+        data: uint8 [m].
+        begins: int64 [n], where each sample begins in `data`.
+        lengths: int64 [n], in bytes.
+        crcs: uint32 [n], what the index says of each; None: not to be checked.
+        names: of fields.
+        samples: one per begin is appended, up to the first that is bad; their bytes are views of `data`.
+        place: tells file and offset of a sample by its number among these, for errors.
+
+    Returns:
+        What is wrong with the first bad one, None when all are good.
+    """
+    table = Table(with_crc=crcs is not None)
+    ends = np.empty(begins.size, np.int64)
+    outcome = scan_samples(data, begins, lengths, table, ends)
+    num_good = begins.size if outcome == Outcome.MORE else int(table.state[Place.SAMPLE])
+    error = None
+    if crcs is not None and num_good:
+        wrong = np.flatnonzero(table.rows[ends[:num_good] - 1, Column.CRC] != crcs[:num_good])
+        if wrong.size:
+            num_good = int(wrong[0])
+            error = tar_error(
+                "the bytes of the sample are not those that the index was built of: their check sum differs",
+                *place(num_good),
+                fix=_OTHER_BYTES,
+            )
+    if error is None and num_good < begins.size:
+        file, offset = place(num_good)
+        table.state[Place.ERROR_AT] += offset
+        error = scan_error(outcome, table, file, None)
+    _append(data, table, ends[:num_good], names, samples)
+    return error
+
+
+def _append(data: NDArray[np.uint8], table: Table, ends: NDArray[np.int64], names: Names, samples: list[Sample]) -> None:
+    num_rows = int(ends[-1]) if ends.size else 0
+    rows = table.rows[:num_rows, [Column.DATA, Column.SIZE, Column.NAME_END, Column.KEY_LENGTH]].tolist()
+    letters = table.names[: rows[-1][2] if rows else 0].tobytes()
+    view = data.data.toreadonly()
+    row = begin = 0
+    for end in ends.tolist():
+        key = letters[begin : begin + rows[row][3]].decode("utf-8", "surrogateescape")
+        fields: dict[str, memoryview | bytes] = {}
+        for start, size, name_end, key_length in rows[row:end]:
+            fields[names[letters[begin + key_length + 1 : name_end]]] = view[start : start + size]
+            begin = name_end
+        samples.append(Sample(key, fields))
+        row = end
+
+
+# -- what the bytes of a field mean, by the last part of its extension; nothing here runs what it reads ---------------------------
+
+_MOST_HEADER = 4096
+
+
+def decode_field(field: str, data: memoryview | bytes) -> Any:
+    """Return the value of a field: int, str, what JSON says, an array; bytes of those that nothing is known of, images among them.
+
+    Raises:
+        RecordError: the bytes are not what the extension says, or could only be read with pickle.
+    """
+    extension = field.rpartition(".")[2]
+    decoder = _DECODERS.get(extension)
+    if decoder is None:
+        return bytes(data)
+    try:
+        return decoder(data)
+    except RecursionError as error:
+        raise _wrong(field, data, "it is nested too deeply") from error
+    except RecordError:
+        raise
+    except ValueError as error:
+        raise _wrong(field, data, str(error)) from error
+
+
+def stays_bytes(field: str) -> bool:
+    """Tell whether `decode_field` gives the bytes of a field as they are."""
+    return field.rpartition(".")[2] not in _DECODERS
+
+
+def _wrong(field: str, data: memoryview | bytes, why: str) -> RecordError:
+    shown = bytes(data[:40])
+    return RecordError(
+        f"field {field!r} of {len(data)} bytes is not what its name says: {why}",
+        where=f"field {field!r}, which begins with {shown!r}",
+        fix="write it again, or read it as bytes with decode=None",
+    )
+
+
+def _integer(data: memoryview | bytes) -> int:
+    return int(bytes(data))
+
+
+def _text(data: memoryview | bytes) -> str:
+    return str(data, "utf-8")
+
+
+def _json(data: memoryview | bytes) -> Any:
+    return json.loads(bytes(data))
+
+
+def _array(data: memoryview | bytes) -> Any:
+    """Return the array of a .npy file, a copy. Its header is matched, not evaluated; its size must be that of the bytes."""
+    head = _HEADER.match(bytes(data[:_MOST_HEADER]))
+    if head is None:
+        if _OBJECTS.match(bytes(data[:_MOST_HEADER])):
+            raise _unreadable("npy", "it holds Python objects", _NO_PICKLE)
+        raise _unreadable("npy", "it has no header of a plain array", "write it with np.save, without structured types")
+    version, descr, columns, sides = head.group(1, 3, 4, 5)
+    begin = head.end(2) + int.from_bytes(head.group(2), "little")
+    if (version == b"\1") != (len(head.group(2)) == 2) or not head.end() <= begin <= len(data):
+        raise _unreadable("npy", "its header has another length than it says", "write it again with np.save")
+    try:
+        dtype = np.dtype(descr.decode())
+    except TypeError as error:
+        raise _unreadable("npy", f"its type is {descr.decode()!r}", "write it again with np.save") from error
+    shape = tuple(int(side) for side in sides.split(b",") if side.strip())
+    needed = math.prod(shape) * dtype.itemsize
+    if len(shape) > _MOST_SIDES or len(data) - begin != needed:
+        raise _unreadable(
+            "npy", f"an array of shape {shape} and dtype {dtype} has {needed} bytes, and {len(data) - begin} are there", "write it again"
+        )
+    array = np.frombuffer(data, dtype, offset=begin) if needed else np.empty(0, dtype)
+    return array.reshape(shape, order="F" if columns == b"True" else "C").copy(order="K")
+
+
+_MOST_SIDES = 32
+_HEADER = re.compile(
+    rb"\x93NUMPY(\x01|\x02)\x00((?:..)|(?:....))\{'descr': '([<>|=][?biufcSU]\d{1,6}|[<>][mM]8(?:\[\d{0,6}[A-Za-z]{1,2}\])?)', "
+    rb"'fortran_order': (True|False), 'shape': \(((?:\d{1,18}, ?)*(?:\d{1,18})?)\),? ?\}",
+    re.DOTALL,
+)
+_OBJECTS = re.compile(rb"\x93NUMPY..(?:..|....)\{[^{}]*'descr': (?:'\|?O|\[.*'\|?O)", re.DOTALL)
+
+
+def _pickled(data: memoryview | bytes) -> Any:
+    raise _unreadable("pickle", "it is a pickle", _NO_PICKLE)
+
+
+_NO_PICKLE = (
+    "it needs allow_pickle, which would run what is written in it: Penstock never does. Write it as .npy, .json or .txt; if you trust it, "
+    "read bytes with decode=None and unpickle them in a map function of your own"
+)
+
+
+def _unreadable(kind: str, what: str, fix: str) -> RecordError:
+    return RecordError(f"{what}, which is not read", where=f"a field of kind {kind}", fix=fix)
+
+
+_DECODERS: dict[str, Callable[[memoryview | bytes], Any]] = {
+    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), _integer),
+    **dict.fromkeys(("txt", "text", "transcript"), _text),
+    **dict.fromkeys(("json", "jsn"), _json),
+    **dict.fromkeys(("pkl", "pickle", "pyd", "pth", "pt"), _pickled),
+    "npy": _array,
+}
+
+
+# -- writing: the same samples give the same bytes, anywhere and at any time ------------------------------------------------------
+
+_MODE: Final = b"0000444\0"
+_NOBODY: Final = b"0000000\0"
+_NO_TIME: Final = b"00000000000\0"
+_USTAR: Final = b"ustar\x0000"
+_RECORD_BYTES: Final = 20 * UNIT
+"""Archives are padded to a multiple of this, as tar programs do."""
+_NAME_BYTES, _PREFIX_BYTES = 100, 155
+_RESERVED = ("__key__", "__url__", "__local_path__")
+
+
+class Writable(Protocol):
+    """A file that takes bytes."""
+
+    def write(self, data: bytes, /) -> Any:
+        """Take all of the bytes."""
+
+
+class TarWriter:
+    """Write samples to a binary file object. Not thread-safe.
+
+    Headers have no time, no owner and mode 0444, and are plain ustar; a PAX header stands before a member only where its name asks for one.
+    `webdataset`, Python's tarfile and tar programs read it. Each member is a few `write` calls; give a buffered file.
+    `close` writes the end of the archive and leaves the file open. A `with` block that ends with an error does not write the end.
+
+    Args:
+        file: an object with `write(bytes)`.
+    """
+
+    def __init__(self, file: Writable) -> None:
+        self._file = file
+        self._keys: set[str] = set()
+        self._closed = False
+        self.num_bytes = 0
+        """Bytes written."""
+
+    @property
+    def num_samples(self) -> int:
+        """Count the samples written."""
+        return len(self._keys)
+
+    def write_sample(self, key: str, fields: Mapping[str, Any]) -> tuple[int, int]:
+        """Append one sample. Nothing of it is written when it is refused.
+
+        Args:
+            key: what its members' names have before the first dot; may have folders in front, of which nothing is ever made.
+            fields: extension in lower case, such as "jpg" or "seg.png" -> bytes, or what else has a contiguous buffer; in this order.
+
+        Returns:
+            Offset and length in bytes, as an index has them.
+
+        Raises:
+            SpecError: a key or an extension that readers would take for another one, a key for the second time, no field, a value that is
+                no bytes, or too many bytes.
+        """
+        self._check_key(key)
+        parts = [(_check_field(key, field), _bytes_of(key, field, value)) for field, value in fields.items()]
+        if not 1 <= len(parts) <= MAX_PARTS:
+            raise _unwritable(key, f"it has {len(parts)} fields", f"give 1 to {MAX_PARTS} fields")
+        heads = [_headers(f"{key}.{field}", len(data)) for field, data in parts]
+        length = sum(len(head) + len(data) + -len(data) % UNIT for head, (_, data) in zip(heads, parts, strict=True))
+        if length > MAX_BYTES:
+            raise _unwritable(key, f"it has {length} bytes", f"split it: a sample has at most {MAX_BYTES} bytes")
+        offset = self.num_bytes
+        for head, (_, data) in zip(heads, parts, strict=True):
+            self._put(head)
+            self._put(data)
+            self._put(bytes(-len(data) % UNIT))
+        self._keys.add(key)
+        return offset, length
+
+    def close(self) -> None:
+        """Write the end of the archive; a second call does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._put(bytes(2 * UNIT + -(self.num_bytes + 2 * UNIT) % _RECORD_BYTES))
+
+    def __enter__(self) -> TarWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+
+    def _put(self, data: Any) -> None:
+        if len(data):
+            self._file.write(data)
+            self.num_bytes += len(data)
+
+    def _check_key(self, key: str) -> None:
+        if self._closed:
+            raise _unwritable(key, "the archive is closed", "write before close()")
+        name = key.rpartition("/")[2] if isinstance(key, str) else ""
+        if not name or "." in name or "\0" in key:
+            raise _unwritable(
+                key, "readers take a name up to its first dot for the key", 'give a str such as "train/000042": no dot, not empty'
+            )
+        first = key.partition("/")[0]
+        if len(first) >= 4 and first.startswith("__") and first.endswith("__"):
+            raise _unwritable(key, "names that begin with __so__ are skipped by readers", "give another key")
+        if key in self._keys:
+            raise _unwritable(
+                key, "it was written before: readers take both for one sample, or refuse them", "give each sample a key of its own"
+            )
+
+
+def _check_field(key: str, field: str) -> str:
+    if not isinstance(field, str) or not field or "/" in field or "\0" in field or field in _RESERVED:
+        raise _unwritable(key, f"{field!r} is no extension", 'give a str such as "jpg" or "seg.png"')
+    if field != field.lower():
+        raise _unwritable(key, f"extension {field!r} is not in lower case, as readers give it back", f"give {field.lower()!r}")
+    return field
+
+
+def _bytes_of(key: str, field: str, value: Any) -> Any:
+    if type(value) is bytes:
+        return value
+    try:
+        return memoryview(value).cast("B")
+    except (TypeError, ValueError) as error:
+        raise _unwritable(
+            key, f"field {field!r} is a {type(value).__name__}: {error}", "give bytes; encode numbers and texts first"
+        ) from error
+
+
+def _unwritable(key: Any, what: str, fix: str) -> SpecError:
+    return SpecError(f"the sample cannot be written: {what}", where=f"TarWriter.write_sample, key {key!r}", fix=fix)
+
+
+def _headers(name: str, size: int) -> bytes:
+    """Return the header blocks of a member."""
+    try:
+        raw = name.encode()
+    except UnicodeEncodeError as error:
+        raise _unwritable(name, f"the name is no Unicode text: {error}", "give a key without lone surrogates") from error
+    if len(raw) > MAX_NAME:
+        raise _unwritable(name, f"the name has {len(raw)} bytes", f"give a shorter one: readers take {MAX_NAME}")
+    split = _split(raw) if name.isascii() else None
+    if split is not None:
+        return _header(*split, size, b"0")
+    record = _pax_record(b"path", raw)
+    short = name.encode("ascii", "replace")[:_NAME_BYTES]
+    return b"".join(
+        (_header(b"", b"././@PaxHeader", len(record), b"x"), record, bytes(-len(record) % UNIT), _header(b"", short, size, b"0"))
+    )
+
+
+def _split(raw: bytes) -> tuple[bytes, bytes] | None:
+    """Return prefix and name of a plain header, None when the name does not fit."""
+    if len(raw) <= _NAME_BYTES:
+        return b"", raw
+    place = raw.find(b"/", max(1, len(raw) - _NAME_BYTES - 1))
+    if not 1 <= place <= _PREFIX_BYTES:
+        return None
+    return raw[:place], raw[place + 1 :]
+
+
+def _header(prefix: bytes, name: bytes, size: int, kind: bytes) -> bytes:
+    texts = (name.ljust(_NAME_BYTES, b"\0"), b"%011o\0" % size, prefix.ljust(_PREFIX_BYTES, b"\0"))
+    check = _CONSTANT + sum(texts[0]) + sum(texts[1]) + sum(texts[2]) + kind[0]
+    return _LAYOUT % (texts[0], texts[1], check, kind, texts[2])
+
+
+def _pax_record(key: bytes, value: bytes) -> bytes:
+    """Return one record, "LENGTH key=value" and a line feed, whose length counts itself."""
+    rest = b" " + key + b"=" + value + b"\n"
+    length = len(rest)
+    while length != len(rest) + len(str(length)):
+        length = len(rest) + len(str(length))
+    return str(length).encode() + rest
+
+
+_BEFORE_SIZE, _AFTER_SIZE = _MODE + _NOBODY + _NOBODY, _NO_TIME
+# Link name, magic and version, user, group, device: all but the magic empty.
+_AFTER_KIND = bytes(100) + _USTAR + bytes(32 + 32 + 8 + 8)
+_LAYOUT: Final = b"%b" + _BEFORE_SIZE + b"%b" + _AFTER_SIZE + b"%06o\0 %b" + _AFTER_KIND + b"%b" + bytes(12)
+_CONSTANT: Final = sum(_BEFORE_SIZE) + sum(_AFTER_SIZE) + sum(_AFTER_KIND) + 8 * ord(" ")
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------------------
+
+WRITE_AGAIN = "get another copy of the file or write it again"
+_SHOWN_BYTES = 120
+_TELL = "a sample's members must lie side by side: write the archive sorted by name, as `tar --sort=name` does"
+
+_WORDS: dict[Outcome, tuple[str, str]] = {
+    Outcome.BAD_CHECKSUM: ("there is no tar header: its check sum does not fit its bytes", WRITE_AGAIN),
+    Outcome.BAD_SIZE: ("the size of the member is no number, is negative or has more than 63 bits", WRITE_AGAIN),
+    Outcome.CUT: ("unexpected end: the member says that it has more bytes than the file has left", WRITE_AGAIN),
+    Outcome.CUT_PADDING: ("unexpected end: the file is cut in the padding behind the member's data", WRITE_AGAIN),
+    Outcome.LONG_NAME: (f"the name of the member has more than {MAX_NAME} bytes", "write it with shorter names"),
+    Outcome.BAD_EXTENDED: ("the extended header (PAX or GNU long name) is not as it should be", WRITE_AGAIN),
+    Outcome.LARGE_EXTENDED: (f"the extended header (PAX or GNU long name) has more than {MAX_EXTENDED} bytes", WRITE_AGAIN),
+    Outcome.SPARSE: ("the member is stored sparse, with its zeros left out", "write the archive without --sparse"),
+    Outcome.TWO_NAMES: ("two headers give the member a name, a size or attributes; readers differ in which one they believe", WRITE_AGAIN),
+    Outcome.ORPHAN: ("unexpected end: an extended header stands before the end of the archive, without its member", WRITE_AGAIN),
+    Outcome.GLOBAL_NAME: ("a global PAX header sets the name or size of all members behind it", "write the archive without it"),
+    Outcome.SEVERAL_VOLUMES: ("the member goes on in another volume or has an old GNU name table", "write the archive in one volume"),
+    Outcome.LARGE_MEMBER: (f"the member has more than {MAX_BYTES} bytes", "split it into several samples"),
+    Outcome.LARGE_SAMPLE: (f"the sample has more than {MAX_BYTES} bytes", "split it into several samples"),
+    Outcome.MANY_PARTS: (
+        f"the sample has more than {MAX_PARTS} members",
+        "give each sample a key of its own: the name up to its first dot",
+    ),
+    Outcome.SAME_FIELD: (
+        "the sample has two members with the same extension",
+        "give each sample a key of its own: the name up to its first dot",
+    ),
+    Outcome.NOT_ONE: ("the bytes are not one sample: the file is not the one that its index was built of", "build the index again"),
+    Outcome.OUTSIDE: ("the sample does not lie in the bytes that were read", "build the index again"),
+}
+
+_COMPRESSED = {
+    b"\x1f\x8b": ("gzip", "gunzip"),
+    b"BZh": ("bzip2", "bunzip2"),
+    b"\xfd7zXZ\0": ("xz", "unxz"),
+    b"\x28\xb5\x2f\xfd": ("Zstandard", "unzstd"),
+    b"\x04\x22\x4d\x18": ("LZ4", "unlz4"),
+}
+
+
+def scan_error(outcome: Outcome, table: Table, name: str, head: bytes | None) -> RecordError:
+    """Return the error for what stopped the scan of a file.
+
+    Args:
+        outcome: a negative one.
+        table: as the scan left it.
+        name: of the file.
+        head: its first bytes; None: not the whole file was scanned.
+    """
+    offset = int(table.state[Place.ERROR_AT])
+    if outcome == Outcome.BAD_CHECKSUM and offset == 0 and head is not None:
+        no_tar = tar_error("this is no tar file: its first 512 bytes are no header", name, 0, fix="check the pattern")
+        return compressed_error(name, head) or no_tar
+    what, fix = _WORDS[outcome]
+    member = table.names[int(table.state[Place.NUM_NAME_BYTES]) :][: int(table.state[Place.ERROR_NAME])].tobytes()
+    return tar_error(what, name, offset, member=member, fix=fix)
+
+
+def compressed_error(name: str, head: bytes) -> RecordError | None:
+    """Return the error for an archive that is compressed as a whole, by its first bytes; None for any other file."""
+    for magic, (kind, program) in _COMPRESSED.items():
+        if head.startswith(magic):
+            return tar_error(
+                f"the file is compressed with {kind} as a whole, so nothing in it can be read without all before it",
+                name,
+                0,
+                fix=f"decompress it once (`{program} FILE`), or convert it with `penstock pack`; compress members, if at all",
+            )
+    return None
+
+
+def tar_error(what: str, name: str, offset: int, *, fix: str, member: bytes = b"") -> RecordError:
+    """Return an error about a place in a file."""
+    whose = f", member {_shown(member)}" if member else ""
+    return RecordError(f"{what}{whose}", where=f"{name!r}, offset {offset}", fix=fix)
+
+
+def name_of(table: Table, row: int) -> bytes:
+    """Return the name of a member."""
+    begin = int(table.rows[row - 1, Column.NAME_END]) if row else 0
+    return table.names[begin : int(table.rows[row, Column.NAME_END])].tobytes()
+
+
+def _shown(member: bytes) -> str:
+    text = member.decode("utf-8", "backslashreplace")
+    return repr(text if len(text) <= _SHOWN_BYTES else text[:_SHOWN_BYTES] + "...")

@@ -1,9 +1,9 @@
-"""TFRecord files: written frame by frame, read as a stream of records. The byte table is in docs/formats/tfrecord.md."""
+"""TFRecord files: frames are written, found by their headers, and read. Byte table in docs/formats/tfrecord.md."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from penstock._contracts.element import is_masked
 from penstock.errors import PlanError, RecordError, SpecError
-from penstock.formats.compression import READ_BYTES, Compressor, Decompressed, Readable, check_compression
+from penstock.formats.compression import READ_BYTES, Compressor, Decompressed, Readable, check_compression, looks_like
 from penstock.formats.sizes import size_words
-from penstock.formats.tfrecord_errors import frame_error
 from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, UNKNOWN, FrameStatus, crc32c, find_frame, masked, scan_frames
 
-__all__ = ["MAX_RECORD_BYTES", "Block", "RecordWriter", "frame", "read_blocks", "read_records"]
+__all__ = ["MAX_RECORD_BYTES", "Block", "RecordWriter", "Spans", "frame", "frame_error", "read_blocks", "read_records", "scan_headers"]
+
 
 Record: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
 
@@ -69,7 +69,7 @@ def _no_record(record: Any, reason: str) -> SpecError:
 
 
 class Writable(Protocol):
-    """What takes bytes."""
+    """A file that takes bytes."""
 
     def write(self, data: bytes, /) -> Any:
         """Take all of them."""
@@ -269,3 +269,157 @@ def _refuse_bomb(size: int, num_compressed: int, needed: int, what: str) -> None
             where=what,
             fix=f"this is a decompression bomb, or a record that holds nothing: {most}",
         )
+
+
+# -- where frames lie, by their headers alone -------------------------------------------------------------------------------------
+
+_CAPACITY = 1 << 16
+
+
+class Spans(NamedTuple):
+    """Frames of a file: header, data and check sums."""
+
+    offsets: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+
+def scan_headers(pieces: Iterable[NDArray[np.uint8]], size: int, name: str, *, resync: bool = False) -> Spans:
+    """Find the frames of a file. Of each, only the length and its check sum are looked at: data are checked when they are read.
+
+    Args:
+        pieces: the bytes of the file in order, uint8 [some]; each is valid until the next is asked for.
+        size: bytes of the file.
+        name: of the file, for errors.
+        resync: go on behind a header that is none. What stands there up to the next header is one span, which is no good frame.
+
+    Raises:
+        RecordError: a header that is none, or a frame that reaches beyond the end; with record number and offset. With `resync` only when
+            the file begins as a GZIP file does.
+    """
+    scan = _Headers(size, name, resync)
+    found: list[Spans] = []
+    carried = np.empty(0, np.uint8)  # the first bytes of a header that reaches into the next piece
+    begin = 0
+    for piece in pieces:
+        data = np.concatenate((carried, piece)) if carried.size else piece
+        start, begin = begin - carried.size, begin + piece.size
+        found.extend(scan.feed(data, start))
+        carried = data[scan.position - start :].copy() if scan.position < begin else carried[:0]
+    found.extend(scan.finish())
+    empty = np.empty(0, np.int64)
+    return Spans(*(np.concatenate([empty, *(spans[part] for spans in found)]) for part in (0, 1)))
+
+
+class _Headers:
+    """Goes from header to header. `position` is that of the next one, in the file; the bytes before it are not needed any more."""
+
+    def __init__(self, size: int, name: str, resync: bool) -> None:
+        self.position = 0
+        self._size, self._name, self._resync = size, name, resync
+        self._number = 0
+        self._damaged_from = -1
+        self._offsets, self._lengths = np.empty(_CAPACITY, np.int64), np.empty(_CAPACITY, np.int64)
+
+    def feed(self, data: NDArray[np.uint8], start: int) -> Iterator[Spans]:
+        """Go through the bytes of the file from `start` on, until it needs more."""
+        while self.position < start + data.size:
+            if self._damaged_from >= 0:
+                place = find_frame(data, self.position - start, left=self._size - start)
+                self.position = start + place
+                if data.size - place < HEADER_BYTES:
+                    return
+                yield self._damage(self.position)
+            rest = data[self.position - start :]
+            scan = scan_frames(rest, self._offsets, self._lengths, left=self._size - self.position, whole=False, base=self.position)
+            if scan.num_frames:
+                yield Spans(self._offsets[: scan.num_frames].copy(), self._lengths[: scan.num_frames].copy())
+            self._number += scan.num_frames
+            self.position += scan.position
+            if scan.status is FrameStatus.MORE:
+                return
+            if scan.status not in (FrameStatus.GOOD, FrameStatus.FULL):
+                self._bad(scan.status, rest[scan.position : scan.position + HEADER_BYTES].tobytes())
+
+    def finish(self) -> Iterator[Spans]:
+        """Give what is left at the end of the file."""
+        if self._damaged_from >= 0:
+            yield self._damage(self._size)
+
+    def _bad(self, status: FrameStatus, head: bytes) -> None:
+        if not self._resync or (self.position == 0 and looks_like(head) == "GZIP"):
+            left = self._size - self.position
+            raise frame_error(status, head, name=self._name, record=self._number, offset=self.position, left=left)
+        self._damaged_from = self.position
+        self.position += 1
+
+    def _damage(self, end: int) -> Spans:
+        """Make what begins at the damage one span."""
+        span = Spans(np.array([self._damaged_from]), np.array([end - self._damaged_from]))
+        self._number += 1
+        self._damaged_from = -1
+        return span
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------------------
+
+
+def frame_error(
+    status: FrameStatus, data: bytes | memoryview, *, name: str, record: int, offset: int, left: int = UNKNOWN, limit: int = UNKNOWN
+) -> RecordError:
+    """Return the error for a frame that a kernel found to be bad.
+
+    Args:
+        status: what the kernel said.
+        data: bytes of the file from the frame on: at least all of the frame when its data are bad, else its header.
+        name: of the file.
+        record: number of the record in the file, -1 when it is not known.
+        offset: where the frame begins, in bytes (of the decompressed file).
+        left: bytes of the file from the frame on.
+        limit: what `max_record_bytes` was.
+    """
+    which = f"record {record}" if record >= 0 else "the record"
+    what, fix = _words(status, bytes(data[:FRAME_BYTES]), data, left, limit)
+    return RecordError(
+        f"{which} of {name!r} at offset {offset}: {what}",
+        where=f"{name!r}, {which}, offset {offset}",
+        fix=fix or (_FIX if status is FrameStatus.DATA_CRC else _FIX_HEADER),
+    )
+
+
+_FIX = "get another copy of the file or write it again; feed(on_read_error=ps.Skip()) leaves the record out"
+_FIX_HEADER = "get another copy of the file or write it again; resync=True goes on with the next record that can be found"
+
+
+def _words(status: FrameStatus, head: bytes, data: bytes | memoryview, left: int, limit: int) -> tuple[str, str]:
+    length = int.from_bytes(head[:8], "little")
+    match status:
+        case FrameStatus.CUT | FrameStatus.LENGTH_CRC if looks_like(head) == "GZIP":
+            return f"its first bytes {head[:4].hex(' ')} are no length: this looks like GZIP", 'give compression="GZIP" or "auto"'
+        case FrameStatus.CUT if len(head) < HEADER_BYTES:
+            return f"the file is truncated: {len(head)} bytes are left, and a header has {HEADER_BYTES}", ""
+        case FrameStatus.CUT if left < UNKNOWN >> 1:
+            return f"the file is truncated: the record says {length} bytes, and {max(0, left - FRAME_BYTES)} are left for them", ""
+        case FrameStatus.CUT | FrameStatus.LIMIT:
+            return (
+                f"the record says {length} bytes, over max_record_bytes={limit}",
+                "give a larger max_record_bytes if such records are meant",
+            )
+        case FrameStatus.LENGTH_CRC:
+            return _bad_header(head, length)
+        case FrameStatus.DATA_CRC:
+            body = bytes(data[HEADER_BYTES : HEADER_BYTES + length])
+            stored = int.from_bytes(data[HEADER_BYTES + length : HEADER_BYTES + length + FOOTER_BYTES], "little")
+            computed = masked(crc32c(body))
+            return f"the {length} bytes of its data have the masked CRC32C 0x{computed:08x}, and the file says 0x{stored:08x}", ""
+        case _:
+            return f"it says {length} bytes, and {left - FRAME_BYTES} lie between its header and what follows", ""
+
+
+def _bad_header(head: bytes, length: int) -> tuple[str, str]:
+    computed, stored = masked(crc32c(head[:8])), int.from_bytes(head[8:12], "little")
+    what = f"its length {length} has the masked CRC32C 0x{computed:08x}, and the file says 0x{stored:08x}"
+    if not any(head[:HEADER_BYTES]):
+        return f"{what}; zeros stand here, as in a file whose end was never written", ""
+    if looks_like(head) == "ZLIB":
+        return f"{what}; it may be a ZLIB stream", 'give compression="ZLIB" if it was written so'
+    return what, ""

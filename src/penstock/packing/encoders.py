@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.formats.example import encode_example
 from penstock.formats.parquet import pyarrow
-from penstock.formats.tar_writer import TarWriter
+from penstock.formats.tar import TarWriter
 from penstock.formats.tfrecord import RecordWriter
 from penstock.packing.columns import Column, npy, raw
 from penstock.packing.disk import OutFile

@@ -14,7 +14,7 @@ from penstock._contracts.source import FileSource
 from penstock._plan.base import sources
 from penstock._plan.node import Node
 from penstock.errors import PlanError, SourceError
-from penstock.sources.folder import ImageFolderSource
+from penstock.sources.files import ImageFolderSource
 
 __all__ = ["Inputs", "changed", "check_apart", "look"]
 

@@ -16,7 +16,7 @@ from penstock.packing.folder import sha256_of
 from penstock.packing.manifest import Manifest, ShardEntry, find_manifest, manifests_in, read_manifest
 from penstock.packing.reading import Restore
 from penstock.packing.report import Inspection, pieces_of
-from penstock.sources.index_places import cached_index, user_folder
+from penstock.sources.indexing import cached_index, user_folder
 
 __all__ = ["NO_COUNT", "NO_SUM", "inspect"]
 

@@ -11,10 +11,8 @@ from penstock.errors import RecordError
 from penstock.formats.compression import Decompressed
 from penstock.formats.example import decode_example
 from penstock.formats.parquet import pyarrow
-from penstock.formats.tar import find_samples
-from penstock.formats.tar_samples import Names, split_samples
-from penstock.formats.tfrecord import Block, read_blocks
-from penstock.formats.tfrecord_errors import frame_error
+from penstock.formats.tar import Names, find_samples, split_samples
+from penstock.formats.tfrecord import Block, frame_error, read_blocks
 from penstock.kernels.framing import FOOTER_BYTES, FrameStatus, crc32c, masked
 from penstock.packing.report import Inspection, pieces_of
 

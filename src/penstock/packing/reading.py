@@ -13,7 +13,7 @@ from penstock import dataset as reading
 from penstock.dataset import Dataset
 from penstock.errors import PlanError, RecordError, SpecError
 from penstock.formats.features import Feature, FixedLenFeature, VarLenFeature
-from penstock.formats.tar_fields import decode_field
+from penstock.formats.tar import decode_field
 from penstock.packing.columns import Column, from_raw, shaped
 from penstock.packing.manifest import Manifest, read_manifest
 from penstock.packing.schema import SINGLE

@@ -1,16 +1,14 @@
-"""Where elements come from: arrays, indexable objects, generators, streams, files, image folders, list files and records."""
+"""Sources of elements: arrays, indexable objects, generators, streams, files, image folders, list files and records."""
 
 from __future__ import annotations
 
 from penstock.sources.arrays import ArraySource
-from penstock.sources.files import FilesSource
-from penstock.sources.folder import ImageFolderSource
-from penstock.sources.generator import GeneratorSource
+from penstock.sources.files import FilesSource, ImageFolderSource
 from penstock.sources.indexed import IndexableSource, indexed_source
 from penstock.sources.listfile import ListSource
 from penstock.sources.record_format import RecordFormat, RecordTable
 from penstock.sources.records import RecordSource
-from penstock.sources.stream import IterableSource, StatefulSource, stream_source
+from penstock.sources.stream import GeneratorSource, IterableSource, StatefulSource, stream_source
 from penstock.sources.tar import TarSource
 from penstock.sources.text import TextLines, text_source
 

@@ -135,7 +135,7 @@ def numbers_into(texts: list[str], out: NDArray[Any]) -> bool:
             return True
         values, limits = list(map(int, texts)), np.iinfo(out.dtype)
     except ValueError:
-        return False  # who asks for them one by one is told which it is
+        return False  # number_in names the one that is none
     if values and (min(values) < limits.min or max(values) > limits.max):
         return False
     out[:] = values

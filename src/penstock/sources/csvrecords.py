@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,16 +16,16 @@ from penstock._contracts.element import Structure, structure_of
 from penstock._contracts.storage import Storage
 from penstock._storage import Patterns, open_storage
 from penstock.errors import LengthMismatch, PlanError, RecordError
-from penstock.formats.csvsplit import Unsplittable, split_quoted
-from penstock.formats.indices import Indices
+from penstock.formats.index import Indices
 from penstock.formats.linescan import MAX_LINE_BYTES, Rules, scan_lines
-from penstock.sources.catalogue import open_all
 from penstock.sources.converting import DoesNotFit, declared_dtype, number_in, number_of, numbers_into
+from penstock.sources.indexing import open_all
 from penstock.sources.paths import shown
 from penstock.sources.record_format import RecordTable
 from penstock.sources.text import LineSource, bad_line, decoded
 
-__all__ = ["CsvColumns", "CsvRecords", "csv_source"]
+__all__ = ["CsvRecords", "Unsplittable", "csv_source", "split_long", "split_quoted"]
+
 
 _CALLER = "read_csv"
 _SHOWN = 20
@@ -101,9 +104,9 @@ class CsvRecords:
             except (UnicodeDecodeError, Unsplittable) as error:
                 fix = error.fix if isinstance(error, Unsplittable) else "save the file as UTF-8 (iconv -f LATIN1 -t UTF-8)"
                 raise RecordError(f"the header cannot be read: {error}", where=where, fix=fix) from error
-            twice = sorted({one for one in names if names.count(one) > 1}) if len(names) < 10_000 else []
+            twice = [one for one, count in Counter(names).items() if count > 1]
             if twice:
-                raise RecordError(f"the header has {twice[0]!r} twice", where=where, fix="give each column a name of its own")
+                raise RecordError(f"the header has {min(twice)!r} twice", where=where, fix="give each column a name of its own")
             return {"header": names}
 
         return scan_lines(pieces, size, name, rules, first if self.header else None)
@@ -310,3 +313,70 @@ def _default(value: Any, dtype: np.dtype[Any] | None, name: str) -> Any:
             f"missing={{{name!r}: {value!r}}} is no {dtype}: {error}", where=_CALLER, fix="give a value of that dtype"
         ) from error
     return number
+
+
+# -- from the text of a record to its fields --------------------------------------------------------------------------------------
+
+
+class Unsplittable(ValueError):
+    """Quotes or line ends of a record are out of order; the text says how, `fix` what to do."""
+
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(what)
+        self.fix = fix
+
+
+def split_quoted(text: str, delimiter: str, quote: str) -> list[str]:
+    """Split a record with quotes in it.
+
+    Raises:
+        Unsplittable: its quotes or line ends are out of order.
+    """
+    try:
+        return next(csv.reader([text], delimiter=delimiter, quotechar=quote, strict=True))
+    except csv.Error:  # out of order, or a field is beyond csv.field_size_limit(), which other code in the process may have set
+        return split_long(text, delimiter, quote)
+
+
+def split_long(text: str, delimiter: str, quote: str) -> list[str]:
+    """Do as `csv.reader` with strict=True, whatever the length of a field; some times slower.
+
+    Raises:
+        Unsplittable: as `split_quoted`.
+    """
+    fields: list[str] = []
+    place, ends = 0, re.compile(f"[{re.escape(delimiter)}\r\n]")
+    while place or text[:1] not in ("", "\r", "\n"):
+        begin = place
+        if text.startswith(quote, begin):
+            place = _behind_quotes(text, begin, quote)
+            fields.append(text[begin + 1 : place - 1].replace(quote + quote, quote))
+        else:
+            end = ends.search(text, begin)
+            place = end.start() if end else len(text)
+            fields.append(text[begin:place])
+        if not text.startswith(delimiter, place):
+            break
+        place += 1
+    rest = text[place:]
+    if rest.strip("\r\n"):
+        raise _misplaced(rest, delimiter, quote)
+    return fields
+
+
+def _behind_quotes(text: str, begin: int, quote: str) -> int:
+    """Return the place behind the quote that closes the one at `begin`."""
+    for run in re.compile(f"{re.escape(quote)}+").finditer(text, begin + 1):
+        if (run.end() - run.start()) % 2:  # all others are doubled
+            return run.end()
+    raise Unsplittable("a quote is not closed", "close the quote, or give the quote character that the file uses")
+
+
+def _misplaced(rest: str, delimiter: str, quote: str) -> Unsplittable:
+    """Say why a field cannot end in front of `rest`."""
+    if rest[0] in "\r\n":
+        return Unsplittable(
+            "CR stands outside quotes, and CR alone ends no line",
+            "end the lines with LF or CRLF (tr '\\r' '\\n' <old.csv >new.csv), or put quotes around fields with CR in them",
+        )
+    return Unsplittable(f"{delimiter!r} expected after {quote!r}", "double the quotes inside quotes, as RFC 4180 says")

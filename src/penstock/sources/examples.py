@@ -14,7 +14,7 @@ from penstock._contracts.failing import add_note
 from penstock._contracts.source import RowFailed
 from penstock._contracts.transform import Scratch
 from penstock.errors import LengthMismatch, PenstockError
-from penstock.formats.example_block import ExampleReader
+from penstock.formats.example import ExampleReader
 from penstock.formats.features import features_record
 from penstock.kernels.framing import FOOTER_BYTES, HEADER_BYTES, FrameStatus, check_frames
 from penstock.sources.tfrecord import TFRecordSource, bad_record

@@ -1,4 +1,4 @@
-"""Whatever has a length and an index: a list, a torch map-style dataset, a Hugging Face dataset, a Grain source."""
+"""Objects with a length and an index: a list, a torch map-style dataset, a Hugging Face dataset, a Grain source."""
 
 from __future__ import annotations
 

@@ -1,14 +1,17 @@
-"""Finds, checks, builds and publishes the sidecar indices of files."""
+"""Finds, checks, builds and publishes the indices of files: one for each file, beside it or in the cache folder; one catalogue for many."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +21,117 @@ from penstock._contracts.transform import Scratch
 from penstock._storage.local import WHOLE_BYTES, LocalStorage, sample
 from penstock._storage.publish import publish
 from penstock.errors import RecordError, SourceError
-from penstock.formats.index import SUFFIX, Index, decode, is_index, parts
+from penstock.formats.index import SUFFIX, Index, Indices, catalogue_parts, decode, is_index, joined, parts, read_catalogue
 from penstock.kernels.framing import crc32c
-from penstock.sources.index_places import cached_index, rebuilt_mark, user_folder
-from penstock.sources.paths import shown
+from penstock.sources.paths import FileNames, shown
 from penstock.sources.reading import read_file
 from penstock.sources.record_format import RECORD_SUMS, RecordFormat
 
-__all__ = ["TICK_NS", "Report", "build", "open_indices", "published"]
+__all__ = ["Report", "build", "cached_index", "open_all", "open_indices", "rebuilt_mark", "user_folder"]
+
+
+_FEWEST_FILES = 256
+_MOST_BYTES = 256 << 20
+"""A larger catalogue is not written: beside reading so many records, opening the indices one by one costs little."""
+_MOST_KEPT_BYTES = 512 << 20
+_CLOCK_NS = 20_000_000
+"""The times of files are that much behind the clock, at most."""
+
+
+class _Known(NamedTuple):
+    indices: Indices
+    versions: NDArray[np.int64]
+    notes: dict[str, Any]
+
+
+def open_all(storage: Storage, format: RecordFormat, caller: str) -> Indices:
+    """Return the indices of all files: from the catalogue those of files that are as they were, else as `open_indices` does.
+
+    Blocks until all are there. Safe when other processes do the same.
+
+    Raises:
+        RecordError: a file that is not of this format; the first such one.
+        SourceError, OSError: a file that cannot be read.
+    """
+    if not isinstance(storage, LocalStorage) or len(storage) < _FEWEST_FILES:
+        return joined(open_indices(storage, format, caller), FileNames(storage))
+    began, folders, versions = time.time_ns(), _folders(storage), storage.versions()
+    path = cached_catalogue(storage.all_paths(), format.kind, format.options)
+    known = _read(path, format)
+    if known is not None and known.notes.get("folders") != folders:
+        known = None  # an index may have been added or removed
+    stale = np.arange(len(storage))
+    if known is not None:
+        stale = np.flatnonzero((known.indices.sizes != storage.sizes) | (known.versions != versions))
+        if not len(stale):
+            return known.indices
+    reports: list[Report] = []
+    opened = open_indices(storage, format, caller, files=stale, on_file=reports.append)
+    indices = _merged(storage, format, known, dict(zip(stale.tolist(), opened, strict=True)))
+    own = any(report.reason is not None for report in reports)  # we have written indices there: the folders are as we left them
+    notes = {"folders": _folders(storage) if own else folders}
+    # Of a file that was written to in these seconds, another change may leave no trace in its time: it is looked at again.
+    versions = np.where(storage.mtimes > began - TICK_NS, -1, versions)
+    body = catalogue_parts(indices, versions, format.kind, format.options, notes)
+    if sum(map(len, body)) <= _MOST_BYTES and _rebuilt_ns() < began - _CLOCK_NS and published(path, body):
+        _prune(path)
+    return indices  # where no catalogue can be written, the indices are opened one by one again
+
+
+def _merged(storage: LocalStorage, format: RecordFormat, known: _Known | None, opened: dict[int, Any]) -> Indices:
+    """Put what was opened now beside what is known of the other files."""
+    files, kind, options = range(len(storage)), format.kind, format.options
+    if known is None:
+        return joined([opened[file] for file in files], FileNames(storage))
+    return joined([opened[file] if file in opened else known.indices.index(file, kind, options) for file in files], FileNames(storage))
+
+
+def _folders(storage: LocalStorage) -> dict[str, int]:
+    """Return the modification time of each folder that files stand in: it changes when an index comes, goes or is replaced there."""
+    names = {path[: path.rfind(os.fsencode(os.sep)) + 1] for path in storage.all_paths().split(b"\0")[:-1]}
+    times = {}
+    for name in sorted(names):
+        try:
+            times[os.fsdecode(name)] = os.stat(name).st_mtime_ns
+        except OSError:
+            times[os.fsdecode(name)] = -1  # who reads a file there says what is wrong
+    return times
+
+
+def _read(path: str, format: RecordFormat) -> _Known | None:
+    """Return a catalogue that is there and whole, and not older than the last time that the user had indices built again."""
+    try:
+        if os.stat(path).st_mtime_ns <= _rebuilt_ns():
+            return None
+        data: Any = read_file(path)
+        return _Known(*read_catalogue(data, path, format.kind, format.options)) if is_index(data) else None
+    except RecordError as error:
+        warnings.warn(f"the catalogue {shown(path)} is damaged ({error.what}) and is made again", stacklevel=4)
+        return None
+    except (OSError, SourceError):
+        return None
+
+
+def _rebuilt_ns() -> int:
+    try:
+        return os.stat(rebuilt_mark()).st_mtime_ns
+    except OSError:
+        return -1
+
+
+def _prune(newest: str) -> None:
+    """Remove the oldest catalogues where all of them have too many bytes together."""
+    with contextlib.suppress(OSError):  # another process removes them too
+        with os.scandir(os.path.dirname(newest)) as entries:
+            found = sorted(((entry.stat().st_mtime_ns, entry.stat().st_size, entry.path) for entry in entries), reverse=True)
+        total = 0
+        for _, size, path in found:
+            total += size
+            if total > _MOST_KEPT_BYTES and path not in (newest, rebuilt_mark()):
+                os.unlink(path)
+
+
+# -- the index of one file --------------------------------------------------------------------------------------------------------
 
 _PIECE_BYTES = 2 << 20
 """Larger ones leave the cache before they are scanned."""
@@ -38,7 +144,7 @@ _OTHER_CONTENTS = "the file has other contents than it had"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What became of the index of one file.
+    """The outcome for the index of one file.
 
     Attributes:
         file: number of the file in the storage.
@@ -254,7 +360,7 @@ def published(path: str, body: list[bytes | memoryview]) -> bool:
         # Not synced, which would take milliseconds for each of many shards: what a loss of power spoils is found out and built again.
         publish(path, body, sync=False)
     except OSError:
-        return False  # read-only, full, or no folder can be made there: the next place is tried, and at last the caller is told
+        return False  # read-only, full, or no folder can be made there: the next place is tried, and at last a warning is given
     return True
 
 
@@ -312,7 +418,7 @@ def _compared(index: Index, path: str, storage: Storage, file: int, scratch: Scr
 
 
 def _is_versioned(storage: Storage, file: int) -> bool:
-    """Tell whether another version of a file would show: of an index that cannot be told to be stale, none is kept."""
+    """Tell whether another version of a file would show. An index is kept only if it can be found to be stale."""
     identity = storage.identity(file)
     return "mtime_ns" in identity or any(identity.get(key) for key in ("etag", "modified")) or not storage.size(file)
 
@@ -327,3 +433,46 @@ def _identity(storage: Storage, file: int) -> dict[str, Any]:
     if identity.get("mtime_ns", 0) > time.time_ns() - TICK_NS:
         del identity["mtime_ns"]
     return identity
+
+
+# -- where indices stand ----------------------------------------------------------------------------------------------------------
+
+
+def user_folder() -> str:
+    """Return "penstock" in the user's cache folder: that of XDG_CACHE_HOME, or ~/.cache. A relative path there counts as none."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    return os.path.join(given if os.path.isabs(given) else os.path.join(os.path.expanduser("~"), ".cache"), "penstock")
+
+
+def rebuilt_mark() -> str:
+    """Return the path of an empty file whose time says when this user last had indices built again: no older catalogue is trusted."""
+    return os.path.join(user_folder(), "catalogue", "rebuilt")
+
+
+def cached_catalogue(paths: bytes, kind: str, options: Mapping[str, Any]) -> str:
+    """Return the path of the catalogue of files.
+
+    Args:
+        paths: of all of them, absolute.
+        kind: of the format.
+        options: of the format.
+    """
+    return os.path.join(user_folder(), "catalogue", _digest(paths, kind, options) + SUFFIX)
+
+
+def cached_index(folder: str, name: str, kind: str, options: Mapping[str, Any]) -> str:
+    """Return the path of the index of a file in a cache folder.
+
+    Args:
+        folder: as `user_folder` gives it.
+        name: absolute path, or URL.
+        kind: of the format.
+        options: of the format.
+    """
+    digest = _digest(os.fsencode(name), kind, options)
+    return os.path.join(folder, "index", digest[:2], digest + SUFFIX)
+
+
+def _digest(name: bytes, kind: str, options: Mapping[str, Any]) -> str:
+    key = json.dumps([kind, options], sort_keys=True)
+    return hashlib.sha256(name + b"\0" + key.encode()).hexdigest()

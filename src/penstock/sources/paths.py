@@ -21,7 +21,7 @@ from penstock._storage.redaction import shown
 from penstock.sources.digest import spread
 from penstock.sources.reading import fetch_ahead, read_ends, read_file, read_file_into
 
-__all__ = ["PADDING", "FileNames", "PathTable", "common_folder", "pack_paths", "shown"]
+__all__ = ["PADDING", "FileNames", "PathTable", "common_folder", "local_files", "pack_paths", "shown"]
 
 PADDING = b"\n" * 8
 """Stands behind the last path of a blob, so that 8 bytes can be read from any place in it."""
@@ -80,9 +80,7 @@ class PathTable:
 
     def full(self, path: str) -> str:
         """Return where `path` is, whatever the working directory is now."""
-        if path[0] == "/" or (os.sep == "\\" and os.path.isabs(path)):
-            return path
-        return self.base + path
+        return path if path[0] == "/" else self.base + path
 
     def all_full(self) -> Iterator[str]:
         """Give the full path of each, in order."""
@@ -189,6 +187,11 @@ def pack_paths(paths: Iterable[str], base: str) -> PathTable:
     ends = np.cumsum(np.fromiter(map(len, unique), np.int64, len(unique)))
     starts = np.concatenate((np.zeros(min(1, len(ends)), np.int64), ends[:-1]))
     return PathTable(blob=b"".join(unique) + PADDING, starts=starts, ends=ends, base=base)
+
+
+def local_files(storage: Storage) -> Iterator[str]:
+    """Give the full path of each file of a storage that is on this machine."""
+    return (os.path.abspath(storage.name(file)) for file in range(len(storage)) if "mtime_ns" in storage.identity(file))
 
 
 def common_folder(first: bytes, last: bytes) -> int:

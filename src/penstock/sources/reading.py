@@ -66,9 +66,9 @@ def read_file_into(path: str, scratch: Scratch) -> bytes | memoryview:
 
 
 def fetch_ahead(path: str) -> None:
-    """Have the system begin to read a file, without waiting for it; what is wrong with the file is told when it is read.
+    """Have the system begin to read a file, without waiting for it; errors of the file are raised when it is read.
 
-    About 10 us; on systems without posix_fadvise (macOS, Windows) nothing happens.
+    About 10 us; on systems without posix_fadvise (macOS) nothing happens.
     """
     if not hasattr(os, "posix_fadvise"):
         return

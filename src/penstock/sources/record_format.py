@@ -1,4 +1,4 @@
-"""What a format of records is to the sources, and the table of where all records lie."""
+"""The protocol of a format of records, and the table of the places of all records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.formats.indices import Indices
+from penstock.formats.index import Indices
 from penstock.sources.paths import shown
 
 __all__ = ["RECORD_SUMS", "RecordFormat", "RecordTable"]
@@ -20,7 +20,7 @@ RECORD_SUMS = "crc32c"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RecordTable:
-    """Where all records of a source lie.
+    """The places of all records of a source.
 
     Attributes:
         indices: what the indices of its files say.
@@ -53,7 +53,7 @@ class RecordTable:
 
 @runtime_checkable
 class RecordFormat(Protocol):
-    """What is particular to one format: how records are found in a file, and what their bytes mean. Frozen; shared by threads."""
+    """The part of one format: how records are found in a file, and what their bytes mean. Frozen; shared by threads."""
 
     @property
     def kind(self) -> str:

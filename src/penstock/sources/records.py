@@ -17,10 +17,10 @@ from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage.local import WHOLE_BYTES, LocalStorage
 from penstock.errors import LengthMismatch, PenstockError
-from penstock.formats.indices import Indices
+from penstock.formats.index import Indices
 from penstock.kernels.lookup import Places
 from penstock.kernels.spans import Taker
-from penstock.sources.paths import FileNames, common_folder, shown
+from penstock.sources.paths import FileNames, common_folder, local_files, shown
 from penstock.sources.record_format import RecordFormat, RecordTable
 
 __all__ = ["RecordSource", "most_at_once"]
@@ -36,7 +36,7 @@ class RecordSource:
         format: finds and decodes records.
         caller: the function that the user called, such as "read_text", for label and errors.
         noun: what a record is called in messages, such as "line".
-        indices: of the files; None: find, check or build them now (see `penstock.sources.catalogue.open_all`).
+        indices: of the files; None: find, check or build them now (see `penstock.sources.indexing.open_all`).
 
     Raises:
         RecordError: a file that is not of this format.
@@ -47,7 +47,7 @@ class RecordSource:
         self, storage: Storage, format: RecordFormat, caller: str, *, noun: str = "record", indices: Indices | None = None
     ) -> None:
         if indices is None:
-            from penstock.sources.catalogue import open_all
+            from penstock.sources.indexing import open_all
 
             indices = open_all(storage, format, caller)
         if isinstance(storage, LocalStorage):
@@ -180,8 +180,7 @@ class RecordSource:
 
     def input_files(self) -> Iterator[str]:
         """Give the full path of each file of this machine."""
-        storage = self._storage
-        return (os.path.abspath(storage.name(file)) for file in range(len(storage)) if "mtime_ns" in storage.identity(file))
+        return local_files(self._storage)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return format, count, and a check sum of names below the common folder, sizes, counts and check sums of the files."""

@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
 from penstock.errors import PlanError, RecordError
-from penstock.formats.indices import Indices
-from penstock.formats.tar import LEFT_OUT, find_samples
-from penstock.formats.tar_fields import decode_field, stays_bytes
-from penstock.formats.tar_samples import Names, Sample, split_samples
+from penstock.formats.index import Indices
+from penstock.formats.tar import LEFT_OUT, Names, Sample, decode_field, find_samples, split_samples, stays_bytes
 from penstock.kernels.copying import LARGE_BYTES, copies
 from penstock.sources.paths import shown
 from penstock.sources.record_format import RECORD_SUMS, RecordTable
@@ -151,7 +149,6 @@ class TarSource(RecordSource):
         verify: compare each sample that is read with its check sum in the index.
         missing_end: of files without the two blocks of zeros at their end: "warn", "error" or "accept".
         links: of links and special files, whose data are not in the file: "error", or "skip", which counts them.
-        indices: of the files; None: find, check or build them now.
 
     Raises:
         PlanError: an argument that is none of these.
@@ -168,13 +165,12 @@ class TarSource(RecordSource):
         verify: bool = True,
         missing_end: str = "warn",
         links: str = "error",
-        indices: Indices | None = None,
     ) -> None:
         _one_of("decode", decode, _DECODE)
         _one_of("missing_end", missing_end, ("warn", "error", "accept"))
         _one_of("links", links, ("error", "skip"))
         self._tar = TarFormat(fields=_alternatives(fields), decode_by=decode, verify=verify)
-        super().__init__(storage, self._tar, "read_tar", noun="sample", indices=indices)
+        super().__init__(storage, self._tar, "read_tar", noun="sample")
         _judge_ends(self.table, missing_end)
         if links == "error":
             _refuse_links(self.table)

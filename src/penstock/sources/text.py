@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock._contracts.storage import Storage
 from penstock._storage import Patterns, open_storage
 from penstock.errors import RecordError
-from penstock.formats.indices import Indices
+from penstock.formats.index import Indices
 from penstock.formats.linescan import MAX_LINE_BYTES, Rules, line_number, scan_lines
 from penstock.sources.paths import shown
 from penstock.sources.record_format import RecordFormat, RecordTable

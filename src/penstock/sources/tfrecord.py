@@ -1,9 +1,11 @@
-"""TFRecord files: uncompressed ones by index, any record at any time."""
+"""TFRecord files: uncompressed ones by index, any record at any time; compressed ones as a stream, one record after the other."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import threading
+import zlib
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,21 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
-from penstock._storage.local import LocalStorage, sample
-from penstock.errors import PlanError, RecordError
-from penstock.formats.index import Index
-from penstock.formats.indices import Indices, joined
-from penstock.formats.text_index import parse_text_index
-from penstock.formats.tfrecord import MAX_RECORD_BYTES
-from penstock.formats.tfrecord_errors import frame_error
-from penstock.formats.tfrecord_scan import scan_headers
+from penstock._storage import open_storage
+from penstock.errors import PlanError, RecordError, StateDamaged, StateUnavailable
+from penstock.formats.compression import Decompressed, check_compression, looks_like
+from penstock.formats.index import Indices
+from penstock.formats.tfrecord import MAX_RECORD_BYTES, Block, frame_error, read_blocks, scan_headers
 from penstock.kernels.copying import LARGE_BYTES, copies
-from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, FrameStatus, check_frames
-from penstock.sources.reading import read_file
+from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, FrameStatus, check_frames, scan_frames
+from penstock.sources.counted import Counted, Run, counts_of
+from penstock.sources.paths import common_folder, local_files, shown
 from penstock.sources.record_format import RecordTable
 from penstock.sources.records import RecordSource
 
-__all__ = ["TFRecordFormat", "TFRecordSource", "text_indices"]
+__all__ = ["StoredFile", "TFRecordFormat", "TFRecordSource", "TFRecordStream", "open_tfrecord"]
+
 
 _CALLER = "read_tfrecord"
 _SMALL_BYTES = 4096
@@ -157,50 +158,275 @@ def refuse_empty(storage: Storage, allow_empty: bool) -> None:
             )
 
 
-def text_indices(storage: Storage, index: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Indices:
-    """Read the text indices of files: "offset size" lines, as tfrecord2idx writes them.
+# -- compressed files: nothing but decompressing tells where a record begins ------------------------------------------------------
+
+_NO_FURTHER = "behind a bad record a compressed file is not read, whatever the policy: leave the file out to go on with the others"
+
+
+class StoredFile:
+    """One file of a storage, read from its beginning. Not thread-safe; nothing has to be closed."""
+
+    def __init__(self, storage: Storage, file: int) -> None:
+        self._storage, self._file, self._offset = storage, file, 0
+
+    def read(self, size: int) -> bytes:
+        """Return up to `size` bytes; none at the end.
+
+        Raises:
+            SourceError, OSError: as the storage says it.
+        """
+        length = min(size, self._storage.size(self._file) - self._offset)
+        data = self._storage.read(self._file, self._offset, length) if length else b""
+        self._offset += length
+        return data
+
+
+class TFRecordStream:
+    """Serve {"record": bytes} of compressed TFRecord files, in the order of their paths. See `StatefulStream`.
+
+    Its state is (file, records of it that were given): a resume decompresses at most one file again. Feeds may read it at the same time.
 
     Args:
         storage: the files.
-        index: "idx" for `NAME.idx` beside each file, else paths, one for each file in the order of the storage.
+        compression: "GZIP" or "ZLIB", that of all files.
+        check_crc: False: only the check sums of the lengths.
+        max_record_bytes: a longer record is an error.
+        allow_empty: take a file without records for an empty shard.
 
     Raises:
-        PlanError: another number of indices than files.
-        RecordError, IndexStale: an index that is none, or does not fit its file.
-        OSError: an index that cannot be read.
+        RecordError: a file has 0 bytes.
     """
-    names = [storage.name(file) for file in range(len(storage))]
-    if isinstance(index, str) and index == "idx":
-        paths = [f"{name}.idx" for name in names]
-    else:
-        try:
-            paths = [os.fspath(index)] if isinstance(index, (str, os.PathLike)) else [os.fspath(path) for path in index]
-        except TypeError as error:
-            raise PlanError(
-                f"index={index!r:.60} is no path and no list of them",
-                where=f"{_CALLER}, argument 'index'",
-                fix='give one path for each data file; or "idx" for NAME.idx beside each',
-            ) from error
-    if len(paths) != len(names):
-        raise PlanError(
-            f"index names {len(paths)} files for {len(names)} data files",
-            where=f"{_CALLER}, argument 'index'",
-            fix='give one for each data file, in the sorted order of their paths; or "idx" for NAME.idx beside each',
-        )
-    indices = []
-    for file, (path, name) in enumerate(zip(paths, names, strict=True)):
-        spans = parse_text_index(read_file(path), name=path, file_name=name, file_size=storage.size(file))
-        columns = {"offsets": spans.offsets, "lengths": spans.lengths}
-        indices.append(
-            Index(
-                kind="tfrecord",
-                options={},
-                size=storage.size(file),
-                crc32c=0,
-                samples=sample(storage, file) if isinstance(storage, LocalStorage) else 0,
-                identity=storage.identity(file),
-                meta={"from": "text index"},
-                columns=columns,
+
+    def __init__(
+        self,
+        storage: Storage,
+        compression: str,
+        *,
+        check_crc: bool = True,
+        max_record_bytes: int = MAX_RECORD_BYTES,
+        allow_empty: bool = False,
+    ) -> None:
+        refuse_empty(storage, allow_empty)
+        self._storage, self._compression, self._check_crc = storage, compression, check_crc
+        self._max_record_bytes, self._allow_empty = max_record_bytes, allow_empty
+        self._own = threading.local()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_own"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _own=threading.local())
+
+    def open(self, pass_number: int) -> Iterator[dict[str, bytes]]:
+        """Start a pass; all are alike."""
+        self._own.place = 0, 0
+        return self._pass(0, 0)
+
+    def state(self) -> list[int]:
+        """Return [file, records given of it] behind what this thread did last: got an element of any pass, or started one.
+
+        Raises:
+            StateUnavailable: it did neither.
+        """
+        place = getattr(self._own, "place", None)
+        if place is None:
+            raise StateUnavailable("this thread has not read", where=self.label(), fix="ask in the thread that reads")
+        return list(place)
+
+    def open_at(self, pass_number: int, state: Any) -> Iterator[dict[str, bytes]]:
+        """Start a pass behind a place.
+
+        Raises:
+            StateDamaged: it is no place in these files; that a file has fewer records shows when it is read.
+        """
+        file, number = state if isinstance(state, list) and len(state) == 2 else (None, None)
+        if not (type(file) is int and type(number) is int and 0 <= file < len(self._storage) and number >= 0):
+            raise StateDamaged(
+                f"{state!r} is no place in {len(self._storage)} files", where=self.label(), fix="resume with a state of this dataset"
             )
+        self._own.place = file, number
+        return self._pass(file, number)
+
+    def counted(self) -> Counted:
+        """Decompress all files, several at once, and return their records with positions.
+
+        Raises:
+            RecordError, SourceError, OSError: a file that is damaged, or cannot be read.
+        """
+        return Counted(self, counts_of(self))
+
+    @property
+    def num_parts(self) -> int:
+        """Return the number of files."""
+        return len(self._storage)
+
+    def describe_in_part(self, part: int, number: int) -> str:
+        """Name record and file."""
+        return f"record {number} of {shown(self._storage.name(part))}"
+
+    def runs(self, part: int) -> Iterator[Run]:
+        """Give the records of one file, from its beginning.
+
+        Raises:
+            RecordError, SourceError, OSError: where the first bad record begins; those before it have been given.
+        """
+        return (Run(block.first, _Records(block)) for block in self._blocks(part))
+
+    def held(self) -> tuple[Any, ...]:
+        """Return nothing: all is in the files."""
+        return ()
+
+    def input_files(self) -> Iterator[str]:
+        """Give the full path of each file of this machine."""
+        return local_files(self._storage)
+
+    def declared_length(self) -> None:
+        """Return None: the records are not counted."""
+
+    def can_fast_forward(self) -> bool:
+        """Return True: it gives the same in every pass."""
+        return True
+
+    def describe(self, index: int) -> str:
+        """Name the element by its number, as only reading tells which file it comes from."""
+        return f"record {index} of all, of {self._files()}"
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return count and compression of the files, and a check sum of names below the common folder, sizes and etags."""
+        storage = self._storage
+        names = [os.fsencode(storage.name(file)) for file in range(len(storage))]
+        skip, crc = common_folder(min(names), max(names)), 0
+        for file, name in enumerate(names):
+            etag = storage.identity(file).get("etag", "")
+            crc = zlib.crc32(name[skip:] + f"\0{storage.size(file)} {etag}\n".encode(), crc)
+        return {"kind": f"stream/tfrecord/{self._compression}", "num_files": len(names), "files_crc32": crc}
+
+    def label(self) -> str:
+        """Return the call with files and compression."""
+        return f"{_CALLER}({self._files()}, {self._compression})"
+
+    def _files(self) -> str:
+        more = "" if len(self._storage) == 1 else f" and {len(self._storage) - 1} more"
+        return f"{shown(self._storage.name(0))}{more}"
+
+    def _pass(self, file: int, skip: int) -> Generator[dict[str, bytes], None, None]:
+        own = self._own  # bound to the object; its attributes to the thread that is in `next`
+        for current in range(file, len(self._storage)):
+            number = 0
+            for block in self._blocks(current):
+                number = block.first + len(block.starts)
+                if number <= skip:
+                    continue
+                for number, record in enumerate(block.records(), block.first + 1):
+                    if number > skip:
+                        own.place = current, number
+                        yield {"record": record}
+            if number < skip:
+                raise StateDamaged(
+                    f"{[current, skip]!r} is no place in {shown(self._storage.name(current))}, which has {number} records",
+                    where=self.label(),
+                    fix="resume with a state of this dataset; was the file written again?",
+                )
+            skip = 0
+
+    def _blocks(self, file: int) -> Iterator[Block]:
+        name = self._storage.name(file)
+        if self._storage.size(file) == 0:
+            return
+        stream = Decompressed(StoredFile(self._storage, file), self._compression, name)
+        empty = True
+        for block in read_blocks(
+            stream, name=name, check_crc=self._check_crc, max_record_bytes=self._max_record_bytes, on_bad=_raise_for_good
+        ):
+            empty = False
+            yield block
+        if empty and not self._allow_empty:
+            raise RecordError(
+                f"{name!r} has no records", where=f"{_CALLER}, {name!r}", fix="give allow_empty=True if shards without records are meant"
+            )
+
+
+def _raise_for_good(number: int, offset: int, error: RecordError) -> None:
+    """Raise the error of a bad record. What its advice says of going on behind it is for files whose records have positions."""
+    raise RecordError(error.what, where=error.where, fix=f"{error.fix.partition(';')[0]}; {_NO_FURTHER}")
+
+
+class _Records(Sequence[dict[str, bytes]]):
+    """The elements of a block, each made when it is asked for."""
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+
+    def __len__(self) -> int:
+        return len(self._block.starts)
+
+    def __getitem__(self, place: Any) -> Any:
+        start, length = int(self._block.starts[place]), int(self._block.lengths[place])
+        return {"record": self._block.data[start + HEADER_BYTES : start + length - FOOTER_BYTES]}
+
+
+# -- opening: which source fits the files -----------------------------------------------------------------------------------------
+
+
+def open_tfrecord(
+    pattern: Any,
+    *,
+    compression: str | None = None,
+    check_crc: bool = True,
+    max_record_bytes: int = MAX_RECORD_BYTES,
+    allow_empty: bool = False,
+    index: None = None,
+    resync: bool = False,
+) -> TFRecordSource | TFRecordStream:
+    """Open TFRecord files; arguments and errors as `penstock.read_tfrecord`."""
+    check_compression(compression, f"{_CALLER}, argument 'compression'", "auto")
+    if type(max_record_bytes) is not int or max_record_bytes < 0:
+        raise PlanError(f"max_record_bytes={max_record_bytes!r} is no count of bytes", where=_CALLER, fix="give an int >= 0")
+    if index is not None:
+        raise PlanError(
+            f"index={index!r:.60}: text indices of other tools are not read",
+            where=f"{_CALLER}, argument 'index'",
+            fix="leave out index=: `penstock index PATTERN`, or the first read, builds an index; give a pattern that fits no .idx files",
         )
-    return joined(indices, names)
+    storage = open_storage(pattern, _CALLER)
+    if compression == "auto":
+        compression = found_compression(storage)
+    checks: dict[str, Any] = {"check_crc": check_crc, "max_record_bytes": max_record_bytes, "allow_empty": allow_empty}
+    if compression is None:
+        return TFRecordSource(storage, resync=resync, **checks)
+    if resync:
+        raise PlanError(
+            f"resync does not go with {compression} files, which can only be read from their beginning",
+            where=f"{_CALLER}, argument 'resync'",
+            fix="leave out resync=, or write the files without compression",
+        )
+    return TFRecordStream(storage, compression, **checks)
+
+
+def found_compression(storage: Storage) -> str | None:
+    """Return the compression of all files, by their first bytes; files of 0 bytes have none in particular.
+
+    Raises:
+        PlanError: they differ.
+        SourceError, OSError: a file cannot be read.
+    """
+    found: dict[str | None, str] = {}
+    for file in range(len(storage)):
+        head = storage.read(file, 0, min(HEADER_BYTES, storage.size(file)))
+        if head:
+            found.setdefault(compression_of(head), storage.name(file))
+    if len(found) > 1:
+        kinds = "; ".join(f"{name!r} looks like {'no compression' if kind is None else kind}" for kind, name in found.items())
+        raise PlanError(
+            f"the files differ in their compression: {kinds}",
+            where=f'{_CALLER}, compression="auto"',
+            fix="read them as several datasets and chain these",
+        )
+    return next(iter(found), None)
+
+
+def compression_of(head: bytes) -> str | None:
+    """Return the compression of a file by its first bytes: a length with its right check sum is none, whatever else it looks like."""
+    place = np.empty(1, np.int64)
+    scan = scan_frames(head, place, place.copy(), whole=False)
+    return None if scan.num_frames else looks_like(head)

@@ -1,4 +1,4 @@
-"""Formats that are known by the first bytes of a file, so that none of them is read as text or as raw numbers."""
+"""The first bytes of a file, by which other formats are known, so that none of them is read as text or as raw numbers."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.formats.csvsplit import Unsplittable, split_long, split_quoted
+from penstock.sources.csvrecords import Unsplittable, split_long, split_quoted
 
 WORDS = {"new-line": "CR stands outside quotes", "unexpected end": "a quote is not closed", "expected after": "expected after"}
 """What the csv module's words begin or end with, and ours."""
