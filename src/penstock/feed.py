@@ -29,12 +29,12 @@ from penstock._engine.completion import Recorder, read_recording
 from penstock._engine.engine import Engine
 from penstock._engine.failing import attach_others, let_go
 from penstock._engine.flow import Ready
-from penstock._engine.losses import Tally
+from penstock._engine.losses import LossCounts
 from penstock._engine.lowering import check_completion, lower
 from penstock._engine.policies import check_policies, policies_of, rank_notice
-from penstock._engine.resume import Form, HandOver, Part, check_positions, is_end_of_all, lost_before, restored, saved
+from penstock._engine.resume import Delivery, PlanVariant, ResumeStep, check_positions, is_end_of_all, lost_before, restored, saved
 from penstock._engine.slots import anonymous_memory
-from penstock._engine.tuning_cache import Learned
+from penstock._engine.tuning_cache import TuningCache
 from penstock._engine.watchdog import Watch
 from penstock._executors.abandoning import abandon
 from penstock._executors.contract import Executor
@@ -111,7 +111,7 @@ class Feed:
         options: Options,
         listeners: Sequence[Listener] = (),
         make_executor: Callable[[Engine], Executor] | None = None,
-        learned: Learned | None = None,
+        learned: TuningCache | None = None,
         output: Output | None = None,
         agree: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
@@ -143,16 +143,16 @@ class Feed:
         if completion:
             check_completion(root, recorded=options.record is not None or options.replay is not None)
         self._recorder: Recorder | None = None
-        self._form = Form(root, self._folded, self._policies.skips)
+        self._form = PlanVariant(root, self._folded, self._policies.skips)
         length = length_of(root)
         self._length = INFINITE if length is None else length
-        self._parts = [Part(self._form, Token((0, 0)))]
-        self._hand = HandOver.begin(0, Token((0, 0)), self._form)
+        self._parts = [ResumeStep(self._form, Token((0, 0)))]
+        self._hand = Delivery.begin(0, Token((0, 0)), self._form)
         self._begun: Literal["", "next", "for", "state"] = ""  # by what the epoch was begun
         self._serial = 0  # counts the epochs that were begun, a resumed one included
         self._left: set[int] = set()  # those of them that were left before their end
         self._told_left = self._closed = False
-        self._tally: Tally = ()
+        self._tally: LossCounts = ()
         self._engine: Engine | None = None
         self._make_executor = make_executor
         self._executor: Executor | None = None
@@ -312,9 +312,9 @@ class Feed:
         if not over:
             self._left.add(self._serial)
         self._shut("new")
-        self._parts = [Part(self._form, token._replace(note=None))]  # the source itself begins its next pass
+        self._parts = [ResumeStep(self._form, token._replace(note=None))]  # the source itself begins its next pass
         step = self.step
-        self._hand = HandOver.begin(step, token, self._form, epoch, step)
+        self._hand = Delivery.begin(step, token, self._form, epoch, step)
         self._pending, self._part_ended, self._tally, self._begun = None, False, token.tally, ""
         self._serial += 1
 
@@ -383,7 +383,7 @@ class Feed:
             self._left.add(self._serial)
         self._shut("new")
         self._parts = parts
-        self._hand = HandOver.begin(at.step, parts[0].token, parts[0].form, at.epoch, at.first_step)
+        self._hand = Delivery.begin(at.step, parts[0].token, parts[0].form, at.epoch, at.first_step)
         self._pending, self._part_ended, self._tally, self._begun = None, False, parts[0].token.tally, "state"
         self._closed = self._has_agreed = False
         self._serial += 1
@@ -714,7 +714,7 @@ class Feed:
         if len(self._parts) > 1:
             del self._parts[0]
             form, token = self._parts[0] = self._parts[0]._replace(token=self._parts[0].token._replace(tally=tally))
-            self._hand = HandOver.begin(self.step, token, form, self._hand.epoch, self._hand.first_step)
+            self._hand = Delivery.begin(self.step, token, form, self._hand.epoch, self._hand.first_step)
             return
         self._tally = tally
         self._condition = "ended"

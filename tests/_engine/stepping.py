@@ -12,12 +12,12 @@ from typing import Any, cast
 import numpy as np
 
 import penstock as ps
-from penstock._engine.chunk import Counted, Failure, Outcome, Task, Token, Unit
+from penstock._engine.chunk import Chunk, Claim, Counted, Failure, Outcome, Token
 from penstock._engine.compute import compute
 from penstock._engine.finishing import finish_unit
-from penstock._engine.flow import Flow, Ready
+from penstock._engine.flow import Ready, Scheduler
 from penstock._engine.lowering import lower
-from penstock._engine.rescue import RAISING, Policies, Rescue
+from penstock._engine.rescue import RAISING, ErrorHandler, Policies
 from penstock._engine.segment import READER, Segment
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
@@ -27,7 +27,7 @@ START = Token((0, 0))
 MOST_IN_INBOX = 4
 
 
-class WatchedFlow(Flow):
+class WatchedFlow(Scheduler):
     """A flow that tells what a commit added to the next segment's inbox."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -66,7 +66,7 @@ class Stepper:
     ) -> None:
         program = lower(dataset._root, folded=ordered is not True or policies.skips, skips=policies.skips)
         self.flow = WatchedFlow(program, num_workers, memory_bytes, start, ordered=ordered)
-        self.rescue = Rescue(policies=policies, pause=RAISING.pause, retrying=RAISING.retrying)
+        self.rescue = ErrorHandler(policies=policies, pause=RAISING.pause, retrying=RAISING.retrying)
         self.items: list[Any] = []
         self.tokens: list[Token] = []
         self.error: Failure | None = None
@@ -75,12 +75,12 @@ class Stepper:
         self.most_in_flight = 0
         self._chance = random.Random(seed)
         self._free = {pool: list(range(self.flow.size_of(pool))) for pool in self.flow.pools}
-        self._claimed: list[tuple[str, int, Task]] = []
-        self._computed: list[tuple[str, int, Task, Any]] = []
-        self._to_finish: list[tuple[str, int, Segment, Unit]] = []
+        self._claimed: list[tuple[str, int, Claim]] = []
+        self._computed: list[tuple[str, int, Claim, Any]] = []
+        self._to_finish: list[tuple[str, int, Segment, Chunk]] = []
         self._keep = keep
         self._held: list[int] = []
-        self._leased: list[Unit] = []
+        self._leased: list[Chunk] = []
         self._taken = 0
         self._room = 0
         self._workers = {(pool, worker): WorkerContext(worker) for pool in self._free for worker in self._free[pool]}
@@ -152,7 +152,7 @@ class Stepper:
         self._computed.append((pool, worker, task, self._outcome(segment, unit, task, self._workers[pool, worker])))
         return True
 
-    def _outcome(self, segment: Segment, unit: Unit, task: Task, worker: WorkerContext) -> Outcome:
+    def _outcome(self, segment: Segment, unit: Chunk, task: Claim, worker: WorkerContext) -> Outcome:
         """Compute a task as `Engine._compute` does, but from and to copies of the messages, as between two processes."""
         if unit.whole or unit.finishing:
             return Outcome(task.end if unit.whole else task.begin)
@@ -205,7 +205,7 @@ class Stepper:
         self.ended, self.error = ready.end or ready.error is not None, ready.error
         return True
 
-    def _open_rows(self, segment: Segment, unit: Unit) -> None:
+    def _open_rows(self, segment: Segment, unit: Chunk) -> None:
         """Give a unit its rows as the engine does, over memory of its own."""
 
         def allocate(leaves: Any) -> list[Any]:

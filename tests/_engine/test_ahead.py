@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from laws.plans import plain
 
 import penstock as ps
-from penstock._engine.chunk import Counted, Failure, Token, Unit
+from penstock._engine.chunk import Chunk, Counted, Failure, Token
 from penstock._engine.committing import passed_on
 from penstock._engine.finishing import all_written, taken_out
 from penstock._engine.lowering import lower
@@ -175,9 +175,9 @@ def test_a_unit_is_some_whole_batches_or_what_is_missing_of_one() -> None:
 COUNTED = replace(plan(), direct=False)
 
 
-def written(missing: int | None = None) -> Unit:
+def written(missing: int | None = None) -> Chunk:
     """Return a unit of two batches of two, written in two parts; a row may be missing."""
-    unit = Unit(seq=0, pass_number=1, first=6, sizes=None, num_items=4, num_rows=4, ahead=2)
+    unit = Chunk(seq=0, pass_number=1, first=6, sizes=None, num_items=4, num_rows=4, ahead=2)
     unit.rows = Rows([2, 2], None, lambda leaves: [np.empty(shape, dtype) for shape, dtype in leaves], str, Stack())
     for begin, end in ((0, 3), (3, 4)):
         here = np.array([row for row in range(begin, end) if row != missing], np.int64)

@@ -5,17 +5,17 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock._engine.chunk import Result, Token, Unit
+from penstock._engine.chunk import Chunk, Result, Token
 from penstock._engine.committing import LeftOut, ReadCount, booked_in_place
-from penstock._engine.losses import Books, Entry, Mishap
+from penstock._engine.losses import Entry, LossLedger, LostElement
 from penstock._engine.lowering import lower
 
 
 def unit_of(
-    items: list[Any], first: int = 0, *, ends: bool = False, num_items: int | None = None, mishaps: tuple[Mishap, ...] = ()
-) -> Unit:
+    items: list[Any], first: int = 0, *, ends: bool = False, num_items: int | None = None, mishaps: tuple[LostElement, ...] = ()
+) -> Chunk:
     count = len(items) if num_items is None else num_items
-    return Unit(
+    return Chunk(
         seq=0,
         pass_number=0,
         first=first,
@@ -28,16 +28,16 @@ def unit_of(
     )
 
 
-def mishap(item: int, how: int, limit: int | None = None) -> Mishap:
-    return Mishap(item, item, how, "on_error", limit, (0, item, 0), "", (), None, "f", 0, ValueError("bad"), 0)
+def mishap(item: int, how: int, limit: int | None = None) -> LostElement:
+    return LostElement(item, item, how, "on_error", limit, (0, item, 0), "", (), None, "f", 0, ValueError("bad"), 0)
 
 
 def test_places_are_counted_on_while_nothing_was_replaced() -> None:
-    assert booked_in_place(unit_of(["a", "b"], 4), Books()) == (["a", "b"], (Token((0, 4)), 1), None)
+    assert booked_in_place(unit_of(["a", "b"], 4), LossLedger()) == (["a", "b"], (Token((0, 4)), 1), None)
 
 
 def test_a_replaced_element_is_in_the_state_behind_it_and_not_before_it() -> None:
-    items, tokens, tail = booked_in_place(unit_of(["a", "b", "c"], 4, mishaps=(mishap(1, 2),)), Books())
+    items, tokens, tail = booked_in_place(unit_of(["a", "b", "c"], 4, mishaps=(mishap(1, 2),)), LossLedger())
     assert (items, tail) == (["a", "b", "c"], None)
     assert isinstance(tokens, list)
     assert [token.source for token in tokens] == [(0, 5), (0, 6), (0, 7)]  # type: ignore[union-attr]
@@ -46,7 +46,7 @@ def test_a_replaced_element_is_in_the_state_behind_it_and_not_before_it() -> Non
 
 
 def test_what_stands_before_one_too_many_is_delivered() -> None:
-    items, tokens, tail = booked_in_place(unit_of(["a", "b", "c"], mishaps=(mishap(0, 1, 1), mishap(2, 1, 1))), Books())
+    items, tokens, tail = booked_in_place(unit_of(["a", "b", "c"], mishaps=(mishap(0, 1, 1), mishap(2, 1, 1))), LossLedger())
     assert items == ["a", "b"]
     assert len(tokens) == 2
     assert tail is not None

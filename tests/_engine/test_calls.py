@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 import penstock as ps
-from penstock._engine.async_calls import Lanes, gather_alone
+from penstock._engine.async_calls import AsyncCalls, gather_alone
 from penstock._engine.chunk import Token
-from penstock._engine.flow import Flow
+from penstock._engine.flow import Scheduler
 from penstock._engine.lowering import lower
 from penstock._engine.watchdog import LoopWatch
 from penstock._ops.awaited import AwaitedOp
@@ -37,7 +37,7 @@ class Loop:
             raise AssertionError from error
 
         self.loop, self.end = asyncio.get_running_loop(), asyncio.Event()
-        self.lanes = Lanes(AwaitedOp(self.fn, "fetch", 0, 0, False, self.count, gather_alone), wrong)
+        self.lanes = AsyncCalls(AwaitedOp(self.fn, "fetch", 0, 0, False, self.count, gather_alone), wrong)
         self.watch = LoopWatch([self.lanes], self._ask)
         numbers = np.arange(self.count)
         self.lanes.add(Block(0 * numbers, numbers, numbers.astype(np.uint64), rows=numbers.tolist()), lambda *_: None)
@@ -70,7 +70,7 @@ class Loop:
         return self.watch.observe(time.perf_counter_ns() + self.ahead_ns, elapsed_ns, 0)
 
     def facts(self, timeout_ns: int) -> Any:
-        flow = Flow(lower(ps.from_source(range(9))._root), 1, 1 << 20, Token((0, 0)))
+        flow = Scheduler(lower(ps.from_source(range(9))._root), 1, 1 << 20, Token((0, 0)))
         return self.watch.facts(flow, timeout_ns)
 
 

@@ -8,35 +8,35 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock._engine.chunk import NOTHING_DONE, Done, Failure, Note, Record, Result, Token, Unit
+from penstock._engine.chunk import NOTHING_COMPLETED, Chunk, CompletedRuns, Failure, FoldState, Result, StreamState, Token
 from penstock._engine.completion import Completion, refused
-from penstock._engine.folding import DROP_END, OPEN, PASS_END, Sequencer, bare, weight_of
+from penstock._engine.folding import DROP_END, OPEN, PASS_END, FoldRunner, size_of, unmeasured
 from penstock._ops.block import Block
-from penstock._ops.weigh import Weighed
-from penstock._order.folds import Batching, Fold, Numbering, Passes, Sharding, Skipping, Taking
-from penstock._order.holding import Bucketing, Buffering, Concatenating, FirstFit, Windowing
-from penstock._order.resampling import Resampling
+from penstock._ops.weigh import Measured
+from penstock._order.folds import BatchFold, EnumerateFold, Fold, RepeatFold, ShardFold, SkipFold, TakeFold
+from penstock._order.holding import BucketFold, ConcatenateFold, PackFold, ShuffleBufferFold, WindowFold
+from penstock._order.resampling import ResampleFold
 
 START = Token((0, 0))
-BATCHES = Batching(4, drop_remainder=False)
-BINS = FirstFit(10, 2, weight_of)
-BUCKETS = Bucketing((3,), (3, 2), False, weight_of)
+BATCHES = BatchFold(4, drop_remainder=False)
+BINS = PackFold(10, 2, size_of)
+BUCKETS = BucketFold((3,), (3, 2), False, size_of)
 
 
-def unit_of(values: list[list[Any]], first: int, pass_number: int = 0, *, ends: bool = False, tail: Failure | None = None) -> Unit:
+def unit_of(values: list[list[Any]], first: int, pass_number: int = 0, *, ends: bool = False, tail: Failure | None = None) -> Chunk:
     """Make a finished unit: `values[i]` are the results of its input i."""
     flat = [value for results in values for value in results]
     zeros = np.zeros(len(flat), np.int64)
     block = Block(zeros, np.arange(len(flat), dtype=np.int64), zeros.astype(np.uint64), rows=flat)
     origins = [place for place, results in enumerate(values) for _ in results]
-    unit = Unit(seq=0, pass_number=pass_number, first=first, sizes=None, num_items=len(values), num_rows=len(values), ends_pass=ends)
+    unit = Chunk(seq=0, pass_number=pass_number, first=first, sizes=None, num_items=len(values), num_rows=len(values), ends_pass=ends)
     unit.result = Result(flat, origins, block)
     unit.tail = tail
     return unit
 
 
-def weighed(number: int) -> Weighed:
-    return Weighed(number, 1 + number * 7 % 6)
+def weighed(number: int) -> Measured:
+    return Measured(number, 1 + number * 7 % 6)
 
 
 def values_of(item: Any) -> list[Any]:
@@ -50,9 +50,9 @@ FOLDS: dict[str, tuple[Fold, ...]] = {
     "nothing": (),
     "batches": (BATCHES,),
     "bins": (BINS,),
-    "batches of bins": (BINS, Batching(2, drop_remainder=False)),
+    "batches of bins": (BINS, BatchFold(2, drop_remainder=False)),
     "buckets": (BUCKETS,),
-    "buffer": (Buffering(5, 1 << 40, 1, True, weight_of), BATCHES),
+    "buffer": (ShuffleBufferFold(5, 1 << 40, 1, True, size_of), BATCHES),
 }
 
 
@@ -98,7 +98,7 @@ def test_units_in_any_order_come_out_once_and_every_token_names_exactly_what_did
             assert not token.done.runs or token.done.runs[0][0] > token.source[1]
     assert sorted(seen) == everything
     assert fold.start_of_next_pass(units[-1]).source == (1, 0)
-    assert fold.start_of_next_pass(units[-1]).done == NOTHING_DONE
+    assert fold.start_of_next_pass(units[-1]).done == NOTHING_COMPLETED
 
 
 @given(st.sampled_from(sorted(FOLDS)), st.integers(0, 3), st.integers(1, 20), st.randoms(use_true_random=False), st.data())
@@ -131,7 +131,7 @@ def run_three_times(folds: tuple[Fold, ...], results: list[list[Any]], orders: l
     token = START
     for place, ordered in enumerate(orders):
         record = token.sequencers[0] if token.sequencers else None
-        fold = (Sequencer if ordered else Completion)(folds, token._replace(sequencers=()), record)
+        fold = (FoldRunner if ordered else Completion)(folds, token._replace(sequencers=()), record)
         done = {position for begin, end in token.done.runs for position in range(begin, end)}
         units = [unit_of([results[place]], place) for place in range(token.source[1], len(results)) if place not in done]
         for unit in units:
@@ -150,13 +150,13 @@ def run_three_times(folds: tuple[Fold, ...], results: list[list[Any]], orders: l
 
 
 def test_a_new_pass_begins_with_nothing_done_and_counts_go_on() -> None:
-    fold = Completion((BATCHES, Passes(3)), START, None)
+    fold = Completion((BATCHES, RepeatFold(3)), START, None)
     fold.take(unit_of([[1], [2]], 4))
     ended = fold.take(unit_of([[0]], 0, ends=True))
     assert [values_of(item) for item in ended.items] == [[1, 2, 0]]
     assert not ended.ends_pass
     (token,) = fold.take(unit_of([[1], [2], [3], [4]], 2, 1)).tokens
-    assert token == Token((1, 0), (Record(0, OPEN, ([], 1)),), Done(((2, 6),)))
+    assert token == Token((1, 0), (FoldState(0, OPEN, ([], 1)),), CompletedRuns(((2, 6),)))
 
 
 def test_a_failure_goes_on_behind_what_came_before_it_and_the_pass_does_not_end() -> None:
@@ -164,71 +164,73 @@ def test_a_failure_goes_on_behind_what_came_before_it_and_the_pass_does_not_end(
     fold = Completion((), START, None, transparent=True)
     out = fold.take(unit_of([["a"]], 3, ends=True, tail=tail))
     assert (values_of(out.items), out.ends_pass, out.tail) == (["a"], False, tail)
-    assert list(out.tokens) == [Token((0, 0), (), Done(((3, 4),)))]
+    assert list(out.tokens) == [Token((0, 0), (), CompletedRuns(((3, 4),)))]
 
 
 @pytest.mark.parametrize(("mode", "ends"), [(DROP_END, False), (PASS_END, True)])
 def test_the_rest_of_a_pass_that_was_over_where_an_ordered_run_was_saved_is_left_out(mode: int, ends: bool) -> None:
-    fold = Completion((Passes(2),), Token((0, 5)), Record(0, mode, (1,)))
+    fold = Completion((RepeatFold(2),), Token((0, 5)), FoldState(0, mode, (1,)))
     assert fold.take(unit_of([[9]], 5))[:3] == ([], [], False)
     assert fold.take(unit_of([], 6, ends=True)).ends_pass is ends
     assert [values_of(item) for item in fold.take(unit_of([[1]], 0, 1)).items] == [[1]]
 
 
 def test_results_that_an_ordered_run_had_taken_of_the_next_input_are_left_out() -> None:
-    fold = Completion((), Token((0, 5)), Record(2, OPEN, ()))
+    fold = Completion((), Token((0, 5)), FoldState(2, OPEN, ()))
     assert values_of(fold.take(unit_of([["a", "b", "c"], ["d"]], 5)).items) == ["c", "d"]
 
 
 def test_the_next_input_of_an_ordered_run_lies_behind_what_was_done_already() -> None:
-    before = Token((0, 5), (), Done(((5, 8),), ((3, (0,)), (8, (2,)))))  # a token behind input 4 was saved in the middle of input 8
-    fold = Completion((), before, Record(1, OPEN, ()))
+    before = Token(
+        (0, 5), (), CompletedRuns(((5, 8),), ((3, (0,)), (8, (2,))))
+    )  # a token behind input 4 was saved in the middle of input 8
+    fold = Completion((), before, FoldState(1, OPEN, ()))
     out = fold.take(unit_of([["a", "b", "c"], ["d"]], 8))
     assert values_of(out.items) == ["b", "d"]
-    assert list(out.tokens) == [Token((0, 9), (Record(0, OPEN, ()),)), Token((0, 10), (Record(0, OPEN, ()),))]
+    assert list(out.tokens) == [Token((0, 9), (FoldState(0, OPEN, ()),)), Token((0, 10), (FoldState(0, OPEN, ()),))]
 
 
 def test_an_endless_pass_that_gave_nothing_is_told() -> None:
-    fold = Completion((BATCHES, Passes(None)), START, None)
+    fold = Completion((BATCHES, RepeatFold(None)), START, None)
     assert not fold.take(unit_of([[1]], 0, ends=True)).empty_pass
     assert fold.take(unit_of([[]], 0, 1, ends=True)).empty_pass
-    assert not Completion((Passes(None),), START, Record(0, OPEN, (0,))).take(unit_of([], 0, ends=True)).empty_pass
+    assert not Completion((RepeatFold(None),), START, FoldState(0, OPEN, (0,))).take(unit_of([], 0, ends=True)).empty_pass
 
 
 def test_a_token_has_the_last_note_before_its_watermark() -> None:
-    def noted(first: int, pass_number: int = 0) -> Unit:
+    def noted(first: int, pass_number: int = 0) -> Chunk:
         unit = unit_of([[first], [first + 1]], first, pass_number)
-        unit.tokens = [Token((pass_number, first + 1 + place), note=Note(pass_number, first + 1, first)) for place in range(2)]
+        unit.tokens = [Token((pass_number, first + 1 + place), note=StreamState(pass_number, first + 1, first)) for place in range(2)]
         return unit
 
-    fold = Completion((), Token((0, 2), note=Note(0, 1, "old")), None)
+    fold = Completion((), Token((0, 2), note=StreamState(0, 1, "old")), None)
     assert [token.note.state for token in fold.take(noted(4)).tokens if token.note] == ["old", "old"]
     assert [token.note.state for token in fold.take(noted(2)).tokens if token.note] == [2, 4]
     assert [token.note.state for token in fold.take(noted(8)).tokens if token.note] == [4, 4]
     assert [token.note.state for token in fold.take(noted(2, 1)).tokens if token.note] == [8, 8]
-    assert fold.start_of_next_pass(noted(2, 1)).note == Note(1, 3, 2)
+    assert fold.start_of_next_pass(noted(2, 1)).note == StreamState(1, 3, 2)
     assert Completion((), START, None).take(noted(3)).tokens[0].note is None
 
 
-RESAMPLING = Resampling((0.5, 0.5), None, 1, weight_of, bare)
+RESAMPLING = ResampleFold((0.5, 0.5), None, 1, size_of, unmeasured)
 
 
 @pytest.mark.parametrize(
     ("folds", "wanted"),
     [
         ((), None),
-        ((BATCHES, Passes(2), Passes(3)), None),
-        ((RESAMPLING, BATCHES, Passes(2)), None),
+        ((BATCHES, RepeatFold(2), RepeatFold(3)), None),
+        ((RESAMPLING, BATCHES, RepeatFold(2)), None),
         ((BINS, BATCHES), None),
-        ((BUCKETS, Passes(None)), None),
-        ((Taking(3),), Taking(3)),
-        ((BATCHES, Skipping(3)), Skipping(3)),
-        ((Sharding(2, 0), BATCHES), Sharding(2, 0)),
-        ((Numbering(5), BATCHES), Numbering(5)),
-        ((Concatenating(8, weight_of),), Concatenating(8, weight_of)),
-        ((Windowing(2, 1, 1, False),), Windowing(2, 1, 1, False)),
-        ((Passes(2), BATCHES), Passes(2)),
-        ((Passes(2), BINS), Passes(2)),
+        ((BUCKETS, RepeatFold(None)), None),
+        ((TakeFold(3),), TakeFold(3)),
+        ((BATCHES, SkipFold(3)), SkipFold(3)),
+        ((ShardFold(2, 0), BATCHES), ShardFold(2, 0)),
+        ((EnumerateFold(5), BATCHES), EnumerateFold(5)),
+        ((ConcatenateFold(8, size_of),), ConcatenateFold(8, size_of)),
+        ((WindowFold(2, 1, 1, False),), WindowFold(2, 1, 1, False)),
+        ((RepeatFold(2), BATCHES), RepeatFold(2)),
+        ((RepeatFold(2), BINS), RepeatFold(2)),
     ],
 )
 def test_folds_that_need_an_order_or_keep_elements_of_two_passes_are_refused(folds: tuple[Fold, ...], wanted: Fold | None) -> None:

@@ -7,7 +7,7 @@ import pytest
 from laws.plans import plain
 
 import penstock as ps
-from penstock._engine.chunk import Outcome, Task, Token, Unit
+from penstock._engine.chunk import Chunk, Claim, Outcome, Token
 from penstock._engine.compute import compute
 from penstock._engine.finishing import finish_unit
 from penstock._engine.lowering import lower
@@ -17,7 +17,7 @@ from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
 
 
-def opened(dataset: ps.Dataset, rows: int) -> tuple[Segment, Unit]:
+def opened(dataset: ps.Dataset, rows: int) -> tuple[Segment, Chunk]:
     """Open a unit of `rows` rows of the first segment, with memory for its batches."""
     segment = Segment(0, lower(dataset._root).segments[0], 1, Token((0, 0)))
     for _ in range(20):
@@ -29,9 +29,9 @@ def opened(dataset: ps.Dataset, rows: int) -> tuple[Segment, Unit]:
     return segment, unit
 
 
-def run(segment: Segment, unit: Unit, begin: int, end: int, worker: int = 0) -> Outcome:
+def run(segment: Segment, unit: Chunk, begin: int, end: int, worker: int = 0) -> Outcome:
     """Compute rows, and keep what comes of it."""
-    outcome = compute(segment.plan, Task(0, 0, unit, begin, end, None).item, unit.rows, WorkerContext(worker))
+    outcome = compute(segment.plan, Claim(0, 0, unit, begin, end, None).item, unit.rows, WorkerContext(worker))
     unit.take(outcome)
     return outcome
 

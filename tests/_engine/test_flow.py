@@ -13,7 +13,7 @@ from laws.plans import Plan, plain, plans
 
 import penstock as ps
 from penstock._engine.chunk import Token
-from penstock._engine.flow import Flow
+from penstock._engine.flow import Scheduler
 from penstock._engine.lowering import lower
 from penstock._engine.segment import READER, SHARED, pool_of
 
@@ -180,7 +180,7 @@ def test_prefetch_lets_more_units_be_ready() -> None:
 
 
 def test_pools_are_the_shared_workers_one_reader_and_one_per_concurrency() -> None:
-    flow = Flow(lower(ps.from_generator(lambda: iter(range(3))).map(double, concurrency=5).batch(2)._root), 3, 1 << 20, Token((0, 0)))
+    flow = Scheduler(lower(ps.from_generator(lambda: iter(range(3))).map(double, concurrency=5).batch(2)._root), 3, 1 << 20, Token((0, 0)))
     sizes = {pool: flow.size_of(pool) for pool in flow.pools}
     own = next(pool for pool in sizes if pool not in (SHARED, READER))
     assert sizes == {SHARED: 3, READER: 1, own: 5}
@@ -219,7 +219,7 @@ def test_without_workers_elements_are_made_for_24_ms_at_once_and_batches_as_ever
     num_workers: int, batch_size: int | None, expected: int
 ) -> None:
     ds = ps.from_source(range(1000))
-    flow = Flow(lower((ds if batch_size is None else ds.batch(batch_size))._root), num_workers, 1 << 30, Token((0, 0)))
+    flow = Scheduler(lower((ds if batch_size is None else ds.batch(batch_size))._root), num_workers, 1 << 30, Token((0, 0)))
     units = flow.segments[0].units
     for _ in range(9):
         units.observe(units.items, units.items * 1_000_000, units.items)
@@ -227,7 +227,7 @@ def test_without_workers_elements_are_made_for_24_ms_at_once_and_batches_as_ever
 
 
 def test_a_claim_that_is_put_back_is_given_out_again() -> None:
-    flow = Flow(lower(ps.from_source(list(range(8))).batch(2)._root), 1, 1 << 20, Token((0, 0)))
+    flow = Scheduler(lower(ps.from_source(list(range(8))).batch(2)._root), 1, 1 << 20, Token((0, 0)))
     task = flow.next_task(SHARED, 0)
     assert task is not None
     flow.put_back(task)
@@ -237,7 +237,7 @@ def test_a_claim_that_is_put_back_is_given_out_again() -> None:
 
 
 def test_a_read_that_is_put_back_is_given_out_again() -> None:
-    flow = Flow(lower(ps.from_generator(lambda: iter(range(3)))._root), 1, 1 << 20, Token((0, 0)))
+    flow = Scheduler(lower(ps.from_generator(lambda: iter(range(3)))._root), 1, 1 << 20, Token((0, 0)))
     task = flow.next_task(READER, 0)
     assert task is not None
     assert flow.next_task(READER, 0) is None
@@ -249,4 +249,4 @@ def test_the_flow_counts_the_batches_that_the_consumer_keeps() -> None:
     stepper = Stepper(ps.from_arrays(np.arange(120)).batch(4), 1, keep=2).run(most_items=10)
     assert stepper.flow.kept >= 1
     assert stepper.flow.limit >= stepper.flow.kept
-    assert Flow(lower(ps.from_source(range(9))._root), 1, 1 << 20, Token((0, 0))).kept == 0
+    assert Scheduler(lower(ps.from_source(range(9))._root), 1, 1 << 20, Token((0, 0))).kept == 0

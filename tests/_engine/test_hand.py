@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import penstock as ps
 from penstock._engine.chunk import Counted, Token
-from penstock._engine.resume import Form, HandOver
+from penstock._engine.resume import Delivery, PlanVariant
 
-FORM = Form(ps.from_source([1])._root, False, False)
+FORM = PlanVariant(ps.from_source([1])._root, False, False)
 
 
 def test_the_place_behind_each_item_is_that_of_its_token() -> None:
     tokens = [Token((0, 4)), Token((0, 7))]
-    hand = HandOver.begin(10, Token((0, 3)), FORM).then(["b", "a"], tokens)
+    hand = Delivery.begin(10, Token((0, 3)), FORM).then(["b", "a"], tokens)
     assert hand.now() == (10, Token((0, 3)))
     hand.items.pop()
     assert hand.now() == (11, tokens[0])
@@ -18,14 +18,14 @@ def test_the_place_behind_each_item_is_that_of_its_token() -> None:
 
 
 def test_positions_that_count_on_by_one_need_one_token() -> None:
-    hand = HandOver.begin(0, Token((2, 5)), FORM).then(["c", "b", "a"], Counted(Token((2, 5))))
+    hand = Delivery.begin(0, Token((2, 5)), FORM).then(["c", "b", "a"], Counted(Token((2, 5))))
     hand.items.pop()
     hand.items.pop()
     assert hand.now() == (2, Token((2, 7)))
 
 
 def test_places_of_batches_count_on_by_their_elements() -> None:
-    hand = HandOver.begin(7, Token((2, 5)), FORM).then(["b", "a"], Counted(Token((2, 5)), 4))
+    hand = Delivery.begin(7, Token((2, 5)), FORM).then(["b", "a"], Counted(Token((2, 5)), 4))
     assert hand.now() == (7, Token((2, 5)))
     hand.items.pop()
     assert hand.now() == (8, Token((2, 9)))
@@ -34,7 +34,7 @@ def test_places_of_batches_count_on_by_their_elements() -> None:
 
 
 def test_a_hand_over_goes_on_where_the_one_before_ended_an_empty_one_too() -> None:
-    hand = HandOver.begin(7, Token((2, 5)), FORM).then(["b", "a"], Counted(Token((2, 5)), 4))
+    hand = Delivery.begin(7, Token((2, 5)), FORM).then(["b", "a"], Counted(Token((2, 5)), 4))
     hand.items.clear()
     for _ in range(3):
         hand = hand.then([], [])

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock._engine.async_calls import Lanes, gather_alone
-from penstock._engine.chunk import Task
+from penstock._engine.async_calls import AsyncCalls, gather_alone
+from penstock._engine.chunk import Claim
 from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
 
@@ -18,14 +18,14 @@ def block_of(rows: list[Any]) -> Block:
     return Block(np.zeros(count, np.int64), np.arange(count), np.zeros(count, np.uint64), rows=rows)
 
 
-def lanes_of(fn: Any, concurrency: int, **hooks: Any) -> Lanes:
+def lanes_of(fn: Any, concurrency: int, **hooks: Any) -> AsyncCalls:
     def wrong(error: BaseException) -> None:
         raise AssertionError from error
 
-    return Lanes(AwaitedOp(fn, "fn", 0, 0, False, concurrency, gather_alone), hooks.pop("on_error", wrong), **hooks)
+    return AsyncCalls(AwaitedOp(fn, "fn", 0, 0, False, concurrency, gather_alone), hooks.pop("on_error", wrong), **hooks)
 
 
-async def run(lanes: Lanes, *blocks: list[Any]) -> list[list[CallResult]]:
+async def run(lanes: AsyncCalls, *blocks: list[Any]) -> list[list[CallResult]]:
     """Run blocks and return their outcomes in the order of the blocks."""
     futures = [asyncio.get_running_loop().create_future() for _ in blocks]
     for rows, future in zip(blocks, futures, strict=True):
@@ -134,7 +134,7 @@ def test_the_calls_in_flight_are_named_with_their_begin_until_they_end() -> None
         await event.wait()
         return x
 
-    task = Task(0, 0, None, 0, 3, None)
+    task = Claim(0, 0, None, 0, 3, None)
     event = asyncio.Event()
 
     async def main() -> None:

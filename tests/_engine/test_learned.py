@@ -8,9 +8,9 @@ import pytest
 
 import penstock as ps
 from penstock._engine.chunk import Token
-from penstock._engine.flow import Flow
+from penstock._engine.flow import Scheduler
 from penstock._engine.lowering import lower
-from penstock._engine.tuning_cache import Learned
+from penstock._engine.tuning_cache import TuningCache
 from penstock.dataset.chaining import Chaining
 
 
@@ -18,16 +18,16 @@ def dataset() -> ps.Dataset:
     return ps.from_source(range(20_000)).map(lambda x: np.full(3, x)).batch(16)
 
 
-def new(of: Chaining, num_workers: int = 2, memory_bytes: int = 1 << 26) -> Flow:
-    return Flow(lower(of._root), num_workers, memory_bytes, Token((0, 0)))
+def new(of: Chaining, num_workers: int = 2, memory_bytes: int = 1 << 26) -> Scheduler:
+    return Scheduler(lower(of._root), num_workers, memory_bytes, Token((0, 0)))
 
 
-def sizes(flow: Flow) -> list[tuple[int, list[int]]]:
+def sizes(flow: Scheduler) -> list[tuple[int, list[int]]]:
     return [(segment.units.items, [block.size for block in segment.blocks]) for segment in flow.segments]
 
 
 def test_a_run_begins_with_what_the_last_one_of_its_shape_ended_with() -> None:
-    learned, flow = Learned(), new(dataset())
+    learned, flow = TuningCache(), new(dataset())
     flow.segments[0].blocks[0].begin((1000.0, 50, 300))
     flow.segments[0].units.begin(7)
     flow.active._go("waiting", 1, "one works")
@@ -44,7 +44,7 @@ def test_a_run_begins_with_what_the_last_one_of_its_shape_ended_with() -> None:
 
 
 def test_a_run_that_failed_teaches_nothing() -> None:
-    learned, flow = Learned(), new(dataset())
+    learned, flow = TuningCache(), new(dataset())
     flow.segments[0].units.begin(7)
     flow.failures.append(None)  # type: ignore[arg-type]
     learned.keep(flow)
@@ -111,7 +111,7 @@ def test_two_feeds_at_once_share_no_memory() -> None:
 
 
 def test_no_more_than_64_mb_are_kept_and_each_is_taken_once() -> None:
-    learned = Learned()
+    learned = TuningCache()
     learned.keep_spare([bytearray(65 << 20), bytearray(40 << 20), bytearray(40 << 20)])
     learned.keep_spare([bytearray(24 << 20), bytearray(1)])
     assert sorted(map(len, learned.take_spare())) == [24 << 20, 40 << 20]

@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock._engine.chunk import Counted, Piece, Result, Token, Unit
-from penstock._engine.committing import given_unit, passed_on, units_of
+from penstock._engine.chunk import Chunk, Counted, KeyedElement, Result, Token
+from penstock._engine.committing import chunks_of, given_chunk, passed_on
 from penstock._engine.folding import Sequenced
 from penstock._ops.block import Block
 
 
 @pytest.mark.parametrize("batched", [True, False])
 def test_a_given_unit_keeps_values_keys_and_tokens(batched: bool) -> None:
-    pieces = [[Piece(f"v{number}", (1, number, 2**63 + number)) for number in group] for group in ([0, 1], [2])]
+    pieces = [[KeyedElement(f"v{number}", (1, number, 2**63 + number)) for number in group] for group in ([0, 1], [2])]
     if not batched:
         pieces = [[piece] for group in pieces for piece in group]
     tokens = [Token((1, number)) for number in range(len(pieces))]
-    unit = given_unit(pieces, batched, tokens, 1, 0)
+    unit = given_chunk(pieces, batched, tokens, 1, 0)
     assert unit.given is not None
     assert unit.given.rows() == ["v0", "v1", "v2"]
     assert unit.given.lanes.tolist() == [2**63, 2**63 + 1, 2**63 + 2]
@@ -27,7 +27,7 @@ def test_a_given_unit_keeps_values_keys_and_tokens(batched: bool) -> None:
 
 
 def test_single_elements_go_on_as_they_are() -> None:
-    unit = Unit(seq=3, pass_number=0, first=0, sizes=None, num_items=2, num_rows=2)
+    unit = Chunk(seq=3, pass_number=0, first=0, sizes=None, num_items=2, num_rows=2)
     block = Block(np.zeros(2, np.int64), np.arange(2), np.zeros(2, np.uint64), rows=["a", "b"])
     block.origins = np.arange(2)
     unit.result = Result(["a", "b"], None, block)
@@ -38,22 +38,22 @@ def test_single_elements_go_on_as_they_are() -> None:
     assert given.given.origins is None
 
 
-def through(whole: bool) -> tuple[Unit, Sequenced]:
+def through(whole: bool) -> tuple[Chunk, Sequenced]:
     """Return a unit of three elements, and what a sequencer says of it that lets it through, at once or piece by piece."""
-    unit = Unit(seq=3, pass_number=1, first=4, sizes=None, num_items=3, num_rows=3)
+    unit = Chunk(seq=3, pass_number=1, first=4, sizes=None, num_items=3, num_rows=3)
     unit.result = Result(["a", "b", "c"], None, Block(np.full(3, 1), np.arange(4, 7), np.zeros(3, np.uint64), rows=["a", "b", "c"]))
     if whole:
         return unit, Sequenced(["a", "b", "c"], Counted(Token((1, 4))), False, None, False, False, None, True)
-    pieces = [Piece(value, (1, 4 + number, 0)) for number, value in enumerate("abc")]
+    pieces = [KeyedElement(value, (1, 4 + number, 0)) for number, value in enumerate("abc")]
     return unit, Sequenced(pieces, [Token((1, 5 + number)) for number in range(3)], False, None, False, False)
 
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_elements_go_on_in_one_unit_or_where_they_are_awaited_in_one_each(whole: bool) -> None:
-    (together,) = units_of(*through(whole), batched=False, alone=False)
+    (together,) = chunks_of(*through(whole), batched=False, alone=False)
     assert together.given is not None
     assert together.given.rows() == ["a", "b", "c"]
-    single = units_of(*through(whole), batched=False, alone=True)
+    single = chunks_of(*through(whole), batched=False, alone=True)
     assert [unit.given.rows() for unit in single if unit.given is not None] == [["a"], ["b"], ["c"]]
     assert [unit.given.indices.tolist() for unit in single if unit.given is not None] == [[4], [5], [6]]
     assert [unit.token_after(0) for unit in single] == [together.token_after(number) for number in range(3)]
@@ -61,6 +61,6 @@ def test_elements_go_on_in_one_unit_or_where_they_are_awaited_in_one_each(whole:
 
 
 def test_the_mark_of_an_end_goes_on_in_a_unit_of_nothing() -> None:
-    unit = Unit(seq=3, pass_number=1, first=4, sizes=None, num_items=0, num_rows=0)
-    (empty,) = units_of(unit, Sequenced([], [], True, None, False, False), batched=True, alone=True)
+    unit = Chunk(seq=3, pass_number=1, first=4, sizes=None, num_items=0, num_rows=0)
+    (empty,) = chunks_of(unit, Sequenced([], [], True, None, False, False), batched=True, alone=True)
     assert (empty.num_items, empty.num_rows, empty.sizes) == (0, 0, [])

@@ -7,14 +7,14 @@ import pytest
 from laws.plans import plain
 
 import penstock as ps
-from penstock._engine.lowering import Peek
+from penstock._engine.lowering import Evaluator
 from penstock.errors import StopRaised
 
 
 def test_an_element_is_what_the_feed_delivers_there_from_any_thread() -> None:
     ds = ps.from_source(list(range(50))).shuffle(seed=2).map(lambda x: x + 1).batch(4).repeat(2)
     expected = [plain(batch) for batch in ds]
-    peek = Peek(ds._root)
+    peek = Evaluator(ds._root)
     wrong: list[int] = []
 
     def look() -> None:
@@ -33,7 +33,7 @@ def test_a_failing_element_is_the_error_that_the_feed_raises() -> None:
         raise StopIteration
 
     with pytest.raises(StopRaised) as caught:
-        Peek(ps.from_source([5]).map(stops, name="stops")._root).element(0)
+        Evaluator(ps.from_source([5]).map(stops, name="stops")._root).element(0)
     assert "stage 'stops'" in caught.value.what
     assert "element epoch 0 index 0" in caught.value.where
 
@@ -43,4 +43,4 @@ def test_ctrl_c_stays_a_keyboard_interrupt() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Peek(ps.from_source([5]).map(interrupted)._root).element(0)
+        Evaluator(ps.from_source([5]).map(interrupted)._root).element(0)

@@ -2,18 +2,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock._engine.chunk import Piece, Result, Unit
-from penstock._engine.folding import bare, helds_in, pieces_by_input, unwrapped, weight_of
+from penstock._engine.chunk import Chunk, KeyedElement, Result
+from penstock._engine.folding import helds_in, pieces_by_input, size_of, unmeasured, unwrapped
 from penstock._ops.block import Block
 from penstock._ops.collation import Stack
 from penstock._ops.rows import Rows
-from penstock._ops.weigh import Gathered, Weighed
-from penstock._order.chain import Held
+from penstock._ops.weigh import Gathered, Measured
+from penstock._order.chain import BufferedElement
 from penstock._order.holding import Group
 
 
-def unit_with(result: Result) -> Unit:
-    unit = Unit(seq=0, pass_number=0, first=0, sizes=None, num_items=2, num_rows=2)
+def unit_with(result: Result) -> Chunk:
+    unit = Chunk(seq=0, pass_number=0, first=0, sizes=None, num_items=2, num_rows=2)
     unit.result = result
     return unit
 
@@ -22,33 +22,33 @@ def block(count: int) -> Block:
     return Block(np.full(count, 4), np.arange(count) + 10, np.arange(count, dtype=np.uint64), rows=list("abc"[:count]))
 
 
-def held(name: str, number: int = 0) -> Held:
-    return Held(number, None, Piece(Weighed(name, len(name)), (0, number, 0)))
+def held(name: str, number: int = 0) -> BufferedElement:
+    return BufferedElement(number, None, KeyedElement(Measured(name, len(name)), (0, number, 0)))
 
 
 def test_each_item_gets_the_pieces_it_gave_with_their_keys() -> None:
-    a, b, c = (Piece(name, (4, 10 + number, number)) for number, name in enumerate("abc"))
+    a, b, c = (KeyedElement(name, (4, 10 + number, number)) for number, name in enumerate("abc"))
     assert pieces_by_input(unit_with(Result(list("ab"), None, block(2)))) == [[a], [b]]
     assert pieces_by_input(unit_with(Result(list("abc"), [1, 1, 1], block(3)))) == [[], [a, b, c]]
     assert pieces_by_input(unit_with(Result([], [], None))) == [[], []]
 
 
 def test_a_weight_is_found_in_a_piece_and_in_what_a_fold_holds() -> None:
-    assert weight_of(held("abc")) == 3
-    assert weight_of(Piece(Weighed("x", "class 7"), (0, 0, 0))) == "class 7"
+    assert size_of(held("abc")) == 3
+    assert size_of(KeyedElement(Measured("x", "class 7"), (0, 0, 0))) == "class 7"
 
 
 def test_a_piece_without_its_weight_keeps_its_key_and_one_that_has_none_stays() -> None:
-    plain = Piece("x", (1, 2, 3))
-    assert bare(Piece(Weighed("x", 9), (1, 2, 3))) == plain
-    assert bare(plain) is plain
+    plain = KeyedElement("x", (1, 2, 3))
+    assert unmeasured(KeyedElement(Measured("x", 9), (1, 2, 3))) == plain
+    assert unmeasured(plain) is plain
 
 
 def test_what_leaves_a_holding_fold_is_a_piece_a_list_for_a_batch_or_a_gathering_with_the_key_of_its_first() -> None:
-    assert unwrapped(held("a", 3)) == Piece("a", (0, 3, 0))
-    assert unwrapped([held("a", 3), held("b", 5)]) == [Piece("a", (0, 3, 0)), Piece("b", (0, 5, 0))]
+    assert unwrapped(held("a", 3)) == KeyedElement("a", (0, 3, 0))
+    assert unwrapped([held("a", 3), held("b", 5)]) == [KeyedElement("a", (0, 3, 0)), KeyedElement("b", (0, 5, 0))]
     group = Group([held("a", 3), held("b", 5)], [(0, 1), (0, 1)])
-    assert unwrapped(group) == Piece(Gathered(("a", "b"), [(0, 1), (0, 1)]), (0, 3, 0))
+    assert unwrapped(group) == KeyedElement(Gathered(("a", "b"), [(0, 1), (0, 1)]), (0, 3, 0))
 
 
 def test_the_items_in_what_comes_out_are_found_in_batches_and_batches_of_batches() -> None:
@@ -59,7 +59,7 @@ def test_the_items_in_what_comes_out_are_found_in_batches_and_batches_of_batches
 
 
 def test_a_batch_of_what_a_fold_held_is_unwrapped_part_by_part() -> None:
-    assert unwrapped([[held("a", 1)], [held("b", 2)]]) == [[Piece("a", (0, 1, 0))], [Piece("b", (0, 2, 0))]]
+    assert unwrapped([[held("a", 1)], [held("b", 2)]]) == [[KeyedElement("a", (0, 1, 0))], [KeyedElement("b", (0, 2, 0))]]
 
 
 def test_elements_that_were_written_ahead_are_taken_out_of_their_batches_for_folds_that_want_them_one_by_one() -> None:
@@ -69,6 +69,6 @@ def test_elements_that_were_written_ahead_are_taken_out_of_their_batches_for_fol
     unit.ahead, unit.whole = 2, True
     for row, element in enumerate("ab"):
         unit.rows.put(row, element)
-    assert pieces_by_input(unit) == [[Piece("a", (4, 10, 0))], [Piece("b", (4, 11, 1))]]
+    assert pieces_by_input(unit) == [[KeyedElement("a", (4, 10, 0))], [KeyedElement("b", (4, 11, 1))]]
     assert unit.rows is None
     assert not unit.whole

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 
-from penstock._engine.chunk import Task
+from penstock._engine.chunk import Claim
 from penstock._engine.segment import SHARED
-from penstock._engine.watchdog import Post
+from penstock._engine.watchdog import WorkerMonitor
 from penstock._ops.worker import WorkerContext
 
 MS = 1_000_000
 
 
 def test_an_ended_thread_has_no_cpu_time_and_is_no_danger() -> None:
-    posts: list[Post] = []
-    thread = threading.Thread(target=lambda: posts.append(Post(SHARED, WorkerContext(0))))
+    posts: list[WorkerMonitor] = []
+    thread = threading.Thread(target=lambda: posts.append(WorkerMonitor(SHARED, WorkerContext(0))))
     thread.start()
     thread.join()
     for _ in range(1000):  # the kernel may need a moment to forget it
@@ -23,14 +23,14 @@ def test_an_ended_thread_has_no_cpu_time_and_is_no_danger() -> None:
 
 
 def test_time_counts_as_long_as_the_thread_does_not_move_on() -> None:
-    post = Post(SHARED, WorkerContext(0))
-    post.begin(Task(0, 0, None, 0, 9, None))
+    post = WorkerMonitor(SHARED, WorkerContext(0))
+    post.begin(Claim(0, 0, None, 0, 9, None))
     post.sample()
     assert post.observe(0, 10 * MS, 0, 0)
     post.sample()
     assert not post.observe(0, 10 * MS, 0, 0)
     assert 0 < post.age_ns <= 10 * MS == post.watched_ns
-    post.begin(Task(0, 0, None, 9, 18, None))
+    post.begin(Claim(0, 0, None, 9, 18, None))
     assert post.observe(0, 10 * MS, 0, 0)
     assert post.age_ns == post.watched_ns == 0
     post.end()
@@ -39,7 +39,7 @@ def test_time_counts_as_long_as_the_thread_does_not_move_on() -> None:
 
 
 def test_clocks_may_be_read_without_a_task() -> None:
-    post = Post(SHARED, WorkerContext(0))
+    post = WorkerMonitor(SHARED, WorkerContext(0))
     assert post.read_clocks() >= 0
     post.grow(5 * MS, 0)
     assert post.watched_ns == 5 * MS

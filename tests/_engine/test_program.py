@@ -6,7 +6,7 @@ import pytest
 
 from penstock._engine.program import BatchPlan, Program, SegmentPlan, StagePlan
 from penstock._ops.collation import Stack
-from penstock._order.folds import Batching, Fold, Passes, Taking
+from penstock._order.folds import BatchFold, Fold, RepeatFold, TakeFold
 
 
 def test_a_segment_is_named_by_its_named_stages_or_by_its_batch() -> None:
@@ -27,7 +27,7 @@ def test_a_program_may_need_so_many_passes_and_may_cut_them() -> None:
         return Program(segments=(SegmentPlan(folds=folds[:1]), SegmentPlan(folds=folds[1:]), SegmentPlan()), prefetch=0)
 
     assert program().num_passes == 1
-    assert program(Passes(3), Batching(4, False), Passes(2)).num_passes == 6
-    assert program(Passes(3), Passes(None)).num_passes == float("inf")
-    assert not program(Taking(4), Passes(2)).may_cut
-    assert program(Passes(2), Taking(4, repeated=True)).may_cut
+    assert program(RepeatFold(3), BatchFold(4, False), RepeatFold(2)).num_passes == 6
+    assert program(RepeatFold(3), RepeatFold(None)).num_passes == float("inf")
+    assert not program(TakeFold(4), RepeatFold(2)).may_cut
+    assert program(RepeatFold(2), TakeFold(4, repeated=True)).may_cut

@@ -11,7 +11,7 @@ from sources.streams import Numbers
 
 import penstock as ps
 from penstock._engine import tuning
-from penstock._engine.chunk import Done, Failure, Note, Token, Unit
+from penstock._engine.chunk import Chunk, CompletedRuns, Failure, StreamState, Token
 from penstock._engine.stream_reader import Reader
 from penstock._order.runs import Runs
 from penstock.errors import LengthMismatch
@@ -22,12 +22,12 @@ def source(count: int, **options: Any) -> GeneratorSource:
     return GeneratorSource(lambda: iter(list(range(count))), **options)
 
 
-def values(units: list[Unit]) -> list[tuple[int, Any]]:
+def values(units: list[Chunk]) -> list[tuple[int, Any]]:
     return [(unit.pass_number, row) for unit in units if unit.given is not None for row in unit.given.rows()]
 
 
-def read_all(reader: Reader, sizes: list[int], most: int = 1000) -> tuple[list[Unit], Failure | None]:
-    units: list[Unit] = []
+def read_all(reader: Reader, sizes: list[int], most: int = 1000) -> tuple[list[Chunk], Failure | None]:
+    units: list[Chunk] = []
     while not reader.done and len(units) < most:
         unit, failure = reader.read(sizes[len(units) % len(sizes)])
         units.append(unit)
@@ -66,7 +66,7 @@ def test_a_stream_with_states_is_asked_once_per_block_and_its_note_is_never_behi
     latest = None
     for unit in units:
         if unit.num_items:
-            latest = Note(unit.pass_number, unit.first + 1, {"index": unit.first + 1})
+            latest = StreamState(unit.pass_number, unit.first + 1, {"index": unit.first + 1})
         assert unit.tokens is not None
         assert unit.tokens == [Token((unit.pass_number, unit.first + place + 1), note=latest) for place in range(unit.num_items)]
         assert unit.pass_token == Token((unit.pass_number + 1, 0), note=latest)
@@ -77,7 +77,7 @@ def test_a_resume_goes_to_the_note_and_drops_what_was_delivered_behind_it(count:
     number, position = data.draw(st.integers(0, 2)), data.draw(st.integers(1, count))
     noted = data.draw(st.integers(1, position))
     stream = Counted(count)
-    note = Note(number, noted, {"index": noted})
+    note = StreamState(number, noted, {"index": noted})
     units, failure = read_all(Reader(StatefulSource(stream), Token((number, position), note=note), 3), [4])
     assert failure is None
     assert values(units) == [(n, x) for n in range(number, 3) for x in range(position if n == number else 0, count)]
@@ -88,7 +88,7 @@ def test_a_resume_goes_to_the_note_and_drops_what_was_delivered_behind_it(count:
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_note_of_the_pass_before_is_gone_to_and_that_pass_read_to_its_end_unless_it_was_cut(cut: bool) -> None:
     stream = Counted(9)
-    units, _ = read_all(Reader(StatefulSource(stream), Token((1, 2), note=Note(0, 4, {"index": 4}, cut)), 2), [20])
+    units, _ = read_all(Reader(StatefulSource(stream), Token((1, 2), note=StreamState(0, 4, {"index": 4}, cut)), 2), [20])
     assert values(units) == [(1, x) for x in range(2, 9)]
     assert stream.given == (1 if cut else 5) + 9
 
@@ -98,7 +98,7 @@ def test_a_cut_pass_is_noted_as_cut() -> None:
     reader.read(3)
     reader.cut(0)
     ended, _ = reader.read(3)
-    assert ended.pass_token == Token((1, 0), note=Note(0, 1, {"index": 1}, cut=True))
+    assert ended.pass_token == Token((1, 0), note=StreamState(0, 1, {"index": 1}, cut=True))
     reader.close()
 
 
@@ -227,7 +227,7 @@ def test_what_an_earlier_run_delivered_is_read_and_dropped_and_no_unit_has_a_gap
 ) -> None:
     position = min(position, count)
     delivered = {place for place in taken if position <= place < count}
-    done = Done(Runs((place, place + 1) for place in delivered).without(()))
+    done = CompletedRuns(Runs((place, place + 1) for place in delivered).without(()))
     units, failure = read_all(Reader(source(count), Token((0, position), (), done), 2), [most])
     assert failure is None
     left = [place for place in range(position, count) if place not in delivered]
@@ -240,7 +240,7 @@ def test_what_an_earlier_run_delivered_is_read_and_dropped_and_no_unit_has_a_gap
 @pytest.mark.parametrize("first", [True, False])
 def test_a_pass_that_is_cut_is_noted_so_also_when_it_is_not_opened_again(first: bool) -> None:
     stream = Counted(9)
-    reader = Reader(StatefulSource(stream), Token((0, 3), note=Note(0, 2, {"index": 2})), 2)
+    reader = Reader(StatefulSource(stream), Token((0, 3), note=StreamState(0, 2, {"index": 2})), 2)
     if not first:
         reader.read(1)
     reader.cut(0)

@@ -8,7 +8,7 @@ import pytest
 import penstock as ps
 from penstock._contracts.event import ElementRetried
 from penstock._engine.chunk import Failure
-from penstock._engine.rescue import GONE, in_pieces
+from penstock._engine.rescue import SKIPPED, in_pieces
 from penstock._ops.block import ElementFailed
 
 LIMIT_S = 30.0
@@ -27,7 +27,7 @@ def pieces(bad: set[int], known: tuple[int, ...] = (), give_up_at: int = 99) -> 
     def treat(row: int, failed: ElementFailed | None) -> Any:
         if row == give_up_at:
             return Failure(0, ValueError("up"), "f", 0)
-        return GONE if failed is None else f"mended {row}"
+        return SKIPPED if failed is None else f"mended {row}"
 
     done, end, failure = in_pieces(0, 8, known, run, treat)
     return ([text for _, text in done], end, None if failure is None else failure.at), ran

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock._engine.chunk import Done, Record, Token
-from penstock._engine.resume import Form, Part, check_positions, restored, saved
+from penstock._engine.chunk import CompletedRuns, FoldState, Token
+from penstock._engine.resume import PlanVariant, ResumeStep, check_positions, restored, saved
 from penstock._order.runs import Runs
 from penstock._plan.saved import sealed
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
@@ -20,7 +20,7 @@ def numbers(count: int = 60) -> ps.Dataset:
 
 
 def state_of(ds: ps.Dataset, token: Token, step: int = 3) -> dict[str, Any]:
-    state = saved(ds._root, Form(ds._root, False), token, step, [], "0")
+    state = saved(ds._root, PlanVariant(ds._root, False), token, step, [], "0")
     loaded: dict[str, Any] = json.loads(json.dumps(state))
     return loaded
 
@@ -34,7 +34,7 @@ def test_a_position_comes_back(position: int, step: int) -> None:
 
 def test_the_states_of_folds_come_back() -> None:
     ds = numbers().filter(bool).take(9).repeat(2).batch(4)
-    token = Token((1, 17), (Record(1, 0, (5, 1, [])),))
+    token = Token((1, 17), (FoldState(1, 0, (5, 1, [])),))
     ((_, back),), *_ = restored(ds._root, state_of(ds, token), [], strict=True, folded=False)
     assert back == token
 
@@ -60,7 +60,7 @@ def test_ranks_that_stopped_together_go_on_as_another_number_of_ranks(ranks: int
 
 
 def test_a_state_of_a_filter_above_shards_does_not_move_to_another_number() -> None:
-    state = state_of(numbers().shard(2, 0).filter(bool), Token((0, 3), (Record(0, 0, ()),)))
+    state = state_of(numbers().shard(2, 0).filter(bool), Token((0, 3), (FoldState(0, 0, ()),)))
     with pytest.raises(StateMismatch) as refusal:
         restored(numbers().shard(3, 0).filter(bool)._root, state, [], strict=True, folded=False)
     assert "saved with shard(2, 0) and this plan has shard(3, 0)" in refusal.value.what
@@ -92,7 +92,7 @@ def test_a_state_of_a_filter_above_shards_does_not_move_to_another_number() -> N
 )
 def test_what_is_out_of_bounds_is_refused_even_with_a_right_checksum(change: dict[str, Any], words: str) -> None:
     ds = numbers().filter(bool).take(5)
-    state = state_of(ds, Token((0, 3), (Record(0, 0, (2,)),)))
+    state = state_of(ds, Token((0, 3), (FoldState(0, 0, (2,)),)))
     body = {key: value for key, value in {**state, **change}.items() if key != "crc32"}
     if body["position"] is not None:
         body["position"] = {**state["position"], **body["position"]}
@@ -135,7 +135,7 @@ DAMAGED_FOLDS = [
 @pytest.mark.parametrize(("build", "fold", "recall", "words"), DAMAGED_FOLDS, ids=[words for _, _, _, words in DAMAGED_FOLDS])
 def test_a_state_of_a_fold_that_it_never_saved_is_refused(build: Any, fold: Any, recall: int, words: str) -> None:
     ds = build(numbers())
-    state = state_of(ds, Token((0, 3), (Record(0, 0, (fold,), recall),)))
+    state = state_of(ds, Token((0, 3), (FoldState(0, 0, (fold,), recall),)))
     with pytest.raises(StateDamaged) as refusal:
         restored(ds._root, state, [], strict=True, folded=False)
     assert words in refusal.value.what
@@ -147,7 +147,7 @@ def test_a_state_behind_a_filter_keeps_the_weights_of_its_mix() -> None:
     def of(weight: float) -> ps.Dataset:
         return numbers().mix(numbers(), weights=[1, weight]).filter(bool)
 
-    state = state_of(of(1), Token((0, 3), (Record(0, 0, ()),)))
+    state = state_of(of(1), Token((0, 3), (FoldState(0, 0, ()),)))
     assert state["mix"] == [[[0, [1.0, 1.0]]]]
     assert restored(of(1)._root, state, [], strict=True, folded=False)[1] == 3
     with pytest.raises(StateMismatch, match=r"the weights of mix were \(1, 1\) and are now \(1, 2\)"):
@@ -179,7 +179,7 @@ def test_a_moved_plan_saves_the_history_of_its_mix_once() -> None:
 
 
 def folded_state(ds: ps.Dataset, token: Token) -> dict[str, Any]:
-    state: dict[str, Any] = json.loads(json.dumps(saved(ds._root, Form(ds._root, True), token, 3, [], "0")))
+    state: dict[str, Any] = json.loads(json.dumps(saved(ds._root, PlanVariant(ds._root, True), token, 3, [], "0")))
     return state
 
 
@@ -191,10 +191,14 @@ def folded_state(ds: ps.Dataset, token: Token) -> dict[str, Any]:
 def test_what_was_delivered_in_completion_order_comes_back(position: int, taken: list[int], partial: dict[int, list[int]]) -> None:
     ds = numbers().flat_map(lambda value: [value] * 6).batch(4)
     runs = Runs((place, place + 1) for place in taken if place >= position).without(())
-    token = Token((0, position), (Record(0, 0, ([],)),), Done(runs, tuple((place, tuple(some)) for place, some in sorted(partial.items()))))
+    token = Token(
+        (0, position),
+        (FoldState(0, 0, ([],)),),
+        CompletedRuns(runs, tuple((place, tuple(some)) for place, some in sorted(partial.items()))),
+    )
     for folded in (True, False):
         (part,), step, *_ = restored(ds._root, folded_state(ds, token), [], strict=True, folded=folded)
-        assert part == Part(Form(ds._root, True), token)
+        assert part == ResumeStep(PlanVariant(ds._root, True), token)
         assert step == 3
 
 
@@ -218,7 +222,7 @@ def test_what_was_delivered_in_completion_order_comes_back(position: int, taken:
 )
 def test_runs_that_no_run_can_have_delivered_are_refused(done: Any, words: str) -> None:
     ds = numbers().filter(bool)
-    state = folded_state(ds, Token((0, 3), (Record(0, 0, ()),)))
+    state = folded_state(ds, Token((0, 3), (FoldState(0, 0, ()),)))
     body = {key: value for key, value in state.items() if key != "crc32"}
     body["position"] = {**body["position"], "done": done}
     for folded in (True, False):
@@ -235,7 +239,7 @@ def test_a_place_between_batches_is_said_as_one_between_elements(size: int, inne
     position = data.draw(st.integers(0, len(ds)))
     state = state_of(ds, Token((0, position)))
     ((form, token),), *_ = restored(ds._root, state, [], strict=True, folded=True)
-    assert form == Form(ds._root, True)
+    assert form == PlanVariant(ds._root, True)
     per_pass = -(-20 // size)
     passes = min(position // per_pass, inner * outer - 1)
     assert token.source == (passes, min((position - passes * per_pass) * size, 20))
@@ -244,7 +248,7 @@ def test_a_place_between_batches_is_said_as_one_between_elements(size: int, inne
 
 def test_only_a_state_of_the_plan_itself_goes_with_a_recording() -> None:
     root, other = numbers().batch(2)._root, numbers().batch(3)._root
-    part = Part(Form(root, True), Token((0, 0)))
+    part = ResumeStep(PlanVariant(root, True), Token((0, 0)))
     check_positions(root, [part])
     with pytest.raises(StateMismatch, match="record= and replay= name positions of the plan"):
-        check_positions(root, [part, part._replace(form=Form(other, True))])
+        check_positions(root, [part, part._replace(form=PlanVariant(other, True))])

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock._engine.chunk import NOTHING_DONE, Done, Failure, Piece, Task, Token, Unit
-from penstock._engine.committing import given_unit
+from penstock._engine.chunk import NOTHING_COMPLETED, Chunk, Claim, CompletedRuns, Failure, KeyedElement, Token
+from penstock._engine.committing import given_chunk
 from penstock._engine.lowering import lower
 from penstock._engine.segment import Segment
 from penstock._order.runs import Recording, Runs
@@ -23,7 +23,7 @@ def numbers(count: int) -> ps.Dataset:
     return ps.from_source(list(range(count)))
 
 
-def units(work: Segment, most: int = 1000) -> list[Unit]:
+def units(work: Segment, most: int = 1000) -> list[Chunk]:
     out = []
     while work.can_open() and len(out) < most:
         out.append(work.open())
@@ -109,7 +109,7 @@ def test_blocks_behind_a_failure_are_dropped_and_those_before_it_are_given_out()
     unit = work.open()
     last = len(work.plan.stages) - 1
     for begin in (0, 2, 4, 6):
-        work.queues[last].append(Task(0, last, unit, begin, begin + 2, None))
+        work.queues[last].append(Claim(0, last, unit, begin, begin + 2, None))
     unit.fail(Failure(3, ValueError(), "map", 0))
     work.fail(unit)
     taken = []
@@ -122,7 +122,7 @@ def test_a_block_that_is_put_back_is_the_next_one() -> None:
     work = segment(numbers(8).map(str, concurrency=2).batch(8))
     unit = work.open()
     last = len(work.plan.stages) - 1
-    work.queues[last].extend(Task(0, last, unit, begin, begin + 4, None, 0) for begin in (0, 4))
+    work.queues[last].extend(Claim(0, last, unit, begin, begin + 4, None, 0) for begin in (0, 4))
     task = work.next_block(last)
     assert task is not None
     work.put_back(task)
@@ -152,7 +152,7 @@ def test_given_units_are_numbered_when_they_are_opened() -> None:
     work = segment(numbers(8).filter(bool).batch(2), number=1)
     assert not work.can_open()
     for _ in range(2):
-        work.inbox.append(given_unit([[Piece(1, (0, 0, 0))]], True, [Token((0, 1))], 0, 0))
+        work.inbox.append(given_chunk([[KeyedElement(1, (0, 0, 0))]], True, [Token((0, 1))], 0, 0))
     assert [unit.seq for unit in units(work)] == [0, 1]
     assert np.array_equal(work.opened, 2)
 
@@ -179,7 +179,7 @@ def test_a_segment_with_an_async_stage_opens_small_units_and_enough_of_them() ->
 # -- completion order -------------------------------------------------------------------------------------------------------------
 
 
-def loose(count: int, passes: float = 1, done: Done = NOTHING_DONE, position: int = 0) -> Segment:
+def loose(count: int, passes: float = 1, done: CompletedRuns = NOTHING_COMPLETED, position: int = 0) -> Segment:
     plan = lower(numbers(count)._root, folded=True).segments[0]
     work = Segment(0, plan, passes, Token((0, position), (), done))
     work.loose = True
@@ -191,7 +191,7 @@ def test_units_finished_in_any_order_are_committed_as_they_come_but_the_end_of_a
     work = loose(size, passes)
     opened = units(work)
     chance.shuffle(opened)
-    committed: list[Unit] = []
+    committed: list[Chunk] = []
     for unit in opened:
         work.finished[unit.seq] = unit
         while (one := work.next_finished()) is not None:
@@ -217,7 +217,7 @@ def test_what_an_earlier_run_delivered_is_left_out_of_its_pass_and_of_no_other(
     position = min(position, size)
     delivered = {place for begin, length in runs for place in range(begin, begin + length) if position <= place < size}
     done = Runs((place, place + 1) for place in delivered).without(())
-    opened = units(loose(size, passes, Done(done), position))
+    opened = units(loose(size, passes, CompletedRuns(done), position))
     rows = [(unit.pass_number, unit.first + number) for unit in opened for number in range(unit.num_items)]
     assert rows == [
         (number, place) for number in range(passes) for place in range(size) if number or (place >= position and place not in delivered)

@@ -9,21 +9,21 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock._engine.chunk import Done, Failure, Piece, Record, Result, Token, Unit
-from penstock._engine.committing import given_unit
-from penstock._engine.folding import DROP_END, OPEN, PASS_END, Sequenced, Sequencer, bare, unwrapped, weight_of
+from penstock._engine.chunk import Chunk, CompletedRuns, Failure, FoldState, KeyedElement, Result, Token
+from penstock._engine.committing import given_chunk
+from penstock._engine.folding import DROP_END, OPEN, PASS_END, FoldRunner, Sequenced, size_of, unmeasured, unwrapped
 from penstock._ops.block import Block
-from penstock._ops.weigh import Gathered, Weighed
+from penstock._ops.weigh import Gathered, Measured
 from penstock._order.chain import Chain
-from penstock._order.folds import Batching, Fold, Numbering, Passes, Sharding, Skipping, Taking
-from penstock._order.holding import Bucketing, Buffering, Concatenating, FirstFit, Windowing
-from penstock._order.resampling import Resampling
+from penstock._order.folds import BatchFold, EnumerateFold, Fold, RepeatFold, ShardFold, SkipFold, TakeFold
+from penstock._order.holding import BucketFold, ConcatenateFold, PackFold, ShuffleBufferFold, WindowFold
+from penstock._order.resampling import ResampleFold
 from penstock.errors import StateMismatch
 
 START = Token((0, 0))
 
 
-def unit_of(counts: list[int], first: int, pass_number: int, ends: bool, tail: Failure | None = None) -> Unit:
+def unit_of(counts: list[int], first: int, pass_number: int, ends: bool, tail: Failure | None = None) -> Chunk:
     """Return a finished unit whose inputs gave `counts[i]` results each, named "pass.input.result"."""
     origins = [number for number, count in enumerate(counts) for _ in range(count)]
     names = [f"{pass_number}.{first + number}.{copy}" for number, count in enumerate(counts) for copy in range(count)]
@@ -31,12 +31,12 @@ def unit_of(counts: list[int], first: int, pass_number: int, ends: bool, tail: F
     block = Block(
         np.full(size, pass_number), np.array([first + origin for origin in origins], np.int64), np.zeros(size, np.uint64), rows=names
     )
-    unit = Unit(seq=0, pass_number=pass_number, first=first, sizes=None, num_items=len(counts), num_rows=len(counts), ends_pass=ends)
+    unit = Chunk(seq=0, pass_number=pass_number, first=first, sizes=None, num_items=len(counts), num_rows=len(counts), ends_pass=ends)
     unit.result, unit.tail = Result(names, origins, block), tail
     return unit
 
 
-def cut_up(counts: list[int], cuts: list[int], passes: int, start: tuple[int, int] = (0, 0)) -> list[Unit]:
+def cut_up(counts: list[int], cuts: list[int], passes: int, start: tuple[int, int] = (0, 0)) -> list[Chunk]:
     """Cut `passes` passes over inputs with `counts` results into units, from position `start` on."""
     out = []
     for number in range(start[0], passes):
@@ -48,9 +48,9 @@ def cut_up(counts: list[int], cuts: list[int], passes: int, start: tuple[int, in
     return out
 
 
-def run(folds: list[Fold], units: list[Unit], before: Token = START, saved: Any = None) -> list[Sequenced]:
+def run(folds: list[Fold], units: list[Chunk], before: Token = START, saved: Any = None) -> list[Sequenced]:
     """Feed units until the end of everything goes on upwards."""
-    sequencer, out = Sequencer(folds, before, saved), []
+    sequencer, out = FoldRunner(folds, before, saved), []
     cut = -1
     for unit in units:
         out.append(sequencer.take(unit))
@@ -67,7 +67,7 @@ def values(sequenced: list[Sequenced]) -> list[Any]:
 def named(item: Any) -> Any:
     if isinstance(item, list):
         return [named(part) for part in item]
-    if isinstance(item, Piece) and isinstance(item.value, Gathered):
+    if isinstance(item, KeyedElement) and isinstance(item.value, Gathered):
         return [item.value.values, item.value.layout]
     return item.value if hasattr(item, "value") else (item[0], named(item[1]))
 
@@ -78,9 +78,9 @@ def tokens(sequenced: list[Sequenced]) -> list[Token]:
 
 FOLDS = st.lists(
     st.one_of(
-        st.integers(0, 12).map(Taking),
-        st.integers(0, 4).map(Skipping),
-        st.integers(1, 3).flatmap(lambda n: st.integers(0, n - 1).map(lambda i: Sharding(n, i))),
+        st.integers(0, 12).map(TakeFold),
+        st.integers(0, 4).map(SkipFold),
+        st.integers(1, 3).flatmap(lambda n: st.integers(0, n - 1).map(lambda i: ShardFold(n, i))),
     ),
     max_size=3,
 )
@@ -93,11 +93,11 @@ def expected(folds: list[Fold], counts: list[int], passes: int) -> list[str]:
     for number in range(passes):
         part = [f"{number}.{place}.{copy}" for place, count in enumerate(counts) for copy in range(count)]
         for fold in folds:
-            if isinstance(fold, Taking):
+            if isinstance(fold, TakeFold):
                 part = part[: fold.count]
-            elif isinstance(fold, Skipping):
+            elif isinstance(fold, SkipFold):
                 part = part[fold.count :]
-            elif isinstance(fold, Sharding):
+            elif isinstance(fold, ShardFold):
                 part = part[fold.index :: fold.num_shards]
         out.extend(part)
     return out
@@ -105,7 +105,7 @@ def expected(folds: list[Fold], counts: list[int], passes: int) -> list[str]:
 
 @given(FOLDS, COUNTS, CUTS, st.integers(1, 3))
 def test_what_comes_out_is_the_plain_list_whatever_the_cuts(folds: list[Fold], counts: list[int], cuts: list[int], passes: int) -> None:
-    out = run([*folds, Passes(passes)], cut_up(counts, cuts, passes))
+    out = run([*folds, RepeatFold(passes)], cut_up(counts, cuts, passes))
     assert values(out) == expected(folds, counts, passes)
     assert sum(part.ends_pass for part in out) == 1
     assert len(tokens(out)) == len(values(out))
@@ -115,7 +115,7 @@ def test_what_comes_out_is_the_plain_list_whatever_the_cuts(folds: list[Fold], c
 def test_every_token_resumes_right_behind_its_item(
     folds: list[Fold], counts: list[int], cuts: list[int], again: list[int], passes: int, batch: int, data: st.DataObject
 ) -> None:
-    chain = [*folds, Passes(passes), *([Batching(batch, False)] if batch else [])]
+    chain = [*folds, RepeatFold(passes), *([BatchFold(batch, False)] if batch else [])]
     out = run(chain, cut_up(counts, cuts, passes))
     whole = values(out)
     if not whole:
@@ -127,7 +127,7 @@ def test_every_token_resumes_right_behind_its_item(
 
 
 def test_a_full_take_asks_for_the_rest_of_the_pass_to_be_cut() -> None:
-    sequencer = Sequencer([Taking(2), Passes(2)], START, None)
+    sequencer = FoldRunner([TakeFold(2), RepeatFold(2)], START, None)
     first = sequencer.take(unit_of([1, 1, 1, 1], 0, 0, ends=False))
     assert (values([first]), first.cut, first.ends_pass) == (["0.0.0", "0.1.0"], True, False)
     assert first.tokens[-1].sequencers[0][1] == OPEN
@@ -138,44 +138,44 @@ def test_a_full_take_asks_for_the_rest_of_the_pass_to_be_cut() -> None:
 
 
 def test_a_state_behind_a_full_take_is_already_at_its_end() -> None:
-    sequencer = Sequencer([Taking(2)], START, None)
+    sequencer = FoldRunner([TakeFold(2)], START, None)
     first = sequencer.take(unit_of([1, 1, 1], 0, 0, ends=False))
     assert first.ends_pass
-    again = Sequencer([Taking(2)], Token(first.tokens[1].source), first.tokens[1].sequencers[0])
+    again = FoldRunner([TakeFold(2)], Token(first.tokens[1].source), first.tokens[1].sequencers[0])
     resumed = again.take(unit_of([1], 2, 0, ends=True))
     assert (resumed.items, resumed.ends_pass) == ([], True)
 
 
 def test_the_modes_of_a_record_drop_the_rest_of_a_pass_with_or_without_its_end() -> None:
     for mode, ends in ((DROP_END, False), (PASS_END, True)):
-        sequencer = Sequencer([Skipping(0)], START, Record(0, mode, (0,)))
+        sequencer = FoldRunner([SkipFold(0)], START, FoldState(0, mode, (0,)))
         out = sequencer.take(unit_of([1, 1], 0, 0, ends=True))
         assert (out.items, out.cut, out.ends_pass) == ([], False, ends)
-        again = Sequencer([Skipping(0)], START, Record(0, mode, (0,))).take(unit_of([1, 1], 0, 0, ends=False))
+        again = FoldRunner([SkipFold(0)], START, FoldState(0, mode, (0,))).take(unit_of([1, 1], 0, 0, ends=False))
         assert (again.items, again.cut, again.ends_pass) == ([], True, False)
 
 
 def test_a_failure_goes_on_behind_the_items_before_it_and_the_pass_does_not_end() -> None:
     failure = Failure(2, ValueError("bad"), "map", 0)
     unit = unit_of([1, 1], 0, 0, ends=True, tail=failure)
-    out = Sequencer([Numbering(5)], START, None).take(unit)
+    out = FoldRunner([EnumerateFold(5)], START, None).take(unit)
     assert values([out]) == [(5, "0.0.0"), (6, "0.1.0")]
     assert out.tail is failure
     assert not out.ends_pass
 
 
 def test_an_endless_repeat_of_an_empty_pass_is_noticed_and_a_resumed_one_is_not_blamed() -> None:
-    assert Sequencer([Passes(None)], START, None).take(unit_of([0, 0], 0, 0, ends=True)).empty_pass
-    resumed = Sequencer([Passes(None)], START, Record(0, OPEN, (0,)))
+    assert FoldRunner([RepeatFold(None)], START, None).take(unit_of([0, 0], 0, 0, ends=True)).empty_pass
+    resumed = FoldRunner([RepeatFold(None)], START, FoldState(0, OPEN, (0,)))
     assert not resumed.take(unit_of([0, 0], 0, 0, ends=True)).empty_pass
     assert resumed.take(unit_of([0, 0], 0, 1, ends=True)).empty_pass
 
 
 def test_the_start_of_the_next_pass_has_the_states_as_they_are_then() -> None:
-    sequencer = Sequencer([Passes(3)], START, None)
+    sequencer = FoldRunner([RepeatFold(3)], START, None)
     unit = unit_of([1], 0, 0, ends=True)
     sequencer.take(unit)
-    assert sequencer.start_of_next_pass(unit) == Token((1, 0), (Record(0, OPEN, (1,)),))
+    assert sequencer.start_of_next_pass(unit) == Token((1, 0), (FoldState(0, OPEN, (1,)),))
 
 
 # -- folds that hold items ------------------------------------------------------------------------------------------------------------
@@ -186,36 +186,36 @@ def weigh(name: str) -> int:
     return sum(map(ord, name)) % 6
 
 
-def weighed(units: list[Unit]) -> list[Unit]:
+def weighed(units: list[Chunk]) -> list[Chunk]:
     for unit in units:
         assert unit.result is not None
-        items = [Weighed(name, weigh(name)) for name in unit.result.items]
+        items = [Measured(name, weigh(name)) for name in unit.result.items]
         unit.result = unit.result._replace(items=items)
     return units
 
 
 HOLDING = st.one_of(
-    st.booleans().map(lambda drop: Bucketing((2, 4), (2, 3, 2), drop, weight_of)),
-    st.integers(1, 3).map(lambda num_bins: FirstFit(9, num_bins, weight_of)),
-    st.integers(1, 9).map(lambda capacity: Concatenating(capacity, weight_of)),
-    st.tuples(st.integers(1, 5), st.booleans()).map(lambda pair: Buffering(pair[0], 12, 7, pair[1], weight_of)),
-    st.tuples(st.integers(1, 3), st.integers(1, 4), st.booleans()).map(lambda triple: Windowing(triple[0], triple[1], 1, triple[2])),
-    st.just(Resampling((0.2, 0.2, 0.2, 0.2, 0.1, 0.1), None, 3, weight_of, bare)),
+    st.booleans().map(lambda drop: BucketFold((2, 4), (2, 3, 2), drop, size_of)),
+    st.integers(1, 3).map(lambda num_bins: PackFold(9, num_bins, size_of)),
+    st.integers(1, 9).map(lambda capacity: ConcatenateFold(capacity, size_of)),
+    st.tuples(st.integers(1, 5), st.booleans()).map(lambda pair: ShuffleBufferFold(pair[0], 12, 7, pair[1], size_of)),
+    st.tuples(st.integers(1, 3), st.integers(1, 4), st.booleans()).map(lambda triple: WindowFold(triple[0], triple[1], 1, triple[2])),
+    st.just(ResampleFold((0.2, 0.2, 0.2, 0.2, 0.1, 0.1), None, 3, size_of, unmeasured)),
 )
 BELOW = st.lists(
-    st.one_of(st.integers(0, 20).map(Taking), st.integers(0, 4).map(Skipping), st.integers(1, 2).map(Passes)),
+    st.one_of(st.integers(0, 20).map(TakeFold), st.integers(0, 4).map(SkipFold), st.integers(1, 2).map(RepeatFold)),
     max_size=2,
 )
 ABOVE = st.lists(
     st.one_of(
-        st.integers(0, 8).map(Taking),
-        st.integers(0, 3).map(Skipping),
-        st.integers(1, 3).map(Passes),
-        st.just(Sharding(2, 1)),
+        st.integers(0, 8).map(TakeFold),
+        st.integers(0, 3).map(SkipFold),
+        st.integers(1, 3).map(RepeatFold),
+        st.just(ShardFold(2, 1)),
     ),
     max_size=3,
 )
-TOP = st.sampled_from([[], [Numbering(3)], [Batching(3, False)], [Batching(2, True)]])
+TOP = st.sampled_from([[], [EnumerateFold(3)], [BatchFold(3, False)], [BatchFold(2, True)]])
 MANY_COUNTS = st.lists(st.integers(0, 3), max_size=40)
 
 
@@ -223,12 +223,12 @@ MANY_COUNTS = st.lists(st.integers(0, 3), max_size=40)
 def holding_chains(draw: Any) -> list[Fold]:
     """Draw a chain with one holding fold; a take knows whether a repeat stands above it, as `lower` tells it."""
     folds = [*draw(BELOW), draw(HOLDING), *draw(ABOVE), *draw(TOP)]
-    again = [any(isinstance(above, Passes) for above in folds[place + 1 :]) for place in range(len(folds))]
-    return [Taking(fold.count, repeated) if isinstance(fold, Taking) else fold for fold, repeated in zip(folds, again, strict=True)]
+    again = [any(isinstance(above, RepeatFold) for above in folds[place + 1 :]) for place in range(len(folds))]
+    return [TakeFold(fold.count, repeated) if isinstance(fold, TakeFold) else fold for fold, repeated in zip(folds, again, strict=True)]
 
 
 def num_passes(folds: list[Fold]) -> int:
-    return int(np.prod([fold.count for fold in folds if isinstance(fold, Passes)], dtype=int))
+    return int(np.prod([fold.count for fold in folds if isinstance(fold, RepeatFold)], dtype=int))
 
 
 def uncut(folds: list[Fold], counts: list[int]) -> list[Any]:
@@ -238,7 +238,7 @@ def uncut(folds: list[Fold], counts: list[int]) -> list[Any]:
         for place, count in enumerate(counts):
             for copy in range(count):
                 name = f"{number}.{place}.{copy}"
-                out.extend(chain.push(Piece(Weighed(name, weigh(name)), (number, place, copy))))
+                out.extend(chain.push(KeyedElement(Measured(name, weigh(name)), (number, place, copy))))
         outs, goes_on = chain.end()
         out.extend(outs)
     assert goes_on
@@ -246,7 +246,7 @@ def uncut(folds: list[Fold], counts: list[int]) -> list[Any]:
 
 
 def resumed(chain: list[Fold], counts: list[int], cuts: list[int], token: Token) -> list[Sequenced]:
-    record = Record(*json.loads(json.dumps(token.sequencers[0])))
+    record = FoldState(*json.loads(json.dumps(token.sequencers[0])))
     return run(chain, weighed(cut_up(counts, cuts, num_passes(chain), token.source)), Token(token.source), record)
 
 
@@ -287,29 +287,29 @@ def test_a_record_is_small_json_and_a_resume_runs_few_items_again(chain: list[Fo
 
 
 def test_a_full_take_above_throws_away_what_is_held() -> None:
-    chain: list[Fold] = [Buffering(3, 100, 0, True, weight_of), Taking(2, True), Passes(2)]
+    chain: list[Fold] = [ShuffleBufferFold(3, 100, 0, True, size_of), TakeFold(2, True), RepeatFold(2)]
     out = run(chain, weighed(cut_up([1] * 9, [4, 5], 2)))
     assert [name.partition(".")[0] for name in values(out)] == ["0", "0", "1", "1"]
 
 
 def test_behind_the_end_of_a_pass_nothing_of_the_pass_before_is_read_again() -> None:
-    chain: list[Fold] = [Buffering(3, 100, 0, True, weight_of), Passes(2)]
+    chain: list[Fold] = [ShuffleBufferFold(3, 100, 0, True, size_of), RepeatFold(2)]
     out = tokens(run(chain, weighed(cut_up([1] * 5, [], 2))))
     assert [token.source for token in out] == [(0, 0)] * 5 + [(1, 0)] * 5
     assert [token.sequencers[0].drop for token in out] == [1, 2, 3, 4, 5] * 2
 
 
 def test_a_long_pass_is_not_run_again_from_its_beginning() -> None:
-    chain: list[Fold] = [Windowing(2, 2, 1, False)]
+    chain: list[Fold] = [WindowFold(2, 2, 1, False)]
     out = tokens(run(chain, weighed(cut_up([1] * 1000, list(range(0, 1000, 7)), 1))))
     assert out[-1].source[1] >= 1000 - 66
     assert max(token.sequencers[0].drop for token in out) <= 33
 
 
 def test_data_that_end_before_the_held_items_came_again_are_an_error_and_not_an_end() -> None:
-    chain: list[Fold] = [Buffering(3, 100, 0, True, weight_of)]
-    record = Record(0, OPEN, ({"pass": 0, "draws": 4, "held": [0, 1]},), 2)
-    sequencer = Sequencer(chain, START, record)
+    chain: list[Fold] = [ShuffleBufferFold(3, 100, 0, True, size_of)]
+    record = FoldState(0, OPEN, ({"pass": 0, "draws": 4, "held": [0, 1]},), 2)
+    sequencer = FoldRunner(chain, START, record)
     (unit,) = weighed([unit_of([1], 0, 0, ends=True)])
     out = sequencer.take(unit)
     assert out.tail is not None
@@ -320,38 +320,42 @@ def test_data_that_end_before_the_held_items_came_again_are_an_error_and_not_an_
 
 def test_a_failure_while_held_items_are_read_again_goes_on() -> None:
     failure = Failure(1, ValueError("bad"), "map", 0)
-    record = Record(0, OPEN, ({"pass": 0, "draws": 4, "held": [0, 1]},), 2)
-    sequencer = Sequencer([Buffering(3, 100, 0, True, weight_of)], START, record)
+    record = FoldState(0, OPEN, ({"pass": 0, "draws": 4, "held": [0, 1]},), 2)
+    sequencer = FoldRunner([ShuffleBufferFold(3, 100, 0, True, size_of)], START, record)
     (unit,) = weighed([unit_of([1], 0, 0, ends=True, tail=failure)])
     out = sequencer.take(unit)
     assert (out.tail, out.items, out.ends_pass) == (failure, [], False)
 
 
 def test_the_token_behind_an_early_end_is_the_place_itself_where_a_sequencer_below_is_in_the_middle_of_its_pass() -> None:
-    below = [Token((0, 3), (Record(0, OPEN, (5,)),)), Token((0, 4), (Record(0, OPEN, (6,)),)), Token((0, 5), (Record(0, OPEN, (7,)),))]
-    unit = given_unit([[Piece(name, (0, 0, 0))] for name in "abc"], False, below, 0, 0)
+    below = [
+        Token((0, 3), (FoldState(0, OPEN, (5,)),)),
+        Token((0, 4), (FoldState(0, OPEN, (6,)),)),
+        Token((0, 5), (FoldState(0, OPEN, (7,)),)),
+    ]
+    unit = given_chunk([[KeyedElement(name, (0, 0, 0))] for name in "abc"], False, below, 0, 0)
     assert unit.given is not None
     unit.result = Result(["a", "b", "c"], None, unit.given)
-    sequencer = Sequencer([Taking(2)], START, None)
+    sequencer = FoldRunner([TakeFold(2)], START, None)
     out = sequencer.take(unit)
     assert (values([out]), out.ends_pass, out.cut) == (["a", "b"], True, True)
-    assert sequencer.start_of_next_pass(unit) == Token((0, 4), (Record(0, OPEN, (6,)), Record(0, DROP_END, (0,))))
+    assert sequencer.start_of_next_pass(unit) == Token((0, 4), (FoldState(0, OPEN, (6,)), FoldState(0, DROP_END, (0,))))
 
 
 def test_only_the_first_sequencer_leaves_out_single_results_that_were_delivered() -> None:
-    start = Token((0, 0), (), Done((), ((1, (0,)),)))
+    start = Token((0, 0), (), CompletedRuns((), ((1, (0,)),)))
     unit = unit_of([1, 2, 1], 0, 0, ends=True)
-    first = Sequencer([], start, None)
+    first = FoldRunner([], start, None)
     assert [named(item) for item in first.take(unit).items] == ["0.0.0", "0.1.1", "0.2.0"]
-    later = Sequencer([], start, None, behind_another=True)
+    later = FoldRunner([], start, None, behind_another=True)
     assert [named(item) for item in later.take(unit).items] == ["0.0.0", "0.1.0", "0.1.1", "0.2.0"]
 
 
 def test_a_record_of_more_results_than_come_again_is_an_error_and_not_a_short_pass() -> None:
-    (skipping,) = run([], [unit_of([1, 2], 0, 0, ends=True)], saved=Record(3, OPEN, ()))
+    (skipping,) = run([], [unit_of([1, 2], 0, 0, ends=True)], saved=FoldState(3, OPEN, ()))
     assert skipping.tail is not None
     assert "3 results of one element were delivered, and it gives 1 now" in str(skipping.tail.error)
-    fold = Windowing(2, 2, 1, False)
-    dropping = run([fold], [unit_of([1, 1, 1], 0, 0, ends=True)], saved=Record(0, OPEN, ({"gap": 0, "held": []},), 0, 9))[-1]
+    fold = WindowFold(2, 2, 1, False)
+    dropping = run([fold], [unit_of([1, 1, 1], 0, 0, ends=True)], saved=FoldState(0, OPEN, ({"gap": 0, "held": []},), 0, 9))[-1]
     assert dropping.tail is not None
     assert "9 results were delivered behind the last checkpoint, and 2 came again" in str(dropping.tail.error)

@@ -11,7 +11,7 @@ import pytest
 from _engine.stepping import Stepper
 
 import penstock as ps
-from penstock._engine.flow import whole
+from penstock._engine.flow import poison_on_interrupt
 from penstock._engine.segment import Segment
 
 
@@ -26,7 +26,7 @@ class Counter:
         self.torn = self.ended = False
         self.first = self.second = 0
 
-    @whole
+    @poison_on_interrupt
     def add(self, number: int, *, error: BaseException | None = None) -> int:
         """Change both."""
         self.first += number

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock._engine import tuning
-from penstock._engine.tuning import ActiveWorkers, BlockSize, UnitSize, awaited_ns, largest_block
+from penstock._engine.tuning import ActiveWorkers, BlockSize, ChunkSize, awaited_ns, largest_block
 
 MS = 1_000_000
 TARGET_NS, STEADY_NS = tuning._TARGET_NS, tuning._STEADY_TARGET_NS
@@ -87,7 +87,7 @@ def test_near_the_end_of_a_unit_the_workers_share_what_is_left() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 10**10), st.integers(0, 10**10)), max_size=60))
 def test_a_unit_has_one_to_256_items_whatever_was_measured(units: list[tuple[int, int, int]]) -> None:
-    size = UnitSize()
+    size = ChunkSize()
     assert size.items == 1
     for items, wall_ns, num_bytes in units:
         before = size.items
@@ -96,7 +96,7 @@ def test_a_unit_has_one_to_256_items_whatever_was_measured(units: list[tuple[int
 
 
 def test_dear_batches_are_units_of_their_own_and_tiny_ones_go_together() -> None:
-    dear, tiny, large = UnitSize(), UnitSize(), UnitSize()
+    dear, tiny, large = ChunkSize(), ChunkSize(), ChunkSize()
     for _ in range(10):
         dear.observe(dear.items, dear.items * 80 * MS, dear.items << 20)
         tiny.observe(tiny.items, tiny.items * 30_000, tiny.items * 1000)
@@ -107,7 +107,7 @@ def test_dear_batches_are_units_of_their_own_and_tiny_ones_go_together() -> None
 
 
 def test_in_one_thread_nobody_waits_for_a_task_and_it_is_long_from_the_beginning() -> None:
-    blocks, units = BlockSize(one_thread=True), UnitSize(one_thread=True)
+    blocks, units = BlockSize(one_thread=True), ChunkSize(one_thread=True)
     for _ in range(5):
         blocks.observe(blocks.size, blocks.size * MS)
         units.observe(units.items, units.items * MS, units.items * 1000)
@@ -290,7 +290,7 @@ def test_sizes_grow_until_they_are_as_large_as_wanted() -> None:
         size.observe(size.rows(10**6, 2), size.rows(10**6, 2) * TARGET_NS // 100)
         grown.append((size.size, size.growing))
     assert grown == [(4, True), (16, True), (64, True), (100, False), (100, False), (100, False)]
-    units, items = UnitSize(), []
+    units, items = ChunkSize(), []
     for _ in range(5):
         units.observe(units.items, units.items * tuning._UNIT_TARGET_NS // 20, 1)
         items.append((units.items, units.growing))
@@ -336,7 +336,7 @@ def test_slow_calls_go_on_one_by_one_and_quick_ones_or_those_of_a_batch_together
 
 
 def test_a_source_far_away_is_asked_for_its_least_number_of_rows_however_long_they_take() -> None:
-    blocks, units = BlockSize(4096, least_rows=128), UnitSize(128)
+    blocks, units = BlockSize(4096, least_rows=128), ChunkSize(128)
     assert blocks.rows(10_000, 2) == 128
     for _ in range(20):
         blocks.observe(128, 10**9)

@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._engine.chunk import Counted, Failure, Task, Token, Unit
+from penstock._engine.chunk import Chunk, Claim, Counted, Failure, Token
 
 
-def unit(sizes: list[int] | None = None, rows: int = 10, **fields: Any) -> Unit:
-    return Unit(
+def unit(sizes: list[int] | None = None, rows: int = 10, **fields: Any) -> Chunk:
+    return Chunk(
         seq=0,
         pass_number=2,
         first=30,
@@ -21,7 +21,7 @@ def unit(sizes: list[int] | None = None, rows: int = 10, **fields: Any) -> Unit:
     )
 
 
-def book(work: Unit, begin: int, end: int) -> None:
+def book(work: Chunk, begin: int, end: int) -> None:
     work.done.append((begin, end))
     work.num_done += end - begin
 
@@ -91,7 +91,7 @@ def test_the_token_after_an_item_is_its_own_or_counts_positions() -> None:
 def test_units_are_compared_by_identity_and_tasks_are_values() -> None:
     one, other = unit(), unit()
     assert one != other
-    assert Task(0, 0, one, 0, 5, None) == Task(0, 0, one, 0, 5, None)
+    assert Claim(0, 0, one, 0, 5, None) == Claim(0, 0, one, 0, 5, None)
 
 
 def test_the_place_behind_an_item_counts_on_or_is_listed_or_is_that_of_the_source() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock._engine.chunk import Task, Token
+from penstock._engine.chunk import Claim, Token
 from penstock._engine.engine import Engine
-from penstock._engine.flow import Flow
+from penstock._engine.flow import Scheduler
 from penstock._engine.lowering import lower
 from penstock._engine.segment import READER, SHARED
 from penstock._engine.slots import anonymous_memory
@@ -58,7 +58,7 @@ class Running:
         self.threads = [threading.Thread(target=work, args=(self.engine, pool, 0), name=f"w-{pool}") for pool in self.engine.pools]
 
     @property
-    def flow(self) -> Flow:
+    def flow(self) -> Scheduler:
         return self.engine._flow
 
     def __enter__(self) -> Running:
@@ -167,7 +167,7 @@ def test_nobody_with_anything_to_do_is_idle() -> None:
     watch.enlist(SHARED, WorkerContext(0))
     watch.begin(0)
     looked_until(watch, "idle")
-    flow = Flow(lower(ps.from_generator(lambda: iter("ab"))._root), 1, 1 << 20, Token((0, 0)))
+    flow = Scheduler(lower(ps.from_generator(lambda: iter("ab"))._root), 1, 1 << 20, Token((0, 0)))
     facts = watch.situation("idle", flow)
     assert facts.busy == ()
     assert facts.idle == ("1 of 1 shared workers: nothing to do",)
@@ -215,7 +215,7 @@ def test_the_begin_of_the_task_before_is_not_taken_for_that_of_a_new_one() -> No
     worker = WorkerContext(0)
     post = watch.enlist(SHARED, worker)
     worker.began = (0, 0)
-    post.begin(Task(0, 0, None, 0, 1, None))  # the engine has not come to note the begin yet
+    post.begin(Claim(0, 0, None, 0, 1, None))  # the engine has not come to note the begin yet
     for tick in range(100):
         watch.clock.tick(tick * 1_000_000_000)
     assert watch.look(0) is None

@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 
 import penstock as ps
-from penstock._engine.chunk import Task, Token
-from penstock._engine.flow import Flow
+from penstock._engine.chunk import Claim, Token
+from penstock._engine.flow import Scheduler
 from penstock._engine.lowering import lower
 from penstock._engine.segment import READER, SHARED
-from penstock._engine.watchdog import Post, call_of, element_of, place_of, pool_words, stage_of
+from penstock._engine.watchdog import WorkerMonitor, call_of, element_of, place_of, pool_words, stage_of
 from penstock._ops.block import Block
 from penstock._ops.worker import WorkerContext
 
@@ -17,8 +17,8 @@ def block_of(count: int) -> Block:
     return Block(0 * numbers, numbers, numbers.astype(np.uint64), rows=numbers.tolist())
 
 
-def claimed() -> tuple[Flow, Task]:
-    flow = Flow(lower(ps.from_source(range(9)).map(abs, name="m").batch(9)._root), 1, 1 << 20, Token((0, 0)))
+def claimed() -> tuple[Scheduler, Claim]:
+    flow = Scheduler(lower(ps.from_source(range(9)).map(abs, name="m").batch(9)._root), 1, 1 << 20, Token((0, 0)))
     task = flow.next_task(SHARED, 0)
     assert task is not None
     return flow, task
@@ -28,7 +28,7 @@ def test_a_worker_is_with_an_element_or_among_several() -> None:
     flow, task = claimed()
     task = task._replace(begin=0, end=1)
     assert task.unit is not None
-    post = Post(SHARED, WorkerContext(0))
+    post = WorkerMonitor(SHARED, WorkerContext(0))
     assert stage_of(flow, post, task) == "read+m"
     assert element_of(flow, post, task) == "element epoch 0 index 0 (element 0 of range)"
     assert element_of(flow, post, task._replace(end=5)) == "one of 5 elements from epoch 0 index 0 (element 0 of range) on"
@@ -40,7 +40,7 @@ def test_a_unit_that_is_finished_or_cut_meanwhile_names_no_element() -> None:
     flow, task = claimed()
     assert place_of(flow.segments[0], task, 3) == ("element 3 of range", (0, 3))
     assert place_of(flow.segments[0], task, 9) is None
-    given = Flow(lower(ps.from_generator(lambda: iter("ab")).map(abs)._root), 1, 1 << 20, Token((0, 0)))
+    given = Scheduler(lower(ps.from_generator(lambda: iter("ab")).map(abs)._root), 1, 1 << 20, Token((0, 0)))
     unit, failure = given.reader.read(2) if given.reader is not None else (None, None)
     assert failure is None
     assert unit is not None
@@ -48,7 +48,7 @@ def test_a_unit_that_is_finished_or_cut_meanwhile_names_no_element() -> None:
     assert place_of(given.segments[0], task, 1) == ("", (0, 1))
     unit.given = None
     assert place_of(given.segments[0], task, 1) is None
-    assert element_of(given, Post(SHARED, WorkerContext(0)), task) == "element an element that is not wanted any more"
+    assert element_of(given, WorkerMonitor(SHARED, WorkerContext(0)), task) == "element an element that is not wanted any more"
 
 
 def test_the_element_of_a_call_is_that_of_its_input() -> None:
@@ -61,6 +61,6 @@ def test_the_element_of_a_call_is_that_of_its_input() -> None:
 
 
 def test_pools_have_words() -> None:
-    flow = Flow(lower(ps.from_generator(lambda: iter("ab")).map(abs, name="own", concurrency=2)._root), 1, 1 << 20, Token((0, 0)))
+    flow = Scheduler(lower(ps.from_generator(lambda: iter("ab")).map(abs, name="own", concurrency=2)._root), 1, 1 << 20, Token((0, 0)))
     words = [pool_words(flow, pool) for pool in (SHARED, READER, "0.1" if "0.1" in flow.pools else "0.0")]
     assert words == ["shared workers", "readers of the generator", "workers of stage 'own'"]

@@ -4,7 +4,7 @@ import numpy as np
 
 from penstock._ops.leaves import ReadLeaf
 from penstock._ops.map import MapOp
-from penstock._ops.operator import ChainOp, WritesRows, climb
+from penstock._ops.operator import ChainOp, WritesRows, apply_all
 from penstock._ops.positions import EnumerateOp, ShardOp, SkipOp
 from penstock._ops.worker import WorkerContext
 from penstock.sources import IndexableSource
@@ -33,8 +33,8 @@ def test_a_chain_is_a_leaf_of_another_chain() -> None:
 
 def test_a_block_can_be_run_through_a_part_of_the_operators() -> None:
     block = CHAIN.leaf.run(EPOCHS, POSITIONS, WorkerContext(0))
-    assert climb((), block, [], WorkerContext(0)) is block
-    assert climb((UPPER,), block, [(EPOCHS, POSITIONS)], WorkerContext(0)).rows() == ["A", "D"]
+    assert apply_all((), block, [], WorkerContext(0)) is block
+    assert apply_all((UPPER,), block, [(EPOCHS, POSITIONS)], WorkerContext(0)).rows() == ["A", "D"]
 
 
 def test_only_operators_with_results_of_their_own_write_rows() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penstock._ops.block import Block, ElementFailed, zeros
-from penstock._ops.weigh import Gathered, GatherOp, Weighed, WeighOp, whole_number
+from penstock._ops.weigh import Gathered, GatherOp, Measured, WeighOp, whole_number
 from penstock._ops.worker import WorkerContext
 from penstock.errors import SpecError
 
@@ -19,7 +19,7 @@ def block(rows: list[Any]) -> Block:
 
 def test_each_element_gets_its_weight_and_keeps_its_key() -> None:
     found = WeighOp(len, "len").up(block(["a", "bcd"]), NONE, NONE, WorkerContext(0))
-    assert found.rows() == [Weighed("a", 1), Weighed("bcd", 3)]
+    assert found.rows() == [Measured("a", 1), Measured("bcd", 3)]
     assert found.indices.tolist() == [50, 51]
 
 

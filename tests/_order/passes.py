@@ -8,21 +8,21 @@ from typing import Any
 from hypothesis import strategies as st
 
 from penstock._order.chain import Chain
-from penstock._order.folds import Batching, Fold, Numbering, Passes, Sharding, Skipping, Taking
+from penstock._order.folds import BatchFold, EnumerateFold, Fold, RepeatFold, ShardFold, SkipFold, TakeFold
 
 __all__ = ["FOLDS", "PASSES", "Passed", "all_of", "ended", "passes_per_end", "reference", "run"]
 
 Passed = list[list[Any]]
 
 COUNTS = st.integers(0, 6)
-SHARDS = st.integers(1, 4).flatmap(lambda number: st.builds(Sharding, st.just(number), st.integers(0, number - 1)))
+SHARDS = st.integers(1, 4).flatmap(lambda number: st.builds(ShardFold, st.just(number), st.integers(0, number - 1)))
 FOLDS = st.one_of(
-    st.builds(Taking, COUNTS, st.booleans()),
-    st.builds(Skipping, COUNTS),
+    st.builds(TakeFold, COUNTS, st.booleans()),
+    st.builds(SkipFold, COUNTS),
     SHARDS,
-    st.builds(Numbering, st.integers(0, 5)),
-    st.builds(Batching, st.integers(1, 4), st.booleans()),
-    st.builds(Passes, st.integers(1, 3)),
+    st.builds(EnumerateFold, st.integers(0, 5)),
+    st.builds(BatchFold, st.integers(1, 4), st.booleans()),
+    st.builds(RepeatFold, st.integers(1, 3)),
 )
 PASSES = st.lists(st.lists(st.integers(0, 99), max_size=9), min_size=1, max_size=5)
 
@@ -30,18 +30,18 @@ PASSES = st.lists(st.lists(st.integers(0, 99), max_size=9), min_size=1, max_size
 def reference(fold: Fold, passes: Passed) -> Passed:
     """Say in plain Python what a fold makes of whole passes."""
     match fold:
-        case Taking(count, _):
+        case TakeFold(count, _):
             return [one[:count] for one in passes]
-        case Skipping(count):
+        case SkipFold(count):
             return [one[count:] for one in passes]
-        case Sharding(number, index):
+        case ShardFold(number, index):
             return [one[index::number] for one in passes]
-        case Numbering(start):
+        case EnumerateFold(start):
             return [list(enumerate(one, start)) for one in passes]
-        case Batching(size, drop):
+        case BatchFold(size, drop):
             cut = [[one[at : at + size] for at in range(0, len(one), size)] for one in passes]
             return [[part for part in parts if len(part) == size or not drop] for parts in cut]
-        case Passes(count):
+        case RepeatFold(count):
             size = count or len(passes) + 1
             return [[item for one in passes[at : at + size] for item in one] for at in range(0, len(passes), size)]
     raise AssertionError(fold)
@@ -74,7 +74,7 @@ def ended(expected: Passed, passes: Passed, folds: list[Fold]) -> Passed:
     """Mark with an empty list at the end that the last pass of the top is complete, as `run` does."""
     number = len(passes)
     for fold in folds:
-        if isinstance(fold, Passes):
+        if isinstance(fold, RepeatFold):
             if number % (fold.count or number + 1):
                 return expected
             number //= fold.count or 1
@@ -84,6 +84,6 @@ def ended(expected: Passed, passes: Passed, folds: list[Fold]) -> Passed:
 def passes_per_end(folds: list[Fold]) -> int:
     out = 1
     for fold in folds:
-        if isinstance(fold, Passes):
+        if isinstance(fold, RepeatFold):
             out *= fold.count or 1
     return out

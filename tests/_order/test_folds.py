@@ -6,7 +6,7 @@ from _order.passes import FOLDS, PASSES, Passed, ended, reference, run
 from hypothesis import given
 
 from penstock._order.chain import Chain
-from penstock._order.folds import Fold, Passes
+from penstock._order.folds import Fold, RepeatFold
 
 
 @given(FOLDS, PASSES)
@@ -15,13 +15,13 @@ def test_each_fold_does_what_plain_python_says(fold: Fold, passes: Passed) -> No
 
 
 def test_an_endless_repeat_never_lets_an_end_through() -> None:
-    chain = Chain([Passes(None)])
+    chain = Chain([RepeatFold(None)])
     assert [chain.end() for _ in range(5)] == [([], False)] * 5
     assert chain.snapshot() == [5]
 
 
 def test_the_pass_number_counts_up_and_starts_again_above_a_nested_repeat() -> None:
-    chain = Chain([Passes(2), Passes(2)])
+    chain = Chain([RepeatFold(2), RepeatFold(2)])
     states = []
     for _ in range(4):
         states.append(chain.snapshot())

@@ -10,15 +10,15 @@ from _order.references import bucketed, concatenated, drawn, first_fitted, windo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._order.chain import Chain, Held, HoldingFold
-from penstock._order.holding import Bucketing, Buffering, Concatenating, FirstFit, Group, Windowing
+from penstock._order.chain import BufferedElement, Chain, HoldingFold
+from penstock._order.holding import BucketFold, ConcatenateFold, Group, PackFold, ShuffleBufferFold, WindowFold
 from penstock.errors import StateDamaged
 
 PASSES = st.lists(st.lists(st.integers(0, 9), max_size=25), min_size=1, max_size=3)
 SIZES = st.lists(st.integers(0, 9), max_size=40)
 
 
-def weight(held: Held) -> Any:
+def weight(held: BufferedElement) -> Any:
     """Items are pairs (name, size)."""
     return held.item[1]
 
@@ -29,7 +29,7 @@ def named(sizes: list[int], number: int = 0) -> list[tuple[str, int]]:
 
 def plain(out: Any) -> Any:
     """Turn what comes out into names."""
-    if isinstance(out, Held):
+    if isinstance(out, BufferedElement):
         return out.item[0]
     if isinstance(out, Group):
         names = [held.item[0] for held in out.items]
@@ -64,7 +64,7 @@ def reloaded(fold: HoldingFold, chain: Chain) -> Chain:
 FOLDS = st.one_of(
     st.builds(
         lambda boundaries, batches, drop: (
-            Bucketing(boundaries, batches[: len(boundaries) + 1], drop, weight),
+            BucketFold(boundaries, batches[: len(boundaries) + 1], drop, weight),
             lambda sizes, number: bucketed(sizes, boundaries, batches, drop),
         ),
         st.lists(st.integers(1, 9), max_size=3, unique=True).map(sorted).map(tuple),
@@ -73,16 +73,16 @@ FOLDS = st.one_of(
     ),
     st.builds(
         lambda capacity, num_bins: (
-            FirstFit(capacity, num_bins, weight),
+            PackFold(capacity, num_bins, weight),
             lambda sizes, number: first_fitted(sizes, capacity, num_bins),
         ),
         st.integers(9, 20),
         st.integers(1, 5),
     ),
-    st.integers(1, 20).map(lambda capacity: (Concatenating(capacity, weight), lambda sizes, number: concatenated(sizes, capacity))),
+    st.integers(1, 20).map(lambda capacity: (ConcatenateFold(capacity, weight), lambda sizes, number: concatenated(sizes, capacity))),
     st.builds(
         lambda size, most, seed, again: (
-            Buffering(size, most, seed, again, weight),
+            ShuffleBufferFold(size, most, seed, again, weight),
             lambda sizes, number: drawn(sizes, number if again else 0, size, most, seed),
         ),
         st.integers(1, 8),
@@ -92,7 +92,7 @@ FOLDS = st.one_of(
     ),
     st.builds(
         lambda size, shift, stride, drop: (
-            Windowing(size, shift, stride, drop),
+            WindowFold(size, shift, stride, drop),
             lambda sizes, number: windowed(sizes, size, shift, stride, drop),
         ),
         st.integers(1, 4),
@@ -119,7 +119,7 @@ def test_a_pass_that_is_cut_off_leaves_nothing_behind_and_none_is_ever_closed(pa
     fold: HoldingFold = pair[0]
     state = fold.initial()
     for number, item in enumerate(named(sizes)):
-        state, _ = fold.push(state, Held(number, None, item))
+        state, _ = fold.push(state, BufferedElement(number, None, item))
     assert not fold.closed(state)
     assert list(fold.held(fold.restart(state))) == []
 
@@ -137,7 +137,7 @@ def test_the_numbers_of_a_saved_state_are_those_of_what_is_held(pair: Any, sizes
 
 @given(SIZES, st.integers(9, 30), st.integers(1, 6))
 def test_no_bin_is_over_its_capacity_and_no_item_is_lost_or_there_twice(sizes: list[int], capacity: int, num_bins: int) -> None:
-    (groups,) = run(FirstFit(capacity, num_bins, weight), [sizes])
+    (groups,) = run(PackFold(capacity, num_bins, weight), [sizes])
     by_name = dict(named(sizes))
     assert all(sum(by_name[name] for name in group) <= capacity for group in groups)
     assert sorted(name for group in groups for name in group) == sorted(name for name, size in by_name.items() if size)
@@ -145,7 +145,7 @@ def test_no_bin_is_over_its_capacity_and_no_item_is_lost_or_there_twice(sizes: l
 
 @given(SIZES, st.integers(1, 30))
 def test_concatenated_groups_are_full_but_for_the_last_and_hold_every_token_once_in_order(sizes: list[int], capacity: int) -> None:
-    (groups,) = run(Concatenating(capacity, weight), [sizes])
+    (groups,) = run(ConcatenateFold(capacity, weight), [sizes])
     lengths = [sum(end - begin for _, begin, end in group) for group in groups]
     assert all(length == capacity for length in lengths[:-1])
     assert all(0 < length <= capacity for length in lengths)
@@ -155,7 +155,7 @@ def test_concatenated_groups_are_full_but_for_the_last_and_hold_every_token_once
 
 @given(SIZES, st.integers(1, 9), st.integers(0, 2**64 - 1))
 def test_a_buffer_gives_every_item_once_and_none_earlier_than_its_size_allows(sizes: list[int], size: int, seed: int) -> None:
-    (out,) = run(Buffering(size, 10**9, seed, True, weight), [sizes])
+    (out,) = run(ShuffleBufferFold(size, 10**9, seed, True, weight), [sizes])
     places = {name: place for place, (name, _) in enumerate(named(sizes))}
     assert sorted(out) == sorted(places)
     assert all(places[name] < place + size for place, name in enumerate(out))
@@ -163,20 +163,22 @@ def test_a_buffer_gives_every_item_once_and_none_earlier_than_its_size_allows(si
 
 def test_a_buffer_of_one_changes_nothing_and_one_of_all_gives_another_order_in_each_pass() -> None:
     sizes = [1] * 30
-    assert run(Buffering(1, 10**9, 3, True, weight), [sizes]) == [[name for name, _ in named(sizes)]]
-    first, second = ([name.partition(".")[2] for name in out] for out in run(Buffering(100, 10**9, 3, True, weight), [sizes, sizes]))
+    assert run(ShuffleBufferFold(1, 10**9, 3, True, weight), [sizes]) == [[name for name, _ in named(sizes)]]
+    first, second = (
+        [name.partition(".")[2] for name in out] for out in run(ShuffleBufferFold(100, 10**9, 3, True, weight), [sizes, sizes])
+    )
     assert first != second
-    again = [[name.partition(".")[2] for name in out] for out in run(Buffering(100, 10**9, 3, False, weight), [sizes, sizes])]
+    again = [[name.partition(".")[2] for name in out] for out in run(ShuffleBufferFold(100, 10**9, 3, False, weight), [sizes, sizes])]
     assert again[0] == again[1] == first
 
 
 def test_an_item_larger_than_the_buffers_bytes_passes_through_alone() -> None:
-    chain = Chain([Buffering(10, 5, 0, True, weight)])
+    chain = Chain([ShuffleBufferFold(10, 5, 0, True, weight)])
     assert [len(chain.push(item)) for item in (("a", 50), ("b", 50), ("c", 1))] == [0, 1, 1]
 
 
 def test_a_long_item_is_cut_into_several_groups_at_once() -> None:
-    chain = Chain([Concatenating(4, weight)])
+    chain = Chain([ConcatenateFold(4, weight)])
     assert chain.push(("a", 3)) == []
     assert [plain(out) for out in chain.push(("b", 11))] == [
         [("a", 0, 3), ("b", 0, 1)],
@@ -189,7 +191,7 @@ def test_a_long_item_is_cut_into_several_groups_at_once() -> None:
 def test_windows_are_those_of_tf_data() -> None:
     # tf.data.Dataset.range(7).window(3, shift=2, stride=2, drop_remainder=...): the examples of its documentation.
     def windows(size: int, shift: int, stride: int, drop: bool) -> list[list[int]]:
-        (out,) = run(Windowing(size, shift, stride, drop), [[0] * 7])
+        (out,) = run(WindowFold(size, shift, stride, drop), [[0] * 7])
         return [[int(name.partition(".")[2]) for name in group] for group in out]
 
     assert windows(3, 3, 1, False) == [[0, 1, 2], [3, 4, 5], [6]]
@@ -201,11 +203,11 @@ def test_windows_are_those_of_tf_data() -> None:
 def test_work_for_an_item_does_not_grow_with_what_is_held() -> None:
     asked = []
 
-    def counted(held: Held) -> int:
+    def counted(held: BufferedElement) -> int:
         asked.append(held.number)
         return 1
 
-    chain = Chain([Concatenating(10**6, counted)])
+    chain = Chain([ConcatenateFold(10**6, counted)])
     for item in range(1000):
         chain.push(item)
     assert len(asked) == 1000
@@ -214,12 +216,12 @@ def test_work_for_an_item_does_not_grow_with_what_is_held() -> None:
 @pytest.mark.parametrize(
     ("fold", "saved", "words"),
     [
-        (Bucketing((4,), (2, 2), False, weight), [[0]], "1 buckets instead of 2"),
-        (Bucketing((4,), (2, 2), False, weight), [[0], [True]], "True for a number"),
-        (FirstFit(8, 2, weight), [[1.0]], "1.0 for a number"),
-        (Concatenating(8, weight), [[0, -2]], "-2 for a number"),
-        (Buffering(4, 100, 0, True, weight), {"pass": -1, "draws": 0, "held": []}, "-1 for a number"),
-        (Windowing(2, 1, 1, False), {"gap": "1", "held": []}, "'1' for a number"),
+        (BucketFold((4,), (2, 2), False, weight), [[0]], "1 buckets instead of 2"),
+        (BucketFold((4,), (2, 2), False, weight), [[0], [True]], "True for a number"),
+        (PackFold(8, 2, weight), [[1.0]], "1.0 for a number"),
+        (ConcatenateFold(8, weight), [[0, -2]], "-2 for a number"),
+        (ShuffleBufferFold(4, 100, 0, True, weight), {"pass": -1, "draws": 0, "held": []}, "-1 for a number"),
+        (WindowFold(2, 1, 1, False), {"gap": "1", "held": []}, "'1' for a number"),
     ],
 )
 def test_numbers_that_were_never_saved_are_refused(fold: HoldingFold, saved: Any, words: str) -> None:
@@ -230,7 +232,7 @@ def test_numbers_that_were_never_saved_are_refused(fold: HoldingFold, saved: Any
     assert caught.value.fix == "use an older checkpoint; this one would skip or repeat elements"
 
 
-@pytest.mark.parametrize("fold", [FirstFit(8, 2, weight), Concatenating(8, weight), Buffering(4, 100, 0, True, weight)])
+@pytest.mark.parametrize("fold", [PackFold(8, 2, weight), ConcatenateFold(8, weight), ShuffleBufferFold(4, 100, 0, True, weight)])
 def test_another_form_is_no_state(fold: HoldingFold) -> None:
     with pytest.raises((TypeError, ValueError, KeyError)):
         fold.numbers([0])

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from laws.turns import mix_counts, mix_turns
 
 from penstock._order.arithmetic import INFINITE
-from penstock._order.mixing import Mixing, lasting, mixed_parts, mixing, tree_of
+from penstock._order.mixing import MixFold, lasting, mixed_parts, mixing, tree_of
 
 WEIGHTS = st.lists(st.one_of(st.floats(1e-6, 1e6), st.sampled_from([1.0, 2.0, 1e-300, 1e300])), min_size=1, max_size=35)
 FEW = st.lists(st.sampled_from([1.0, 2.0, 0.3, 7.0]), min_size=1, max_size=5)
 STARTS = st.one_of(st.integers(0, 100), st.integers(0, 2**62 - 100))
 
 
-def spots(order: Mixing, positions: list[int], epoch: int = 0) -> list[tuple[int, int, int]]:
+def spots(order: MixFold, positions: list[int], epoch: int = 0) -> list[tuple[int, int, int]]:
     """Return (child, epoch, place) of each position."""
     out: dict[int, tuple[int, int, int]] = {}
     for child, offsets, epochs, places in mixed_parts(order, np.full(len(positions), epoch), np.array(positions, np.int64)):

@@ -8,15 +8,15 @@ from _order.references import resampled
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._order.resampling import Resampling, acceptance
+from penstock._order.resampling import ResampleFold, acceptance
 
 SHARES = st.lists(st.floats(0.05, 1), min_size=3, max_size=3)
 CLASSES = st.lists(st.lists(st.integers(0, 2), max_size=20), min_size=1, max_size=3)
 
 
-def resampling(target: Any, initial: Any = None, seed: int = 0) -> Resampling:
+def resampling(target: Any, initial: Any = None, seed: int = 0) -> ResampleFold:
     """Items are numbers; their class is the last digit."""
-    return Resampling(tuple(target), None if initial is None else tuple(initial), seed, lambda item: item % 10, lambda item: item)
+    return ResampleFold(tuple(target), None if initial is None else tuple(initial), seed, lambda item: item % 10, lambda item: item)
 
 
 @given(CLASSES, SHARES, st.none() | SHARES, st.integers(0, 2**64 - 1))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock._engine.chunk import Task
+from penstock._engine.chunk import Claim
 from penstock._engine.failing import hear
 from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
@@ -34,7 +34,7 @@ from penstock._ops.block import ElementFailed
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Call", "Lanes", "PrivateLoop", "begun", "ended", "failed_call", "gather_alone", "new_event_loop"]
+__all__ = ["AsyncCalls", "Call", "PrivateLoop", "begun", "ended", "failed_call", "gather_alone", "new_event_loop"]
 
 _MOST_DESCRIPTORS = 1024  # select() takes no higher ones
 
@@ -78,7 +78,7 @@ class _Run:
 
     __slots__ = ("block", "busy_ns", "done", "missing", "outcomes", "task", "tasks", "wanted")
 
-    def __init__(self, block: Block, done: Callable[[list[CallResult], int], None], task: Task | None) -> None:
+    def __init__(self, block: Block, done: Callable[[list[CallResult], int], None], task: Claim | None) -> None:
         self.block = block
         self.done = done
         self.task = task
@@ -119,11 +119,11 @@ class Call:
         return self._run.block
 
     @property
-    def task(self) -> Task | None:
+    def task(self) -> Claim | None:
         return self._run.task
 
 
-class Lanes:
+class AsyncCalls:
     """The calls of one async function. Used by the thread of its loop only, but for the two counters.
 
     A task of its own for every element: a context, a name and a cancellation of its own, as in any asyncio program. It costs 15 us; a
@@ -174,7 +174,7 @@ class Lanes:
         """The stage."""
         return self._op.name
 
-    def add(self, block: Block, done: Callable[[list[CallResult], int], None], task: Task | None = None) -> None:
+    def add(self, block: Block, done: Callable[[list[CallResult], int], None], task: Claim | None = None) -> None:
         """Compute the elements of a block behind those that wait already.
 
         Args:
@@ -263,7 +263,7 @@ class Lanes:
             run.done([outcome for outcome in run.outcomes[: run.wanted] if outcome is not None], run.busy_ns)
 
 
-def begun(task: Task) -> Block | None:
+def begun(task: Claim) -> Block | None:
     """Return the elements of a task, or None when a row before them failed meanwhile: nobody wants them any more."""
     unit = task.unit
     assert unit is not None
@@ -282,7 +282,7 @@ def failed_call(op: AwaitedOp, outcomes: Sequence[CallResult]) -> ElementFailed 
     return None if error is None else ElementFailed(0, op.name, error, op.policy)
 
 
-def ended(task: Task, block: Block, outcomes: Sequence[CallResult], stage: str) -> Outcome:
+def ended(task: Claim, block: Block, outcomes: Sequence[CallResult], stage: str) -> Outcome:
     """Return what became of the task.
 
     Args:
@@ -381,7 +381,7 @@ class PrivateLoop:
         if self.closed:
             return None
         finished: asyncio.Future[list[CallResult]] = asyncio.get_running_loop().create_future()
-        lanes = Lanes(op, finished.set_exception)
+        lanes = AsyncCalls(op, finished.set_exception)
         lanes.add(block, lambda outcomes, _: finished.set_result(outcomes))
         try:
             return await finished

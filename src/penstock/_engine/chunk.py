@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from penstock._engine.losses import Mishap, Tally
+from penstock._engine.losses import LossCounts, LostElement
 from penstock._engine.slots import Lease
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints
 from penstock._ops.rows import Rows
@@ -17,22 +17,22 @@ from penstock._order.runs import Run
 from penstock.errors import StateUnavailable
 
 __all__ = [
-    "NOTHING_DONE",
+    "NOTHING_COMPLETED",
     "BatchItem",
+    "Chunk",
+    "Claim",
+    "CompletedRuns",
     "Counted",
-    "Done",
     "Failure",
-    "Known",
+    "FoldState",
+    "KeyedElement",
+    "KnownLoss",
     "LateFailure",
     "Levels",
-    "Note",
     "Outcome",
-    "Piece",
-    "Record",
     "Result",
-    "Task",
+    "StreamState",
     "Token",
-    "Unit",
     "WorkItem",
 ]
 
@@ -41,7 +41,7 @@ _T = TypeVar("_T")
 Levels = list[tuple[Ints, Ints]]
 
 
-class Known(NamedTuple):
+class KnownLoss(NamedTuple):
     """An input that was skipped or replaced before the state was saved, and must be again.
 
     Attributes:
@@ -61,7 +61,7 @@ class Known(NamedTuple):
     row: int = -1
 
 
-class Record(NamedTuple):
+class FoldState(NamedTuple):
     """What a sequencer adds to a token.
 
     Attributes:
@@ -79,11 +79,11 @@ class Record(NamedTuple):
     states: tuple[Any, ...]
     recall: int = 0
     drop: int = 0
-    known: tuple[Known, ...] = ()
+    known: tuple[KnownLoss, ...] = ()
     replay: tuple[int, int] = (0, 0)
 
 
-class Done(NamedTuple):
+class CompletedRuns(NamedTuple):
     """What was delivered beyond a position, in completion order.
 
     Attributes:
@@ -95,10 +95,10 @@ class Done(NamedTuple):
     partial: tuple[tuple[int, Sequence[int]], ...] = ()
 
 
-NOTHING_DONE = Done()
+NOTHING_COMPLETED = CompletedRuns()
 
 
-class Note(NamedTuple):
+class StreamState(NamedTuple):
     """Where a stream said that it was: behind element `position` - 1 of pass `pass_number`."""
 
     pass_number: int
@@ -114,11 +114,11 @@ class Token(NamedTuple):
     """Where to resume. `source` is (pass, position); each sequencer on the way adds a record of its own."""
 
     source: tuple[int, int]
-    sequencers: tuple[Record, ...] = ()
-    done: Done = NOTHING_DONE
-    note: Note | None = None
+    sequencers: tuple[FoldState, ...] = ()
+    done: CompletedRuns = NOTHING_COMPLETED
+    note: StreamState | None = None
     """Of a stream that has states: the last one at or before `source`."""
-    tally: Tally = ()
+    tally: LossCounts = ()
     """What was skipped and replaced before."""
 
 
@@ -135,7 +135,7 @@ class Counted(NamedTuple):
         return self.first._replace(source=(pass_number, position + count * self.stride))
 
 
-class Piece(NamedTuple):
+class KeyedElement(NamedTuple):
     """An element behind a fold, with its key."""
 
     value: Any
@@ -172,7 +172,7 @@ class Result(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Unit:
+class Chunk:
     """One batch, or several tiny ones, or a run of elements, on their way through a segment.
 
     Attributes of what is read again after a resume: `known`, the rows that were skipped or replaced before, `known_items`, the batches that
@@ -222,10 +222,10 @@ class Unit:
     leased: bool = False
     lease: weakref.ref[Lease] | None = None
     closed: bool = False
-    beyond: Done = NOTHING_DONE
-    mishaps: list[Mishap] = field(default_factory=list)
-    known: dict[int, list[Known]] = field(default_factory=dict)
-    known_items: dict[int, list[Known]] = field(default_factory=dict)
+    beyond: CompletedRuns = NOTHING_COMPLETED
+    mishaps: list[LostElement] = field(default_factory=list)
+    known: dict[int, list[KnownLoss]] = field(default_factory=dict)
+    known_items: dict[int, list[KnownLoss]] = field(default_factory=dict)
     num_replayed: int = 0
     ahead: int = 0
     whole: bool = False
@@ -248,14 +248,14 @@ class Unit:
         """The memory that it holds."""
         return self.given_bytes + max(self.kept_bytes, self.expected_bytes) + self.granted_bytes
 
-    def cut(self, count: int) -> Unit:
+    def cut(self, count: int) -> Chunk:
         """Keep the first `count` items; return a unit of the others, of which nothing is done in this stage.
 
         One worker at most has rows of it, and those it has done belong to the items that are kept.
         """
         rows = self.first_row(count)
         share = (self.num_rows - rows) / self.num_rows
-        tail = Unit(
+        tail = Chunk(
             seq=-1,
             pass_number=self.pass_number,
             first=self.first + count,
@@ -297,9 +297,9 @@ class Unit:
         self.ends_pass, self.pass_token, self.inherited = False, None, None
         return tail
 
-    def end_alone(self) -> Unit:
+    def end_alone(self) -> Chunk:
         """Return a unit of nothing but the end of the pass that this one ends."""
-        end = Unit(seq=self.seq, pass_number=self.pass_number, first=self.first + self.num_items, sizes=None, num_items=0, num_rows=0)
+        end = Chunk(seq=self.seq, pass_number=self.pass_number, first=self.first + self.num_items, sizes=None, num_items=0, num_rows=0)
         end.tokens, end.pass_token, end.ends_pass = None if self.tokens is None else (), self.pass_token, True
         return end
 
@@ -363,9 +363,9 @@ class Unit:
         """Return the first row of an item."""
         return item if self.sizes is None else sum(self.sizes[:item])
 
-    def mishaps_by_item(self) -> dict[int, list[Mishap]]:
+    def mishaps_by_item(self) -> dict[int, list[LostElement]]:
         """Return what was skipped or replaced, by item, in order."""
-        out: dict[int, list[Mishap]] = {}
+        out: dict[int, list[LostElement]] = {}
         for mishap in sorted(self.mishaps, key=lambda one: (one.item, one.row)):
             out.setdefault(mishap.item, []).append(mishap)
         return out
@@ -392,7 +392,7 @@ def _rows_before(keys: tuple[Block, Ints | range], border: int) -> tuple[Block, 
     return Block(block.epochs[:count], block.indices[:count], block.lanes[:count]), rows[:count]
 
 
-class Task(NamedTuple):
+class Claim(NamedTuple):
     """A range of rows of a unit for one stage; or, with `read`, the next elements of a generator.
 
     It ends early where it holds more than `room` bytes. `num_bytes` are those of its block.
@@ -400,7 +400,7 @@ class Task(NamedTuple):
 
     segment: int
     stage: int
-    unit: Unit | None
+    unit: Chunk | None
     begin: int
     end: int
     block: Block | None
@@ -458,7 +458,7 @@ class WorkItem(NamedTuple):
     block: Block | None
     given: Block | None
     levels: Levels
-    known: dict[int, list[Known]]
+    known: dict[int, list[KnownLoss]]
     bad_rows: dict[int, LateFailure]
     num_replayed: int
     writes_ahead: bool
@@ -482,7 +482,7 @@ class BatchItem(NamedTuple):
     sizes: list[int] | None
     keys: Block | None
     levels: Levels
-    known: dict[int, list[Known]]
+    known: dict[int, list[KnownLoss]]
     num_replayed: int
     bad: dict[int, ElementFailed]
     without: frozenset[int]
@@ -517,7 +517,7 @@ class Outcome(NamedTuple):
     origins: Sequence[int] = ()
     parts: Sequence[tuple[int, tuple[Block, Ints]]] = ()
     keys: Sequence[tuple[int, tuple[Block, Ints | range]]] = ()
-    lost: Sequence[Mishap] = ()
+    lost: Sequence[LostElement] = ()
     late: Sequence[tuple[int, tuple[int, tuple[int, int, int], LateFailure]]] = ()
     bad_rows: Sequence[tuple[int, LateFailure]] = ()
     moved: Sequence[tuple[int, list[tuple[int, int]]]] = ()

@@ -7,32 +7,32 @@ from typing import Any
 
 import numpy as np
 
-from penstock._engine.chunk import Counted, Failure, LateFailure, Record, Result, Token, Unit
+from penstock._engine.chunk import Chunk, Counted, Failure, FoldState, LateFailure, Result, Token
 from penstock._engine.completion import Completion
-from penstock._engine.folding import OPEN, Failing, Sequenced, Sequencer, failure_in, pieces_of
-from penstock._engine.losses import Books, merged
+from penstock._engine.folding import OPEN, Failing, FoldRunner, Sequenced, failure_in, pieces_of
+from penstock._engine.losses import LossLedger, merged
 from penstock._engine.program import Program, SegmentPlan
 from penstock._ops.block import Block
 from penstock._order.arithmetic import INFINITE
 from penstock._order.chain import Chain, passes_above
-from penstock._order.folds import Passes, Taking
+from penstock._order.folds import RepeatFold, TakeFold
 from penstock.errors import LengthMismatch, SourceError
 
 __all__ = [
     "LeftOut",
     "ReadCount",
     "booked_in_place",
+    "chunks_of",
     "empty_pass",
-    "given_unit",
+    "fold_runners_of",
+    "given_chunk",
     "left_out_of",
     "passed_on",
     "records_of",
-    "sequencers_of",
-    "units_of",
 ]
 
 
-def booked_in_place(unit: Unit, books: Books) -> tuple[list[Any], Sequence[Token] | Counted, Failure | None]:
+def booked_in_place(unit: Chunk, books: LossLedger) -> tuple[list[Any], Sequence[Token] | Counted, Failure | None]:
     """Return the items of a unit, the state behind each, and the failure behind them.
 
     The state is counted on from the first, unless there is something else to say behind some of them.
@@ -52,15 +52,15 @@ def booked_in_place(unit: Unit, books: Books) -> tuple[list[Any], Sequence[Token
     return items, tokens, tail
 
 
-def records_of(program: Program, start: Token) -> list[Record | None]:
+def records_of(program: Program, start: Token) -> list[FoldState | None]:
     """Return what the sequencer of each segment had saved, None where nothing was or is."""
     saved = iter(start.sequencers)
     return [None if segment.folds is None or segment.transparent else next(saved, None) for segment in program.segments]
 
 
-def sequencers_of(program: Program, start: Token, books: Sequence[Books], *, ordered: bool) -> list[Sequencer | Completion | None]:
+def fold_runners_of(program: Program, start: Token, books: Sequence[LossLedger], *, ordered: bool) -> list[FoldRunner | Completion | None]:
     """Make the sequencer of each segment that has folds; the first one takes what is finished if elements are not `ordered`."""
-    out: list[Sequencer | Completion | None] = []
+    out: list[FoldRunner | Completion | None] = []
     below = start._replace(sequencers=())
     first_pass = program.first_pass
     for number, (segment, record) in enumerate(zip(program.segments, records_of(program, start), strict=True)):
@@ -70,11 +70,11 @@ def sequencers_of(program: Program, start: Token, books: Sequence[Books], *, ord
         shared: dict[str, Any] = {"transparent": segment.transparent, "books": books[number], "first_pass": first_pass}
         if ordered or out:
             failing = Failing(segment.hands_failures_on, program.may_cut)
-            out.append(Sequencer(segment.folds, below, record, behind_another=bool(out), failing=failing, **shared))
+            out.append(FoldRunner(segment.folds, below, record, behind_another=bool(out), failing=failing, **shared))
         else:
             out.append(Completion(segment.folds, below, record, **shared))
         if not segment.transparent:
-            record = record or Record(0, OPEN, tuple(Chain(segment.folds, first_pass=first_pass).snapshot()))
+            record = record or FoldState(0, OPEN, tuple(Chain(segment.folds, first_pass=first_pass).snapshot()))
             below = below._replace(sequencers=(*below.sequencers, record))
         for fold in segment.folds:
             first_pass = passes_above(fold, first_pass)
@@ -108,7 +108,7 @@ class LeftOut:
         self._begin: tuple[int, int] | None = None  # behind the first unit in a row that gave nothing
         self._num_inputs = self._num_skipped = 0
 
-    def add(self, unit: Unit) -> SourceError | None:
+    def add(self, unit: Chunk) -> SourceError | None:
         """Count a unit of the segment; return the error of passes that nothing is left of."""
         if not unit.num_items:
             return None
@@ -139,11 +139,11 @@ def left_out_of(program: Program) -> list[LeftOut | None]:
         watched = program.policies.skips and (period or passes)
         out.append(LeftOut(period, passes, random=program.random) if watched else None)
         for fold in segment.folds or ():
-            if isinstance(fold, Taking):
+            if isinstance(fold, TakeFold):
                 period = passes = 0
-            elif isinstance(fold, Passes) and fold.count is None:
+            elif isinstance(fold, RepeatFold) and fold.count is None:
                 passes = passes or counted
-            elif isinstance(fold, Passes) and fold.count is not None:
+            elif isinstance(fold, RepeatFold) and fold.count is not None:
                 counted *= fold.count
     return out
 
@@ -159,7 +159,7 @@ class ReadCount:
         self._num_skipped = 0
         self._failed = False
 
-    def add(self, unit: Unit, plan: SegmentPlan, *, cut: bool) -> SourceError | None:
+    def add(self, unit: Chunk, plan: SegmentPlan, *, cut: bool) -> SourceError | None:
         """Count a unit of the first segment; return the error of a pass that does not add up.
 
         One that was cut need not add up, nor one that failed: behind the failure nothing may be wanted of it.
@@ -182,7 +182,7 @@ class ReadCount:
         )
 
 
-def units_of(unit: Unit, out: Sequenced, *, batched: bool, alone: bool) -> list[Unit]:
+def chunks_of(unit: Chunk, out: Sequenced, *, batched: bool, alone: bool) -> list[Chunk]:
     """Make the units of the next segment of what came out of a sequencer: one of all, or, where elements are to be alone, one of each."""
     if out.whole and (unit.ahead or not alone):
         return [passed_on(unit, out.tokens)]
@@ -191,14 +191,14 @@ def units_of(unit: Unit, out: Sequenced, *, batched: bool, alone: bool) -> list[
     tokens = [out.tokens.behind(number + 1) for number in range(len(groups))] if isinstance(out.tokens, Counted) else out.tokens
     size = 1 if alone else max(1, len(groups))
     return [
-        given_unit(groups[first : first + size], batched, tokens[first : first + size], unit.pass_number, 0, late=out.late)
+        given_chunk(groups[first : first + size], batched, tokens[first : first + size], unit.pass_number, 0, late=out.late)
         for first in range(0, max(1, len(groups)), size)
     ]
 
 
-def given_unit(
+def given_chunk(
     pieces: list[list[Any]], batched: bool, tokens: Sequence[Token], pass_number: int, first: int, *, late: bool = False
-) -> Unit:
+) -> Chunk:
     """Make a unit for the next segment of what a sequencer emitted: groups of pieces or single ones, of which some may be `late`."""
     flat = [piece for group in pieces for piece in group]
     keys = [piece.key for piece in flat]
@@ -208,7 +208,7 @@ def given_unit(
         np.array([key[2] for key in keys], np.uint64),
         rows=[piece.value for piece in flat],
     )
-    return Unit(
+    return Chunk(
         seq=-1,
         pass_number=pass_number,
         first=first,
@@ -221,7 +221,7 @@ def given_unit(
     )
 
 
-def passed_on(unit: Unit, tokens: Sequence[Token] | Counted) -> Unit:
+def passed_on(unit: Chunk, tokens: Sequence[Token] | Counted) -> Chunk:
     """Make the unit of the next segment of one that goes through the folds unchanged: its batches, or its elements. It loses its rows.
 
     Where nothing is to be done there, it is finished already.
@@ -237,7 +237,7 @@ def passed_on(unit: Unit, tokens: Sequence[Token] | Counted) -> Unit:
     num_rows = unit.num_rows if unit.ahead else len(unit.result.items)
     count = num_rows // (unit.ahead or 1)
     rows, unit.rows = unit.rows, None  # they know the unit by name: the one that made them must not hold them
-    return Unit(
+    return Chunk(
         seq=-1,
         pass_number=unit.pass_number,
         first=0,

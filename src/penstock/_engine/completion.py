@@ -8,13 +8,13 @@ from bisect import insort
 from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
-from penstock._engine.chunk import Done, Failure, Note, Piece, Record, Token, Unit
+from penstock._engine.chunk import Chunk, CompletedRuns, Failure, FoldState, KeyedElement, StreamState, Token
 from penstock._engine.folding import OPEN, PASS_END, Sequenced, check_results, helds_in, pieces_by_input, pieces_of, unwrapped
-from penstock._engine.losses import Books, Mishap
-from penstock._order.chain import Chain, Held
-from penstock._order.folds import Batching, Fold, Passes
-from penstock._order.holding import Concatenating, Windowing
-from penstock._order.resampling import Resampling
+from penstock._engine.losses import LossLedger, LostElement
+from penstock._order.chain import BufferedElement, Chain
+from penstock._order.folds import BatchFold, Fold, RepeatFold
+from penstock._order.holding import ConcatenateFold, WindowFold
+from penstock._order.resampling import ResampleFold
 from penstock._order.runs import ENDLESS, Recording, Run, Runs, kept
 from penstock.errors import StateDamaged, StateMismatch
 
@@ -28,10 +28,10 @@ def refused(folds: Sequence[Fold]) -> Fold | None:
     """Return the first fold that needs its items in order, or that would keep items of two passes; None when all are fine."""
     later = False
     for fold in reversed(folds):
-        holds = isinstance(fold, Batching) or hasattr(fold, "held")
-        if not (holds or isinstance(fold, (Passes, Resampling))) or isinstance(fold, (Concatenating, Windowing)):
+        holds = isinstance(fold, BatchFold) or hasattr(fold, "held")
+        if not (holds or isinstance(fold, (RepeatFold, ResampleFold))) or isinstance(fold, (ConcatenateFold, WindowFold)):
             return fold
-        if isinstance(fold, Passes) and later:
+        if isinstance(fold, RepeatFold) and later:
             return fold
         later = later or holds
     return None
@@ -61,14 +61,14 @@ class Completion:
         self,
         folds: Sequence[Fold],
         before: Token,
-        saved: Record | None,
+        saved: FoldState | None,
         *,
         transparent: bool = False,
-        books: Books | None = None,
+        books: LossLedger | None = None,
         first_pass: int = 0,
     ) -> None:
         """Start behind `before`; of `saved`, the states of folds that count are taken up."""
-        self._books = books or Books()
+        self._books = books or LossLedger()
         self._num_read = before.source[1] + sum(end - begin for begin, end in before.done.runs)
         self._folds = tuple(folds)
         self._chain = Chain(folds, None if saved is None else saved.states, first_pass=first_pass)
@@ -85,7 +85,7 @@ class Completion:
             self._partial[position] = some.union(taken) if max(some, default=0) >= saved.skip else taken
         self._mode = OPEN if saved is None else saved.mode
 
-    def take(self, unit: Unit) -> Sequenced:
+    def take(self, unit: Chunk) -> Sequenced:
         """Take one finished unit."""
         items: list[Any] = []
         tokens: list[Token] = []
@@ -94,7 +94,7 @@ class Completion:
         except StateMismatch as error:  # an element gives fewer results than were delivered of it
             return Sequenced(items, tokens, False, Failure(len(items), error, "resume", 0), False, False)
 
-    def _take(self, unit: Unit, items: list[Any], tokens: list[Token]) -> Sequenced:
+    def _take(self, unit: Chunk, items: list[Any], tokens: list[Token]) -> Sequenced:
         if unit.pass_number != self._pass:
             self._pass, self._done, self._partial, self._num_read = unit.pass_number, Runs(), {}, 0
         if unit.tokens and unit.tokens[0].note is not None:  # one note for all of a unit
@@ -124,25 +124,25 @@ class Completion:
         """List what the folds hold."""
         return self._chain.waiting()
 
-    def _is_plain(self, unit: Unit) -> bool:
+    def _is_plain(self, unit: Chunk) -> bool:
         """Tell whether the unit's elements go through as they are: nothing folds them, and each input gave at most one."""
         if self._folds or unit.result is None or unit.mishaps or self._notes or self._partial:
             return False
         origins = unit.result.origins
         return origins is None or len(set(origins)) == len(origins)
 
-    def _take_whole(self, unit: Unit, items: list[Any]) -> Tokens:
+    def _take_whole(self, unit: Chunk, items: list[Any]) -> Tokens:
         result = unit.result
         assert result is not None
         count = len(result.items) if result.origins is None else unit.good_count()
         items.extend(unwrapped(piece) for piece in pieces_of(result))
         ends = range(unit.first + 1, unit.first + count + 1) if result.origins is None else [unit.first + o + 1 for o in result.origins]
-        tokens = Tokens(self._token((self._pass, 0), Done(), []), self._done.without(()), unit.first, ends)
+        tokens = Tokens(self._token((self._pass, 0), CompletedRuns(), []), self._done.without(()), unit.first, ends)
         self._done.add(unit.first, unit.first + count)
         self._num_read += count
         return tokens
 
-    def _book(self, mishaps: list[Mishap], number: int) -> Failure | None:
+    def _book(self, mishaps: list[LostElement], number: int) -> Failure | None:
         """Count what was left out or replaced; return the error when that is too much."""
         for mishap in mishaps:
             error = self._books.book(mishap, (), self._pass, self._num_read)
@@ -150,18 +150,18 @@ class Completion:
                 return Failure(number, error, mishap.stage, mishap.worker)
         return None
 
-    def _drop(self, unit: Unit) -> Sequenced:
+    def _drop(self, unit: Chunk) -> Sequenced:
         """Ignore what is left of a pass that was over where an ordered run was saved."""
         ends = unit.ends_pass and self._mode == PASS_END
         if unit.ends_pass:
             self._mode = OPEN
         return Sequenced([], [], ends, unit.tail, not unit.ends_pass, False)
 
-    def start_of_next_pass(self, unit: Unit) -> Token:
+    def start_of_next_pass(self, unit: Chunk) -> Token:
         """Return the token that resumes at the start of the pass after `unit`'s."""
-        return self._token((unit.pass_number + 1, 0), Done(), self._states())
+        return self._token((unit.pass_number + 1, 0), CompletedRuns(), self._states())
 
-    def _take_input(self, position: int, results: list[Piece], items: list[Any], tokens: list[Token]) -> None:
+    def _take_input(self, position: int, results: list[KeyedElement], items: list[Any], tokens: list[Token]) -> None:
         before = self._partial.pop(position, frozenset())
         if isinstance(before, range):
             check_results(len(before), len(results))
@@ -191,7 +191,9 @@ class Completion:
             items.append(unwrapped(out))
             tokens.append(self._token(*self._place(waiting, open_input), states))
 
-    def _place(self, waiting: Iterable[Held], open_input: tuple[int, frozenset[int]] | None) -> tuple[tuple[int, int], Done]:
+    def _place(
+        self, waiting: Iterable[BufferedElement], open_input: tuple[int, frozenset[int]] | None
+    ) -> tuple[tuple[int, int], CompletedRuns]:
         taken: dict[int, set[int]] = {}
         if open_input is not None:
             taken[open_input[0]] = set(open_input[1])
@@ -202,22 +204,22 @@ class Completion:
         partial = {**self._partial, **taken}
         in_order = ((position, partial[position]) for position in sorted(partial))
         some = tuple((position, one if isinstance(one, range) else tuple(sorted(one))) for position, one in in_order if one)
-        return (self._pass, watermark), Done(runs, some)
+        return (self._pass, watermark), CompletedRuns(runs, some)
 
     def _states(self) -> list[Any]:
         """Return the states of the folds: those that hold items start anew, the others go on."""
         now = self._chain.snapshot(first=self._chain.num_entered)
         fresh = Chain(self._folds).snapshot()
         return [
-            new if isinstance(fold, Batching) or hasattr(fold, "held") else state
+            new if isinstance(fold, BatchFold) or hasattr(fold, "held") else state
             for fold, state, new in zip(self._folds, now, fresh, strict=True)
         ]
 
-    def _token(self, source: tuple[int, int], done: Done, states: list[Any]) -> Token:
-        records = () if self._transparent else (Record(0, OPEN, tuple(states)),)
+    def _token(self, source: tuple[int, int], done: CompletedRuns, states: list[Any]) -> Token:
+        records = () if self._transparent else (FoldState(0, OPEN, tuple(states)),)
         return Token(source, records, done, self._note_before(source), tally=self._books.tally)
 
-    def _note_before(self, source: tuple[int, int]) -> Note | None:
+    def _note_before(self, source: tuple[int, int]) -> StreamState | None:
         """Return what a stream last said of its place at or before the watermark, which never goes back: earlier notes are dropped."""
         notes = self._notes
         while len(notes) > 1 and _place_of(notes[1]) <= source:
@@ -256,7 +258,7 @@ class Tokens(Sequence[Token]):
         done = Runs(self._before)
         done.add(self._first, self._ends[number])
         source, rest = _split(done.without(()))
-        return self._form._replace(source=(self._form.source[0], source), done=Done(rest))
+        return self._form._replace(source=(self._form.source[0], source), done=CompletedRuns(rest))
 
 
 def _split(runs: tuple[Run, ...]) -> tuple[int, tuple[Run, ...]]:
@@ -265,7 +267,7 @@ def _split(runs: tuple[Run, ...]) -> tuple[int, tuple[Run, ...]]:
     return watermark, runs[1:] if watermark else runs
 
 
-def _place_of(note: Note) -> tuple[int, int]:
+def _place_of(note: StreamState) -> tuple[int, int]:
     return note.pass_number, note.position
 
 

@@ -10,27 +10,27 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from penstock._contracts.element import bytes_of_all
-from penstock._engine.chunk import BatchItem, Failure, Known, LateFailure, Levels, Outcome, WorkItem
+from penstock._engine.chunk import BatchItem, Failure, KnownLoss, LateFailure, Levels, Outcome, WorkItem
 from penstock._engine.failing import prepare
-from penstock._engine.losses import Mishap
-from penstock._engine.program import SegmentPlan, Sift, StagePlan
-from penstock._engine.rescue import GONE, MOST_REPLACEMENTS, RAISING, Around, Case, Partial, Rescue, in_pieces, mended
+from penstock._engine.losses import LostElement
+from penstock._engine.program import FilterStep, SegmentPlan, StagePlan
+from penstock._engine.rescue import MOST_REPLACEMENTS, RAISING, SKIPPED, Around, ErrorHandler, FailedElement, Partial, handled, in_pieces
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, part_of
 from penstock._ops.leaves import BatchLeaf
-from penstock._ops.operator import ChainOp, Operator, WritesRows, climb
+from penstock._ops.operator import ChainOp, Operator, WritesRows, apply_all
 from penstock._ops.rows import Rows
 from penstock._ops.streams import FilterOp
 from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import INFINITE, Length
 from penstock.errors import StateMismatch
 
-__all__ = ["compute", "compute_batches", "concatenated", "joined", "sift"]
+__all__ = ["compute", "compute_batches", "concatenated", "filter_step", "joined"]
 
 
 T = TypeVar("T")
 
 
-def compute(plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: WorkerContext, rescue: Rescue = RAISING) -> Outcome:
+def compute(plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: WorkerContext, rescue: ErrorHandler = RAISING) -> Outcome:
     """Run the rows of an item through its stage, into `slot` if it is the last stage of a batch. Nothing else is touched.
 
     It stops early behind the element with which it holds more than `item.room` bytes: then its end is not the item's, without a failure.
@@ -56,13 +56,13 @@ class _Job:
 
     __slots__ = ("bad_rows", "item", "keys", "late", "levels", "lost", "moved", "parts", "plan", "rescue", "slot", "worker")
 
-    def __init__(self, plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: WorkerContext, rescue: Rescue) -> None:
+    def __init__(self, plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: WorkerContext, rescue: ErrorHandler) -> None:
         self.plan, self.item, self.slot, self.worker, self.rescue = plan, item, slot, worker, rescue
         self.levels = item.levels
         self.moved: set[int] = set()
         self.parts: dict[int, tuple[Block, Ints]] = {}
         self.keys: dict[int, tuple[Block, Ints | range]] = {}
-        self.lost: list[Mishap] = []
+        self.lost: list[LostElement] = []
         self.late: list[tuple[int, tuple[int, tuple[int, int, int], LateFailure]]] = []
         self.bad_rows: list[tuple[int, LateFailure]] = []
 
@@ -83,7 +83,7 @@ class _Job:
             self.worker.most_bytes,
         )
 
-    def run(self, begin: int, end: int, without: Without = (), found: list[Mishap] | None = None) -> Block | Partial | None:
+    def run(self, begin: int, end: int, without: Without = (), found: list[LostElement] | None = None) -> Block | Partial | None:
         """Run rows through the stage; with `found`, policies act inside the leaf on one row, and it gets what they replaced there."""
         self._begin(begin, end, found)
         piece = _RowRange(self.item.stage, begin, end, self.item.block)
@@ -92,7 +92,7 @@ class _Job:
         out, taken = self._through(piece, block, without)
         return out if taken == end - begin else Partial(out, begin + taken)
 
-    def _begin(self, begin: int, end: int, found: list[Mishap] | None) -> None:
+    def _begin(self, begin: int, end: int, found: list[LostElement] | None) -> None:
         self.worker.begin((begin, end))
         if found is not None:
             found.clear()
@@ -102,7 +102,7 @@ class _Job:
         """Return the rows that are known to have failed in this stage before the state was saved."""
         return [*self.item.bad_rows, *(row for row, some in self.item.known.items() if any(self._is_due(one) for one in some))]
 
-    def _is_due(self, known: Known) -> bool:
+    def _is_due(self, known: KnownLoss) -> bool:
         """Tell whether this stage is where something is done about what is known: for a whole input the first that is run here.
 
         Async calls are begun elsewhere; their stage comes here when one of them fails.
@@ -114,22 +114,22 @@ class _Job:
     def treat(self, row: int, failed: ElementFailed | None) -> Any:
         """Say what stands for a row that failed, or is known to have failed before the state was saved."""
         if failed is None and row in self.item.bad_rows:
-            return GONE
+            return SKIPPED
         known = [one for one in self.item.known.get(row, ()) if self._is_due(one)] if failed is None else []
         whole = next((one for one in known if not one.inner), None)
         around = Around(self.worker.index, self.lost)
-        found: list[Mishap] = []
+        found: list[LostElement] = []
         if failed is not None and failed.inside_batch and self.rescue.cares(failed):
             failed = None  # the row runs once more, and the policies act where the element stands
         if whole is not None and not whole.how:
             self.lost.append(self._case(row, (), found).known_as(whole))
-            return GONE
+            return SKIPPED
         if whole is not None:
             case = self._case(row, (), found)
             self._move(row, whole.how)
-            out = mended(self.rescue, lambda _: case, lambda out: self._alone(row, found, out), None, known, around)
+            out = handled(self.rescue, lambda _: case, lambda out: self._alone(row, found, out), None, known, around)
         else:
-            out = mended(
+            out = handled(
                 self.rescue,
                 lambda out: self._case(row, out, found),
                 lambda out: self.run(row, row + 1, out, found),
@@ -137,7 +137,7 @@ class _Job:
                 known,
                 around._replace(late=partial(self._late, row)),
             )
-        if out is not GONE and not isinstance(out, Failure):
+        if out is not SKIPPED and not isinstance(out, Failure):
             self.lost.extend(found)
         return out
 
@@ -155,7 +155,7 @@ class _Job:
         self.late.append((row, (failed.inner[1] if failed.inner else 0, failed.key or key, late)))
         return (*failed.inner, 1) if settled and failed.inner else failed.inner or ()
 
-    def _mend(self, row: int, found: list[Mishap], child: ChainOp, length: Length, epochs: Ints, positions: Ints) -> list[Any]:
+    def _mend(self, row: int, found: list[LostElement], child: ChainOp, length: Length, epochs: Ints, positions: Ints) -> list[Any]:
         """Compute the elements of batches inside the leaf; others take the place of those that fail, for their positions are fixed.
 
         Args:
@@ -186,7 +186,7 @@ class _Job:
             parts = child.keys(epochs[place : place + 1], positions[place : place + 1])
             key = int(parts[0][0]), int(parts[1][0]), int(parts[2][0])
             again = partial(run, place, place + 1)
-            case = Case(
+            case = FailedElement(
                 -1, row, again, others, lambda: None, key, child.where(epoch, position), (key,), None, False, self.item.stage, fixed=True
             )
             return self.rescue.treat(case, failed, self.worker.index, found)[0]
@@ -198,7 +198,7 @@ class _Job:
             raise failed from failure.error
         return [element for _, elements in done for element in elements]
 
-    def _case(self, row: int, without: Without, found: list[Mishap]) -> Case:
+    def _case(self, row: int, without: Without, found: list[LostElement]) -> FailedElement:
         key, where, place = self._identity(row)
         saved = self._places(row)
 
@@ -213,7 +213,7 @@ class _Job:
                 self._move(row, distance)
                 yield distance, partial(self._alone, row, found)
 
-        return Case(
+        return FailedElement(
             -1,
             row,
             lambda: self.run(row, row + 1, without, found),
@@ -227,7 +227,7 @@ class _Job:
             self.item.stage,
         )
 
-    def _alone(self, row: int, found: list[Mishap], without: Without = ()) -> Block | None:
+    def _alone(self, row: int, found: list[LostElement], without: Without = ()) -> Block | None:
         """Run one row through all stages up to this one."""
         self._begin(row, row + 1, found)
         block: Block | None = None
@@ -337,7 +337,7 @@ class _Job:
 
     def _filtered(self, stage: StagePlan, block: Block, origins: Ints | None, without: Without, light: bool) -> tuple[Block, Ints]:
         """Run a block through the filters and flat_maps of a stage; weigh what comes out, unless all of it is light."""
-        block, origins = sift(stage.sifts, block, origins, self.worker, without)
+        block, origins = filter_step(stage.sifts, block, origins, self.worker, without)
         elements = block.rows()
         if not light or block.num_bytes:
             block.num_bytes = bytes_of_all(elements)
@@ -347,11 +347,11 @@ class _Job:
         """Run a block through the last stage, straight into the slot; return how many rows it took."""
         operators, worker, keys = self.plan.stages[piece.stage].operators, self.worker, block
         if operators and hasattr(operators[-1], "up_into"):
-            block = climb(operators[:-1], block, levels[:-1], worker)
+            block = apply_all(operators[:-1], block, levels[:-1], worker)
             worker.block, worker.operator = block, operators[-1]
             count, kept = cast(WritesRows, operators[-1]).up_into(block, worker, slot, piece.begin)
         else:
-            block = climb(operators, block, levels, worker)
+            block = apply_all(operators, block, levels, worker)
             kept = slot.put_block(piece.begin, block)
             count = len(block)
         worker.weigh(block.num_bytes)
@@ -413,7 +413,7 @@ def _moved_on(position: int, distance: int, length: Length) -> int:
 def _climb(operators: Sequence[Operator], block: Block, levels: Levels, worker: WorkerContext, asked: int, count: int) -> tuple[Block, int]:
     """Run a block, `asked` elements of `count` inputs, up through operators; return it with the first input that was not taken."""
     origins = block.origins
-    made = climb(operators, block, levels, worker)
+    made = apply_all(operators, block, levels, worker)
     made.rows()
     if len(made) == asked:
         return made, count
@@ -422,15 +422,15 @@ def _climb(operators: Sequence[Operator], block: Block, levels: Levels, worker: 
 
     def run(rest: Block, begin: int) -> Block:
         here = slice(begin, begin + len(rest))
-        return climb(operators, rest, [(epochs[here], positions[here]) for epochs, positions in levels], worker)
+        return apply_all(operators, rest, [(epochs[here], positions[here]) for epochs, positions in levels], worker)
 
     return whole_inputs(block, made, origins, run)
 
 
-def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, rescue: Rescue = RAISING) -> Outcome:
+def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, rescue: ErrorHandler = RAISING) -> Outcome:
     """Run batches through the top operators, around those that fail. Nothing else is touched."""
     worker.finishing = True
-    lost: list[Mishap] = []
+    lost: list[LostElement] = []
     kept: list[tuple[int, tuple[int, tuple[int, int, int], LateFailure]]] = []
 
     def run(begin: int, end: int, without: Without = ()) -> tuple[Block, Ints]:
@@ -447,13 +447,13 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, r
 
     def treat(number: int, failed: ElementFailed | None) -> Any:
         if number in item.without:
-            return GONE
+            return SKIPPED
         failed = failed or item.bad.get(number)
         known = item.known.get(number, []) if failed is None else []
         if known and not known[0].inner:
             lost.append(_top_case(item, number, lambda: None).known_as(known[0]))
-            return GONE
-        return mended(
+            return SKIPPED
+        return handled(
             rescue,
             lambda out: _top_case(item, number, lambda: run(number, number + 1, out)),
             lambda out: run(number, number + 1, out),
@@ -476,7 +476,7 @@ def _handed_over(some: list[T]) -> tuple[T, ...]:
     return out
 
 
-def _top_case(item: BatchItem, number: int, again: Callable[[], Any]) -> Case:
+def _top_case(item: BatchItem, number: int, again: Callable[[], Any]) -> FailedElement:
     """Say which batch it is: it goes by its first element."""
     keys: tuple[tuple[int, int, int], ...] = ()
     if item.keys is not None and item.sizes is not None:
@@ -487,23 +487,23 @@ def _top_case(item: BatchItem, number: int, again: Callable[[], Any]) -> Case:
         keys = (item.key_of(number),)
     where = f"a batch of {len(keys)}" if item.keys is not None else "a batch"
     shown = keys if item.keys is not None else ()
-    return Case(number, -1, again, None, lambda: None, keys[0], where, shown, None, number < item.num_replayed, 0)
+    return FailedElement(number, -1, again, None, lambda: None, keys[0], where, shown, None, number < item.num_replayed, 0)
 
 
 def _top(plan: SegmentPlan, item: BatchItem, begin: int, end: int, worker: WorkerContext, without: Without) -> tuple[Block, Ints]:
     worker.begin((begin, end))
     block = _keyed(item, begin, end)
-    operators = [step for step in plan.top if not hasattr(step, "sift")]
+    operators = [step for step in plan.top if not hasattr(step, "filter_step")]
     sifts: Sequence[Any] = ()
     if len(operators) < len(plan.top):
-        first = next(place for place, step in enumerate(plan.top) if hasattr(step, "sift"))
+        first = next(place for place, step in enumerate(plan.top) if hasattr(step, "filter_step"))
         operators, sifts = list(plan.top[:first]), plan.top[first:]  # type: ignore[arg-type]
     levels: Levels = [(e[begin:end], p[begin:end]) for e, p in item.levels[1 : 1 + len(operators)]]
     if not levels and operators:
         levels = [(block.epochs, block.indices)] * len(operators)
-    block = climb(operators, block, levels, worker)
+    block = apply_all(operators, block, levels, worker)
     if sifts:
-        return sift(sifts, block, None, worker, without)
+        return filter_step(sifts, block, None, worker, without)
     block.rows()
     return block, np.arange(len(block), dtype=np.int64)
 
@@ -558,8 +558,8 @@ Without = Sequence[tuple[int, ...]]
 """Elements to leave out: (step, number among those that its input gave); or (step, number, 1), that one and all behind it."""
 
 
-def sift(
-    steps: Sequence[Sift | Operator], block: Block, origins: Ints | None, worker: WorkerContext, without: Without = ()
+def filter_step(
+    steps: Sequence[FilterStep | Operator], block: Block, origins: Ints | None, worker: WorkerContext, without: Without = ()
 ) -> tuple[Block, Ints]:
     """Run filters, flat_maps and the maps among them; their failures count in input offsets. What comes out has `taken`.
 
@@ -587,8 +587,8 @@ def sift(
                 block, origins = block.select(keep), origins[keep]
         worker.block, worker.operator, worker.origins = block, step, origins
         try:
-            if hasattr(step, "sift"):
-                after, after_origins = cast(Sift, step).sift(block, origins)
+            if hasattr(step, "filter_step"):
+                after, after_origins = cast(FilterStep, step).sift(block, origins)
                 several = several or len(after) > len(block) or type(step) is not FilterOp
                 if after.taken is not None:
                     taken = int(origins[after.taken])

@@ -17,19 +17,19 @@ from penstock._contracts.event import BlockDone, Event, Listener, Notice, RowsPa
 from penstock._contracts.fill import Fill
 from penstock._contracts.memory import FeedMemory
 from penstock._engine.async_calls import ended, failed_call
-from penstock._engine.chunk import Failure, Outcome, Task, Token, Unit
+from penstock._engine.chunk import Chunk, Claim, Failure, Outcome, Token
 from penstock._engine.compute import compute
 from penstock._engine.failing import is_interrupt, prepare
 from penstock._engine.finishing import finish_unit
-from penstock._engine.flow import Flow, Ready
-from penstock._engine.losses import Losses, Tally, tell_retry
+from penstock._engine.flow import Ready, Scheduler
+from penstock._engine.losses import LossAnnouncer, LossCounts, tell_retry
 from penstock._engine.program import Program
-from penstock._engine.rescue import Rescue
+from penstock._engine.rescue import ErrorHandler
 from penstock._engine.segment import SHARED, Segment, awaited_in, pool_of
 from penstock._engine.slots import SlotPool
 from penstock._engine.stall_report import Kind, report
 from penstock._engine.tuning import awaited_ns
-from penstock._engine.tuning_cache import Learned
+from penstock._engine.tuning_cache import TuningCache
 from penstock._engine.watchdog import Glances, Watch
 from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
@@ -85,8 +85,8 @@ class Engine:
         self.stopping = False
         self.occupied = False  # by a consumer that runs a task itself
         self.breaker = Breaker()
-        self._flow = Flow(program, num_workers, memory_bytes, start, ordered=ordered)
-        self._learned = Learned()
+        self._flow = Scheduler(program, num_workers, memory_bytes, start, ordered=ordered)
+        self._learned = TuningCache()
         self._listeners = listeners
         self.watch = watch or Watch(None)
         self._mutex = threading.Lock()
@@ -100,10 +100,10 @@ class Engine:
         self._inner_slots = SlotPool(allocate)
         self._waits = ParkingLot()  # for those who wait before they try an element again
         pause = partial(self._waits.park, lambda: not self.stopping)
-        self.rescue = Rescue(policies=program.policies, pause=pause, retrying=partial(tell_retry, self.announce))
-        self._lost = Losses(self._flow.lost, self.announce, self.broke)
+        self.rescue = ErrorHandler(policies=program.policies, pause=pause, retrying=partial(tell_retry, self.announce))
+        self._lost = LossAnnouncer(self._flow.lost, self.announce, self.broke)
 
-    def learn(self, learned: Learned) -> None:
+    def learn(self, learned: TuningCache) -> None:
         """Begin with what earlier runs of the same dataset found out, and add to it at the end. Before the first task."""
         self._learned = learned
         learned.begin(self._flow)
@@ -116,7 +116,7 @@ class Engine:
         """The async function of each pool that has one: its tasks are begun with `begun` and booked with `book_awaited`."""
         return awaited_in(self._flow.segments)
 
-    def awaited_by(self, task: Task) -> AwaitedOp | None:
+    def awaited_by(self, task: Claim) -> AwaitedOp | None:
         """Return the async function that a task is for, or None."""
         return None if task.read else self._flow.segments[task.segment].plan.stages[task.stage].awaited
 
@@ -148,7 +148,7 @@ class Engine:
 
     # -- workers ------------------------------------------------------------------------------------------------------------------
 
-    def claim(self, pool: str, worker: int) -> Task | None:
+    def claim(self, pool: str, worker: int) -> Claim | None:
         """Return the next task for a worker of `pool`; block while there is none; None when the engine stops."""
         flow = self._flow
         while True:
@@ -172,7 +172,7 @@ class Engine:
                 lot = self._bench
             lot.park(partial(self._unchanged, seen))
 
-    def try_claim(self) -> Task | None:
+    def try_claim(self) -> Claim | None:
         """Return the next task of any pool, or None; never block. For the inline executor."""
         with self._mutex:
             if self._flow.torn:  # by a Ctrl-C that reached the consumer: its last state still holds
@@ -187,7 +187,7 @@ class Engine:
                 self._flow.waiting -= 1
         return None
 
-    def run(self, task: Task, worker: WorkerContext) -> None:
+    def run(self, task: Claim, worker: WorkerContext) -> None:
         """Run a claimed task and book its outcome."""
         begin_ns, begin_cpu = time.perf_counter_ns(), time.thread_time_ns()
         worker.began = self.watch.clock.tick(begin_ns), begin_cpu
@@ -205,7 +205,7 @@ class Engine:
         self._book(task, outcome, end_ns - begin_ns, event, worker)
         del outcome  # the frames of its errors lead to this one
 
-    def _compute(self, segment: Segment, unit: Unit, task: Task, worker: WorkerContext) -> Outcome:
+    def _compute(self, segment: Segment, unit: Chunk, task: Claim, worker: WorkerContext) -> Outcome:
         """Compute the rows of a task, unless they are there already or no longer wanted."""
         last = task.stage == len(segment.plan.stages) - 1
         if last and unit.rows is None:
@@ -220,7 +220,7 @@ class Engine:
             return Outcome(task.begin)  # a row before these failed, and the unit was finished without them
         return compute(segment.plan, item, slot, worker, self.rescue)
 
-    def book_awaited(self, task: Task, block: Block | None, outcomes: Sequence[CallResult], busy_ns: int, worker: WorkerContext) -> None:
+    def book_awaited(self, task: Claim, block: Block | None, outcomes: Sequence[CallResult], busy_ns: int, worker: WorkerContext) -> None:
         """Book the task of an async stage.
 
         Args:
@@ -246,7 +246,7 @@ class Engine:
 
     def _book(
         self,
-        task: Task,
+        task: Claim,
         outcome: Outcome,
         wall_ns: int,
         event: BlockDone | None,
@@ -284,7 +284,7 @@ class Engine:
             self._flow.ready.append(Ready([], [], False, Failure(0, error, "engine", 0)))
         self._consumers.ring()
 
-    def put_back(self, task: Task) -> None:
+    def put_back(self, task: Claim) -> None:
         """Undo a claim whose run was interrupted; when that is not possible any more, stop: the last state still holds."""
         with self._mutex:
             undone = self._flow.put_back(task)
@@ -361,7 +361,7 @@ class Engine:
         log = self._flow.log
         return [] if log is None else [log.popleft() for _ in range(len(log))]
 
-    def tally(self) -> Tally:
+    def tally(self) -> LossCounts:
         """Return what was skipped and replaced up to now, in this run and before; of an engine that has ended."""
         return self._flow.tally
 
@@ -417,7 +417,7 @@ class Engine:
 
     # -- inside -------------------------------------------------------------------------------------------------------------------
 
-    def _next_task(self, pool: str, worker: int) -> Task | None:
+    def _next_task(self, pool: str, worker: int) -> Claim | None:
         if self.stopping:
             return None
         returned = self._slots.take_returned()
@@ -428,7 +428,7 @@ class Engine:
         self._ring_consumer()
         return task
 
-    def _finish(self, segment: Segment, unit: Unit, worker: WorkerContext) -> None:
+    def _finish(self, segment: Segment, unit: Chunk, worker: WorkerContext) -> None:
         """Make the items of a complete unit without the mutex, then commit it."""
         if unit.rows is not None:
             segment.guess = unit.rows.spec
@@ -447,7 +447,7 @@ class Engine:
             self.announce(Notice(time.perf_counter_ns(), "memory", oversize_words(self._flow.oversize, self._flow.memory_bytes)))
         self._lost.tell()
 
-    def _read(self, task: Task, begin_ns: int, begin_cpu: int) -> None:
+    def _read(self, task: Claim, begin_ns: int, begin_cpu: int) -> None:
         reader = self._flow.reader
         assert reader is not None
         unit, failure = reader.read(task.read, task.room)
@@ -464,7 +464,7 @@ class Engine:
             self.announce(BlockDone("read", 0, begin_ns, end_ns, cpu_ns, unit.num_items, block, None, first, last, unit.given_bytes))
         self._ring_workers()
 
-    def _open_rows(self, segment: Segment, unit: Unit) -> None:
+    def _open_rows(self, segment: Segment, unit: Chunk) -> None:
         with self._mutex:
             if unit.rows is not None or unit.finishing:
                 return

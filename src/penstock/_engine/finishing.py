@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock._engine.chunk import BatchItem, Failure, LateFailure, Result, Unit
+from penstock._engine.chunk import BatchItem, Chunk, Failure, LateFailure, Result
 from penstock._engine.compute import compute_batches, concatenated
 from penstock._engine.program import SegmentPlan
-from penstock._engine.rescue import RAISING, Rescue
+from penstock._engine.rescue import RAISING, ErrorHandler
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints
 from penstock._ops.positions import moves_only
 from penstock._ops.worker import WorkerContext
@@ -18,7 +18,7 @@ from penstock._ops.worker import WorkerContext
 __all__ = ["finish_unit", "join", "taken_out"]
 
 
-def finish_unit(plan: SegmentPlan, unit: Unit, worker: WorkerContext, rescue: Rescue = RAISING) -> tuple[Result, Failure | None]:
+def finish_unit(plan: SegmentPlan, unit: Chunk, worker: WorkerContext, rescue: ErrorHandler = RAISING) -> tuple[Result, Failure | None]:
     """Make the items of a unit whose wanted rows are done: batches through the top operators, or the parts joined.
 
     Returns:
@@ -59,13 +59,13 @@ def finish_unit(plan: SegmentPlan, unit: Unit, worker: WorkerContext, rescue: Re
     return _with_late(unit, items, list(origins), block, end), failed or failure
 
 
-def _batch_item(unit: Unit, batches: list[Any], bad: dict[int, ElementFailed], without: frozenset[int]) -> BatchItem:
+def _batch_item(unit: Chunk, batches: list[Any], bad: dict[int, ElementFailed], without: frozenset[int]) -> BatchItem:
     given = unit.given
     keys = None if given is None else Block(given.epochs, given.indices, given.lanes)
     return BatchItem(batches, unit.sizes, keys, unit.top_levels, unit.known_items, unit.num_replayed, bad, without)
 
 
-def _bad_items(unit: Unit) -> dict[int, list[tuple[int, tuple[int, int, int], LateFailure]]]:
+def _bad_items(unit: Chunk) -> dict[int, list[tuple[int, tuple[int, int, int], LateFailure]]]:
     """Return the items that have a row without an element, as `late` has them: each with the failure of its first such row."""
     out: dict[int, list[tuple[int, tuple[int, int, int], LateFailure]]] = {}
     for row in sorted(unit.bad_rows):
@@ -76,12 +76,12 @@ def _bad_items(unit: Unit) -> dict[int, list[tuple[int, tuple[int, int, int], La
     return out
 
 
-def _key_at_top(unit: Unit, item: int) -> tuple[int, int, int]:
+def _key_at_top(unit: Chunk, item: int) -> tuple[int, int, int]:
     epochs, positions = unit.top_levels[0]
     return int(epochs[item]), int(positions[item]), 0
 
 
-def join(unit: Unit, count: int) -> Result:
+def join(unit: Chunk, count: int) -> Result:
     """Put the parts of a unit without a batch in order, and leave out what lies behind a failure."""
     items: list[Any] = []
     origins: list[int] = []
@@ -100,7 +100,7 @@ def join(unit: Unit, count: int) -> Result:
     return _with_late(unit, items, origins, concatenated(blocks), count)
 
 
-def _with_late(unit: Unit, items: list[Any], origins: list[int], block: Block | None, count: int) -> Result:
+def _with_late(unit: Chunk, items: list[Any], origins: list[int], block: Block | None, count: int) -> Result:
     """Make the result of a unit; elements that failed late stand in their places."""
     late = [(row, one) for row in sorted(unit.late) if row < count for one in reversed(unit.late[row])]
     if late:
@@ -122,7 +122,7 @@ def _with_late(unit: Unit, items: list[Any], origins: list[int], block: Block | 
 # that none will be. If the guess fails, the rows of the unit go to the folds one by one, and later units are cut where batches begin again.
 
 
-def all_written(plan: SegmentPlan, unit: Unit) -> Result | None:
+def all_written(plan: SegmentPlan, unit: Chunk) -> Result | None:
     """Return the result of a unit that wrote ahead, all of whose wanted rows are done: its batches, where nothing else is to be done.
 
     None, and nothing is done, if a row is missing, or if some do not fit each other: that is judged where they are counted.
@@ -140,7 +140,7 @@ def all_written(plan: SegmentPlan, unit: Unit) -> Result | None:
     return Result(batches, None, None)
 
 
-def taken_out(unit: Unit) -> dict[int, tuple[Block, Ints]]:
+def taken_out(unit: Chunk) -> dict[int, tuple[Block, Ints]]:
     """Return the parts of a unit that wrote ahead with their elements, taken out of the batches again."""
     assert unit.rows is not None
     elements, unit.rows, unit.whole = unit.rows.elements(), None, False

@@ -13,11 +13,11 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from penstock._contracts.element import bytes_of_all
 from penstock._contracts.fill import Fill
-from penstock._engine.chunk import Counted, Failure, Outcome, Task, Token, Unit
-from penstock._engine.committing import ReadCount, booked_in_place, empty_pass, left_out_of, records_of, sequencers_of, units_of
+from penstock._engine.chunk import Chunk, Claim, Counted, Failure, Outcome, Token
+from penstock._engine.committing import ReadCount, booked_in_place, chunks_of, empty_pass, fold_runners_of, left_out_of, records_of
 from penstock._engine.completion import Completion
-from penstock._engine.folding import Sequenced, Sequencer, bytes_in
-from penstock._engine.losses import Books, Mishap, Tally, merged
+from penstock._engine.folding import FoldRunner, Sequenced, bytes_in
+from penstock._engine.losses import LossCounts, LossLedger, LostElement, merged
 from penstock._engine.program import Program, keeping_failures, writing_ahead
 from penstock._engine.segment import READER, SHARED, Segment, pool_of, pools_of, result_bytes
 from penstock._engine.slots import HandedOver, Lease, bytes_beside
@@ -26,23 +26,23 @@ from penstock._engine.tuning import ActiveWorkers, followed
 from penstock._ops.block import UNLIMITED
 from penstock._order.runs import Recording
 
-__all__ = ["Flow", "Ready", "Tearable", "whole"]
+__all__ = ["Poisonable", "Ready", "Scheduler", "poison_on_interrupt"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Tearable(Protocol):
+class Poisonable(Protocol):
     """Something whose changes may be cut: `torn` during a change, and for ever after one that did not end."""
 
     torn: bool
     ended: bool
 
 
-S = TypeVar("S", bound=Tearable)
+S = TypeVar("S", bound=Poisonable)
 
 
-def whole(change: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+def poison_on_interrupt(change: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     """Let a method that changes the run, called under its mutex, end the run for everybody when it does not come to its own end.
 
     An exception may come from outside between any two instructions: Ctrl-C in the main thread, MemoryError, one that a debugger or a
@@ -87,7 +87,7 @@ class Ready(NamedTuple):
     """Of the buffer that the items lie in."""
 
 
-class Flow:
+class Scheduler:
     """Units on their way through the segments of a program.
 
     Attributes:
@@ -134,11 +134,11 @@ class Flow:
         if isinstance(ordered, Recording):
             self.segments[0].follow(ordered)
         self.log: deque[tuple[int, int, int]] | None = deque() if ordered is False else None
-        self.lost: deque[Mishap] = deque()
-        self._books = [Books(() if segment.number else start.tally, self.lost) for segment in self.segments]
+        self.lost: deque[LostElement] = deque()
+        self._books = [LossLedger(() if segment.number else start.tally, self.lost) for segment in self.segments]
         self._read = ReadCount(start)
         self._left_out = left_out_of(program)
-        self._sequencers = sequencers_of(program, start, self._books, ordered=ordered is True)
+        self._sequencers = fold_runners_of(program, start, self._books, ordered=ordered is True)
         if ordered is True:
             for segment, record in zip(self.segments, records_of(program, start), strict=True):
                 segment.read_again(record)
@@ -161,7 +161,7 @@ class Flow:
         self._source_pass = start.source[0]  # that the first segment's folds take
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> LossCounts:
         """What was skipped and replaced up to now, in this run and before."""
         return reduce(merged, (books.tally for books in self._books), ())
 
@@ -175,8 +175,8 @@ class Flow:
         """Return how many workers a pool should have."""
         return self.pools[pool] or self.num_workers
 
-    @whole
-    def next_task(self, pool: str, worker: int) -> Task | None:
+    @poison_on_interrupt
+    def next_task(self, pool: str, worker: int) -> Claim | None:
         """Claim the next task for worker number `worker` of `pool`, or return None."""
         if self.ended:
             return None
@@ -194,7 +194,7 @@ class Flow:
                 return task
         return None
 
-    def _segment_task(self, segment: Segment, pool: str) -> Task | None:
+    def _segment_task(self, segment: Segment, pool: str) -> Claim | None:
         last = len(segment.plan.stages) - 1
         if segment.unfinished and pool_of(segment, last) == pool:
             task = segment.first_unfinished()
@@ -213,7 +213,7 @@ class Flow:
                 self._pump()
         return self._next_rows(segment, self.size_of(pool) if pool != SHARED else self.active.limit, blocked=blocked)
 
-    def _next_rows(self, segment: Segment, num_workers: int, *, blocked: bool) -> Task | None:
+    def _next_rows(self, segment: Segment, num_workers: int, *, blocked: bool) -> Claim | None:
         """Claim rows of a unit for the first stage, as many as there is room for."""
         for unit in segment.unclaimed():
             if unit.whole:
@@ -230,7 +230,7 @@ class Flow:
         row_bytes = max(segment.row_bytes)
         return max(1, int(room / (2 * row_bytes))) if row_bytes else UNLIMITED
 
-    def _next_block(self, segment: Segment, stage: int) -> Task | None:
+    def _next_block(self, segment: Segment, stage: int) -> Claim | None:
         """Claim the next block of a later stage."""
         task = segment.waiting_block(stage)
         if task is None or task.unit is None:
@@ -246,7 +246,7 @@ class Flow:
         self._book_grant(task.unit, room)
         return task._replace(room=room)
 
-    def _grant(self, segment: Segment, unit: Unit, num_bytes: float) -> int | None:
+    def _grant(self, segment: Segment, unit: Chunk, num_bytes: float) -> int | None:
         """Return how many bytes a task of a unit may hold that may need `num_bytes`; None when it has to wait.
 
         Where there is no room the unit that the consumer needs next goes on all the same, little by little.
@@ -272,17 +272,17 @@ class Flow:
             return True
         return segment.opened == segment.committed and self._is_due(segment, segment.opened)
 
-    def _book_grant(self, unit: Unit, room: int) -> None:
+    def _book_grant(self, unit: Chunk, room: int) -> None:
         unit.granted_bytes += room
         self._charge(unit)
 
-    def _charge(self, unit: Unit) -> None:
+    def _charge(self, unit: Chunk) -> None:
         """Bring the books up to what a unit holds."""
         num_bytes = unit.num_bytes
         self.held_bytes += num_bytes - unit.charged_bytes
         unit.charged_bytes = num_bytes
 
-    def _may_finish(self, segment: Segment, unit: Unit) -> bool:
+    def _may_finish(self, segment: Segment, unit: Chunk) -> bool:
         """Tell whether the batch of a complete unit may be made now; count what it will take."""
         rows = unit.rows
         if rows is None or not rows.beside:
@@ -376,7 +376,7 @@ class Flow:
                     out.append(Fill(f"before_{stage.name or number}", len(segment.queues[number]), capacity))
         return out
 
-    def held(self, running: Sequence[tuple[Task, int]]) -> Counter[str]:
+    def held(self, running: Sequence[tuple[Claim, int]]) -> Counter[str]:
         """Return the bytes of elements outside of batch buffers, by the stage that made them. Without the mutex, so about.
 
         Args:
@@ -434,8 +434,8 @@ class Flow:
     def _wanted_units(self) -> int:
         return max(2 * self.num_workers + 2, self.program.prefetch + 2, 4)
 
-    @whole
-    def complete(self, segment: Segment, task: Task, outcome: Outcome, wall_ns: int, cpu_ns: int) -> bool:
+    @poison_on_interrupt
+    def complete(self, segment: Segment, task: Claim, outcome: Outcome, wall_ns: int, cpu_ns: int) -> bool:
         """Book a finished task; return whether its unit is ready to be finished by this worker.
 
         Args:
@@ -467,12 +467,12 @@ class Flow:
         if unit.finishing or not unit.rows_complete():
             return False
         if not self._may_finish(segment, unit):
-            segment.unfinished.append(Task(segment.number, len(segment.plan.stages) - 1, unit, unit.num_rows, unit.num_rows, None))
+            segment.unfinished.append(Claim(segment.number, len(segment.plan.stages) - 1, unit, unit.num_rows, unit.num_rows, None))
             return False
         unit.finishing = True
         return True
 
-    def _learn(self, segment: Segment, task: Task, outcome: Outcome, wall_ns: int, cpu_ns: int) -> None:
+    def _learn(self, segment: Segment, task: Claim, outcome: Outcome, wall_ns: int, cpu_ns: int) -> None:
         """Learn what rows of a stage cost."""
         count, stage = outcome.end - task.begin, task.stage
         segment.weigh(stage, outcome.most_bytes / count)
@@ -482,7 +482,7 @@ class Flow:
         if pool_of(segment, stage) == SHARED and not (segment.blocks[stage].growing or segment.units.growing):
             self.active.observe(count, wall_ns, cpu_ns)
 
-    def _take_rest(self, segment: Segment, task: Task, outcome: Outcome) -> None:
+    def _take_rest(self, segment: Segment, task: Claim, outcome: Outcome) -> None:
         """Let the rows of a task wait that there was no room for."""
         unit, queue = task.unit, segment.queues[task.stage]
         assert unit is not None
@@ -495,18 +495,18 @@ class Flow:
         elif task.block is not None:
             unit.kept_bytes += queue[0].num_bytes
 
-    def may_open(self, segment: Segment, unit: Unit, num_bytes: int) -> bool:
+    def may_open(self, segment: Segment, unit: Chunk, num_bytes: int) -> bool:
         """Tell whether a unit may have a buffer for all its rows now."""
         more = num_bytes - max(0, unit.expected_bytes - unit.kept_bytes)
         return more <= 0 or self.held_bytes + more <= self.memory_bytes or self._is_due(segment, unit.seq)
 
-    def open_rows(self, unit: Unit, num_bytes: int) -> None:
+    def open_rows(self, unit: Chunk, num_bytes: int) -> None:
         """Book the buffer that the rows of a unit are written into."""
         unit.kept_bytes += num_bytes
         self._charge(unit)
 
-    @whole
-    def finish(self, segment: Segment, unit: Unit, tail: Failure | None) -> None:
+    @poison_on_interrupt
+    def finish(self, segment: Segment, unit: Chunk, tail: Failure | None) -> None:
         """Book a unit whose items are made, up to the failure `tail`, and commit what can be committed."""
         if tail is not None:
             if unit.failure is None:
@@ -520,7 +520,7 @@ class Flow:
         self._charge(unit)
         self._pump()
 
-    def _learn_batches(self, segment: Segment, unit: Unit) -> int:
+    def _learn_batches(self, segment: Segment, unit: Chunk) -> int:
         """Learn what batches take; return the bytes of those of a unit."""
         num_bytes, num_items = result_bytes(segment, unit), unit.num_items // (unit.ahead or 1)
         segment.units.observe(num_items, unit.cost_ns, num_bytes)
@@ -531,7 +531,7 @@ class Flow:
             self.oversize = num_bytes
         return num_bytes
 
-    def _learn_elements(self, segment: Segment, unit: Unit) -> int:
+    def _learn_elements(self, segment: Segment, unit: Chunk) -> int:
         """Learn what single elements take; return the bytes of those of a unit."""
         num_bytes = unit.kept_bytes or unit.given_bytes
         if unit.result is not None and unit.result.items:
@@ -541,7 +541,7 @@ class Flow:
                 self._unit_bytes = max(1, num_bytes)
         return num_bytes
 
-    def _close_unit(self, segment: Segment, unit: Unit) -> None:
+    def _close_unit(self, segment: Segment, unit: Chunk) -> None:
         self.version += 1
         if unit.failure is None:  # else a worker may still come with another failed row, and its key is asked for
             unit.given = None
@@ -570,7 +570,7 @@ class Flow:
             return len(self.segments[segment.number + 1].inbox) < _INBOX
         return len(self.ready) < max(_FEWEST_UNITS, self.limit)
 
-    def _commit(self, segment: Segment, unit: Unit) -> None:
+    def _commit(self, segment: Segment, unit: Chunk) -> None:
         sequencer = self._sequencers[segment.number]
         self._count(segment, unit)
         last = segment is self.segments[-1]
@@ -587,7 +587,7 @@ class Flow:
             self.log.append((unit.pass_number, unit.first, unit.first + unit.good_count()))
         self._fold(segment, unit, sequencer)
 
-    def _count(self, segment: Segment, unit: Unit) -> None:
+    def _count(self, segment: Segment, unit: Chunk) -> None:
         """Count what a unit brings; fail it where that cannot be right."""
         error, left_out = None, self._left_out[segment.number]
         if segment.number:
@@ -600,7 +600,7 @@ class Flow:
             unit.tail = Failure(unit.num_items, error, segment.plan.name, 0)
             self.failures.append(unit.tail)
 
-    def _fold(self, segment: Segment, unit: Unit, sequencer: Sequencer | Completion) -> None:
+    def _fold(self, segment: Segment, unit: Chunk, sequencer: FoldRunner | Completion) -> None:
         """Let a unit through the folds of its segment, and on."""
         last = segment is self.segments[-1]
         num_bytes, unit.charged_bytes = unit.charged_bytes, 0
@@ -624,14 +624,14 @@ class Flow:
         if end_later and not self.ended:
             self._fold(segment, unit.end_alone(), sequencer)
 
-    def _failure_of(self, segment: Segment, unit: Unit, out: Sequenced) -> Failure | None:
+    def _failure_of(self, segment: Segment, unit: Chunk, out: Sequenced) -> Failure | None:
         """Return the failure that goes on behind what came out of the folds."""
         if out.excess is not None:
             self.failures.append(out.excess)
             segment.fail(unit)
         return Failure(0, empty_pass(), segment.plan.name, 0) if out.empty_pass and out.tail is None else out.tail
 
-    def _weigh_folds(self, segment: Segment, sequencer: Sequencer | Completion, num_items: int) -> None:
+    def _weigh_folds(self, segment: Segment, sequencer: FoldRunner | Completion, num_items: int) -> None:
         """See now and then what the folds hold: not all that enters them comes out again."""
         segment.num_folded += num_items
         often = self.held_bytes > self.memory_bytes
@@ -642,7 +642,7 @@ class Flow:
         self.held_bytes += held - segment.folded_bytes
         segment.folded_bytes, segment.num_folded, segment.num_held = held, 0, 4 * len(waiting)
 
-    def _deliver_folded(self, segment: Segment, unit: Unit, out: Sequenced, tail: Failure | None, num_bytes: int) -> None:
+    def _deliver_folded(self, segment: Segment, unit: Chunk, out: Sequenced, tail: Failure | None, num_bytes: int) -> None:
         if not out.items and not out.ends_pass and tail is None:
             return
         values = out.items if out.whole else [item.value for item in out.items]
@@ -651,12 +651,12 @@ class Flow:
         ends, chunk, lease = out.ends_pass and tail is None, _chunk_of(segment, unit), unit.lease if out.whole else None
         self._deliver(Ready(values[::-1], out.tokens, ends, tail, passed, chunk, lease))
 
-    def _pass_on(self, segment: Segment, unit: Unit, sequencer: Sequencer | Completion, out: Sequenced, tail: Failure | None) -> None:
+    def _pass_on(self, segment: Segment, unit: Chunk, sequencer: FoldRunner | Completion, out: Sequenced, tail: Failure | None) -> None:
         if not out.items and not out.ends_pass and tail is None:
             return
         following = self.segments[segment.number + 1]
         num_bytes = unit.kept_bytes
-        units = units_of(unit, out, batched=following.plan.batch is not None, alone=following.alone)
+        units = chunks_of(unit, out, batched=following.plan.batch is not None, alone=following.alone)
         for one in units:
             if out.whole and (one.whole or one.result is not None):
                 one.kept_bytes = num_bytes
@@ -688,14 +688,14 @@ class Flow:
                 return
             number -= 1
             sequencer = self._sequencers[number]
-            if isinstance(sequencer, Sequencer):
+            if isinstance(sequencer, FoldRunner):
                 sequencer.drop_pass()
         first = self.segments[0]
         first.cut_pass = max(first.cut_pass, self._source_pass)
         if self.reader is not None:
             self.reader.cut(self._source_pass)
 
-    def _next_read(self) -> Task | None:
+    def _next_read(self) -> Claim | None:
         reader, first = self.reader, self.segments[0]
         if reader is None or reader.busy or reader.done or first.failed_seq is not None:
             return None
@@ -711,10 +711,10 @@ class Flow:
         reader.busy = True
         self._read_room = room
         self.held_bytes += room
-        return Task(0, 0, None, 0, 0, None, read=min(reader.block_size(), first.most_rows, most_rows), room=room)
+        return Claim(0, 0, None, 0, 0, None, read=min(reader.block_size(), first.most_rows, most_rows), room=room)
 
-    @whole
-    def book_read(self, unit: Unit, failure: Failure | None, wall_ns: int) -> None:
+    @poison_on_interrupt
+    def book_read(self, unit: Chunk, failure: Failure | None, wall_ns: int) -> None:
         """Book what the reader read."""
         reader = self.reader
         assert reader is not None
@@ -734,7 +734,7 @@ class Flow:
         self.held_bytes -= self._read_room
         self._read_room = 0
 
-    def put_back(self, task: Task) -> bool:
+    def put_back(self, task: Claim) -> bool:
         """Undo a claim whose run was interrupted; return False when it was already booked, in part or whole, and cannot be undone."""
         unit = task.unit
         if unit is None:
@@ -750,5 +750,5 @@ class Flow:
         return True
 
 
-def _chunk_of(segment: Segment, unit: Unit) -> tuple[int, int] | None:
+def _chunk_of(segment: Segment, unit: Chunk) -> tuple[int, int] | None:
     return (segment.number, unit.seq) if unit.claimed else unit.made_of

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from penstock._contracts.element import bytes_of
-from penstock._engine.chunk import Counted, Failure, Known, LateFailure, Piece, Record, Result, Token, Unit
+from penstock._engine.chunk import Chunk, Counted, Failure, FoldState, KeyedElement, KnownLoss, LateFailure, Result, Token
 from penstock._engine.finishing import join, taken_out
-from penstock._engine.losses import Books, Mishap, merged
-from penstock._ops.weigh import Gathered, Weighed
-from penstock._order.chain import Chain, Held
+from penstock._engine.losses import LossLedger, LostElement, merged
+from penstock._ops.weigh import Gathered, Measured
+from penstock._order.chain import BufferedElement, Chain
 from penstock._order.folds import Fold
 from penstock._order.holding import Group
 from penstock.errors import LengthMismatch, PlanError, StateMismatch
@@ -20,21 +20,21 @@ __all__ = [
     "OPEN",
     "PASS_END",
     "Failing",
+    "FoldRunner",
     "Sequenced",
-    "Sequencer",
-    "bare",
     "bytes_in",
     "check_results",
     "failure_in",
     "helds_in",
     "pieces_by_input",
     "pieces_of",
+    "size_of",
+    "unmeasured",
     "unwrapped",
-    "weight_of",
 ]
 
 
-def pieces_by_input(unit: Unit) -> list[list[Piece]]:
+def pieces_by_input(unit: Chunk) -> list[list[KeyedElement]]:
     """Return the pieces that each good item of the unit gave."""
     if unit.whole and unit.ahead:
         _take_out(unit)
@@ -43,19 +43,19 @@ def pieces_by_input(unit: Unit) -> list[list[Piece]]:
     pieces = pieces_of(result)
     if result.origins is None:
         return [[piece] for piece in pieces]
-    out: list[list[Piece]] = [[] for _ in range(unit.good_count())]
+    out: list[list[KeyedElement]] = [[] for _ in range(unit.good_count())]
     for origin, piece in zip(result.origins, pieces, strict=True):
         out[origin].append(piece)
     return out
 
 
-def _take_out(unit: Unit) -> None:
+def _take_out(unit: Chunk) -> None:
     """Take all elements out of the batches that they were written into: the folds have others in mind."""
     unit.parts = taken_out(unit)
     unit.result = join(unit, unit.num_items)
 
 
-def pieces_of(result: Result) -> list[Piece]:
+def pieces_of(result: Result) -> list[KeyedElement]:
     """Return the elements of a result, each with its key."""
     block = result.block
     if block is None and result.items:
@@ -67,23 +67,23 @@ def pieces_of(result: Result) -> list[Piece]:
     if block is None:
         return []
     keys = zip(block.epochs.tolist(), block.indices.tolist(), block.lanes.tolist(), strict=True)
-    return [Piece(item, key) for item, key in zip(result.items, keys, strict=True)]
+    return [KeyedElement(item, key) for item, key in zip(result.items, keys, strict=True)]
 
 
-def weight_of(item: Any) -> Any:
+def size_of(item: Any) -> Any:
     """Return the weight that a worker gave an element."""
-    piece = item.item if type(item) is Held else item
+    piece = item.item if type(item) is BufferedElement else item
     return piece.value.weight
 
 
-def bare(piece: Piece) -> Piece:
+def unmeasured(piece: KeyedElement) -> KeyedElement:
     """Take the weight off an element."""
-    return Piece(piece.value.value, piece.key) if type(piece.value) is Weighed else piece
+    return KeyedElement(piece.value.value, piece.key) if type(piece.value) is Measured else piece
 
 
-def helds_in(out: Any) -> Sequence[Held]:
+def helds_in(out: Any) -> Sequence[BufferedElement]:
     """List the items in what comes out of a chain of folds that does not unwrap."""
-    if isinstance(out, Held):
+    if isinstance(out, BufferedElement):
         return (out,)
     if isinstance(out, Group):
         return out.items
@@ -94,7 +94,7 @@ def failure_in(out: Any) -> Failure | None:
     """Return the failure of an element in what leaves the folds, or None."""
     if isinstance(out, list):
         return next(filter(None, map(failure_in, out)), None)
-    value = out.value if isinstance(out, Piece) else out
+    value = out.value if isinstance(out, KeyedElement) else out
     if isinstance(value, Gathered):
         return next(filter(None, map(failure_in, value.values)), None)
     return value.failure if isinstance(value, LateFailure) else None
@@ -107,21 +107,21 @@ def bytes_in(waiting: Iterable[Any]) -> int:
         if isinstance(one, (list, Group)):
             total += bytes_in(one if isinstance(one, list) else one.items)
         else:
-            total += bytes_of(bare(one.item if type(one) is Held else one).value)
+            total += bytes_of(unmeasured(one.item if type(one) is BufferedElement else one).value)
     return total
 
 
 def unwrapped(out: Any) -> Any:
     """Return what leaves the folds as the next segment takes it: a piece, or a list of pieces for a batch."""
-    if isinstance(out, Held):
-        return bare(out.item)
+    if isinstance(out, BufferedElement):
+        return unmeasured(out.item)
     if isinstance(out, list):
         return [unwrapped(part) for part in out]
-    if isinstance(out, Piece):
-        return bare(out)
+    if isinstance(out, KeyedElement):
+        return unmeasured(out)
     assert isinstance(out, Group)
-    pieces = [bare(held.item) for held in out.items]
-    return Piece(Gathered(tuple(piece.value for piece in pieces), out.layout), pieces[0].key)
+    pieces = [unmeasured(held.item) for held in out.items]
+    return KeyedElement(Gathered(tuple(piece.value for piece in pieces), out.layout), pieces[0].key)
 
 
 OPEN, DROP_END, PASS_END, FOLD_END = 0, 1, 2, 3
@@ -158,7 +158,7 @@ class Failing(NamedTuple):
     """A failure may stand behind what is wanted of the pass: then the end of the pass must come behind it, and the next one."""
 
 
-class Sequencer:
+class FoldRunner:
     """Numbers what passes it. Not thread-safe: it runs under the engine's mutex, in unit order.
 
     Without a holding fold nothing is held whenever something comes out, and the token is the place and the folds' states. With one, a
@@ -195,21 +195,21 @@ class Sequencer:
         self,
         folds: Sequence[Fold],
         before: Token,
-        saved: Record | None,
+        saved: FoldState | None,
         *,
         transparent: bool = False,
-        books: Books | None = None,
+        books: LossLedger | None = None,
         behind_another: bool = False,
         first_pass: int = 0,
         failing: Failing = Failing(),  # noqa: B008 - a frozen value
     ) -> None:
         """Start with the resume token of the input before, and this sequencer's own saved record; `books` count what was left out."""
-        self._books = books or Books()
+        self._books = books or LossLedger()
         self._input = before.source[0], -1  # the last one: its pass, and its number in what this run saw of the pass
         self._origin = before.source[0], 0  # the first one behind the checkpoint
-        self._known: list[Known] = []  # inputs behind the checkpoint that were left out or replaced
+        self._known: list[KnownLoss] = []  # inputs behind the checkpoint that were left out or replaced
         self._before = before
-        record = saved or Record(0, OPEN, ())
+        record = saved or FoldState(0, OPEN, ())
         self._skip, self._mode, self._drop = record.skip, record.mode, record.drop
         self._chain = Chain(folds, None if saved is None else record.states, recall=record.recall, unwrap=unwrapped, first_pass=first_pass)
         self._holds = self._chain.holding is not None
@@ -227,7 +227,7 @@ class Sequencer:
         # Positions are those of the source: what a later sequencer takes is numbered otherwise.
         self._partial = (before.source[0], {} if behind_another else dict(before.done.partial))
 
-    def take(self, unit: Unit) -> Sequenced:
+    def take(self, unit: Chunk) -> Sequenced:
         """Take one finished unit, in order."""
         items: list[Any] = []
         tokens: list[Token] = []
@@ -244,7 +244,7 @@ class Sequencer:
         """List what the folds hold."""
         return self._chain.waiting()
 
-    def _take(self, unit: Unit, items: list[Any], tokens: list[Token]) -> Sequenced:
+    def _take(self, unit: Chunk, items: list[Any], tokens: list[Token]) -> Sequenced:
         ends = False
         if self._goes_on:
             self._failed = None
@@ -277,7 +277,7 @@ class Sequencer:
             items, tokens if counted is None else counted, ends, tail, cut, self._chain.empty_pass, excess, whole, self._late, notices
         )
 
-    def _take_inputs(self, unit: Unit, items: list[Any], tokens: list[Token]) -> tuple[bool, Failure | None]:
+    def _take_inputs(self, unit: Chunk, items: list[Any], tokens: list[Token]) -> tuple[bool, Failure | None]:
         """Take the inputs of a unit one by one; return whether the end of the pass goes on upwards, and the error of a limit."""
         ends = False
         lost = unit.mishaps_by_item() if unit.mishaps else {}
@@ -302,7 +302,7 @@ class Sequencer:
             self._mode = PASS_END if ends else DROP_END
         return False
 
-    def _take_whole(self, unit: Unit, items: list[Any]) -> Sequence[Token] | Counted | None:
+    def _take_whole(self, unit: Chunk, items: list[Any]) -> Sequence[Token] | Counted | None:
         """Take all of a unit at once if it comes out as it went in, which changes no state but counts; return its tokens.
 
         None, and nothing is done, where the inputs must be looked at one by one.
@@ -322,7 +322,7 @@ class Sequencer:
         items.extend(result.items or [None] * count)
         return tokens
 
-    def _tokens_of_whole(self, unit: Unit, count: int, size: int) -> Sequence[Token] | Counted:
+    def _tokens_of_whole(self, unit: Chunk, count: int, size: int) -> Sequence[Token] | Counted:
         if unit.tokens is None and not self._chain.counts:
             first = Token((unit.pass_number, unit.first), (), unit.beyond, tally=self._books.tally)
             return Counted(first if self._transparent else self._with_states(first), size)
@@ -336,12 +336,12 @@ class Sequencer:
         return tokens
 
     def _with_states(self, before: Token) -> Token:
-        return _with(before, Record(0, OPEN, tuple(self._chain.snapshot())))
+        return _with(before, FoldState(0, OPEN, tuple(self._chain.snapshot())))
 
     def _count(self, pass_number: int) -> None:
         self._input = (pass_number, self._input[1] + 1 if pass_number == self._input[0] else 0)
 
-    def _book(self, mishaps: list[Mishap], unit: Unit, number: int) -> Failure | None:
+    def _book(self, mishaps: list[LostElement], unit: Chunk, number: int) -> Failure | None:
         """Count what was left out or replaced at an input; return the error when that is too much."""
         source = unit.token_after(number)
         if not self._holds:
@@ -349,13 +349,13 @@ class Sequencer:
         for mishap in mishaps:
             row = -1 if mishap.row < 0 else mishap.row - unit.first_row(mishap.item)
             if not mishap.fixed:
-                self._known.append(Known(*self._input, mishap.how, mishap.site, mishap.inner, row))
+                self._known.append(KnownLoss(*self._input, mishap.how, mishap.site, mishap.inner, row))
             error = self._books.book(mishap, source.tally, source.source[0], source.source[1])
             if error is not None:
                 return Failure(number, error, mishap.stage, mishap.worker)
         return None
 
-    def _after(self, unit: Unit, number: int) -> Token:
+    def _after(self, unit: Chunk, number: int) -> Token:
         token = unit.token_after(number)
         return token._replace(tally=merged(token.tally, self._books.tally)) if self._books.tally else token
 
@@ -365,7 +365,7 @@ class Sequencer:
         pass_number, number = _since(origin, self._input)
         return {"known": known, "replay": (pass_number, number + 1)}
 
-    def _take_input(self, after: Token, results: list[Piece], taken: Sequence[int], items: list[Any], tokens: list[Token]) -> bool:
+    def _take_input(self, after: Token, results: list[KeyedElement], taken: Sequence[int], items: list[Any], tokens: list[Token]) -> bool:
         """Fold the results of an input; return whether the end of the pass goes on upwards."""
         skip, self._skip = self._skip, 0
         check_results(skip, len(results))
@@ -401,7 +401,7 @@ class Sequencer:
         self._dropping = self._dropping and how != "end"
         return how == "end", True
 
-    def _end(self, unit: Unit, items: list[Any], tokens: list[Token]) -> bool:
+    def _end(self, unit: Chunk, items: list[Any], tokens: list[Token]) -> bool:
         """Take the end of the pass; return whether it goes on upwards."""
         mode, self._mode = self._mode, OPEN
         goes_on = mode == PASS_END
@@ -413,7 +413,7 @@ class Sequencer:
         self._started = False  # a take(0) is full before the next pass begins
         return goes_on
 
-    def _pass_start(self, unit: Unit) -> Token:
+    def _pass_start(self, unit: Chunk) -> Token:
         """Return the token of the start of the next pass: the source's next pass, and every sequencer below as it is then."""
         if unit.tokens is None:
             return Token((unit.pass_number + 1, 0), tally=self._books.tally)
@@ -439,7 +439,7 @@ class Sequencer:
             token = before
         else:
             again = self._again(self._input) if skip else {}
-            token = _with(before, Record(skip, mode, tuple(self._chain.snapshot()), **again))
+            token = _with(before, FoldState(skip, mode, tuple(self._chain.snapshot()), **again))
         items.extend(outs)
         tokens.extend([token] * len(outs))
 
@@ -462,9 +462,9 @@ class Sequencer:
             oldest = min(held, key=lambda one: one.number)
             below, skipped, lower, self._origin = oldest.mark
             states = tuple(chain.snapshot(lower, oldest.number))
-            self._checkpoint = below, Record(skipped, OPEN, states, chain.num_entered - oldest.number)
+            self._checkpoint = below, FoldState(skipped, OPEN, states, chain.num_entered - oldest.number)
         else:
-            self._checkpoint = before, Record(skip, self._mode, tuple(chain.snapshot(first=chain.num_entered)))
+            self._checkpoint = before, FoldState(skip, self._mode, tuple(chain.snapshot(first=chain.num_entered)))
             self._origin = self._input if skip else self._next(before)
         self._known = [one for one in self._known if one[:2] >= self._origin]
         self._num_outs = self._drop = 0
@@ -475,7 +475,7 @@ class Sequencer:
         pass_number, number = self._input
         return (pass_number, number + 1) if before.source[0] == pass_number else (before.source[0], 0)
 
-    def start_of_next_pass(self, unit: Unit) -> Token:
+    def start_of_next_pass(self, unit: Chunk) -> Token:
         """Return the token that resumes behind the end of a pass that `take` let go on upwards, `unit` being the last one it took.
 
         When a full `take` ended it in the middle of `unit`'s pass, the sequencers below are in the middle of theirs: the token is that
@@ -485,7 +485,7 @@ class Sequencer:
         below, mode = (self._before, self._mode) if early else (self._pass_start(unit), OPEN)
         if self._transparent:
             return below
-        return _with(below, Record(0, mode, tuple(self._chain.snapshot(first=self._chain.num_entered))))
+        return _with(below, FoldState(0, mode, tuple(self._chain.snapshot(first=self._chain.num_entered))))
 
 
 def _since(origin: tuple[int, int], where: Sequence[int]) -> tuple[int, int]:
@@ -511,5 +511,5 @@ def _not_again(what: str) -> StateMismatch:
     )
 
 
-def _with(below: Token, record: Record) -> Token:
+def _with(below: Token, record: FoldState) -> Token:
     return below._replace(sequencers=(*below.sequencers, record))

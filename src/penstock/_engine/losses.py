@@ -12,13 +12,13 @@ from penstock._contracts.event import ElementLost, ElementRetried, Event
 from penstock._ops.block import ElementFailed
 from penstock.errors import TooManySkipped
 
-__all__ = ["Books", "Entry", "Losses", "Mishap", "Tally", "merged", "num_lost", "tell_retry"]
+__all__ = ["Entry", "LossAnnouncer", "LossCounts", "LossLedger", "LostElement", "merged", "num_lost", "tell_retry"]
 
 SKIPPED = 0
 _FEWEST = 100  # so many elements count as read for a rate: one bad element among the first ten says little
 
 
-class Mishap(NamedTuple):
+class LostElement(NamedTuple):
     """One element that was left out or replaced.
 
     Attributes:
@@ -78,10 +78,10 @@ class Entry(NamedTuple):
     keys: frozenset[tuple[int, int]] = frozenset()
 
 
-Tally = tuple[Entry, ...]
+LossCounts = tuple[Entry, ...]
 
 
-def merged(first: Tally, second: Iterable[Entry]) -> Tally:
+def merged(first: LossCounts, second: Iterable[Entry]) -> LossCounts:
     """Add up two tallies."""
     out = {(entry.action, entry.site): entry for entry in first}
     for entry in second:
@@ -94,12 +94,12 @@ def merged(first: Tally, second: Iterable[Entry]) -> Tally:
     return tuple(out.values())
 
 
-def num_lost(tally: Tally, action: str) -> int:
+def num_lost(tally: LossCounts, action: str) -> int:
     """Count all elements that were skipped, or replaced."""
     return sum(entry.total for entry in tally if entry.action == action)
 
 
-class Books:
+class LossLedger:
     """Counts the mishaps of one segment in their order. Its owner holds the lock.
 
     Attributes:
@@ -109,11 +109,11 @@ class Books:
 
     __slots__ = ("fresh", "tally")
 
-    def __init__(self, tally: Tally = (), fresh: deque[Mishap] | None = None) -> None:
+    def __init__(self, tally: LossCounts = (), fresh: deque[LostElement] | None = None) -> None:
         self.tally = tally
-        self.fresh: deque[Mishap] = deque() if fresh is None else fresh
+        self.fresh: deque[LostElement] = deque() if fresh is None else fresh
 
-    def book(self, mishap: Mishap, below: Tally, pass_number: int, num_read: int) -> TooManySkipped | None:
+    def book(self, mishap: LostElement, below: LossCounts, pass_number: int, num_read: int) -> TooManySkipped | None:
         """Count one more; return the error of a limit that it exceeds.
 
         Args:
@@ -138,7 +138,7 @@ class Books:
         return error
 
 
-def _excess(mishap: Mishap, entry: Entry, num_read: int) -> TooManySkipped | None:
+def _excess(mishap: LostElement, entry: Entry, num_read: int) -> TooManySkipped | None:
     limit, name = mishap.limit, "Replace" if mishap.how else "Skip"
     assert limit is not None
     if isinstance(limit, int):
@@ -164,7 +164,7 @@ def tell_retry(
     announce(ElementRetried(time.perf_counter_ns(), failed.stage, worker, key, retry, wait_s, failed.error))
 
 
-class Losses:
+class LossAnnouncer:
     """Announces what was skipped and replaced. From any thread.
 
     Attributes:
@@ -174,7 +174,7 @@ class Losses:
 
     __slots__ = ("_announce", "_broke", "_telling", "broken", "waiting")
 
-    def __init__(self, lost: deque[Mishap], announce: Callable[[Event], Any], broke: Callable[[BaseException], Any]) -> None:
+    def __init__(self, lost: deque[LostElement], announce: Callable[[Event], Any], broke: Callable[[BaseException], Any]) -> None:
         """Prepare.
 
         Args:

@@ -12,11 +12,11 @@ from penstock._contracts.element import bytes_of
 from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
 from penstock._contracts.transform import BlockTransform, FusingTransform, Transform
 from penstock._engine.async_calls import gather_alone
-from penstock._engine.chunk import Failure, LateFailure, Piece
+from penstock._engine.chunk import Failure, KeyedElement, LateFailure
 from penstock._engine.completion import refused
 from penstock._engine.failing import prepare
-from penstock._engine.folding import bare, weight_of
-from penstock._engine.program import BatchPlan, Program, SegmentPlan, Sift, StagePlan
+from penstock._engine.folding import size_of, unmeasured
+from penstock._engine.program import BatchPlan, FilterStep, Program, SegmentPlan, StagePlan
 from penstock._ops.awaited import AwaitedOp
 from penstock._ops.block import ElementFailed
 from penstock._ops.cached import CacheLeaf
@@ -34,11 +34,11 @@ from penstock._ops.transforms import Step, TransformsOp
 from penstock._ops.weigh import GatherOp, WeighOp, whole_number
 from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import INFINITE, Length
-from penstock._order.folds import Batching, Fold, Numbering, Passes, RankFold, Sharding, Skipping, Taking
+from penstock._order.folds import BatchFold, EnumerateFold, Fold, RankFold, RepeatFold, ShardFold, SkipFold, TakeFold
 from penstock._order.grouping import GroupOrders
-from penstock._order.holding import Bucketing, Buffering, Concatenating, FirstFit, Windowing
+from penstock._order.holding import BucketFold, ConcatenateFold, PackFold, ShuffleBufferFold, WindowFold
 from penstock._order.interleaving import interleaving
-from penstock._order.resampling import Resampling
+from penstock._order.resampling import ResampleFold
 from penstock._plan import node as plan
 from penstock._plan.check import rank_notes, reading_notes
 from penstock._plan.describe import lines
@@ -50,9 +50,9 @@ from penstock.errors import PlanError
 __all__ = [
     "BATCHES",
     "Counter",
+    "Evaluator",
     "Fusible",
     "Item",
-    "Peek",
     "Placed",
     "batch_plan",
     "chain_of",
@@ -351,16 +351,16 @@ def _check_takes(segments: Sequence[SegmentPlan]) -> None:
     for segment in segments:
         endless_here = False
         for fold in segment.folds or ():
-            if isinstance(fold, Taking) and fold.repeated and endless_below:
+            if isinstance(fold, TakeFold) and fold.repeated and endless_below:
                 raise PlanError(
                     f"take({fold.count}) cannot begin again for the repeat() above it: below it is an endless repeat(), and between the "
                     "two elements may be left out",
                     where=f"take({fold.count}) between two repeats",
                     fix="give the lower repeat() a count that is enough for the take, or put take() right above it",
                 )
-            if isinstance(fold, Taking):
+            if isinstance(fold, TakeFold):
                 endless_below = endless_here = False
-            endless_here = endless_here or (isinstance(fold, Passes) and fold.count is None)
+            endless_here = endless_here or (isinstance(fold, RepeatFold) and fold.count is None)
         endless_below = endless_below or endless_here
 
 
@@ -403,19 +403,19 @@ def check_completion(root: plan.Node, *, recorded: bool) -> None:
 
 
 _FOLD_NAMES: dict[Any, str] = {
-    Taking: "take",
-    Skipping: "skip",
-    Sharding: "shard",
+    TakeFold: "take",
+    SkipFold: "skip",
+    ShardFold: "shard",
     RankFold: "shard_by_rank",
-    Numbering: "enumerate",
-    Passes: "repeat below a batch or pack",
-    Concatenating: "pack_sequences(split=True)",
-    Windowing: "window",
-    Batching: "a second batch",
-    Bucketing: "bucket_by_length above another fold",
-    FirstFit: "pack_sequences above another fold",
-    Buffering: "shuffle above another fold",
-    Resampling: "rejection_resample above another fold",
+    EnumerateFold: "enumerate",
+    RepeatFold: "repeat below a batch or pack",
+    ConcatenateFold: "pack_sequences(split=True)",
+    WindowFold: "window",
+    BatchFold: "a second batch",
+    BucketFold: "bucket_by_length above another fold",
+    PackFold: "pack_sequences above another fold",
+    ShuffleBufferFold: "shuffle above another fold",
+    ResampleFold: "rejection_resample above another fold",
 }
 
 
@@ -429,7 +429,7 @@ class _Builder:
     done: list[SegmentPlan] = field(default_factory=list)
     segment: SegmentPlan = field(default_factory=SegmentPlan)
     folds: list[Fold] = field(default_factory=list)
-    steps: list[tuple[int | None, Sift | Operator]] = field(default_factory=list)
+    steps: list[tuple[int | None, FilterStep | Operator]] = field(default_factory=list)
 
     def index(self, chain: list[plan.Node]) -> None:
         """Take the indexable part: its last batch is the one that workers write into, unless a cache keeps whole batches."""
@@ -484,7 +484,7 @@ class _Builder:
                 case _ if isinstance(node, plan.AnyBatch):
                     self._batch(node)
                 case plan.Enumerate():
-                    self._fold(Numbering(node.start, _numbered))
+                    self._fold(EnumerateFold(node.start, _numbered))
                 case plan.Shuffle():
                     self._shuffle(node)
                 case plan.BucketByLength():
@@ -495,7 +495,7 @@ class _Builder:
                     self._pack(node)
                 case plan.RejectionResample():
                     self._place(WeighOp(_checked_class(node), node.name), None)
-                    self._fold(Resampling(node.target, node.initial, node.seed, weight_of, bare))
+                    self._fold(ResampleFold(node.target, node.initial, node.seed, size_of, unmeasured))
                 case _ if isinstance(node, _NUMBERING):
                     self._number(_fold_of(node, chain[place + 1 :]))
 
@@ -543,7 +543,7 @@ class _Builder:
             self._close(tuple(self.folds))
         self.steps.append((concurrency, operator))
 
-    def _sift(self, sift: Sift) -> None:
+    def _sift(self, sift: FilterStep) -> None:
         if self.folds:
             self._close(tuple(self.folds))
         self.steps.append((None, sift))
@@ -563,11 +563,11 @@ class _Builder:
                 where="shuffle()",
                 fix="shuffle below the batch",
             )
-        fold = Buffering(node.buffer_size or 1, node.buffer_bytes, node.seed, node.reshuffle_each_epoch, weight_of)
+        fold = ShuffleBufferFold(node.buffer_size or 1, node.buffer_bytes, node.seed, node.reshuffle_each_epoch, size_of)
         self._hold(bytes_of, "shuffle", fold)
 
     def _bucket(self, node: plan.BucketByLength) -> None:
-        self._hold(_checked_length(node), node.name, Bucketing(node.boundaries, node.batch_sizes, node.drop_remainder, weight_of))
+        self._hold(_checked_length(node), node.name, BucketFold(node.boundaries, node.batch_sizes, node.drop_remainder, size_of))
         self._close(tuple(self.folds))
         collation = Pad(node.padded_shapes, node.padding_values)
         size = max(node.batch_sizes)
@@ -576,22 +576,22 @@ class _Builder:
     def _window(self, node: plan.Window) -> None:
         if self.folds:
             self._close(tuple(self.folds))
-        self._fold(Windowing(node.size, node.shift, node.stride, node.drop_remainder))
+        self._fold(WindowFold(node.size, node.shift, node.stride, node.drop_remainder))
         self._place(GatherOp(_stacked, "window"), None)
 
     def _pack(self, node: plan.PackSequences) -> None:
         if node.num_bins is None:
-            self._hold(sequence_length, "pack_sequences", Concatenating(node.length, weight_of))
+            self._hold(sequence_length, "pack_sequences", ConcatenateFold(node.length, size_of))
         else:
-            fold = FirstFit(node.length, node.num_bins, weight_of)
+            fold = PackFold(node.length, node.num_bins, size_of)
             self._hold(whole_sequence_length(node.length), "pack_sequences", fold)
         self._place(GatherOp(pack_rows(node.length, node.padding_value), "pack_sequences", places_in_use), None)
 
     def _batch(self, node: plan.AnyBatch) -> None:
-        fold = Batching(node.batch_size, node.drop_remainder)
+        fold = BatchFold(node.batch_size, node.drop_remainder)
         batch = batch_plan(node, None)
         if self._only_maps() and self.done and not self.skips:
-            # Batching commutes with maps: done in the sequencer before them, it lets their results be written straight into the batch.
+            # BatchFold commutes with maps: done in the sequencer before them, it lets their results be written straight into the batch.
             before = self.done[-1]
             assert before.folds is not None
             self.done[-1] = replace(before, folds=(*before.folds, fold))
@@ -606,7 +606,7 @@ class _Builder:
     def _number(self, fold: Fold) -> None:
         """Add a numbering fold; below maps it moves into the sequencer before them, because it commutes with them."""
         # Where elements may be left out, what counts them stays, and so does an endless repeat, which must see whether any came.
-        stays = self.skips and bool(self.steps) and not (isinstance(fold, Passes) and fold.count is not None)
+        stays = self.skips and bool(self.steps) and not (isinstance(fold, RepeatFold) and fold.count is not None)
         if not self.folds and self.done and not self._sifts() and not stays:
             place = len(self.done) - 1
             while place and self.done[place].transparent:
@@ -653,22 +653,22 @@ def _stacked(values: tuple[Any, ...], layout: None) -> Any:
     return stack_rows(list(values), lambda row: f"number {row} of the window")
 
 
-def _numbered(number: int, piece: Piece) -> Piece:
+def _numbered(number: int, piece: KeyedElement) -> KeyedElement:
     """Pair an element with its number; it keeps its key."""
-    return piece if isinstance(piece.value, LateFailure) else Piece((number, piece.value), piece.key)
+    return piece if isinstance(piece.value, LateFailure) else KeyedElement((number, piece.value), piece.key)
 
 
 def _fold_of(node: plan.Node, above: list[plan.Node]) -> Fold:
     match node:
         case plan.Take():
-            return Taking(node.count, any(isinstance(other, plan.Repeat) for other in above))
+            return TakeFold(node.count, any(isinstance(other, plan.Repeat) for other in above))
         case plan.Skip():
-            return Skipping(node.count)
+            return SkipFold(node.count)
         case plan.Shard():
-            return Sharding(node.num_shards, node.index) if node.even is None else RankFold(node.num_shards, node.index, node.even)
+            return ShardFold(node.num_shards, node.index) if node.even is None else RankFold(node.num_shards, node.index, node.even)
     assert isinstance(node, plan.Repeat), node
     empty = is_indexable(node.child) and length_of(node.child) == 0  # stays empty however often it is repeated
-    return Passes(1 if empty else node.count)
+    return RepeatFold(1 if empty else node.count)
 
 
 def explain(root: Node) -> str:
@@ -709,7 +709,7 @@ def _input(segment: SegmentPlan) -> str:
     return "positions by arithmetic, any block at any time"
 
 
-class Peek:
+class Evaluator:
     """The whole of a plan as one function of a position. Safe from several threads."""
 
     def __init__(self, root: Node) -> None:

@@ -16,13 +16,13 @@ from penstock._ops.rows import Rows
 from penstock._ops.streams import FilterOp
 from penstock._ops.weigh import WeighOp
 from penstock._order.arithmetic import INFINITE, Length
-from penstock._order.folds import Batching, Fold, Passes, Sharding, Skipping, Taking
-from penstock._order.holding import Windowing
+from penstock._order.folds import BatchFold, Fold, RepeatFold, ShardFold, SkipFold, TakeFold
+from penstock._order.holding import WindowFold
 
-__all__ = ["BatchPlan", "Program", "SegmentPlan", "Sift", "StagePlan", "keeping_failures", "writing_ahead"]
+__all__ = ["BatchPlan", "FilterStep", "Program", "SegmentPlan", "StagePlan", "keeping_failures", "writing_ahead"]
 
 
-class Sift(Protocol):
+class FilterStep(Protocol):
     """A step that keeps, drops or multiplies elements."""
 
     @property
@@ -42,7 +42,7 @@ class StagePlan:
 
     name: str
     operators: tuple[Operator, ...] = ()
-    sifts: tuple[Sift | Operator, ...] = ()
+    sifts: tuple[FilterStep | Operator, ...] = ()
     concurrency: int | None = None
 
     @property
@@ -52,7 +52,7 @@ class StagePlan:
         return steps[0] if len(steps) == 1 and isinstance(steps[0], AwaitedOp) else None
 
 
-def _decides(step: Sift | Operator) -> bool:
+def _decides(step: FilterStep | Operator) -> bool:
     return hasattr(step, "sift") or isinstance(step, WeighOp)
 
 
@@ -96,7 +96,7 @@ class SegmentPlan:
     period: int = 0
     stages: tuple[StagePlan, ...] = ()
     batch: BatchPlan | None = None
-    top: tuple[Operator | Sift, ...] = ()
+    top: tuple[Operator | FilterStep, ...] = ()
     folds: tuple[Fold, ...] | None = None
     ahead: BatchPlan | None = None
     direct: bool = False
@@ -106,8 +106,8 @@ class SegmentPlan:
     @property
     def drops(self) -> bool:
         """Tell whether the folds may leave elements out by their count alone."""
-        kinds = (Taking, Skipping, Sharding, Windowing)
-        return any(isinstance(fold, kinds) or (isinstance(fold, Batching) and fold.drop_remainder) for fold in self.folds or ())
+        kinds = (TakeFold, SkipFold, ShardFold, WindowFold)
+        return any(isinstance(fold, kinds) or (isinstance(fold, BatchFold) and fold.drop_remainder) for fold in self.folds or ())
 
     @property
     def multiplies(self) -> bool:
@@ -170,7 +170,7 @@ class Program:
         passes: float = 1
         for segment in self.segments:
             for fold in segment.folds or ():
-                if isinstance(fold, Passes):
+                if isinstance(fold, RepeatFold):
                     passes *= INFINITE if fold.count is None else fold.count
         return passes
 
@@ -192,13 +192,13 @@ class Program:
     @property
     def may_cut(self) -> bool:
         """Tell whether a full `take` may end a pass early and ask for the next: an error behind it is then nobody's."""
-        return any(isinstance(fold, Taking) and fold.repeated for segment in self.segments for fold in segment.folds or ())
+        return any(isinstance(fold, TakeFold) and fold.repeated for segment in self.segments for fold in segment.folds or ())
 
 
 def writing_ahead(program: Program) -> Program:
     """Let the first segment write rows into the batches of the second, if the fold between them makes batches of what is read in order."""
     first, *rest = program.segments
-    if first.leaf is None or first.batch is not None or not first.folds or not isinstance(first.folds[0], Batching):
+    if first.leaf is None or first.batch is not None or not first.folds or not isinstance(first.folds[0], BatchFold):
         return program
     if any(stage.sifts for stage in first.stages) or not rest:
         return program

@@ -8,12 +8,23 @@ from typing import Any, NamedTuple, TypeVar
 
 from penstock._contracts.failing import add_note
 from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, decide
-from penstock._engine.chunk import Failure, Known
+from penstock._engine.chunk import Failure, KnownLoss
 from penstock._engine.failing import is_interrupt
-from penstock._engine.losses import Mishap
+from penstock._engine.losses import LostElement
 from penstock._ops.block import ElementFailed
 
-__all__ = ["GONE", "MOST_REPLACEMENTS", "RAISING", "Around", "Case", "Partial", "Policies", "Rescue", "in_pieces", "mended"]
+__all__ = [
+    "MOST_REPLACEMENTS",
+    "RAISING",
+    "SKIPPED",
+    "Around",
+    "ErrorHandler",
+    "FailedElement",
+    "Partial",
+    "Policies",
+    "handled",
+    "in_pieces",
+]
 
 MOST_REPLACEMENTS = 100
 """So many elements in a row are tried in the place of one: more are no accident."""
@@ -64,7 +75,7 @@ class Partial(NamedTuple):
     end: int
 
 
-class Case(NamedTuple):
+class FailedElement(NamedTuple):
     """One failing element: who it is, and how to run it again.
 
     Attributes:
@@ -89,21 +100,21 @@ class Case(NamedTuple):
     stage: int
     fixed: bool = False
 
-    def known_as(self, known: Known) -> Mishap:
+    def known_as(self, known: KnownLoss) -> LostElement:
         """Return what is booked for it when it is known from a saved state and not run again."""
         who = self.key, self.where, self.keys, self.place
-        return Mishap(self.item, self.row, known.how, known.site, None, *who, "", 0, None, 0, known.inner)
+        return LostElement(self.item, self.row, known.how, known.site, None, *who, "", 0, None, 0, known.inner)
 
 
-class Gone:
+class Skipped:
     """Stands for the result of an element that is left out."""
 
 
-GONE = Gone()
+SKIPPED = Skipped()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rescue:
+class ErrorHandler:
     """Applies policies for one engine.
 
     Attributes:
@@ -120,7 +131,7 @@ class Rescue:
         """Tell whether something is to be done about a failure but to raise it."""
         return not isinstance(decide(self.policies.of(failed)[0], failed.error, 0), Raise)
 
-    def treat(self, case: Case, failed: ElementFailed, worker: int, mishaps: list[Mishap]) -> tuple[Any, ElementFailed]:
+    def treat(self, case: FailedElement, failed: ElementFailed, worker: int, mishaps: list[LostElement]) -> tuple[Any, ElementFailed]:
         """Return the result of the element or of its replacement, GONE, or a Failure, and how it failed the last time.
 
         Books what was skipped or replaced in `mishaps`.
@@ -132,7 +143,7 @@ class Rescue:
             del failed
 
     def _given_up(
-        self, case: Case, policy: Policy, site: str, failed: ElementFailed, worker: int, retries: int, mishaps: list[Mishap]
+        self, case: FailedElement, policy: Policy, site: str, failed: ElementFailed, worker: int, retries: int, mishaps: list[LostElement]
     ) -> Any:
         """Do what the policy says about an element that is not tried again."""
         if retries:
@@ -144,18 +155,18 @@ class Rescue:
             add_note(failed.error, _FAILED_ONLY_NOW)
             return failure
         who = case.key, case.where, case.keys, case.place
-        mishap = Mishap(case.item, case.row, 0, site, policy.limit, *who, failed.stage, worker, failed.error, retries, (), case.fixed)
+        mishap = LostElement(case.item, case.row, 0, site, policy.limit, *who, failed.stage, worker, failed.error, retries, (), case.fixed)
         if isinstance(policy, Skip) and not self.policies.keeps_positions and not case.fixed:
             if failed.inner is not None:
                 mishap = mishap._replace(key=failed.key or case.key, inner=(case.stage, *failed.inner))
             mishaps.append(mishap)
-            return GONE
+            return SKIPPED
         name = "Replace()"
         if isinstance(policy, Skip):
             name = f"Skip(), which replaces {'in a batch inside a branch or cache' if case.fixed else 'beside shard()'},"
         return self._replaced(case, mishap, failure, mishaps, name)
 
-    def _replaced(self, case: Case, mishap: Mishap, failure: Failure, mishaps: list[Mishap], name: str) -> Any:
+    def _replaced(self, case: FailedElement, mishap: LostElement, failure: Failure, mishaps: list[LostElement], name: str) -> Any:
         count = 0
         for distance, run in case.others() if case.others is not None else ():
             count += 1
@@ -173,7 +184,7 @@ class Rescue:
         add_note(failure.error, f"penstock: {name} gave up: {words}")
         return failure
 
-    def _try_again(self, case: Case, failed: ElementFailed, worker: int) -> tuple[Policy | None, str, ElementFailed, int, Any]:
+    def _try_again(self, case: FailedElement, failed: ElementFailed, worker: int) -> tuple[Policy | None, str, ElementFailed, int, Any]:
         """Retry as often as the policies say; return what is to be done then, or None and the result."""
         tries: dict[str, int] = {}
         try:
@@ -213,16 +224,16 @@ class Around(NamedTuple):
     """
 
     worker: int
-    mishaps: list[Mishap]
+    mishaps: list[LostElement]
     late: Callable[[ElementFailed, Failure], tuple[int, ...] | None] = lambda failed, failure: None
 
 
-def mended(
-    rescue: Rescue,
-    case_of: Callable[[list[tuple[int, ...]]], Case],
+def handled(
+    rescue: ErrorHandler,
+    case_of: Callable[[list[tuple[int, ...]]], FailedElement],
     run: Callable[[list[tuple[int, ...]]], Any],
     failed: ElementFailed | None,
-    known: Iterable[Known],
+    known: Iterable[KnownLoss],
     around: Around,
 ) -> Any:
     """Return what stands for an input that failed, without those of the elements that it gave which are left out.
@@ -244,8 +255,8 @@ def mended(
                 result, failed = rescue.treat(case_of(without), failed, around.worker, mishaps)
                 late = around.late(failed, result) if isinstance(result, Failure) else None
                 if late is not None:
-                    result = GONE
-                inner = late if late is not None else mishaps[-1].inner[1:] if result is GONE else ()
+                    result = SKIPPED
+                inner = late if late is not None else mishaps[-1].inner[1:] if result is SKIPPED else ()
                 if not inner:
                     return result
                 without.append(inner)
@@ -256,11 +267,11 @@ def mended(
             except ElementFailed as found:
                 _let_interrupt_through(found)
                 failed = found.with_traceback(None)
-    finally:  # as in `Rescue.treat`
+    finally:  # as in `ErrorHandler.treat`
         del failed
 
 
-RAISING = Rescue(policies=Policies(), pause=lambda seconds: False, retrying=lambda *what: None)
+RAISING = ErrorHandler(policies=Policies(), pause=lambda seconds: False, retrying=lambda *what: None)
 """For engines without policies."""
 
 
@@ -315,7 +326,7 @@ def in_pieces(
         result = treat(begin, failed if begin == bad else None)
         if isinstance(result, Failure):
             return done, begin, result._replace(at=begin)
-        if result is not GONE:
+        if result is not SKIPPED:
             done.append((begin, result))
         if begin == bad:
             bad, failed = end, None

@@ -7,15 +7,15 @@ from itertools import chain, pairwise
 from typing import Any, NamedTuple, cast
 
 from penstock._contracts.source import StatefulStream
-from penstock._engine.chunk import Counted, Done, Known, Note, Record, Token
+from penstock._engine.chunk import CompletedRuns, Counted, FoldState, KnownLoss, StreamState, Token
 from penstock._engine.folding import OPEN, PASS_END
-from penstock._engine.losses import Entry, Tally, num_lost
+from penstock._engine.losses import Entry, LossCounts, num_lost
 from penstock._engine.lowering import counted_node, lower
 from penstock._engine.program import Program
 from penstock._engine.rescue import MOST_REPLACEMENTS
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.chain import HoldingFold
-from penstock._order.folds import Fold, Passes
+from penstock._order.folds import Fold, RepeatFold
 from penstock._plan.base import sources
 from penstock._plan.describe import components, lines
 from penstock._plan.length import ROOM, highest_number, is_indexable, length_of, passes_of, walk
@@ -25,10 +25,10 @@ from penstock._plan.saved import FORMAT, LARGEST, checked, compare, sealed, shor
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 
 __all__ = [
-    "Form",
-    "HandOver",
-    "Part",
+    "Delivery",
+    "PlanVariant",
     "Restored",
+    "ResumeStep",
     "check_positions",
     "count",
     "folded_part",
@@ -75,7 +75,7 @@ def within_reach(node: Node, position: int, name: str) -> None:
         )
 
 
-def tally_of(record: list[Any]) -> Tally:
+def tally_of(record: list[Any]) -> LossCounts:
     """Return what was skipped and replaced before the save."""
     return tuple(
         Entry(action, site, total, pass_number, in_pass, frozenset((index, lane) for index, lane in chain(*keys)))
@@ -83,14 +83,14 @@ def tally_of(record: list[Any]) -> Tally:
     )
 
 
-def listed_tally(tally: Tally) -> list[Any]:
+def listed_tally(tally: LossCounts) -> list[Any]:
     """Return the JSON form of what was skipped and replaced."""
     return [[*entry[:5], *([sorted(map(list, entry.keys))] if entry.keys else [])] for entry in tally]
 
 
-def known_of(record: list[Any]) -> tuple[Known, ...]:
+def known_of(record: list[Any]) -> tuple[KnownLoss, ...]:
     """Return what was skipped or replaced among the elements that will be read again."""
-    return tuple(Known(pass_number, number, how, site, tuple(inner), *row) for pass_number, number, how, site, inner, *row in record)
+    return tuple(KnownLoss(pass_number, number, how, site, tuple(inner), *row) for pass_number, number, how, site, inner, *row in record)
 
 
 def lost_before(token: Token) -> tuple[int, int]:
@@ -100,7 +100,7 @@ def lost_before(token: Token) -> tuple[int, int]:
     return num_lost(token.tally, "skipped") + len(again) - replaced, num_lost(token.tally, "replaced") + replaced
 
 
-def listed(record: Record) -> list[Any]:
+def listed(record: FoldState) -> list[Any]:
     """Return the JSON form of what a sequencer saves; the last two parts only where something is read again."""
     out = [record.skip, record.mode, list(record.states), record.recall, record.drop]
     if record.replay == (0, 0):
@@ -112,7 +112,7 @@ Places = Sequence[Token] | Counted
 """The place behind each of several items."""
 
 
-class HandOver(NamedTuple):
+class Delivery(NamedTuple):
     """What the feed has in hand. `items` shrinks as they are delivered; the rest stays, so any thread can read a consistent state.
 
     Places are looked up when somebody asks for the state, not when items are handed over.
@@ -124,21 +124,21 @@ class HandOver(NamedTuple):
     step: int
     before: tuple[Places, int]
     """The places of earlier items, and how many of these were delivered: at least one."""
-    form: Form
+    form: PlanVariant
     epoch: int
     first_step: int
     """How many items had been delivered when the epoch began."""
 
     @classmethod
-    def begin(cls, step: int, token: Token, form: Form, epoch: int = 0, first_step: int = 0) -> HandOver:
+    def begin(cls, step: int, token: Token, form: PlanVariant, epoch: int = 0, first_step: int = 0) -> Delivery:
         """Return an empty hand at a place."""
         return cls([], (), 0, step, ((token,), 1), form, epoch, first_step)
 
-    def then(self, items: list[Any], places: Places) -> HandOver:
+    def then(self, items: list[Any], places: Places) -> Delivery:
         """Return what follows when all that was in hand is delivered."""
         total = self.total
         before = (self.places, total) if total else self.before
-        return HandOver(items, places, len(items), self.step + total, before, self.form, self.epoch, self.first_step)
+        return Delivery(items, places, len(items), self.step + total, before, self.form, self.epoch, self.first_step)
 
     def is_over(self, length: float) -> bool:
         """Tell whether all items of an epoch of `length` are delivered."""
@@ -161,14 +161,14 @@ class Restored(NamedTuple):
         first_step: how many elements had been delivered when it began.
     """
 
-    parts: list[Part]
+    parts: list[ResumeStep]
     step: int
     epoch: int
     first_step: int
 
 
 def saved(
-    root: Node, form: Form, token: Token, step: int, dataset: list[dict[str, Any]], version: str, epoch: tuple[int, int] = (0, 0)
+    root: Node, form: PlanVariant, token: Token, step: int, dataset: list[dict[str, Any]], version: str, epoch: tuple[int, int] = (0, 0)
 ) -> dict[str, Any]:
     """Return the state that resumes right behind `token` of `form`, a part of the plan `root`.
 
@@ -212,7 +212,7 @@ def saved(
     return sealed(record)
 
 
-def is_end_of_all(root: Node, form: Form, token: Token) -> bool:
+def is_end_of_all(root: Node, form: PlanVariant, token: Token) -> bool:
     """Tell whether the last element of an epoch is that of all shards, where a state moves between them: some may have one more."""
     shard = None if form.folded else movable_shard(root)
     if shard is None or shard.even is not None:
@@ -223,7 +223,7 @@ def is_end_of_all(root: Node, form: Form, token: Token) -> bool:
     return place.element >= (total or 0)
 
 
-def _note_of(root: Node, token: Token) -> Note | None:
+def _note_of(root: Node, token: Token) -> StreamState | None:
     """Return what a stream said of its place, when a resume is to go there.
 
     Raises:
@@ -297,7 +297,7 @@ def restored(
     return Restored([part], record["step"], epoch, record["step"] - in_epoch)
 
 
-def _in_epoch(root: Node, part: Part, epoch: int) -> Part:
+def _in_epoch(root: Node, part: ResumeStep, epoch: int) -> ResumeStep:
     """Move a place of epoch 0 to another epoch."""
     program = lower(part.form.root, folded=part.form.folded, skips=part.form.skips)
     number, position = part.token.source
@@ -334,7 +334,7 @@ def _words(shards: Any) -> str:
     return ", ".join(f"({number}, {index})" for number, index in shards) or "s: none"
 
 
-def _part(root: Node, place: dict[str, Any], epoch: int) -> Part:
+def _part(root: Node, place: dict[str, Any], epoch: int) -> ResumeStep:
     """Check a position against the plan's program."""
     folded, skips = place.get("folded", False), place.get("skips", False)
     program = lower(root, folded=folded, skips=skips)
@@ -355,10 +355,10 @@ def _part(root: Node, place: dict[str, Any], epoch: int) -> Part:
     records = tuple(_record(one, chain, most_how) for one, chain in zip(saved_records, chains, strict=False))
     count(source[0] - before, "pass", _most_passes_ended(program, records))
     token = Token(source, records, _done(place["done"], source[1], length), _note(program, source, place.get("stream")))
-    return Part(Form(root, folded, skips), token)
+    return ResumeStep(PlanVariant(root, folded, skips), token)
 
 
-def _most_passes_ended(program: Program, records: tuple[Record, ...]) -> float:
+def _most_passes_ended(program: Program, records: tuple[FoldState, ...]) -> float:
     """Return how many passes of the source have ended at most, by the states of the repeats: a later pass would not be theirs.
 
     It may be fewer: a full `take` cuts the passes of the repeats below it.
@@ -369,7 +369,7 @@ def _most_passes_ended(program: Program, records: tuple[Record, ...]) -> float:
         if record.mode != OPEN:  # the rest of this pass is left out: the states are those of the next one
             ended -= passes
         for fold, state in zip(folds, record.states, strict=True):
-            if isinstance(fold, Passes):
+            if isinstance(fold, RepeatFold):
                 ended += state * passes if state else 0
                 passes *= INFINITE if fold.count is None else fold.count
         if record.mode == PASS_END:
@@ -379,10 +379,10 @@ def _most_passes_ended(program: Program, records: tuple[Record, ...]) -> float:
     return ended if records else program.num_passes
 
 
-def _done(record: Any, position: int, length: float) -> Done:
+def _done(record: Any, position: int, length: float) -> CompletedRuns:
     """Check what was delivered in completion order: from `position` on, inside the pass, ascending, with gaps between."""
     runs, partial = record
-    out = Done(
+    out = CompletedRuns(
         tuple((count(begin, "run", length), count(end, "run", length)) for begin, end in runs),
         tuple((count(place, "position", length), tuple(results)) for place, results in partial),
     )
@@ -393,7 +393,7 @@ def _done(record: Any, position: int, length: float) -> Done:
     return out
 
 
-def _record(saved_record: list[Any], folds: tuple[Fold, ...], most_how: int) -> Record:
+def _record(saved_record: list[Any], folds: tuple[Fold, ...], most_how: int) -> FoldState:
     """Check what a sequencer saved against its folds; an input may be replaced by the one up to `most_how` places further on."""
     skip, mode, states, recall, drop, known, replay = saved_record if len(saved_record) == 7 else [*saved_record, [], [0, 0]]
     if len(states) != len(folds):
@@ -405,9 +405,9 @@ def _record(saved_record: list[Any], folds: tuple[Fold, ...], most_how: int) -> 
             _check_held(value, cast(HoldingFold, fold), recall)
         else:
             _check_like(value, fold.initial())
-        if isinstance(fold, Passes) and fold.count is not None:
+        if isinstance(fold, RepeatFold) and fold.count is not None:
             count(value, "pass of a repeat", fold.count - 1)
-    return Record(skip, mode, tuple(states), recall, drop, known_of(known), tuple(replay))
+    return FoldState(skip, mode, tuple(states), recall, drop, known_of(known), tuple(replay))
 
 
 def _check_held(value: Any, fold: HoldingFold, recall: int) -> None:
@@ -439,7 +439,7 @@ def _damaged_fold(words: str) -> StateDamaged:
     )
 
 
-def _note(program: Program, source: tuple[int, int], record: dict[str, Any] | None) -> Note | None:
+def _note(program: Program, source: tuple[int, int], record: dict[str, Any] | None) -> StreamState | None:
     """Check what a stream said of its place: not behind the place of delivery, and for a stream that can go there."""
     stream = program.segments[0].stream
     if record is None:
@@ -453,10 +453,10 @@ def _note(program: Program, source: tuple[int, int], record: dict[str, Any] | No
             where="load_state_dict()",
             fix="resume with an object that has state_dict() and load_state_dict(), or with fast_forward=True",
         )
-    return Note(*place, record["state"], record["cut"])
+    return StreamState(*place, record["state"], record["cut"])
 
 
-class Form(NamedTuple):
+class PlanVariant(NamedTuple):
     """What is lowered, and how."""
 
     root: Node
@@ -464,14 +464,14 @@ class Form(NamedTuple):
     skips: bool = False
 
 
-class Part(NamedTuple):
+class ResumeStep(NamedTuple):
     """A program to run from a token on."""
 
-    form: Form
+    form: PlanVariant
     token: Token
 
 
-def skipping(part: Part, *, skips: bool) -> Part:
+def skipping(part: ResumeStep, *, skips: bool) -> ResumeStep:
     """Let elements be left out from here on. A form that allows it stays so.
 
     Raises:
@@ -487,15 +487,15 @@ def skipping(part: Part, *, skips: bool) -> Part:
             where="load_state_dict()",
             fix="resume with the policies that the state was saved with, or use Replace or Retry",
         )
-    return Part(new, part.token)
+    return ResumeStep(new, part.token)
 
 
-def _fold_kinds(form: Form) -> list[list[type]]:
+def _fold_kinds(form: PlanVariant) -> list[list[type]]:
     program = lower(form.root, folded=form.folded, skips=form.skips)
     return [[type(fold) for fold in segment.folds] for segment in program.segments if segment.folds is not None and not segment.transparent]
 
 
-def check_positions(root: Node, parts: list[Part]) -> None:
+def check_positions(root: Node, parts: list[ResumeStep]) -> None:
     """Refuse to record or replay a state that moves to other shards: the positions would be those of another plan.
 
     Raises:
@@ -536,11 +536,11 @@ def repeated(root: Node, shard: Shard) -> Repeat | None:
     return None
 
 
-def parts_at(root: Node, place: GlobalPosition) -> list[Part]:
+def parts_at(root: Node, place: GlobalPosition) -> list[ResumeStep]:
     position = _aligned(root, place)
     if position is not None:
-        return [Part(Form(root, False), Token((0, position)))]
-    return [Part(Form(part, False), Token((0, 0))) for part in resharded(root, place)]
+        return [ResumeStep(PlanVariant(root, False), Token((0, position)))]
+    return [ResumeStep(PlanVariant(part, False), Token((0, 0))) for part in resharded(root, place)]
 
 
 def _aligned(root: Node, place: GlobalPosition) -> int | None:
@@ -573,7 +573,7 @@ def _aligned(root: Node, place: GlobalPosition) -> int | None:
     return position
 
 
-def folded_part(root: Node, part: Part, *, ordered: bool) -> Part:
+def folded_part(root: Node, part: ResumeStep, *, ordered: bool) -> ResumeStep:
     """Say a place between batches whose rows are arithmetic as a place between elements.
 
     Raises:
@@ -587,13 +587,13 @@ def folded_part(root: Node, part: Part, *, ordered: bool) -> Part:
                 where="load_state_dict()",
                 fix="resume with ordered=True",
             )
-        return Part(form._replace(folded=True), token)
+        return ResumeStep(form._replace(folded=True), token)
     chain = [form.root]
     while len(children_of(chain[-1])) == 1:
         chain.append(children_of(chain[-1])[0])
     lowest = max((place for place, node in enumerate(chain) if isinstance(node, AnyBatch)), default=None)
     if lowest is None:
-        return Part(Form(form.root, True), token)
+        return ResumeStep(PlanVariant(form.root, True), token)
     batch, above = chain[lowest], chain[:lowest]
     if form.root is not root or not all(isinstance(node, (Map, Prefetch, Repeat)) for node in above):
         raise StateMismatch(
@@ -613,4 +613,4 @@ def folded_part(root: Node, part: Part, *, ordered: bool) -> Part:
             passes = passes * (node.count or 1) + number
             states.append(number)
     element = int(min(position * batch.batch_size, length_of(batch.child) or 0))
-    return Part(Form(root, True), Token((passes, element), (Record(0, 0, ([], *reversed(states))),)))
+    return ResumeStep(PlanVariant(root, True), Token((passes, element), (FoldState(0, 0, ([], *reversed(states))),)))

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from penstock._contracts.element import bytes_of_all, flatten
-from penstock._engine.chunk import NOTHING_DONE, Known, Levels, Outcome, Record, Task, Token, Unit
+from penstock._engine.chunk import NOTHING_COMPLETED, Chunk, Claim, FoldState, KnownLoss, Levels, Outcome, Token
 from penstock._engine.program import Program, SegmentPlan
-from penstock._engine.tuning import BlockSize, UnitSize, followed, largest_block
+from penstock._engine.tuning import BlockSize, ChunkSize, followed, largest_block
 from penstock._ops.awaited import AwaitedOp
 from penstock._ops.block import UNLIMITED, part_of
 from penstock._ops.branches import BranchesLeaf
@@ -121,17 +121,17 @@ class Segment:
         """Start at (pass, position) `start.source`, without what `start.done` names; a leaf has `num_passes` passes in all."""
         self.number = number
         self.plan = plan
-        self.inbox: deque[Unit] = deque()
-        self.queues: list[deque[Task]] = [deque() for _ in plan.stages]
+        self.inbox: deque[Chunk] = deque()
+        self.queues: list[deque[Claim]] = [deque() for _ in plan.stages]
         self.widest = max((stage.concurrency or 0 for stage in plan.stages), default=0)
         # What is awaited may never come: nothing that is ready stands in one unit with it but the rest of its batch.
         self.alone = not at_once and any(stage.awaited for stage in plan.stages)
         self.blocks, least_rows = block_sizes(plan, at_once=at_once)
         single = plan.batch is None
-        self.units = UnitSize(least_rows if single and not self.alone else 1, one_thread=at_once and single)
+        self.units = ChunkSize(least_rows if single and not self.alone else 1, one_thread=at_once and single)
         self.opened = 0
         self.committed = 0
-        self.finished: dict[int, Unit] = {}
+        self.finished: dict[int, Chunk] = {}
         self.guess: BatchSpec | None = None
         self.failed_seq: int | None = None
         self.exhausted = False
@@ -148,22 +148,22 @@ class Segment:
         self._num_passes = num_passes
         self._pass_number, self._next_item = start.source
         self._done = start.done
-        self._known: dict[tuple[int, int], list[Known]] = {}
+        self._known: dict[tuple[int, int], list[KnownLoss]] = {}
         self._replay = 0, 0
         self._opened_in = start.source[0], 0
         self._num_rows = 0
         self._phase = 0  # so many rows of an unfinished batch the folds will have when all open units have passed, if none loses more
-        self._current: Unit | None = None
-        self._open: list[Unit] = []
-        self._tails: list[Unit] = []
-        self._rests: list[Task] = []
-        self.unfinished: list[Task] = []
+        self._current: Chunk | None = None
+        self._open: list[Chunk] = []
+        self._tails: list[Chunk] = []
+        self._rests: list[Claim] = []
+        self.unfinished: list[Claim] = []
         self.row_bytes = [0.0] * len(plan.stages)
         self.item_bytes = 0.0
         self.folded_bytes = self.num_folded = self.num_held = 0
         self._positions = ChainOp(plan.leaf, tuple(op for stage in plan.stages for op in stage.operators)) if plan.leaf else None
 
-    def read_again(self, record: Record | None) -> None:
+    def read_again(self, record: FoldState | None) -> None:
         """Treat as before what the sequencer behind this segment had taken before the state was saved."""
         if record is None:
             return
@@ -181,7 +181,7 @@ class Segment:
             return bool(self.inbox)
         return not self.exhausted
 
-    def open(self, most_rows: int = _UNKNOWN) -> Unit:
+    def open(self, most_rows: int = _UNKNOWN) -> Chunk:
         """Open the next unit: one batch, or as many batches or elements as make one task, of at most so many rows."""
         unit = self._open_leaf(most_rows) if self.plan.leaf is not None else self._open_given(most_rows)
         self.rows_open += unit.num_rows
@@ -197,7 +197,7 @@ class Segment:
         self._num_rows += unit.num_rows
         return unit
 
-    def _note_replayed(self, unit: Unit) -> None:
+    def _note_replayed(self, unit: Chunk) -> None:
         """Tell the unit which of its items were read before, and what became of them."""
         pass_number, count = self._opened_in
         first = count if pass_number == unit.pass_number else 0
@@ -232,7 +232,7 @@ class Segment:
         """
         return rounds * self.widest * self.opened // max(1, self._num_rows) + 2 if self.widest else 0
 
-    def _open_given(self, most_rows: int) -> Unit:
+    def _open_given(self, most_rows: int) -> Chunk:
         unit = self.inbox.popleft()
         most_rows = min(most_rows, self._task_rows())
         if unit.num_rows > most_rows and unit.result is None and not unit.whole:
@@ -243,7 +243,7 @@ class Segment:
         self.opened += 1
         return unit
 
-    def _open_leaf(self, most_rows: int) -> Unit:
+    def _open_leaf(self, most_rows: int) -> Chunk:
         length = self.plan.length
         assert length is not None
         border, ahead = self._next_run(length), 0
@@ -264,7 +264,7 @@ class Segment:
         if ends:
             if self.recording is not None:
                 self.recording.start(())
-            self._pass_number, self._next_item, self._done = pass_number + 1, 0, NOTHING_DONE
+            self._pass_number, self._next_item, self._done = pass_number + 1, 0, NOTHING_COMPLETED
             self.exhausted = self._pass_number >= self._num_passes
         unit = self._leaf_unit(pass_number, first, count, ends)
         unit.beyond, unit.ahead = beyond, ahead if count else 0
@@ -292,7 +292,7 @@ class Segment:
         if self._done.partial and self._done.partial[-1][0] < self._next_item:
             self._done = self._done._replace(partial=())
 
-    def _leaf_unit(self, pass_number: int, first: int, count: int, ends: bool) -> Unit:
+    def _leaf_unit(self, pass_number: int, first: int, count: int, ends: bool) -> Chunk:
         plan = self.plan
         epochs = np.full(count, pass_number, np.int64)
         positions = np.arange(first, first + count, dtype=np.int64)
@@ -307,7 +307,7 @@ class Segment:
             batch = plan.batch
             epochs, positions, sizes = batch_rows(epochs, positions, batch.length, batch.batch_size, batch.shift, batch.stride)
         assert self._positions is not None
-        return Unit(
+        return Chunk(
             seq=self.opened,
             pass_number=pass_number,
             first=first,
@@ -319,7 +319,7 @@ class Segment:
             ends_pass=ends,
         )
 
-    def living_units(self) -> list[Unit]:
+    def living_units(self) -> list[Chunk]:
         """Return the units that hold elements here: waiting to be opened, in work, finished. Without the mutex."""
         return [*list(self.inbox), *list(self._open)]
 
@@ -328,7 +328,7 @@ class Segment:
     def _task_rows(self) -> int:
         return min(block.rows(_UNKNOWN, 1) for block in self.blocks)
 
-    def next_rows(self, num_workers: int, unit: Unit | None = None, most_rows: int = _UNKNOWN, room: int = UNLIMITED) -> Task | None:
+    def next_rows(self, num_workers: int, unit: Chunk | None = None, most_rows: int = _UNKNOWN, room: int = UNLIMITED) -> Claim | None:
         """Claim the next rows of a unit, by default the first that has some, for the first stage; they may hold `room` bytes.
 
         A unit that is more than one batch or element is one task, so that it can be cut where its elements turn out large.
@@ -352,9 +352,9 @@ class Segment:
         if end >= unit.limit:
             self._current = None if unit is self._current else self._current
             self._tails = [tail for tail in self._tails if tail is not unit]
-        return Task(self.number, 0, unit, begin, end, None, room=room)
+        return Claim(self.number, 0, unit, begin, end, None, room=room)
 
-    def _cut(self, unit: Unit, count: int) -> Unit:
+    def _cut(self, unit: Chunk, count: int) -> Chunk:
         """Leave `count` items with a unit; the others are the unit behind it, and wait to be claimed."""
         tail = unit.cut(count)
         tail.seq = unit.seq + 1
@@ -371,7 +371,7 @@ class Segment:
         self._tails.append(tail)
         return tail
 
-    def give_back(self, task: Task, end: int) -> Unit | None:
+    def give_back(self, task: Claim, end: int) -> Chunk | None:
         """Take back the rows of a task that were not done, for want of room; return the unit that they belong to now, if it is new."""
         unit = task.unit
         assert unit is not None
@@ -393,7 +393,7 @@ class Segment:
             self._wait(task, tail, border, task.end, border)
         return tail
 
-    def _wait(self, task: Task, unit: Unit, begin: int, end: int, shift: int) -> None:
+    def _wait(self, task: Claim, unit: Chunk, begin: int, end: int, shift: int) -> None:
         rest = task._replace(unit=unit, begin=begin - shift, end=end - shift)
         if task.block is None:
             self._rests.append(rest)
@@ -406,7 +406,7 @@ class Segment:
         """Tell whether there are units with rows to claim."""
         return next(iter(self.unclaimed()), None) is not None
 
-    def unclaimed(self) -> Iterator[Unit]:
+    def unclaimed(self) -> Iterator[Chunk]:
         """Yield the units with rows to claim for the first stage: given back, and then the one that was opened last."""
         if self._rests or self._tails:
             self._rests = [task for task in self._rests if task.unit is not None and task.begin < task.unit.limit]
@@ -415,36 +415,36 @@ class Segment:
         if self._current is not None and self._has_wanted_rows(self._current):
             yield self._current
 
-    def _is_behind_failure(self, unit: Unit) -> bool:
+    def _is_behind_failure(self, unit: Chunk) -> bool:
         return self.failed_seq is not None and unit.seq > self.failed_seq
 
-    def _has_wanted_rows(self, unit: Unit) -> bool:
+    def _has_wanted_rows(self, unit: Chunk) -> bool:
         return unit.claimed < unit.limit and not self._is_behind_failure(unit)
 
-    def pass_up(self, task: Task, outcome: Outcome) -> None:
+    def pass_up(self, task: Claim, outcome: Outcome) -> None:
         """Queue what a task made for the next stage, or count the rows that it has ended."""
         unit, begin, end = task.unit, task.begin, outcome.end
         assert unit is not None
         if outcome.block is not None:
-            following = Task(task.segment, task.stage + 1, unit, begin, end, outcome.block, num_bytes=outcome.kept_bytes)
+            following = Claim(task.segment, task.stage + 1, unit, begin, end, outcome.block, num_bytes=outcome.kept_bytes)
             self.queues[task.stage + 1].append(following)
         elif end > begin and task.stage == len(self.plan.stages) - 1:
             unit.done.append((begin, end))
             unit.num_done += end - begin
 
-    def first_unfinished(self) -> Task:
+    def first_unfinished(self) -> Claim:
         """Return the first task, by its unit, that waits for room to make a batch of complete rows."""
         self.unfinished.sort(key=lambda task: task.unit.seq if task.unit is not None else 0)
         return self.unfinished[0]
 
-    def next_block(self, stage: int, task: Task | None = None) -> Task | None:
+    def next_block(self, stage: int, task: Claim | None = None) -> Claim | None:
         """Claim a block that waits for a later stage, by default the next."""
         task = self.waiting_block(stage) if task is None else task
         if task is not None:
             self.queues[stage].remove(task)
         return task
 
-    def waiting_block(self, stage: int) -> Task | None:
+    def waiting_block(self, stage: int) -> Claim | None:
         """Return the next block that waits for a later stage; blocks behind a failure are dropped."""
         queue = self.queues[stage]
         while queue:
@@ -455,12 +455,12 @@ class Segment:
             queue.popleft()
         return None
 
-    def first_block(self, stage: int) -> Task | None:
+    def first_block(self, stage: int) -> Claim | None:
         """Return the block that waits for a later stage and is wanted first."""
         wanted = [task for task in self.queues[stage] if task.unit is not None and task.begin < task.unit.limit]
         return min(wanted, key=lambda task: task.unit.seq if task.unit is not None else 0, default=None)
 
-    def put_back(self, task: Task) -> None:
+    def put_back(self, task: Claim) -> None:
         """Undo a claim: the consumer's thread was interrupted in the middle of it."""
         assert task.unit is not None
         if task.begin == task.end:
@@ -470,7 +470,7 @@ class Segment:
         else:
             self.queues[task.stage].appendleft(task)
 
-    def fail(self, unit: Unit) -> None:
+    def fail(self, unit: Chunk) -> None:
         """Note that a unit failed: nothing behind it is of use, unless it may stand behind the end of its pass."""
         if self.keeps_going:
             return
@@ -482,14 +482,14 @@ class Segment:
         """How many elements fit the byte budget of a unit, or 0 as long as their size is not known."""
         return self.most_rows if self.most_rows < _UNKNOWN else 0
 
-    def next_finished(self) -> Unit | None:
+    def next_finished(self) -> Chunk | None:
         """Return the next unit to commit if it is finished, without taking it."""
         if not self.loose:
             return self.finished.get(self.committed)
         border = self._ends[0] if self._ends else self.opened
         return next((unit for seq, unit in self.finished.items() if seq < border or seq == self.committed), None)
 
-    def commit(self, unit: Unit) -> None:
+    def commit(self, unit: Chunk) -> None:
         """Take a finished unit out."""
         self._open = [one for one in self._open if one.seq != unit.seq]
         del self.finished[unit.seq]
@@ -504,7 +504,7 @@ class Segment:
             self._gone.remove(self.lowest)
             self.lowest += 1
 
-    def batches_of(self, unit: Unit) -> tuple[list[int], Collation] | None:
+    def batches_of(self, unit: Chunk) -> tuple[list[int], Collation] | None:
         """Return the sizes and the collation of the batches that the last stage writes the unit's rows into; None when it keeps them."""
         if unit.ahead and self.plan.ahead is not None:
             return [unit.ahead] * (unit.num_rows // unit.ahead), self.plan.ahead.collation
@@ -513,7 +513,7 @@ class Segment:
         assert unit.sizes is not None
         return unit.sizes, self.plan.batch.collation
 
-    def where(self, unit: Unit, row: int) -> tuple[str, tuple[int, int]]:
+    def where(self, unit: Chunk, row: int) -> tuple[str, tuple[int, int]]:
         """Return where a row comes from, in words, and its key (epoch, index)."""
         if unit.given is not None:
             key = int(unit.given.epochs[row]), int(unit.given.indices[row])
@@ -524,7 +524,7 @@ class Segment:
         spot = int(epochs[row]), int(positions[row])
         return leaf.where(*spot), leaf.key(*spot)
 
-    def name_of(self, unit: Unit, row: int) -> str:
+    def name_of(self, unit: Chunk, row: int) -> str:
         """Name a row in words for an error: its key, and where it comes from."""
         words, key = self.where(unit, row)
         return f"epoch {key[0]} index {key[1]}" + (f" ({words})" if words else "")
@@ -542,7 +542,7 @@ class Segment:
         return {"opened": self.opened, "committed": self.committed, "waiting": sum(map(len, self.queues))}
 
 
-def result_bytes(segment: Segment, unit: Unit) -> int:
+def result_bytes(segment: Segment, unit: Chunk) -> int:
     """Return what the batches of a finished unit take: by their spec where all rows were written in place, texts about."""
     items = unit.result.items if unit.result is not None else []
     if unit.in_place and segment.guess is not None:

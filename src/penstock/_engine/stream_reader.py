@@ -11,7 +11,7 @@ import numpy as np
 from penstock._contracts.element import WEIGHTLESS, bytes_of
 from penstock._contracts.failing import add_note
 from penstock._contracts.source import StatefulStream, StreamSource
-from penstock._engine.chunk import NOTHING_DONE, Done, Failure, Note, Token, Unit
+from penstock._engine.chunk import NOTHING_COMPLETED, Chunk, CompletedRuns, Failure, StreamState, Token
 from penstock._engine.tuning import BlockSize, followed
 from penstock._ops.block import UNLIMITED, Block, ElementFailed
 from penstock.errors import LengthMismatch, StateUnavailable
@@ -78,7 +78,7 @@ class Reader:
         if self._failed and pass_number >= self._pass_number:  # it failed behind what anybody wanted of the pass
             self._failed = self.done = False
 
-    def read(self, count: int, room: int = UNLIMITED) -> tuple[Unit, Failure | None]:
+    def read(self, count: int, room: int = UNLIMITED) -> tuple[Chunk, Failure | None]:
         """Read up to `count` elements of the current pass, or those up to the one with which they hold more than `room` bytes.
 
         A failure's `at` is the position of the element that failed.
@@ -204,13 +204,13 @@ class Reader:
         self.close()
         self._iterator = iter(self._source.open(self._pass_number))
 
-    def _noted(self, stream: StatefulStream) -> Note:
+    def _noted(self, stream: StatefulStream) -> StreamState:
         """Note where the stream is, behind the first element of a unit: once per block, for it may cost as much as reading an element."""
         place = self._pass_number, self._position + 1
         try:
-            return Note(*place, stream.state())
+            return StreamState(*place, stream.state())
         except StateUnavailable as missing:
-            return Note(*place, None, missing=missing)
+            return StreamState(*place, None, missing=missing)
 
     def _next_pass(self) -> None:
         try:
@@ -219,7 +219,7 @@ class Reader:
             self._unclosed = error  # what was wanted of the pass may all be delivered: then the end of the feed raises it
             raise ElementFailed(self._position, "read", error) from error
         self._pass_number += 1
-        self._position, self._done = 0, NOTHING_DONE
+        self._position, self._done = 0, NOTHING_COMPLETED
         self.done = self._pass_number >= self._num_passes
 
     def _check_length(self, count: int) -> None:
@@ -234,11 +234,11 @@ class Reader:
             fix="correct length=, or leave it out",
         )
 
-    def _unit(self, pass_number: int, first: int, rows: list[Any], beyond: Done, ended: bool) -> Unit:
+    def _unit(self, pass_number: int, first: int, rows: list[Any], beyond: CompletedRuns, ended: bool) -> Chunk:
         count = len(rows)
         positions = np.arange(first, first + count, dtype=np.int64)
         block = Block(np.full(count, pass_number, np.int64), positions, np.zeros(count, np.uint64), rows=rows)
-        unit = Unit(
+        unit = Chunk(
             seq=-1,
             pass_number=pass_number,
             first=first,

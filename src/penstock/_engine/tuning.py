@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import Any
 
-__all__ = ["ActiveWorkers", "BlockSize", "UnitSize", "awaited_ns", "followed", "largest_block"]
+__all__ = ["ActiveWorkers", "BlockSize", "ChunkSize", "awaited_ns", "followed", "largest_block"]
 
 _TARGET_NS = 8_000_000  # booking a task costs 0.17 ms where decoding has emptied the caches
 _STEADY_TARGET_NS = 24_000_000  # of elements that all cost about the same, or in one thread: none keeps others waiting that are done
@@ -94,7 +94,7 @@ class BlockSize:
         return max(1, min(self._size, -(-remaining // max(1, num_workers))))
 
 
-class UnitSize:
+class ChunkSize:
     """Items per unit: one batch when batches are dear, many when they are tiny."""
 
     __slots__ = ("_least_items", "_most_bytes", "_size", "_target_ns", "growing")

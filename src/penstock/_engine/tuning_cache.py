@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from penstock._engine.flow import Flow
+from penstock._engine.flow import Scheduler
 from penstock._engine.slots import KEEP_BYTES
 
-__all__ = ["Learned"]
+__all__ = ["TuningCache"]
 
 
-class Learned:
+class TuningCache:
     """So that each epoch but the first begins with tasks that are worth their booking, and in memory that is there.
 
     Elements and their order do not depend on it. From any thread: what is kept is never changed, only replaced; a buffer is taken by one.
@@ -24,11 +24,11 @@ class Learned:
         self._found: dict[Any, Any] = {}
         self._spare: deque[Any] = deque()
 
-    def __reduce__(self) -> tuple[type[Learned], tuple[()]]:
+    def __reduce__(self) -> tuple[type[TuningCache], tuple[()]]:
         """Leave all behind in a copy: memory has one owner, and elsewhere other sizes are best."""
-        return Learned, ()
+        return TuningCache, ()
 
-    def begin(self, flow: Flow) -> None:
+    def begin(self, flow: Scheduler) -> None:
         """Let a new run begin with what the last one of the same shape ended with."""
         found = self._found.get(_shape(flow))
         if found is None:
@@ -41,7 +41,7 @@ class Learned:
                 block.begin(known)
         flow.active.begin(active)
 
-    def keep(self, flow: Flow) -> None:
+    def keep(self, flow: Scheduler) -> None:
         """Keep what a run has found out; its workers have ended."""
         if not flow.failures:
             sizes = [([block.found for block in one.blocks], one.units.items, one.guess) for one in flow.segments]
@@ -70,5 +70,5 @@ class Learned:
                 self._spare.append(buffer)
 
 
-def _shape(flow: Flow) -> Any:
+def _shape(flow: Scheduler) -> Any:
     return flow.num_workers, flow.memory_bytes, tuple((segment.plan.name, len(segment.plan.stages)) for segment in flow.segments)

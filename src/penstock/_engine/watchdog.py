@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._contracts.failing import attempt
 from penstock._contracts.frames import current_frames
-from penstock._engine.async_calls import Call, Lanes
-from penstock._engine.chunk import Task
-from penstock._engine.flow import Flow
+from penstock._engine.async_calls import AsyncCalls, Call
+from penstock._engine.chunk import Claim
+from penstock._engine.flow import Scheduler
 from penstock._engine.segment import READER, SHARED, Segment
 from penstock._engine.stall_report import Frame, WorkerFacts, counted_ns
 from penstock._ops.block import Block
@@ -37,8 +37,8 @@ __all__ = [
     "Glances",
     "LoopWatch",
     "OnStall",
-    "Post",
     "Watch",
+    "WorkerMonitor",
     "awaits_of",
     "call_of",
     "element_of",
@@ -137,14 +137,14 @@ def _call(frame: Any) -> Frame:
     return Frame(code.co_filename, line, code.co_qualname, text)
 
 
-def stage_of(flow: Flow, post: Post, task: Task) -> str:
+def stage_of(flow: Scheduler, post: WorkerMonitor, task: Claim) -> str:
     block, operator = post.worker.block, post.worker.operator
     if task.read or (block is not None and block.reading):
         return "read"
     return getattr(operator, "name", "") or flow.segments[task.segment].plan.stages[task.stage].name or "batch"
 
 
-def element_of(flow: Flow, post: Post, task: Task) -> str:
+def element_of(flow: Scheduler, post: WorkerMonitor, task: Claim) -> str:
     """Name the element, or the first of those among which it is."""
     if task.read:
         assert flow.reader is not None
@@ -156,7 +156,7 @@ def element_of(flow: Flow, post: Post, task: Task) -> str:
     return f"one of {task.end - task.begin} elements from {_name(segment, task, task.begin)} on"
 
 
-def call_of(flow: Flow, task: Task | None, block: Block, offset: int) -> str:
+def call_of(flow: Scheduler, task: Claim | None, block: Block, offset: int) -> str:
     """Name the element of an async call."""
     if task is None:
         return "an element"
@@ -164,7 +164,7 @@ def call_of(flow: Flow, task: Task | None, block: Block, offset: int) -> str:
     return f"element {_name(flow.segments[task.segment], task, task.begin + row)}"
 
 
-def _name(segment: Segment, task: Task, row: int) -> str:
+def _name(segment: Segment, task: Claim, row: int) -> str:
     found = place_of(segment, task, row)
     if found is None:
         return "an element that is not wanted any more"
@@ -172,7 +172,7 @@ def _name(segment: Segment, task: Task, row: int) -> str:
     return f"epoch {key[0]} index {key[1]}" + (f" ({words})" if words else "")
 
 
-def place_of(segment: Segment, task: Task, row: int) -> tuple[str, tuple[int, int]] | None:
+def place_of(segment: Segment, task: Claim, row: int) -> tuple[str, tuple[int, int]] | None:
     """Return as `Segment.where`; None where the unit was finished or cut meanwhile, without this row. Without the mutex."""
     unit = task.unit
     given = None if unit is None else unit.given  # once: the worker that finishes the unit takes it away
@@ -184,7 +184,7 @@ def place_of(segment: Segment, task: Task, row: int) -> tuple[str, tuple[int, in
         return None
 
 
-def row_of(worker: WorkerContext, task: Task) -> int | None:
+def row_of(worker: WorkerContext, task: Claim) -> int | None:
     """Return the row of the unit that a worker is with, of a batch its first."""
     row, unit = worker.row(), task.unit
     if row is None or unit is None:
@@ -192,7 +192,7 @@ def row_of(worker: WorkerContext, task: Task) -> int | None:
     return sum(unit.sizes[:row]) if worker.finishing and unit.sizes is not None else row
 
 
-def pool_words(flow: Flow, pool: str) -> str:
+def pool_words(flow: Scheduler, pool: str) -> str:
     if pool == SHARED:
         return "shared workers"
     if pool == READER:
@@ -201,7 +201,7 @@ def pool_words(flow: Flow, pool: str) -> str:
     return f"workers of stage {flow.segments[int(segment)].plan.stages[int(stage)].name!r}"
 
 
-class Post:
+class WorkerMonitor:
     """One worker thread, as the watch sees it. `begin` and `end` are the worker's own; everything else is the watching consumer's.
 
     Attributes:
@@ -224,7 +224,7 @@ class Post:
         # Asked for by the thread itself: for one that has ended the call may crash, while reading the clock of one gives an OSError.
         clock_of = getattr(time, "pthread_getcpuclockid", None)
         self._clock_id = None if clock_of is None else clock_of(self.ident)
-        self.task: Task | None = None
+        self.task: Claim | None = None
         self.serial = self.age_ns = self.due_ns = self.watched_ns = 0
         self._cpu_ns: int | None = None
         self._first_cpu_ns: int | None = None
@@ -232,7 +232,7 @@ class Post:
         self._queued_ns = self._queued_for_ns = self._first_queued_ns = 0
         self._marker: Any = None
 
-    def begin(self, task: Task) -> None:
+    def begin(self, task: Claim) -> None:
         """Note the task that the worker begins."""
         self.worker.began = None  # first: the begin of the task before must not be taken for that of this one
         self.serial += 1
@@ -323,7 +323,7 @@ class Post:
 
 _MOST_FACTS = 4  # calls that a report lists: a thousand may be in flight
 
-Flying = tuple[Lanes, "asyncio.Task[Any]", Call]
+Flying = tuple[AsyncCalls, "asyncio.Task[Any]", Call]
 
 
 class LoopWatch:
@@ -335,7 +335,7 @@ class LoopWatch:
 
     __slots__ = ("_answers", "_ask", "_asked", "_due_ns", "_lanes", "_marker", "_post", "_silence_due_ns")
 
-    def __init__(self, lanes: Sequence[Lanes], ask: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(self, lanes: Sequence[AsyncCalls], ask: Callable[[Callable[[], None]], None]) -> None:
         """Enlist the calling thread.
 
         Args:
@@ -343,7 +343,7 @@ class LoopWatch:
             ask: lets the loop call a function, from any thread.
         """
         self._lanes, self._ask = lanes, ask
-        self._post = Post(SHARED, WorkerContext(0))
+        self._post = WorkerMonitor(SHARED, WorkerContext(0))
         self._post.read_clocks()
         self._asked = self._answers = 0
         self._due_ns = self._silence_due_ns = 0
@@ -400,7 +400,7 @@ class LoopWatch:
             self._silence_due_ns = 2 * self._post.age_ns
         return calls or silent
 
-    def facts(self, flow: Flow, timeout_ns: int) -> tuple[list[WorkerFacts], int, int]:
+    def facts(self, flow: Scheduler, timeout_ns: int) -> tuple[list[WorkerFacts], int, int]:
         """Return what is known of the calls that have lasted longest, how many more there are, and how many of these too long as well.
 
         Args:
@@ -419,7 +419,7 @@ class LoopWatch:
         rest = flying[_MOST_FACTS:]
         return facts, len(rest), sum(call.age_ns >= timeout_ns for _, _, call in rest)
 
-    def _blocking(self, flow: Flow, flying: Sequence[Flying]) -> tuple[WorkerFacts, Call | None] | None:
+    def _blocking(self, flow: Scheduler, flying: Sequence[Flying]) -> tuple[WorkerFacts, Call | None] | None:
         """Say who holds up the loop: a call of ours, or something else that runs there; None when it only got no CPU."""
         stack, frames = waits_of(self._post.ident)
         try:
@@ -437,10 +437,10 @@ class LoopWatch:
         )  # fmt: skip
         return facts, None
 
-    def _flown(self, flow: Flow, lanes: Lanes, task: asyncio.Task[Any], call: Call, *, stuck: bool) -> WorkerFacts:
+    def _flown(self, flow: Scheduler, lanes: AsyncCalls, task: asyncio.Task[Any], call: Call, *, stuck: bool) -> WorkerFacts:
         return self._fact(flow, lanes, call, call.watched_ns / 1e9, stack=awaits_of(task), stuck=stuck)
 
-    def _fact(self, flow: Flow, lanes: Lanes, call: Call, lasted_s: float, **more: Any) -> WorkerFacts:
+    def _fact(self, flow: Scheduler, lanes: AsyncCalls, call: Call, lasted_s: float, **more: Any) -> WorkerFacts:
         return WorkerFacts(
             index=call.lane,
             thread=self._post.thread,
@@ -491,11 +491,11 @@ class Glances:
 
     __slots__ = ("_begin_ns", "_flow", "_last_ns", "_posts", "_seen")
 
-    def __init__(self, posts: Sequence[Post], flow: Flow) -> None:
+    def __init__(self, posts: Sequence[WorkerMonitor], flow: Scheduler) -> None:
         """Begin a wait."""
         self._posts, self._flow = posts, flow
         self._begin_ns = self._last_ns = time.perf_counter_ns()
-        self._seen: dict[Post, _Seen] = {}
+        self._seen: dict[WorkerMonitor, _Seen] = {}
 
     def pause_s(self, most_s: float) -> float:
         """Return how long to wait until the next glance, `most_s` at most."""
@@ -521,7 +521,7 @@ class Glances:
         now_ns = time.perf_counter_ns()
         return [slow for seen in self._seen.values() if (slow := seen.ended(now_ns)) is not None]
 
-    def _slow(self, post: Post, task: Task, now_ns: int, lasted_ns: int) -> SlowElement | None:
+    def _slow(self, post: WorkerMonitor, task: Claim, now_ns: int, lasted_ns: int) -> SlowElement | None:
         row, segment = row_of(post.worker, task), self._flow.segments[task.segment]
         if row is None or lasted_ns < _DEAR * segment.blocks[task.stage].found[0]:
             return None
@@ -549,7 +549,7 @@ class Watch:
         self.on_stall = on_stall
         self.slice_s = slice_of(self.timeout_s)
         self.clock = RunClock(int(1e9 * (self.slice_s or 0.5)))
-        self.posts: list[Post] = []
+        self.posts: list[WorkerMonitor] = []
         self.loops: list[LoopWatch] = []
         self._timeout_ns = int(1e9 * (self.timeout_s or 0))
         self._looked_ns = self._process_ns = 0
@@ -557,13 +557,13 @@ class Watch:
         self._num_begun = 0
         self.restart()
 
-    def enlist(self, pool: str, worker: WorkerContext) -> Post:
+    def enlist(self, pool: str, worker: WorkerContext) -> WorkerMonitor:
         """Make a post for the calling thread."""
-        post = Post(pool, worker)
+        post = WorkerMonitor(pool, worker)
         self.posts.append(post)
         return post
 
-    def enlist_loop(self, lanes: Sequence[Lanes], ask: Callable[[Callable[[], None]], None]) -> None:
+    def enlist_loop(self, lanes: Sequence[AsyncCalls], ask: Callable[[Callable[[], None]], None]) -> None:
         """Look at the event loop of the calling thread too, as `LoopWatch` does."""
         self.loops.append(LoopWatch(lanes, ask))
 
@@ -621,7 +621,7 @@ class Watch:
             return "slow"
         return None
 
-    def situation(self, kind: Kind, flow: Flow) -> Situation:
+    def situation(self, kind: Kind, flow: Scheduler) -> Situation:
         """Gather the facts of a stall. Without the engine's mutex: a source may be asked to describe an element."""
         seen = [(post, post.task) for post in self.posts]
         workers = Counter(pool_words(flow, post.pool) for post, _ in seen if post.pool != MENDER)
@@ -642,7 +642,7 @@ class Watch:
             state=f"state: {len(flow.ready)} ready, segments {[segment.position() for segment in flow.segments]}",
         )
 
-    def _facts(self, flow: Flow, post: Post, task: Task, stack: tuple[Frame, ...]) -> WorkerFacts:
+    def _facts(self, flow: Scheduler, post: WorkerMonitor, task: Claim, stack: tuple[Frame, ...]) -> WorkerFacts:
         return WorkerFacts(
             index=post.worker.index,
             thread=post.thread,
@@ -655,7 +655,7 @@ class Watch:
             reader=bool(task.read),
         )
 
-    def _calls(self, flow: Flow) -> tuple[list[WorkerFacts], int, int]:
+    def _calls(self, flow: Scheduler) -> tuple[list[WorkerFacts], int, int]:
         found: list[WorkerFacts] = []
         more = late = 0
         for loop in self.loops:
@@ -663,10 +663,10 @@ class Watch:
             found, more, late = found + facts, more + others, late + too_late
         return found, more, late
 
-    def _is_stuck(self, post: Post) -> bool:
+    def _is_stuck(self, post: WorkerMonitor) -> bool:
         return post.task is not None and post.age_ns >= self._timeout_ns
 
 
-def _oldest(flow: Flow) -> str:
+def _oldest(flow: Scheduler) -> str:
     kept = flow.handed_over.kept(flow.handed_over.step)
     return f", {kept.num_bytes / 1e6:.1f} MB beside the last one, the oldest {kept.oldest}" if kept.num else ""

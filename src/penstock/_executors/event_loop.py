@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._contracts.event import BlockDone
 from penstock._contracts.policy import Raise
-from penstock._engine.async_calls import Call, Lanes, begun, failed_call, new_event_loop
-from penstock._engine.chunk import Task
+from penstock._engine.async_calls import AsyncCalls, Call, begun, failed_call, new_event_loop
+from penstock._engine.chunk import Claim
 from penstock._engine.engine import Engine
 from penstock._engine.failing import hear
 from penstock._engine.segment import MENDER
@@ -41,7 +41,7 @@ class EventLoop:
         """Prepare; `serve`, `claim` and `mend` are the bodies of threads, which the executor starts."""
         self._engine = engine
         self._worker = WorkerContext(0)
-        self._broken: SimpleQueue[tuple[Task, Block, list[CallResult], int] | None] = SimpleQueue()
+        self._broken: SimpleQueue[tuple[Claim, Block, list[CallResult], int] | None] = SimpleQueue()
         self._pools = {pool: _Pool(engine, op) for pool, op in engine.awaited.items()}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Event | None = None
@@ -129,13 +129,13 @@ class EventLoop:
                 raise
             return  # the loop has ended
 
-    def _begin(self, pool: _Pool, task: Task, block: Block | None) -> None:
+    def _begin(self, pool: _Pool, task: Claim, block: Block | None) -> None:
         if block is None or not len(block):
             self._engine.book_awaited(task, block, (), 0, self._worker)
             return
         pool.lanes.add(block, partial(self._book, task, block), task)
 
-    def _book(self, task: Task, block: Block, outcomes: list[CallResult], busy_ns: int) -> None:
+    def _book(self, task: Claim, block: Block, outcomes: list[CallResult], busy_ns: int) -> None:
         op = self._engine.awaited_by(task)
         failed = None if op is None else failed_call(op, outcomes)
         if failed is not None and self._engine.rescue.cares(failed):  # elements are run again, or others, and waited for
@@ -167,7 +167,7 @@ class _Pool:
         self._name = op.name
         self._most_ahead = op.concurrency
         self._cpu_ns = self._num_ended = 0
-        self.lanes = Lanes(op, engine.broke, on_begin=self._begun, on_end=self._ended)
+        self.lanes = AsyncCalls(op, engine.broke, on_begin=self._begun, on_end=self._ended)
         self.lot = ParkingLot()
         self.num_claimed = 0  # by the claiming thread; `lanes.num_started` by the loop's: no counter has two writers
 

@@ -6,7 +6,7 @@ import time
 
 from penstock._contracts.event import BlockDone
 from penstock._engine.async_calls import PrivateLoop, begun
-from penstock._engine.chunk import Task
+from penstock._engine.chunk import Claim
 from penstock._engine.engine import Engine
 from penstock._ops.awaited import AwaitedOp
 from penstock._ops.worker import WorkerContext
@@ -42,7 +42,7 @@ class InlineExecutor:
         finally:
             self._engine.occupied = False
 
-    def _run(self, task: Task) -> None:
+    def _run(self, task: Claim) -> None:
         try:
             op = self._engine.awaited_by(task)
             if op is None:
@@ -53,7 +53,7 @@ class InlineExecutor:
             self._engine.put_back(task)
             raise
 
-    def _run_awaited(self, op: AwaitedOp, task: Task) -> None:
+    def _run_awaited(self, op: AwaitedOp, task: Claim) -> None:
         """Run one block of coroutines together; none of another block is in flight meanwhile."""
         block, begin_ns = begun(task), time.perf_counter_ns()
         outcomes = [] if block is None else self._loop.gather(op, block)

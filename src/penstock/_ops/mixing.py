@@ -18,8 +18,8 @@ from penstock._ops.operator import ChainOp, Leaf
 from penstock._ops.positions import moves_only
 from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import grouped
-from penstock._order.interleaving import Interleaving, interleaved
-from penstock._order.mixing import Mixing, mixed_parts, mixed_turns
+from penstock._order.interleaving import InterleaveFold, interleaved
+from penstock._order.mixing import MixFold, mixed_parts, mixed_turns
 
 __all__ = ["InTurn", "InterleaveLeaf", "MixLeaf", "in_turn"]
 
@@ -59,7 +59,7 @@ class MixLeaf(BranchesLeaf):
     """Elements of several branches by their weights."""
 
     branches: tuple[Leaf, ...]
-    mixing: Mixing
+    mixing: MixFold
     in_turn: InTurn | None = None
 
     def parts(self, epochs: Ints, positions: Ints) -> Sequence[Part]:
@@ -106,7 +106,7 @@ class InterleaveLeaf(BranchesLeaf):
     """Elements of several branches, some from each in turn."""
 
     branches: tuple[Leaf, ...]
-    table: Interleaving
+    table: InterleaveFold
 
     def parts(self, epochs: Ints, positions: Ints) -> Sequence[Part]:
         members, places = interleaved(self.table, positions)

@@ -11,7 +11,7 @@ import numpy as np
 from penstock._ops.block import Block, ElementFailed, Ints, Keys
 from penstock._ops.worker import WorkerContext
 
-__all__ = ["ChainOp", "Leaf", "Operator", "RowSink", "WritesRows", "climb"]
+__all__ = ["ChainOp", "Leaf", "Operator", "RowSink", "WritesRows", "apply_all"]
 
 
 class RowSink(Protocol):
@@ -103,7 +103,7 @@ class ChainOp:
         block = self.leaf.run(*levels[0], worker)
         block.room = worker.room
         try:
-            return climb(self.operators, block, levels[1:], worker)
+            return apply_all(self.operators, block, levels[1:], worker)
         except ElementFailed as failed:
             failed.of_batch = failed.of_batch or self.above_batch
             raise
@@ -125,7 +125,7 @@ class ChainOp:
         return int(epochs[0]), int(positions[0])
 
 
-def climb(operators: Sequence[Operator], block: Block, levels: Sequence[tuple[Ints, Ints]], worker: WorkerContext) -> Block:
+def apply_all(operators: Sequence[Operator], block: Block, levels: Sequence[tuple[Ints, Ints]], worker: WorkerContext) -> Block:
     """Run a block up through `operators`; `levels` are their own (epochs, positions)."""
     for operator, (epochs, positions) in zip(operators, levels, strict=True):
         worker.block, worker.operator = block, operator

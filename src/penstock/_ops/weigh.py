@@ -12,10 +12,10 @@ from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.worker import WorkerContext
 from penstock.errors import SpecError
 
-__all__ = ["GatherOp", "Gathered", "WeighOp", "Weighed", "whole_number"]
+__all__ = ["GatherOp", "Gathered", "Measured", "WeighOp", "whole_number"]
 
 
-class Weighed(NamedTuple):
+class Measured(NamedTuple):
     """An element on its way to a fold, with what the fold asks of it."""
 
     value: Any
@@ -50,7 +50,7 @@ class WeighOp(_OneToOne):
         append, fn, rows = out.append, self.fn, block.each()
         try:
             for row in rows:
-                append(Weighed(row, fn(row)))
+                append(Measured(row, fn(row)))
         except BaseException as error:
             raise ElementFailed(len(out), self.name, error) from error
         return block.with_rows(out, block.num_bytes)

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
-from penstock._order.folds import Batching, Fold, Item, Passes, RankFold, Skipping, Taking
+from penstock._order.folds import BatchFold, Fold, Item, RankFold, RepeatFold, SkipFold, TakeFold
 from penstock.errors import StateMismatch
 
-__all__ = ["Chain", "CountsPasses", "Held", "HoldingFold", "passes_above"]
+__all__ = ["BufferedElement", "Chain", "CountsPasses", "HoldingFold", "passes_above"]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class BufferedElement:
     """An item inside a fold that holds items: its number (how many entered before it) and the mark of the place before it."""
 
     number: int
@@ -24,13 +24,13 @@ class Held:
 class HoldingFold(Fold, Protocol):
     """A fold whose state holds items between inputs. Its states are objects of its own; `push` and `end` may change them in place."""
 
-    def held(self, state: Any) -> Sequence[Held]:
+    def held(self, state: Any) -> Sequence[BufferedElement]:
         """List what is held, in any order."""
 
     def save(self, state: Any, first: int) -> Any:
         """Return the state as a JSON value, held items as their numbers less `first`."""
 
-    def load(self, saved: Any, found: Callable[[int], Held]) -> Any:
+    def load(self, saved: Any, found: Callable[[int], BufferedElement]) -> Any:
         """Return the state of a JSON value whose `numbers` are good; `found` returns the item of a number."""
 
     def numbers(self, saved: Any) -> Sequence[int]:
@@ -91,7 +91,7 @@ class Chain:
             states: one per fold, or None for the beginning.
             recall: so many items, the next ones that reach the holding fold, entered it before the snapshot was taken: they are put
                 back where they were held, and nothing comes out for them.
-            unwrap: makes what leaves the holding fold of the `Held` items in it; None leaves them wrapped.
+            unwrap: makes what leaves the holding fold of the `BufferedElement` items in it; None leaves them wrapped.
             first_pass: the number of the pass below the lowest fold with which the run begins; above a `repeat` passes are fewer.
         """
         self._folds = tuple(folds)
@@ -102,8 +102,10 @@ class Chain:
         self.empty_pass = False
         self.notices: list[str] = []
         # The endless repeats, each with whether its pass has given an item; one that goes on from a saved state counts as such.
-        self._endless = {level: states is not None for level, fold in enumerate(folds) if isinstance(fold, Passes) and fold.count is None}
-        self._recalled: dict[int, Held] = {}
+        self._endless = {
+            level: states is not None for level, fold in enumerate(folds) if isinstance(fold, RepeatFold) and fold.count is None
+        }
+        self._recalled: dict[int, BufferedElement] = {}
         self._missing = recall
         self._saved: Any = None
         self._wanted: set[int] = set()
@@ -118,7 +120,7 @@ class Chain:
         """Tell whether items that were held are still awaited."""
         return self._missing > 0
 
-    def held(self) -> Sequence[Held]:
+    def held(self) -> Sequence[BufferedElement]:
         """List what the holding fold holds."""
         return () if self.holding is None else self._holder().held(self._states[self.holding])
 
@@ -163,25 +165,25 @@ class Chain:
         """
         folds = self._folds
         if group:
-            if not folds or not isinstance(folds[0], Batching) or folds[0].batch_size != group or self._states[0]:
+            if not folds or not isinstance(folds[0], BatchFold) or folds[0].batch_size != group or self._states[0]:
                 return False
             folds = folds[1:]
         return all(
-            isinstance(fold, Passes)
-            or (isinstance(fold, Taking) and state + count < fold.count)
-            or (isinstance(fold, Skipping) and state >= fold.count)
+            isinstance(fold, RepeatFold)
+            or (isinstance(fold, TakeFold) and state + count < fold.count)
+            or (isinstance(fold, SkipFold) and state >= fold.count)
             for fold, state in zip(folds, self._states[len(self._folds) - len(folds) :], strict=True)
         )
 
     @property
     def counts(self) -> bool:
         """Tell whether a fold counts what it lets through."""
-        return any(isinstance(fold, Taking) for fold in self._folds)
+        return any(isinstance(fold, TakeFold) for fold in self._folds)
 
     def count_one(self) -> None:
         """Count an item, or a list, that was let through."""
         for level, fold in enumerate(self._folds):
-            if isinstance(fold, Taking):
+            if isinstance(fold, TakeFold):
                 self._states[level] += 1
 
     def mark_passes(self) -> None:
@@ -210,7 +212,7 @@ class Chain:
             fold = self._folds[level] if level < top else None
             if fold is not None and not fold.closed(self._states[level]):
                 continue
-            if (fold is None or (isinstance(fold, Taking) and fold.repeated)) and self._passes_wait(level):
+            if (fold is None or (isinstance(fold, TakeFold) and fold.repeated)) and self._passes_wait(level):
                 return (), "rest"
             for below in range(level):
                 self._states[below] = self._folds[below].restart(self._states[below])
@@ -226,9 +228,9 @@ class Chain:
         One above an endless repeat never comes to its next pass.
         """
         for fold, state in zip(self._folds[:level], self._states[:level], strict=True):
-            if isinstance(fold, Passes) and fold.count is None:
+            if isinstance(fold, RepeatFold) and fold.count is None:
                 return False
-            if isinstance(fold, Passes) and fold.count is not None and state + 1 < fold.count:
+            if isinstance(fold, RepeatFold) and fold.count is not None and state + 1 < fold.count:
                 return True
         return False
 
@@ -254,7 +256,7 @@ class Chain:
         assert level is not None
         outs: list[Item] = []
         for item in items:
-            held = Held(self._count, mark, item)
+            held = BufferedElement(self._count, mark, item)
             self._count += 1
             if self._missing:
                 if held.number in self._wanted:
@@ -309,7 +311,7 @@ def _initial(folds: Sequence[Fold], first_pass: int) -> list[Any]:
 
 def passes_above(fold: Fold, pass_number: int) -> int:
     """Return which pass above a fold begins with a pass below it."""
-    return pass_number // (fold.count or 1) if isinstance(fold, Passes) else pass_number
+    return pass_number // (fold.count or 1) if isinstance(fold, RepeatFold) else pass_number
 
 
 def _copied(state: Any) -> Any:

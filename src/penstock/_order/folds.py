@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 from penstock.errors import PlanError
 
-__all__ = ["Batching", "Fold", "Numbering", "Passes", "RankFold", "Sharding", "Skipping", "Taking", "uneven"]
+__all__ = ["BatchFold", "EnumerateFold", "Fold", "RankFold", "RepeatFold", "ShardFold", "SkipFold", "TakeFold", "uneven"]
 
 Item = Any
 
@@ -36,7 +36,7 @@ class Fold(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Taking:
+class TakeFold:
     """The first `count` items of each pass. State: how many were seen. `repeated` tells that a repeat stands somewhere above."""
 
     count: int
@@ -59,7 +59,7 @@ class Taking:
 
 
 @dataclass(frozen=True, slots=True)
-class Skipping:
+class SkipFold:
     """All but the first `count` items of each pass. State: how many were skipped."""
 
     count: int
@@ -81,7 +81,7 @@ class Skipping:
 
 
 @dataclass(frozen=True, slots=True)
-class Sharding:
+class ShardFold:
     """Every `num_shards`-th item, beginning with item `index`. State: the number of the next item, modulo num_shards."""
 
     num_shards: int
@@ -152,7 +152,7 @@ def uneven(num_ranks: int, num_left: int) -> PlanError:
 
 
 @dataclass(frozen=True, slots=True)
-class Numbering:
+class EnumerateFold:
     """Pairs (number, item), as `pair` makes them. State: the next number."""
 
     start: int
@@ -175,7 +175,7 @@ class Numbering:
 
 
 @dataclass(frozen=True, slots=True)
-class Batching:
+class BatchFold:
     """Lists of `batch_size` items. State: the items of the unfinished batch, which is empty whenever something comes out.
 
     So a saved state is always []; a resume never needs the elements of an unfinished batch.
@@ -202,7 +202,7 @@ class Batching:
 
 
 @dataclass(frozen=True, slots=True)
-class Passes:
+class RepeatFold:
     """The point where `repeat(count)` stands: ends of passes stop here until the last one. State: the number of the current pass."""
 
     count: int | None

@@ -10,19 +10,19 @@ from reprlib import repr as short
 from typing import Any, NamedTuple
 
 from penstock import kernels
-from penstock._order.chain import Held
+from penstock._order.chain import BufferedElement
 from penstock.errors import StateDamaged
 
-__all__ = ["Bucketing", "Buffering", "Concatenating", "FirstFit", "Group", "Windowing"]
+__all__ = ["BucketFold", "ConcatenateFold", "Group", "PackFold", "ShuffleBufferFold", "WindowFold"]
 
-Weight = Callable[[Held], Any]
-Find = Callable[[int], Held]
+Weight = Callable[[BufferedElement], Any]
+Find = Callable[[int], BufferedElement]
 
 
 class Group(NamedTuple):
     """Items that become one element, and how they lie in it."""
 
-    items: list[Held]
+    items: list[BufferedElement]
     layout: Any
 
 
@@ -36,7 +36,7 @@ class _Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Bucketing(_Holding):
+class BucketFold(_Holding):
     """Lists of `batch_sizes[b]` items of bucket b: the number of `boundaries` that an item's length has reached. State: the buckets.
 
     At the end of a pass what is left comes out bucket by bucket.
@@ -47,13 +47,15 @@ class Bucketing(_Holding):
     drop_remainder: bool
     weight: Weight
 
-    def initial(self) -> list[list[Held]]:
+    def initial(self) -> list[list[BufferedElement]]:
         return [[] for _ in self.batch_sizes]
 
-    def restart(self, state: list[list[Held]]) -> list[list[Held]]:
+    def restart(self, state: list[list[BufferedElement]]) -> list[list[BufferedElement]]:
         return self.initial()
 
-    def push(self, state: list[list[Held]], item: Held) -> tuple[list[list[Held]], Sequence[list[Held]]]:
+    def push(
+        self, state: list[list[BufferedElement]], item: BufferedElement
+    ) -> tuple[list[list[BufferedElement]], Sequence[list[BufferedElement]]]:
         number = bisect_right(self.boundaries, self.weight(item))
         bucket = state[number]
         bucket.append(item)
@@ -62,13 +64,13 @@ class Bucketing(_Holding):
         state[number] = []
         return state, (bucket,)
 
-    def end(self, state: list[list[Held]]) -> tuple[list[list[Held]], Sequence[list[Held]], bool]:
+    def end(self, state: list[list[BufferedElement]]) -> tuple[list[list[BufferedElement]], Sequence[list[BufferedElement]], bool]:
         return self.initial(), [] if self.drop_remainder else [bucket for bucket in state if bucket], True
 
-    def held(self, state: list[list[Held]]) -> Sequence[Held]:
+    def held(self, state: list[list[BufferedElement]]) -> Sequence[BufferedElement]:
         return [item for bucket in state for item in bucket]
 
-    def save(self, state: list[list[Held]], first: int) -> list[list[int]]:
+    def save(self, state: list[list[BufferedElement]], first: int) -> list[list[int]]:
         return [_numbers(bucket, first) for bucket in state]
 
     def numbers(self, saved: list[list[int]]) -> Sequence[int]:
@@ -76,18 +78,18 @@ class Bucketing(_Holding):
             raise _damaged(f"{len(saved)} buckets instead of {len(self.batch_sizes)}")
         return _whole(chain.from_iterable(saved))
 
-    def load(self, saved: list[list[int]], found: Find) -> list[list[Held]]:
+    def load(self, saved: list[list[int]], found: Find) -> list[list[BufferedElement]]:
         return [[found(number) for number in bucket] for bucket in saved]
 
 
 @dataclass(slots=True, eq=False)
 class _Bin:
-    items: list[Held] = field(default_factory=list)
+    items: list[BufferedElement] = field(default_factory=list)
     used: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class FirstFit(_Holding):
+class PackFold(_Holding):
     """Groups of whole items of at most `capacity` in all: each item goes into the first of up to `num_bins` open bins that has room.
 
     When none has, the fullest is closed and a new one opened. A bin that is full is closed at once. An item of no size takes no place
@@ -104,7 +106,7 @@ class FirstFit(_Holding):
     def restart(self, state: list[_Bin]) -> list[_Bin]:
         return []
 
-    def push(self, state: list[_Bin], item: Held) -> tuple[list[_Bin], Sequence[Group]]:
+    def push(self, state: list[_Bin], item: BufferedElement) -> tuple[list[_Bin], Sequence[Group]]:
         size, capacity = self.weight(item), self.capacity
         outs: list[Group] = []
         if not size:
@@ -126,7 +128,7 @@ class FirstFit(_Holding):
     def end(self, state: list[_Bin]) -> tuple[list[_Bin], Sequence[Group], bool]:
         return [], [_group(one) for one in state], True
 
-    def held(self, state: list[_Bin]) -> Sequence[Held]:
+    def held(self, state: list[_Bin]) -> Sequence[BufferedElement]:
         return [item for one in state for item in one.items]
 
     def save(self, state: list[_Bin], first: int) -> list[list[int]]:
@@ -149,12 +151,12 @@ def _group(one: _Bin) -> Group:
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    parts: list[tuple[Held, int]] = field(default_factory=list)
+    parts: list[tuple[BufferedElement, int]] = field(default_factory=list)
     used: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Concatenating(_Holding):
+class ConcatenateFold(_Holding):
     """Groups of exactly `capacity`: items one after the other, cut where a group is full. State: the items of the open group.
 
     The layout says for each item which part of it, (begin, end), stands in the group. The last group of a pass may be short. An item of
@@ -170,7 +172,7 @@ class Concatenating(_Holding):
     def restart(self, state: _Open) -> _Open:
         return _Open()
 
-    def push(self, state: _Open, item: Held) -> tuple[_Open, Sequence[Group]]:
+    def push(self, state: _Open, item: BufferedElement) -> tuple[_Open, Sequence[Group]]:
         outs: list[Group] = []
         begin, size = 0, self.weight(item)
         while begin < size and state.used + size - begin >= self.capacity:
@@ -186,12 +188,12 @@ class Concatenating(_Holding):
         parts = state.parts
         return _Open(), [self._cut(parts, self.weight(parts[-1][0]))] if parts else [], True
 
-    def _cut(self, parts: list[tuple[Held, int]], end: int) -> Group:
+    def _cut(self, parts: list[tuple[BufferedElement, int]], end: int) -> Group:
         """Make a group whose last item ends at `end`."""
         ends = [*(self.weight(held) for held, _ in parts[:-1]), end]
         return Group([held for held, _ in parts], [(start, stop) for (_, start), stop in zip(parts, ends, strict=True)])
 
-    def held(self, state: _Open) -> Sequence[Held]:
+    def held(self, state: _Open) -> Sequence[BufferedElement]:
         return [held for held, _ in state.parts]
 
     def save(self, state: _Open, first: int) -> list[list[int]]:
@@ -210,12 +212,12 @@ class Concatenating(_Holding):
 class _Buffer:
     number: int
     draws: int
-    items: list[Held]
+    items: list[BufferedElement]
     used: int
 
 
 @dataclass(frozen=True, slots=True)
-class Buffering(_Holding):
+class ShuffleBufferFold(_Holding):
     """A random one of the last items: whenever `buffer_size` are held, or more than `buffer_bytes` in all, one of them comes out.
 
     State: the number of the pass and of the draws in it, and the buffer.
@@ -236,7 +238,7 @@ class Buffering(_Holding):
     def restart(self, state: _Buffer) -> _Buffer:
         return _Buffer(state.number + 1, 0, [], 0)
 
-    def push(self, state: _Buffer, item: Held) -> tuple[_Buffer, Sequence[Held]]:
+    def push(self, state: _Buffer, item: BufferedElement) -> tuple[_Buffer, Sequence[BufferedElement]]:
         state.items.append(item)
         state.used += self.weight(item)
         outs = []
@@ -244,13 +246,13 @@ class Buffering(_Holding):
             outs.append(self._draw(state))
         return state, outs
 
-    def end(self, state: _Buffer) -> tuple[_Buffer, Sequence[Held], bool]:
+    def end(self, state: _Buffer) -> tuple[_Buffer, Sequence[BufferedElement], bool]:
         outs = []
         while state.items:
             outs.append(self._draw(state))
         return self.restart(state), outs, True
 
-    def _draw(self, state: _Buffer) -> Held:
+    def _draw(self, state: _Buffer) -> BufferedElement:
         key = kernels.mix(self.seed, state.number if self.reshuffle else 0, state.draws)
         place = key * len(state.items) >> 64
         state.draws += 1
@@ -260,7 +262,7 @@ class Buffering(_Holding):
         state.used -= self.weight(out)
         return out
 
-    def held(self, state: _Buffer) -> Sequence[Held]:
+    def held(self, state: _Buffer) -> Sequence[BufferedElement]:
         return state.items
 
     def save(self, state: _Buffer, first: int) -> dict[str, Any]:
@@ -278,11 +280,11 @@ class Buffering(_Holding):
 @dataclass(slots=True)
 class _Window:
     gap: int
-    items: list[Held]
+    items: list[BufferedElement]
 
 
 @dataclass(frozen=True, slots=True)
-class Windowing(_Holding):
+class WindowFold(_Holding):
     """Groups of `size` items, every `stride`-th one, a new group beginning every `shift` items.
 
     State: how many items to leave out before the next group begins, and the items from its beginning on.
@@ -299,7 +301,7 @@ class Windowing(_Holding):
     def restart(self, state: _Window) -> _Window:
         return self.initial()
 
-    def push(self, state: _Window, item: Held) -> tuple[_Window, Sequence[Group]]:
+    def push(self, state: _Window, item: BufferedElement) -> tuple[_Window, Sequence[Group]]:
         if state.gap:
             state.gap -= 1
             return state, ()
@@ -319,7 +321,7 @@ class Windowing(_Holding):
             items = items[self.shift :]
         return self.initial(), outs, True
 
-    def held(self, state: _Window) -> Sequence[Held]:
+    def held(self, state: _Window) -> Sequence[BufferedElement]:
         return state.items
 
     def save(self, state: _Window, first: int) -> dict[str, Any]:
@@ -333,7 +335,7 @@ class Windowing(_Holding):
         return _Window(saved["gap"], [found(number) for number in saved["held"]])
 
 
-def _numbers(items: Iterable[Held], first: int) -> list[int]:
+def _numbers(items: Iterable[BufferedElement], first: int) -> list[int]:
     return [item.number - first for item in items]
 
 

@@ -15,13 +15,13 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Interleaving", "interleaved", "interleaving"]
+__all__ = ["InterleaveFold", "interleaved", "interleaving"]
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Interleaving:
+class InterleaveFold:
     """The table: 3 moments and 3 * (depth + 1) nodes per member at most.
 
     Attributes:
@@ -45,7 +45,7 @@ class Interleaving:
     length: int
 
 
-def interleaving(lengths: Sequence[int], cycle_length: int, block_length: int) -> Interleaving:
+def interleaving(lengths: Sequence[int], cycle_length: int, block_length: int) -> InterleaveFold:
     """Return the order of members of `lengths`, `cycle_length` of them open at a time, `block_length` elements from each in turn."""
     begins, moments = _schedule(lengths, cycle_length, block_length)
     depth = (max(1, min(cycle_length, len(lengths))) - 1).bit_length()
@@ -59,7 +59,7 @@ def interleaving(lengths: Sequence[int], cycle_length: int, block_length: int) -
         rounds.append(moment)
         roots.append(root)
     names = {"rounds": rounds, "positions": positions, "roots": roots, "lefts": trees.lefts, "rights": trees.rights, "sums": trees.sums}
-    return Interleaving(
+    return InterleaveFold(
         block_length=block_length,
         depth=depth,
         begins=np.array(begins, np.int64),
@@ -113,7 +113,7 @@ class _Trees:
         return len(self.sums) - 1
 
 
-def interleaved(table: Interleaving, positions: Ints) -> tuple[Ints, Ints]:
+def interleaved(table: InterleaveFold, positions: Ints) -> tuple[Ints, Ints]:
     """Return the member that gives each position, and the place in it. All of 0 <= positions < length."""
     moments = np.searchsorted(table.positions, positions, side="right") - 1
     nodes = table.roots[moments]

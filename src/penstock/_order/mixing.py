@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from penstock import kernels
 from penstock._order.arithmetic import INFINITE, Length
 
-__all__ = ["History", "Mixing", "Tree", "lasting", "mixed_parts", "mixed_turns", "mixing", "tree_of"]
+__all__ = ["History", "MixFold", "Tree", "lasting", "mixed_parts", "mixed_turns", "mixing", "tree_of"]
 
 Ints = NDArray[np.int64]
 Part = tuple[int, Ints, Ints, Ints]
@@ -109,7 +109,7 @@ def _along(path: tuple[tuple[int, bool], ...], position: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mixing:
+class MixFold:
     """An order over children of known lengths, whose weights may have changed on the way.
 
     Attributes:
@@ -136,7 +136,7 @@ class Mixing:
         return _added(self.bases[stretch], self.trees[stretch].counts(position - self.starts[stretch]))
 
 
-def mixing(history: History, lengths: Sequence[Length], *, restart: bool) -> Mixing:
+def mixing(history: History, lengths: Sequence[Length], *, restart: bool) -> MixFold:
     """Return the order of children of `lengths` (INFINITE for endless ones) under the weights of `history`.
 
     Without `restart` it ends before the first element that a child does not have; with it, behind the last element that comes for the
@@ -154,7 +154,7 @@ def mixing(history: History, lengths: Sequence[Length], *, restart: bool) -> Mix
         if number + 1 == len(starts) or length < starts[number + 1]:
             break
     once = (1,) * len(lengths)
-    out = Mixing(starts=starts, trees=trees, bases=tuple(bases), lengths=tuple(lengths), restart=restart, length=length, passes=once)
+    out = MixFold(starts=starts, trees=trees, bases=tuple(bases), lengths=tuple(lengths), restart=restart, length=length, passes=once)
     if not restart:
         return out
     passes = (max(1, -(-count // int(own or 1))) for count, own in zip(out.counts(int(length)), lengths, strict=True))
@@ -175,7 +175,7 @@ def lasting(tree: Tree, base: Sequence[int], lengths: Sequence[Length], *, resta
     return min((tree.reach(child, count) for child, count in left), default=INFINITE)
 
 
-def mixed_parts(mixing: Mixing, epochs: Ints, positions: Ints) -> list[Part]:
+def mixed_parts(mixing: MixFold, epochs: Ints, positions: Ints) -> list[Part]:
     """Return (child, offsets into `positions`, epochs and places in the child) for each run of elements of one child."""
     out: list[Part] = []
     for offsets, stretch in _stretches(mixing, positions):
@@ -192,7 +192,7 @@ def mixed_parts(mixing: Mixing, epochs: Ints, positions: Ints) -> list[Part]:
     return out
 
 
-def mixed_turns(mixing: Mixing, positions: Ints) -> tuple[Ints, Ints]:
+def mixed_turns(mixing: MixFold, positions: Ints) -> tuple[Ints, Ints]:
     """Return the child of each position, and its place there counted over all passes of the child."""
     children, places = np.empty_like(positions), np.empty_like(positions)
     for offsets, stretch in _stretches(mixing, positions):
@@ -203,7 +203,7 @@ def mixed_turns(mixing: Mixing, positions: Ints) -> tuple[Ints, Ints]:
     return children, places
 
 
-def _stretches(mixing: Mixing, positions: Ints) -> list[tuple[Ints | None, int]]:
+def _stretches(mixing: MixFold, positions: Ints) -> list[tuple[Ints | None, int]]:
     """Return (offsets of the positions, stretch) for each stretch that is touched; None for all positions."""
     if len(mixing.starts) == 1 or len(positions) == 0:
         return [(None, 0)]

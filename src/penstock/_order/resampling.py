@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock import kernels
 
-__all__ = ["Resampling", "acceptance"]
+__all__ = ["ResampleFold", "acceptance"]
 
 Item = Any
 State = dict[str, Any]
@@ -26,7 +26,7 @@ def acceptance(target: Sequence[float], initial: Sequence[float]) -> list[float]
 
 
 @dataclass(frozen=True, slots=True)
-class Resampling:
+class ResampleFold:
     """Each item with the probability that its class needs; the draw depends on seed, pass and number of the item alone.
 
     Without `initial` the shares below are those of the items of the pass so far, this one included, one of each class added at the start:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from penstock._order.arithmetic import INFINITE
-from penstock._order.mixing import Mixing
+from penstock._order.mixing import MixFold
 from penstock._plan.base import Node, length_of, never_ends, walk
 from penstock._plan.node import AnyNode, Mix, shards_of
 from penstock.errors import LengthUnknown
@@ -60,7 +60,7 @@ def passes_of(node: Node) -> int:
     return max(map(passes_of, node.children), default=1) * (node.num_passes or 1)
 
 
-def mixing_of(node: Mix) -> Mixing:
+def mixing_of(node: Mix) -> MixFold:
     """Return the order of a mix."""
     return node.mixing([length_of(child) for child in node.children])
 

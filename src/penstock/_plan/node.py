@@ -17,7 +17,7 @@ from penstock._contracts.source import ChunkedSource, ColumnSource, GroupedSourc
 from penstock._contracts.store import RecordStore
 from penstock._contracts.transform import Transform
 from penstock._order.arithmetic import INFINITE, Length, batch_length, rank_length, repeat_length, shard_length, window_length
-from penstock._order.mixing import History, Mixing, mixing
+from penstock._order.mixing import History, MixFold, mixing
 from penstock._plan.base import (
     BranchingNode,
     Descent,
@@ -573,7 +573,7 @@ class Mix(BranchingNode):
     def component(self, number: int) -> str:
         return f"component {number + 1} of the mix"
 
-    def mixing(self, below: Sequence[Length]) -> Mixing:
+    def mixing(self, below: Sequence[Length]) -> MixFold:
         """Return the order of the mix of children of some lengths."""
         return mixing(self.history, below, restart=self.restart)
 

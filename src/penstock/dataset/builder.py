@@ -163,16 +163,16 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
             **unknown: refused.
         """
         options = locals()
-        from penstock._engine.tuning_cache import Learned
+        from penstock._engine.tuning_cache import TuningCache
         from penstock.adapters import output_of
         from penstock.adapters.ranks import comparison
         from penstock.feed import Feed
 
         if self._learned is None:
-            self._learned = Learned()
+            self._learned = TuningCache()
         chosen = _options(self._options, options)
         made = output_of(chosen)
-        learned = self._learned if made is None or made.allocate is None else Learned()  # whose buffers are of its allocator
+        learned = self._learned if made is None or made.allocate is None else TuningCache()  # whose buffers are of its allocator
         heard = check.listeners_argument(listeners)
         return Feed(self._root, chosen, heard, learned=learned, output=made, agree=comparison(ranks_of(self._root)))
 
@@ -260,10 +260,10 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         far = place > ROOM and highest_number(self._root, place) >= 2**63
         if far or not 0 <= place < min(2**63, INFINITE if length is None else length):
             raise OutOfRange(f"index {index} of {length} elements", where="ds[i]", fix="use 0..len(ds)-1")
-        from penstock._engine.lowering import Peek
+        from penstock._engine.lowering import Evaluator
 
         if self._peek is None:
-            self._peek = Peek(self._root)
+            self._peek = Evaluator(self._root)
         return self._peek.element(place)
 
     @property

@@ -243,9 +243,9 @@ class OrderMethods(Chaining):
         check.finite(self._root, "interleave", "take(n) first: the datasets are made when the pipeline is")
         cycle = None if cycle_length is None else check.count_argument(cycle_length, "cycle_length", "interleave", least=1)
         block = check.count_argument(block_length, "block_length", "interleave", least=1)
-        from penstock._engine.lowering import Peek
+        from penstock._engine.lowering import Evaluator
 
-        outer = Peek(self._root)
+        outer = Evaluator(self._root)
         roots = branches([fn(outer.element(place)) for place in range(int(length_of(self._root) or 0))], "interleave")
         for root in roots:
             check.finite(root, "interleave", "take(n) of each dataset")
