@@ -28,11 +28,11 @@ from penstock._engine.chunk import Failure, Token
 from penstock._engine.completion import Recorder, read_recording
 from penstock._engine.engine import Engine
 from penstock._engine.failing import attach_others, let_go
-from penstock._engine.flow import Ready
 from penstock._engine.losses import LossCounts
 from penstock._engine.lowering import check_completion, lower
 from penstock._engine.policies import check_policies, policies_of, rank_notice
 from penstock._engine.resume import Delivery, PlanVariant, ResumeStep, check_positions, is_end_of_all, lost_before, restored, saved
+from penstock._engine.scheduler import Ready
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.tuning_cache import TuningCache
 from penstock._engine.watchdog import Watch
@@ -315,7 +315,7 @@ class Feed:
         self._parts = [ResumeStep(self._form, token._replace(note=None))]  # the source itself begins its next pass
         step = self.step
         self._hand = Delivery.begin(step, token, self._form, epoch, step)
-        self._pending, self._part_ended, self._tally, self._begun = None, False, token.tally, ""
+        self._pending, self._part_ended, self._tally, self._begun = None, False, token.loss_counts, ""
         self._serial += 1
 
     def _start_of(self, epoch: int) -> Token:
@@ -324,8 +324,8 @@ class Feed:
         if last.note is not None:
             note = last.note._replace(cut=last.note.cut or not self._is_over())
         number = epoch * lower(self._root, folded=self._folded, skips=self._policies.skips).passes_per_epoch
-        tally = engine.tally() if engine is not None else self._tally if self._condition == "ended" else last.tally
-        return Token((number, 0), note=note, tally=tally)
+        loss_counts = engine.loss_counts() if engine is not None else self._tally if self._condition == "ended" else last.loss_counts
+        return Token((number, 0), note=note, loss_counts=loss_counts)
 
     # -- state --------------------------------------------------------------------------------------------------------------------
 
@@ -384,7 +384,7 @@ class Feed:
         self._shut("new")
         self._parts = parts
         self._hand = Delivery.begin(at.step, parts[0].token, parts[0].form, at.epoch, at.first_step)
-        self._pending, self._part_ended, self._tally, self._begun = None, False, parts[0].token.tally, "state"
+        self._pending, self._part_ended, self._tally, self._begun = None, False, parts[0].token.loss_counts, "state"
         self._closed = self._has_agreed = False
         self._serial += 1
         self._stats.begin_from(*lost_before(parts[0].token))
@@ -676,7 +676,7 @@ class Feed:
             self._pending, self._part_ended = ready.error, ready.end
             now_ns = time.perf_counter_ns()
             num_ready, room = (0, (0, 0)) if engine is None else (engine.num_ready, engine.room())
-            self._announce(BatchDelivered(now_ns, now_ns - begin_ns, num_ready, len(ready.items), ready.chunk, *room))
+            self._announce(BatchDelivered(now_ns, now_ns - begin_ns, num_ready, len(ready.items), ready.chunk_id, *room))
             if ready.items:
                 return True
 
@@ -704,7 +704,7 @@ class Feed:
 
     def _next_part(self) -> None:
         """Go on with the next part of a moved state, or end for good: the program is at its end."""
-        tally = () if self._engine is None else self._engine.tally()
+        loss_counts = () if self._engine is None else self._engine.loss_counts()
         try:
             self._shut("running")  # not closed for a moment: observers would end
         except BaseException:  # of a generator's `finally`
@@ -713,10 +713,10 @@ class Feed:
         self._condition, self._part_ended = "new", False
         if len(self._parts) > 1:
             del self._parts[0]
-            form, token = self._parts[0] = self._parts[0]._replace(token=self._parts[0].token._replace(tally=tally))
+            form, token = self._parts[0] = self._parts[0]._replace(token=self._parts[0].token._replace(loss_counts=loss_counts))
             self._hand = Delivery.begin(self.step, token, form, self._hand.epoch, self._hand.first_step)
             return
-        self._tally = tally
+        self._tally = loss_counts
         self._condition = "ended"
         if self.step == 0 and self._warns_when_empty:
             self._warns_when_empty = False  # once

@@ -14,10 +14,10 @@ import numpy as np
 import penstock as ps
 from penstock._engine.chunk import Chunk, Claim, Counted, Failure, Outcome, Token
 from penstock._engine.compute import compute
-from penstock._engine.finishing import finish_unit
-from penstock._engine.flow import Ready, Scheduler
+from penstock._engine.error_policy import RAISING, ErrorHandler, Policies
+from penstock._engine.finishing import finish_chunk
 from penstock._engine.lowering import lower
-from penstock._engine.rescue import RAISING, ErrorHandler, Policies
+from penstock._engine.scheduler import Ready, Scheduler
 from penstock._engine.segment import READER, Segment
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
@@ -27,8 +27,8 @@ START = Token((0, 0))
 MOST_IN_INBOX = 4
 
 
-class WatchedFlow(Scheduler):
-    """A flow that tells what a commit added to the next segment's inbox."""
+class WatchedScheduler(Scheduler):
+    """A scheduler that tells what a commit added to the next segment's inbox."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -43,13 +43,13 @@ class WatchedFlow(Scheduler):
 
 
 class Stepper:
-    """A flow and everything around it, one step at a time.
+    """A scheduler and everything around it, one step at a time.
 
     Attributes:
         items: what the consumer took, in order.
         tokens: the token after each of them.
         error: the failure that ended the run, or None.
-        claims: (segment, unit, stage, row) of every row that was claimed, to see that each was claimed once.
+        claims: (segment, chunk, stage, row) of every row that was claimed, to see that each was claimed once.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class Stepper:
         policies: Policies = RAISING.policies,
     ) -> None:
         program = lower(dataset._root, folded=ordered is not True or policies.skips, skips=policies.skips)
-        self.flow = WatchedFlow(program, num_workers, memory_bytes, start, ordered=ordered)
-        self.rescue = ErrorHandler(policies=policies, pause=RAISING.pause, retrying=RAISING.retrying)
+        self.scheduler = WatchedScheduler(program, num_workers, memory_bytes, start, ordered=ordered)
+        self.error_handler = ErrorHandler(policies=policies, pause=RAISING.pause, retrying=RAISING.retrying)
         self.items: list[Any] = []
         self.tokens: list[Token] = []
         self.error: Failure | None = None
@@ -74,7 +74,7 @@ class Stepper:
         self.num_workers = num_workers
         self.most_in_flight = 0
         self._chance = random.Random(seed)
-        self._free = {pool: list(range(self.flow.size_of(pool))) for pool in self.flow.pools}
+        self._free = {pool: list(range(self.scheduler.size_of(pool))) for pool in self.scheduler.pools}
         self._claimed: list[tuple[str, int, Claim]] = []
         self._computed: list[tuple[str, int, Claim, Any]] = []
         self._to_finish: list[tuple[str, int, Segment, Chunk]] = []
@@ -99,7 +99,7 @@ class Stepper:
         while moved:
             kinds = [kind for kind, there in self._possible().items() if there and kind != "_take"]
             self._chance.shuffle(kinds)
-            self.flow.waiting = 0
+            self.scheduler.waiting = 0
             moved = any(getattr(self, kind)() for kind in kinds)
             self.check_bounds()
 
@@ -107,12 +107,12 @@ class Stepper:
         """Do one thing that a thread could do now."""
         kinds = [kind for kind, there in self._possible().items() if there]
         self._chance.shuffle(kinds)
-        before = self.flow.version
-        self.flow.waiting = 0 if self.flow.ready else 1
+        before = self.scheduler.version
+        self.scheduler.waiting = 0 if self.scheduler.ready else 1
         for kind in kinds:
             if getattr(self, kind)():
                 return
-        if self.flow.version != before:
+        if self.scheduler.version != before:
             return  # looking for a task committed something
         raise AssertionError(f"stuck: {[segment.position() for segment in self.flow.segments]}, ready {len(self.flow.ready)}")
 
@@ -122,7 +122,7 @@ class Stepper:
             "_compute": bool(self._claimed),
             "_book": bool(self._computed),
             "_finish": bool(self._to_finish),
-            "_take": bool(self.flow.ready),
+            "_take": bool(self.scheduler.ready),
         }
 
     def _claim(self) -> bool:
@@ -130,69 +130,71 @@ class Stepper:
         self._chance.shuffle(pools)
         for pool in pools:
             for worker in sorted(self._free[pool], key=lambda _: self._chance.random()):
-                task = self.flow.next_task(pool, worker)
+                task = self.scheduler.next_task(pool, worker)
                 if task is not None:
                     self._free[pool].remove(worker)
                     self._claimed.append((pool, worker, task))
-                    if task.unit is not None:
-                        self.claims.extend((task.segment, task.unit.seq, task.stage, row) for row in range(task.begin, task.end))
+                    if task.chunk is not None:
+                        self.claims.extend((task.segment, task.chunk.seq, task.stage, row) for row in range(task.begin, task.end))
                     return True
         return False
 
     def _compute(self) -> bool:
         pool, worker, task = self._pick(self._claimed)
         if task.read:
-            assert self.flow.reader is not None
-            self._computed.append((pool, worker, task, self.flow.reader.read(task.read, task.room)))
+            assert self.scheduler.reader is not None
+            self._computed.append((pool, worker, task, self.scheduler.reader.read(task.read, task.room)))
             return True
-        segment, unit = self.flow.segments[task.segment], task.unit
-        assert unit is not None
-        if not unit.finishing and unit.rows is None and task.stage == len(segment.plan.stages) - 1:
-            self._open_rows(segment, unit)
-        self._computed.append((pool, worker, task, self._outcome(segment, unit, task, self._workers[pool, worker])))
+        segment, chunk = self.scheduler.segments[task.segment], task.chunk
+        assert chunk is not None
+        if not chunk.finishing and chunk.rows is None and task.stage == len(segment.plan.stages) - 1:
+            self._open_rows(segment, chunk)
+        self._computed.append((pool, worker, task, self._outcome(segment, chunk, task, self._workers[pool, worker])))
         return True
 
-    def _outcome(self, segment: Segment, unit: Chunk, task: Claim, worker: WorkerContext) -> Outcome:
+    def _outcome(self, segment: Segment, chunk: Chunk, task: Claim, worker: WorkerContext) -> Outcome:
         """Compute a task as `Engine._compute` does, but from and to copies of the messages, as between two processes."""
-        if unit.whole or unit.finishing:
-            return Outcome(task.end if unit.whole else task.begin)
+        if chunk.whole or chunk.finishing:
+            return Outcome(task.end if chunk.whole else task.begin)
         item = pickle.loads(pickle.dumps(task.item))
-        outcome = compute(segment.plan, item, unit.rows if task.stage == len(segment.plan.stages) - 1 else None, worker, self.rescue)
+        outcome = compute(
+            segment.plan, item, chunk.rows if task.stage == len(segment.plan.stages) - 1 else None, worker, self.error_handler
+        )
         return cast(Outcome, pickle.loads(pickle.dumps(outcome)))
 
     def _book(self) -> bool:
         pool, worker, task, outcome = self._pick(self._computed)
         wall_ns = self._chance.choice([100, 10_000, 1_000_000, 50_000_000]) * max(1, task.end - task.begin)
         if task.read:
-            unit, failure = outcome
-            self.flow.book_read(unit, failure, wall_ns)
+            chunk, failure = outcome
+            self.scheduler.book_read(chunk, failure, wall_ns)
             self._free[READER].append(worker)
             return True
-        segment = self.flow.segments[task.segment]
-        complete = self.flow.complete(segment, task, outcome, wall_ns, wall_ns)
+        segment = self.scheduler.segments[task.segment]
+        complete = self.scheduler.complete(segment, task, outcome, wall_ns, wall_ns)
         if complete:
-            assert task.unit is not None
-            self._to_finish.append((pool, worker, segment, task.unit))
+            assert task.chunk is not None
+            self._to_finish.append((pool, worker, segment, task.chunk))
         else:
             self._free[pool].append(worker)
         return True
 
     def _finish(self) -> bool:
-        pool, worker, segment, unit = self._pick(self._to_finish)
-        if unit.rows is not None:
-            segment.guess = unit.rows.spec
-        unit.result, tail = finish_unit(segment.plan, unit, self._workers[pool, worker], self.rescue)
-        self.flow.finish(segment, unit, tail)
+        pool, worker, segment, chunk = self._pick(self._to_finish)
+        if chunk.rows is not None:
+            segment.guess = chunk.rows.spec
+        chunk.result, tail = finish_chunk(segment.plan, chunk, self._workers[pool, worker], self.error_handler)
+        self.scheduler.finish(segment, chunk, tail)
         self._free[pool].append(worker)
         return True
 
     def close(self) -> None:
         """End the reading, as `Engine.dispose` does: a stream with states has one reader at a time."""
-        if self.flow.reader is not None:
-            self.flow.reader.close()
+        if self.scheduler.reader is not None:
+            self.scheduler.reader.close()
 
     def _take(self) -> bool:
-        ready: Ready = self.flow.take()
+        ready: Ready = self.scheduler.take()
         self.items.extend(reversed(ready.items))
         if isinstance(ready.tokens, Counted):
             self.tokens.extend(ready.tokens.behind(number + 1) for number in range(len(ready.items)))
@@ -201,27 +203,27 @@ class Stepper:
         self._held.append(self._taken)
         self._taken += 1
         while len(self._held) > self._keep:
-            self.flow.reclaim(self._give_back(self._held.pop(0)))
+            self.scheduler.reclaim(self._give_back(self._held.pop(0)))
         self.ended, self.error = ready.end or ready.error is not None, ready.error
         return True
 
-    def _open_rows(self, segment: Segment, unit: Chunk) -> None:
-        """Give a unit its rows as the engine does, over memory of its own."""
+    def _open_rows(self, segment: Segment, chunk: Chunk) -> None:
+        """Give a chunk its rows as the engine does, over memory of its own."""
 
         def allocate(leaves: Any) -> list[Any]:
-            if segment is self.flow.segments[-1]:
-                unit.leased = True
-                self._leased.append(unit)
+            if segment is self.scheduler.segments[-1]:
+                chunk.leased = True
+                self._leased.append(chunk)
             return [np.empty(shape, dtype) for shape, dtype in leaves]
 
-        batches = segment.batches_of(unit)
+        batches = segment.batches_of(chunk)
         if batches is not None:
-            unit.rows = Rows(batches[0], segment.guess, allocate, str, batches[1])
+            chunk.rows = Rows(batches[0], segment.guess, allocate, str, batches[1])
 
     def _give_back(self, seq: int) -> int:
-        """Take the buffer of a unit back; return how many there were. Units are numbered again where one is cut."""
-        there = [unit for unit in self._leased if unit.seq == seq]
-        self._leased = [unit for unit in self._leased if unit.seq != seq]
+        """Take the buffer of a chunk back; return how many there were. Chunks are numbered again where one is cut."""
+        there = [chunk for chunk in self._leased if chunk.seq == seq]
+        self._leased = [chunk for chunk in self._leased if chunk.seq != seq]
         return len(there)
 
     def _pick(self, things: list[Any]) -> Any:
@@ -229,20 +231,26 @@ class Stepper:
 
     def check_bounds(self) -> None:
         """Nothing queues up without a limit, whoever is slow."""
-        # Async stages have room for more, by the mean size of their units, which changes.
-        most = max(2 * self.num_workers + 2, self.flow.program.prefetch + 2, 4, self._room, *(s.wanted_units() for s in self.flow.segments))
+        # Async stages have room for more, by the mean size of their chunks, which changes.
+        most = max(
+            2 * self.num_workers + 2,
+            self.scheduler.program.prefetch + 2,
+            4,
+            self._room,
+            *(s.wanted_chunks() for s in self.scheduler.segments),
+        )
         self._room = most
-        for segment in self.flow.segments[:-1]:
+        for segment in self.scheduler.segments[:-1]:
             in_work = segment.opened - segment.committed
             assert in_work <= most or segment.rows_open < 2048
-        for segment in self.flow.segments[1:]:
-            # Awaited elements come as a unit each, all those of one commit together: they are in memory anyway.
-            added = self.flow.added[segment.number]
+        for segment in self.scheduler.segments[1:]:
+            # Awaited elements come as a chunk each, all those of one commit together: they are in memory anyway.
+            added = self.scheduler.added[segment.number]
             assert added <= 1 or segment.alone
             assert len(segment.inbox) <= MOST_IN_INBOX - 1 + max(1, added)
-        last = self.flow.segments[-1]
-        in_flight = last.opened - (last.committed - len(self.flow.ready))
+        last = self.scheduler.segments[-1]
+        in_flight = last.opened - (last.committed - len(self.scheduler.ready))
         self.most_in_flight = max(self.most_in_flight, in_flight)
-        # Sequencers may make several hand-overs wait, but never more than there may be units.
-        assert len(self.flow.ready) <= most
+        # Sequencers may make several hand-overs wait, but never more than there may be chunks.
+        assert len(self.scheduler.ready) <= most
         assert in_flight <= most

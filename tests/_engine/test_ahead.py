@@ -15,10 +15,10 @@ from laws.plans import plain
 import penstock as ps
 from penstock._engine.chunk import Chunk, Counted, Failure, Token
 from penstock._engine.committing import passed_on
+from penstock._engine.error_policy import Policies
 from penstock._engine.finishing import all_written, taken_out
 from penstock._engine.lowering import lower
 from penstock._engine.program import SegmentPlan, writing_ahead
-from penstock._engine.rescue import Policies
 from penstock._engine.segment import rows_ahead
 from penstock._ops.block import Block, ElementFailed
 from penstock._ops.collation import Stack
@@ -118,7 +118,7 @@ def test_the_tokens_are_those_of_elements_that_are_counted_one_by_one(name: str,
     dataset = PLANS[name](Failing(bad), 4)
     ahead = Stepper(dataset, seed, policies=SKIPPING)
     counted = Stepper(dataset, seed, policies=SKIPPING)
-    first = counted.flow.segments[0]
+    first = counted.scheduler.segments[0]
     assert first.plan.ahead is not None
     first.plan = replace(first.plan, ahead=None)
     ahead.run()
@@ -133,7 +133,7 @@ def test_rows_are_written_in_place_again_soon_after_one_was_missing(bad: frozens
     class Copies(Stepper):
         def _compute(self) -> bool:
             copied.update(
-                task.unit.seq for *_, task in self._claimed if task.segment == 1 and task.unit is not None and not task.unit.whole
+                task.chunk.seq for *_, task in self._claimed if task.segment == 1 and task.chunk is not None and not task.chunk.whole
             )
             return super()._compute()
 
@@ -163,7 +163,7 @@ def plan() -> SegmentPlan:
     return writing_ahead(lower(numbers().batch(4)._root, folded=True, skips=True)).segments[0]
 
 
-def test_a_unit_is_some_whole_batches_or_what_is_missing_of_one() -> None:
+def test_a_chunk_is_some_whole_batches_or_what_is_missing_of_one() -> None:
     assert rows_ahead(plan(), 0, 3, 100) == (12, 4)
     assert rows_ahead(plan(), 0, 3, float("inf")) == (12, 4)
     assert rows_ahead(plan(), 0, 3, 11) == (8, 4)
@@ -176,25 +176,25 @@ COUNTED = replace(plan(), direct=False)
 
 
 def written(missing: int | None = None) -> Chunk:
-    """Return a unit of two batches of two, written in two parts; a row may be missing."""
-    unit = Chunk(seq=0, pass_number=1, first=6, sizes=None, num_items=4, num_rows=4, ahead=2)
-    unit.rows = Rows([2, 2], None, lambda leaves: [np.empty(shape, dtype) for shape, dtype in leaves], str, Stack())
+    """Return a chunk of two batches of two, written in two parts; a row may be missing."""
+    chunk = Chunk(seq=0, pass_number=1, first=6, sizes=None, num_items=4, num_rows=4, ahead=2)
+    chunk.rows = Rows([2, 2], None, lambda leaves: [np.empty(shape, dtype) for shape, dtype in leaves], str, Stack())
     for begin, end in ((0, 3), (3, 4)):
         here = np.array([row for row in range(begin, end) if row != missing], np.int64)
         for row in here.tolist():
-            unit.rows.put(row, 10 * row)
-        unit.keys[begin] = Block(np.full(len(here), 1), here + 6, np.zeros(len(here), np.uint64)), here
-    return unit
+            chunk.rows.put(row, 10 * row)
+        chunk.keys[begin] = Block(np.full(len(here), 1), here + 6, np.zeros(len(here), np.uint64)), here
+    return chunk
 
 
-def test_a_unit_all_of_whose_rows_are_there_goes_on_with_its_batches() -> None:
-    unit = written()
-    rows = unit.rows
-    unit.result = all_written(COUNTED, unit)
-    assert unit.whole
-    given = passed_on(unit, Counted(Token((1, 6)), 2))
+def test_a_chunk_all_of_whose_rows_are_there_goes_on_with_its_batches() -> None:
+    chunk = written()
+    rows = chunk.rows
+    chunk.result = all_written(COUNTED, chunk)
+    assert chunk.whole
+    given = passed_on(chunk, Counted(Token((1, 6)), 2))
     assert given.rows is rows
-    assert unit.rows is None
+    assert chunk.rows is None
     assert given.whole
     assert (given.sizes, given.num_items, given.num_rows) == ([2, 2], 2, 4)
     assert given.given is not None
@@ -203,26 +203,26 @@ def test_a_unit_all_of_whose_rows_are_there_goes_on_with_its_batches() -> None:
     assert [given.token_after(number).source for number in range(2)] == [(1, 8), (1, 10)]
 
 
-def test_a_unit_without_one_of_its_rows_gives_its_elements_back() -> None:
-    unit = written(missing=1)
-    assert all_written(COUNTED, unit) is None
-    assert not unit.whole
-    parts = taken_out(unit)
-    assert unit.rows is None
+def test_a_chunk_without_one_of_its_rows_gives_its_elements_back() -> None:
+    chunk = written(missing=1)
+    assert all_written(COUNTED, chunk) is None
+    assert not chunk.whole
+    parts = taken_out(chunk)
+    assert chunk.rows is None
     assert [(block.rows(), rows.tolist()) for block, rows in parts.values()] == [([0, 20], [0, 2]), ([30], [3])]
     failed = written()
     failed.fail(Failure(2, ValueError(), "map", 0))
     assert all_written(COUNTED, failed) is None
 
 
-def test_a_unit_goes_on_finished_where_its_batches_are_all_that_is_wanted() -> None:
+def test_a_chunk_goes_on_finished_where_its_batches_are_all_that_is_wanted() -> None:
     assert plan().direct
-    unit = written()
-    unit.result = all_written(plan(), unit)
-    given = passed_on(unit, Counted(Token((1, 6)), 2))
+    chunk = written()
+    chunk.result = all_written(plan(), chunk)
+    given = passed_on(chunk, Counted(Token((1, 6)), 2))
     assert given.result is not None
     assert [batch.tolist() for batch in given.result.items] == [[0, 10], [20, 30]]
-    assert given.rows is unit.rows is None
+    assert given.rows is chunk.rows is None
     uneven = written()
     assert uneven.rows is not None
     rows = uneven.rows

@@ -17,7 +17,7 @@ def block_of(rows: list[Any], origins: list[int] | None = None) -> Block:
     return block
 
 
-def unit_of(num_rows: int, given: Block | None = None) -> Chunk:
+def chunk_of(num_rows: int, given: Block | None = None) -> Chunk:
     return Chunk(seq=0, pass_number=0, first=0, sizes=None, num_items=num_rows, num_rows=num_rows, given=given)
 
 
@@ -25,25 +25,25 @@ def outcomes(*values: Any) -> list[CallResult]:
     return [CallResult(None, value, 4) if isinstance(value, Exception) else CallResult(value, None) for value in values]
 
 
-def test_a_task_begins_with_its_block_or_with_its_part_of_what_the_unit_was_given() -> None:
+def test_a_task_begins_with_its_block_or_with_its_part_of_what_the_chunk_was_given() -> None:
     block = block_of([1, 2])
-    assert begun(Claim(0, 1, unit_of(9), 3, 5, block)) is block
-    given = begun(Claim(0, 0, unit_of(4, block_of([5, 6, 7, 8])), 1, 3, None))
+    assert begun(Claim(0, 1, chunk_of(9), 3, 5, block)) is block
+    given = begun(Claim(0, 0, chunk_of(4, block_of([5, 6, 7, 8])), 1, 3, None))
     assert given is not None
     assert given.rows() == [6, 7]
 
 
 def test_a_task_behind_a_failure_does_not_begin() -> None:
-    unit = unit_of(9)
-    unit.fail(Failure(3, LookupError(), "fn", 0))
-    assert begun(Claim(0, 1, unit, 3, 5, block_of([1, 2]))) is None
-    assert begun(Claim(0, 1, unit, 2, 4, block_of([1, 2]))) is not None
-    unit.finishing = True
-    assert begun(Claim(0, 1, unit, 2, 4, block_of([1, 2]))) is None
+    chunk = chunk_of(9)
+    chunk.fail(Failure(3, LookupError(), "fn", 0))
+    assert begun(Claim(0, 1, chunk, 3, 5, block_of([1, 2]))) is None
+    assert begun(Claim(0, 1, chunk, 2, 4, block_of([1, 2]))) is not None
+    chunk.finishing = True
+    assert begun(Claim(0, 1, chunk, 2, 4, block_of([1, 2]))) is None
 
 
 def test_all_values_go_on_with_the_rows_they_came_from() -> None:
-    end, out, failure, *_ = ended(Claim(0, 1, unit_of(9), 3, 7, None), block_of([1, 2], [0, 2]), outcomes(10, 20), "fn")
+    end, out, failure, *_ = ended(Claim(0, 1, chunk_of(9), 3, 7, None), block_of([1, 2], [0, 2]), outcomes(10, 20), "fn")
     assert out is not None
     assert out.origins is not None
     assert (out.rows(), out.origins.tolist(), end, failure) == ([10, 20], [0, 2], 7, None)
@@ -51,7 +51,7 @@ def test_all_values_go_on_with_the_rows_they_came_from() -> None:
 
 def test_what_comes_before_a_failure_goes_on() -> None:
     error = LookupError("x")
-    task = Claim(0, 1, unit_of(9), 3, 7, None)
+    task = Claim(0, 1, chunk_of(9), 3, 7, None)
     end, out, failure, *_ = ended(task, block_of([1, 2, 3, 4]), outcomes(10, 20, error), "fn")
     assert out is not None
     assert (out.rows(), end, failure) == ([10, 20], 5, Failure(5, error, "fn", 4))
@@ -60,7 +60,7 @@ def test_what_comes_before_a_failure_goes_on() -> None:
 
 def test_behind_a_filter_or_flat_map_the_row_that_failed_goes_as_a_whole() -> None:
     error = LookupError("x")
-    task = Claim(0, 1, unit_of(9), 3, 7, None)
+    task = Claim(0, 1, chunk_of(9), 3, 7, None)
     end, out, failure, *_ = ended(task, block_of([1, 2, 3, 4], [0, 2, 2, 3]), outcomes(10, 20, error), "fn")
     assert out is not None
     assert out.origins is not None

@@ -11,8 +11,8 @@ from penstock._engine.losses import Entry, LossLedger, LostElement
 from penstock._engine.lowering import lower
 
 
-def unit_of(
-    items: list[Any], first: int = 0, *, ends: bool = False, num_items: int | None = None, mishaps: tuple[LostElement, ...] = ()
+def chunk_of(
+    items: list[Any], first: int = 0, *, ends: bool = False, num_items: int | None = None, lost: tuple[LostElement, ...] = ()
 ) -> Chunk:
     count = len(items) if num_items is None else num_items
     return Chunk(
@@ -24,29 +24,29 @@ def unit_of(
         num_rows=count,
         ends_pass=ends,
         result=Result(items, None, None),
-        mishaps=list(mishaps),
+        lost=list(lost),
     )
 
 
-def mishap(item: int, how: int, limit: int | None = None) -> LostElement:
+def loss(item: int, how: int, limit: int | None = None) -> LostElement:
     return LostElement(item, item, how, "on_error", limit, (0, item, 0), "", (), None, "f", 0, ValueError("bad"), 0)
 
 
 def test_places_are_counted_on_while_nothing_was_replaced() -> None:
-    assert booked_in_place(unit_of(["a", "b"], 4), LossLedger()) == (["a", "b"], (Token((0, 4)), 1), None)
+    assert booked_in_place(chunk_of(["a", "b"], 4), LossLedger()) == (["a", "b"], (Token((0, 4)), 1), None)
 
 
 def test_a_replaced_element_is_in_the_state_behind_it_and_not_before_it() -> None:
-    items, tokens, tail = booked_in_place(unit_of(["a", "b", "c"], 4, mishaps=(mishap(1, 2),)), LossLedger())
+    items, tokens, tail = booked_in_place(chunk_of(["a", "b", "c"], 4, lost=(loss(1, 2),)), LossLedger())
     assert (items, tail) == (["a", "b", "c"], None)
     assert isinstance(tokens, list)
     assert [token.source for token in tokens] == [(0, 5), (0, 6), (0, 7)]  # type: ignore[union-attr]
     one = (Entry("replaced", "on_error", 1, 0, 1),)
-    assert [token.tally for token in tokens] == [(), one, one]  # type: ignore[union-attr]
+    assert [token.loss_counts for token in tokens] == [(), one, one]  # type: ignore[union-attr]
 
 
 def test_what_stands_before_one_too_many_is_delivered() -> None:
-    items, tokens, tail = booked_in_place(unit_of(["a", "b", "c"], mishaps=(mishap(0, 1, 1), mishap(2, 1, 1))), LossLedger())
+    items, tokens, tail = booked_in_place(chunk_of(["a", "b", "c"], lost=(loss(0, 1, 1), loss(2, 1, 1))), LossLedger())
     assert items == ["a", "b"]
     assert len(tokens) == 2
     assert tail is not None
@@ -58,20 +58,20 @@ def test_what_stands_before_one_too_many_is_delivered() -> None:
 def test_what_was_read_and_skipped_must_add_up_to_what_was_declared(items: int, wrong: bool) -> None:
     plan = lower(ps.from_source(list(range(10)))._root).segments[0]
     count = ReadCount(Token((0, 2)))
-    assert count.add(unit_of([0], 2, num_items=2, mishaps=(mishap(0, 0),)), plan, cut=False) is None
-    error = count.add(unit_of([0] * items, 4, ends=True, num_items=6), plan, cut=False)
+    assert count.add(chunk_of([0], 2, num_items=2, lost=(loss(0, 0),)), plan, cut=False) is None
+    error = count.add(chunk_of([0] * items, 4, ends=True, num_items=6), plan, cut=False)
     assert (error is not None) == wrong
     if error is not None:
         assert error.what == f"pass 0 declared 10 elements; {3 + items} were read and 1 skipped"
         assert error.where == "the end of the pass"
         assert "please report it" in error.fix
-    assert count.add(unit_of([0] * 3, ends=True), plan, cut=True) is None
+    assert count.add(chunk_of([0] * 3, ends=True), plan, cut=True) is None
 
 
 def numbers_until_it_is_noticed(watched: LeftOut, period: int, *, lost: int) -> int | None:
-    """Take units of 5 items of an endless repeat, `lost` of each left out by Skip and the others by a filter."""
+    """Take chunks of 5 items of an endless repeat, `lost` of each left out by Skip and the others by a filter."""
     for number in range(1000):
-        if watched.add(unit_of([], 5 * number, num_items=5, mishaps=tuple(mishap(item, 0) for item in range(lost)))) is not None:
+        if watched.add(chunk_of([], 5 * number, num_items=5, lost=tuple(loss(item, 0) for item in range(lost)))) is not None:
             return (5 * number + 5) // period
     return None
 
@@ -90,8 +90,8 @@ def test_where_a_filter_drops_some_it_takes_more_passes_and_no_random_numbers() 
 
 def test_one_element_that_is_left_begins_the_count_anew() -> None:
     watched = LeftOut(5, 0, random=False)
-    all_lost = unit_of([], num_items=5, mishaps=tuple(mishap(item, 0) for item in range(5)))
+    all_lost = chunk_of([], num_items=5, lost=tuple(loss(item, 0) for item in range(5)))
     for number in range(400):
-        some = unit_of(["a"], 5 * number, num_items=5, mishaps=tuple(mishap(item, 0) for item in range(4)))
+        some = chunk_of(["a"], 5 * number, num_items=5, lost=tuple(loss(item, 0) for item in range(4)))
         all_lost.first = 5 * number
         assert watched.add(some if number % 50 == 0 else all_lost) is None

@@ -6,7 +6,7 @@ import pytest
 
 from penstock._engine.chunk import FoldState, KnownLoss, Token
 from penstock._engine.losses import Entry
-from penstock._engine.resume import count, known_of, listed, lost_before, tally_of
+from penstock._engine.resume import count, known_of, listed, loss_counts_of, lost_before
 from penstock.errors import StateDamaged
 
 TALLY = (Entry("skipped", "on_error", 3, 1, 2), Entry("replaced", "stage 'f'", 1, 0, 1))
@@ -14,14 +14,14 @@ KNOWN = (KnownLoss(0, 4, 0, "on_error"), KnownLoss(1, 0, 2, "stage 'f'"), KnownL
 
 
 def test_what_was_skipped_comes_back_from_its_json_form() -> None:
-    assert tally_of([list(entry) for entry in TALLY]) == TALLY
+    assert loss_counts_of([list(entry) for entry in TALLY]) == TALLY
     *_, known, replay = listed(FoldState(0, 0, (5,), 1, 2, KNOWN, (1, 7)))
     assert (known_of(known), replay) == (KNOWN, [1, 7])
     assert listed(FoldState(0, 0, (5,), 1, 2)) == [0, 0, [5], 1, 2]
 
 
 def test_what_will_be_read_again_is_counted_once() -> None:
-    assert lost_before(Token((0, 0), (FoldState(0, 0, (), known=KNOWN),), tally=TALLY)) == (3 + 2, 1 + 1)
+    assert lost_before(Token((0, 0), (FoldState(0, 0, (), known=KNOWN),), loss_counts=TALLY)) == (3 + 2, 1 + 1)
 
 
 def test_what_is_known_may_be_from_an_older_state_that_says_no_row() -> None:

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from penstock._engine.scheduler import Scheduler
 
 import penstock as ps
 from penstock._engine.async_calls import AsyncCalls, gather_alone
 from penstock._engine.chunk import Token
-from penstock._engine.flow import Scheduler
 from penstock._engine.lowering import lower
 from penstock._engine.watchdog import LoopWatch
 from penstock._ops.awaited import AwaitedOp
@@ -70,8 +70,8 @@ class Loop:
         return self.watch.observe(time.perf_counter_ns() + self.ahead_ns, elapsed_ns, 0)
 
     def facts(self, timeout_ns: int) -> Any:
-        flow = Scheduler(lower(ps.from_source(range(9))._root), 1, 1 << 20, Token((0, 0)))
-        return self.watch.facts(flow, timeout_ns)
+        scheduler = Scheduler(lower(ps.from_source(range(9))._root), 1, 1 << 20, Token((0, 0)))
+        return self.watch.facts(scheduler, timeout_ns)
 
 
 async def for_ever(_: int) -> None:

@@ -23,16 +23,16 @@ BINS = PackFold(10, 2, size_of)
 BUCKETS = BucketFold((3,), (3, 2), False, size_of)
 
 
-def unit_of(values: list[list[Any]], first: int, pass_number: int = 0, *, ends: bool = False, tail: Failure | None = None) -> Chunk:
-    """Make a finished unit: `values[i]` are the results of its input i."""
+def chunk_of(values: list[list[Any]], first: int, pass_number: int = 0, *, ends: bool = False, tail: Failure | None = None) -> Chunk:
+    """Make a finished chunk: `values[i]` are the results of its input i."""
     flat = [value for results in values for value in results]
     zeros = np.zeros(len(flat), np.int64)
     block = Block(zeros, np.arange(len(flat), dtype=np.int64), zeros.astype(np.uint64), rows=flat)
     origins = [place for place, results in enumerate(values) for _ in results]
-    unit = Chunk(seq=0, pass_number=pass_number, first=first, sizes=None, num_items=len(values), num_rows=len(values), ends_pass=ends)
-    unit.result = Result(flat, origins, block)
-    unit.tail = tail
-    return unit
+    chunk = Chunk(seq=0, pass_number=pass_number, first=first, sizes=None, num_items=len(values), num_rows=len(values), ends_pass=ends)
+    chunk.result = Result(flat, origins, block)
+    chunk.tail = tail
+    return chunk
 
 
 def weighed(number: int) -> Measured:
@@ -74,20 +74,20 @@ def not_done(token: Token, results: list[list[Any]]) -> list[tuple[int, int]]:
 
 
 @given(st.sampled_from(sorted(FOLDS)), st.integers(0, 3), st.integers(0, 30), st.integers(1, 5), st.randoms(use_true_random=False))
-def test_units_in_any_order_come_out_once_and_every_token_names_exactly_what_did_not(
+def test_chunks_in_any_order_come_out_once_and_every_token_names_exactly_what_did_not(
     name: str, copies: int, count: int, size: int, chance: Any
 ) -> None:
     results = inputs(copies, count, weights=name not in ("nothing", "batches"))
-    units = [unit_of(results[first : first + size], first) for first in range(0, count, size)]
-    chance.shuffle(units)
-    units.append(unit_of([], count, ends=True))
+    chunks = [chunk_of(results[first : first + size], first) for first in range(0, count, size)]
+    chance.shuffle(chunks)
+    chunks.append(chunk_of([], count, ends=True))
     everything = sorted(value if isinstance(value, int) else value.value for some in results for value in some)
     fold = Completion(FOLDS[name], START, None)
     seen: list[int] = []
-    for unit in units:
-        out = fold.take(unit)
+    for chunk in chunks:
+        out = fold.take(chunk)
         assert len(out.items) == len(out.tokens)
-        assert out.ends_pass == unit.ends_pass
+        assert out.ends_pass == chunk.ends_pass
         for item, token in zip(out.items, out.tokens, strict=True):
             seen += values_of(item)
             left = not_done(token, results)
@@ -97,8 +97,8 @@ def test_units_in_any_order_come_out_once_and_every_token_names_exactly_what_did
             assert list(token.done.runs) == sorted(token.done.runs)
             assert not token.done.runs or token.done.runs[0][0] > token.source[1]
     assert sorted(seen) == everything
-    assert fold.start_of_next_pass(units[-1]).source == (1, 0)
-    assert fold.start_of_next_pass(units[-1]).done == NOTHING_COMPLETED
+    assert fold.start_of_next_pass(chunks[-1]).source == (1, 0)
+    assert fold.start_of_next_pass(chunks[-1]).done == NOTHING_COMPLETED
 
 
 @given(st.sampled_from(sorted(FOLDS)), st.integers(0, 3), st.integers(1, 20), st.randoms(use_true_random=False), st.data())
@@ -130,17 +130,17 @@ def run_three_times(folds: tuple[Fold, ...], results: list[list[Any]], orders: l
     seen: list[int] = []
     token = START
     for place, ordered in enumerate(orders):
-        record = token.sequencers[0] if token.sequencers else None
-        fold = (FoldRunner if ordered else Completion)(folds, token._replace(sequencers=()), record)
+        record = token.fold_runners[0] if token.fold_runners else None
+        fold = (FoldRunner if ordered else Completion)(folds, token._replace(fold_runners=()), record)
         done = {position for begin, end in token.done.runs for position in range(begin, end)}
-        units = [unit_of([results[place]], place) for place in range(token.source[1], len(results)) if place not in done]
-        for unit in units:
-            unit.beyond = token.done
+        chunks = [chunk_of([results[place]], place) for place in range(token.source[1], len(results)) if place not in done]
+        for chunk in chunks:
+            chunk.beyond = token.done
         if not ordered:
-            chance.shuffle(units)
+            chance.shuffle(chunks)
         outs: list[tuple[Any, Token]] = []
-        for unit in [*units, unit_of([], len(results), ends=True)]:
-            out = fold.take(unit)
+        for chunk in [*chunks, chunk_of([], len(results), ends=True)]:
+            out = fold.take(chunk)
             assert isinstance(out.tokens, Sequence)
             outs += zip(out.items, out.tokens, strict=True)
         stop = len(outs) if place == 2 else data.draw(st.integers(0, len(outs)))
@@ -151,18 +151,18 @@ def run_three_times(folds: tuple[Fold, ...], results: list[list[Any]], orders: l
 
 def test_a_new_pass_begins_with_nothing_done_and_counts_go_on() -> None:
     fold = Completion((BATCHES, RepeatFold(3)), START, None)
-    fold.take(unit_of([[1], [2]], 4))
-    ended = fold.take(unit_of([[0]], 0, ends=True))
+    fold.take(chunk_of([[1], [2]], 4))
+    ended = fold.take(chunk_of([[0]], 0, ends=True))
     assert [values_of(item) for item in ended.items] == [[1, 2, 0]]
     assert not ended.ends_pass
-    (token,) = fold.take(unit_of([[1], [2], [3], [4]], 2, 1)).tokens
+    (token,) = fold.take(chunk_of([[1], [2], [3], [4]], 2, 1)).tokens
     assert token == Token((1, 0), (FoldState(0, OPEN, ([], 1)),), CompletedRuns(((2, 6),)))
 
 
 def test_a_failure_goes_on_behind_what_came_before_it_and_the_pass_does_not_end() -> None:
     tail = Failure(1, ValueError("bad"), "map", 0)
     fold = Completion((), START, None, transparent=True)
-    out = fold.take(unit_of([["a"]], 3, ends=True, tail=tail))
+    out = fold.take(chunk_of([["a"]], 3, ends=True, tail=tail))
     assert (values_of(out.items), out.ends_pass, out.tail) == (["a"], False, tail)
     assert list(out.tokens) == [Token((0, 0), (), CompletedRuns(((3, 4),)))]
 
@@ -170,14 +170,14 @@ def test_a_failure_goes_on_behind_what_came_before_it_and_the_pass_does_not_end(
 @pytest.mark.parametrize(("mode", "ends"), [(DROP_END, False), (PASS_END, True)])
 def test_the_rest_of_a_pass_that_was_over_where_an_ordered_run_was_saved_is_left_out(mode: int, ends: bool) -> None:
     fold = Completion((RepeatFold(2),), Token((0, 5)), FoldState(0, mode, (1,)))
-    assert fold.take(unit_of([[9]], 5))[:3] == ([], [], False)
-    assert fold.take(unit_of([], 6, ends=True)).ends_pass is ends
-    assert [values_of(item) for item in fold.take(unit_of([[1]], 0, 1)).items] == [[1]]
+    assert fold.take(chunk_of([[9]], 5))[:3] == ([], [], False)
+    assert fold.take(chunk_of([], 6, ends=True)).ends_pass is ends
+    assert [values_of(item) for item in fold.take(chunk_of([[1]], 0, 1)).items] == [[1]]
 
 
 def test_results_that_an_ordered_run_had_taken_of_the_next_input_are_left_out() -> None:
     fold = Completion((), Token((0, 5)), FoldState(2, OPEN, ()))
-    assert values_of(fold.take(unit_of([["a", "b", "c"], ["d"]], 5)).items) == ["c", "d"]
+    assert values_of(fold.take(chunk_of([["a", "b", "c"], ["d"]], 5)).items) == ["c", "d"]
 
 
 def test_the_next_input_of_an_ordered_run_lies_behind_what_was_done_already() -> None:
@@ -185,23 +185,23 @@ def test_the_next_input_of_an_ordered_run_lies_behind_what_was_done_already() ->
         (0, 5), (), CompletedRuns(((5, 8),), ((3, (0,)), (8, (2,))))
     )  # a token behind input 4 was saved in the middle of input 8
     fold = Completion((), before, FoldState(1, OPEN, ()))
-    out = fold.take(unit_of([["a", "b", "c"], ["d"]], 8))
+    out = fold.take(chunk_of([["a", "b", "c"], ["d"]], 8))
     assert values_of(out.items) == ["b", "d"]
     assert list(out.tokens) == [Token((0, 9), (FoldState(0, OPEN, ()),)), Token((0, 10), (FoldState(0, OPEN, ()),))]
 
 
 def test_an_endless_pass_that_gave_nothing_is_told() -> None:
     fold = Completion((BATCHES, RepeatFold(None)), START, None)
-    assert not fold.take(unit_of([[1]], 0, ends=True)).empty_pass
-    assert fold.take(unit_of([[]], 0, 1, ends=True)).empty_pass
-    assert not Completion((RepeatFold(None),), START, FoldState(0, OPEN, (0,))).take(unit_of([], 0, ends=True)).empty_pass
+    assert not fold.take(chunk_of([[1]], 0, ends=True)).empty_pass
+    assert fold.take(chunk_of([[]], 0, 1, ends=True)).empty_pass
+    assert not Completion((RepeatFold(None),), START, FoldState(0, OPEN, (0,))).take(chunk_of([], 0, ends=True)).empty_pass
 
 
 def test_a_token_has_the_last_note_before_its_watermark() -> None:
     def noted(first: int, pass_number: int = 0) -> Chunk:
-        unit = unit_of([[first], [first + 1]], first, pass_number)
-        unit.tokens = [Token((pass_number, first + 1 + place), note=StreamState(pass_number, first + 1, first)) for place in range(2)]
-        return unit
+        chunk = chunk_of([[first], [first + 1]], first, pass_number)
+        chunk.tokens = [Token((pass_number, first + 1 + place), note=StreamState(pass_number, first + 1, first)) for place in range(2)]
+        return chunk
 
     fold = Completion((), Token((0, 2), note=StreamState(0, 1, "old")), None)
     assert [token.note.state for token in fold.take(noted(4)).tokens if token.note] == ["old", "old"]

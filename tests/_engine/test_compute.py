@@ -9,7 +9,7 @@ from laws.plans import plain
 import penstock as ps
 from penstock._engine.chunk import Chunk, Claim, Outcome, Token
 from penstock._engine.compute import compute
-from penstock._engine.finishing import finish_unit
+from penstock._engine.finishing import finish_chunk
 from penstock._engine.lowering import lower
 from penstock._engine.segment import Segment
 from penstock._ops.collation import Stack
@@ -18,21 +18,21 @@ from penstock._ops.worker import WorkerContext
 
 
 def opened(dataset: ps.Dataset, rows: int) -> tuple[Segment, Chunk]:
-    """Open a unit of `rows` rows of the first segment, with memory for its batches."""
+    """Open a chunk of `rows` rows of the first segment, with memory for its batches."""
     segment = Segment(0, lower(dataset._root).segments[0], 1, Token((0, 0)))
     for _ in range(20):
         segment.blocks[0].observe(segment.blocks[0].rows(1 << 40, 1), 1)
-    unit = segment.open()
-    assert unit.num_rows == rows
-    if unit.sizes is not None:
-        unit.rows = Rows(unit.sizes, None, lambda leaves: [np.empty(*leaf) for leaf in leaves], str, Stack())
-    return segment, unit
+    chunk = segment.open()
+    assert chunk.num_rows == rows
+    if chunk.sizes is not None:
+        chunk.rows = Rows(chunk.sizes, None, lambda leaves: [np.empty(*leaf) for leaf in leaves], str, Stack())
+    return segment, chunk
 
 
-def run(segment: Segment, unit: Chunk, begin: int, end: int, worker: int = 0) -> Outcome:
+def run(segment: Segment, chunk: Chunk, begin: int, end: int, worker: int = 0) -> Outcome:
     """Compute rows, and keep what comes of it."""
-    outcome = compute(segment.plan, Claim(0, 0, unit, begin, end, None).item, unit.rows, WorkerContext(worker))
-    unit.take(outcome)
+    outcome = compute(segment.plan, Claim(0, 0, chunk, begin, end, None).item, chunk.rows, WorkerContext(worker))
+    chunk.take(outcome)
     return outcome
 
 
@@ -50,20 +50,20 @@ def fails_at(*bad: int) -> Any:
 
 
 def test_rows_computed_in_any_order_become_the_batch() -> None:
-    segment, unit = opened(numbers(9).map(fails_at()).batch(9), 9)
+    segment, chunk = opened(numbers(9).map(fails_at()).batch(9), 9)
     for begin, end in ((6, 9), (0, 2), (2, 6)):
-        outcome = run(segment, unit, begin, end)
+        outcome = run(segment, chunk, begin, end)
         assert (outcome.block, outcome.end, outcome.failure) == (None, end, None)
-    result, tail = finish_unit(segment.plan, unit, WorkerContext(0))
+    result, tail = finish_chunk(segment.plan, chunk, WorkerContext(0))
     assert tail is None
     assert [plain(item) for item in result.items] == [list(range(0, 90, 10))]
 
 
 def test_elements_in_any_order_become_the_items_with_their_keys() -> None:
-    segment, unit = opened(numbers(9).map(fails_at()), 9)
+    segment, chunk = opened(numbers(9).map(fails_at()), 9)
     for begin, end in ((6, 9), (0, 2), (2, 6)):
-        run(segment, unit, begin, end)
-    result, tail = finish_unit(segment.plan, unit, WorkerContext(0))
+        run(segment, chunk, begin, end)
+    result, tail = finish_chunk(segment.plan, chunk, WorkerContext(0))
     assert (result.items, result.origins, tail) == (list(range(0, 90, 10)), None, None)
     assert result.block is not None
     assert result.block.indices.tolist() == list(range(9))
@@ -73,8 +73,8 @@ def test_elements_in_any_order_become_the_items_with_their_keys() -> None:
 @pytest.mark.parametrize("bad", [(0,), (4,), (8,), (3, 5), (8, 2)])
 def test_the_rows_before_the_first_failure_are_done_and_those_behind_it_are_not(batch: int | None, bad: tuple[int, ...]) -> None:
     ds = numbers(9).map(fails_at(*bad), name="look")
-    segment, unit = opened(ds, 9) if batch is None else opened(ds.batch(9), 9)
-    outcome = run(segment, unit, 0, 9, worker=2)
+    segment, chunk = opened(ds, 9) if batch is None else opened(ds.batch(9), 9)
+    outcome = run(segment, chunk, 0, 9, worker=2)
     block, end, failure = outcome.block, outcome.end, outcome.failure
     assert block is None
     assert end == min(bad)
@@ -82,32 +82,32 @@ def test_the_rows_before_the_first_failure_are_done_and_those_behind_it_are_not(
     assert (failure.at, failure.stage, failure.worker, str(failure.error)) == (min(bad), "look", 2, str(min(bad)))
 
 
-def test_a_unit_that_failed_gives_the_items_before_it_and_the_number_of_the_failing_one() -> None:
-    segment, unit = opened(numbers(9).map(fails_at(4)), 9)
+def test_a_chunk_that_failed_gives_the_items_before_it_and_the_number_of_the_failing_one() -> None:
+    segment, chunk = opened(numbers(9).map(fails_at(4)), 9)
     for begin, end in ((3, 9), (0, 3)):
-        outcome = run(segment, unit, begin, end)
+        outcome = run(segment, chunk, begin, end)
         done, failure = outcome.end, outcome.failure
         if failure is not None:
-            unit.fail(failure)
-        unit.done.append((begin, done))
-    result, tail = finish_unit(segment.plan, unit, WorkerContext(0))
+            chunk.fail(failure)
+        chunk.done.append((begin, done))
+    result, tail = finish_chunk(segment.plan, chunk, WorkerContext(0))
     assert result.items == [0, 10, 20, 30]
     assert tail is not None
     assert tail.at == 4
 
 
 def test_filters_say_which_input_each_result_came_from() -> None:
-    segment, unit = opened(numbers(9).map(fails_at()).filter(lambda x: x % 20 == 0).flat_map(lambda x: [x, x]), 9)
+    segment, chunk = opened(numbers(9).map(fails_at()).filter(lambda x: x % 20 == 0).flat_map(lambda x: [x, x]), 9)
     for begin, end in ((4, 9), (0, 4)):
-        run(segment, unit, begin, end)
-    result, _ = finish_unit(segment.plan, unit, WorkerContext(0))
+        run(segment, chunk, begin, end)
+    result, _ = finish_chunk(segment.plan, chunk, WorkerContext(0))
     assert result.items == [x for x in range(0, 90, 20) for _ in range(2)]
     assert result.origins == [place for place in range(0, 9, 2) for _ in range(2)]
 
 
 def test_a_failure_behind_a_filter_counts_in_inputs() -> None:
-    segment, unit = opened(numbers(9).filter(lambda x: x > 3).map(fails_at(6)), 9)
-    outcome = run(segment, unit, 0, 9)
+    segment, chunk = opened(numbers(9).filter(lambda x: x > 3).map(fails_at(6)), 9)
+    outcome = run(segment, chunk, 0, 9)
     end, failure = outcome.end, outcome.failure
     assert failure is not None
     assert (end, failure.at) == (6, 6)
@@ -121,12 +121,12 @@ def test_a_failure_on_a_whole_batch_leaves_the_batches_before_it() -> None:
 
     segment = Segment(0, lower(numbers(9).batch(3).map(look)._root).segments[0], 1, Token((0, 0)))
     for _ in range(3):
-        segment.units.observe(segment.units.items, 1, 1)
-    unit = segment.open()
-    assert unit.sizes == [3, 3, 3]
-    unit.rows = Rows(unit.sizes, None, lambda leaves: [np.empty(*leaf) for leaf in leaves], str, Stack())
-    run(segment, unit, 0, 9)
-    result, tail = finish_unit(segment.plan, unit, WorkerContext(0))
+        segment.chunk_size.observe(segment.chunk_size.items, 1, 1)
+    chunk = segment.open()
+    assert chunk.sizes == [3, 3, 3]
+    chunk.rows = Rows(chunk.sizes, None, lambda leaves: [np.empty(*leaf) for leaf in leaves], str, Stack())
+    run(segment, chunk, 0, 9)
+    result, tail = finish_chunk(segment.plan, chunk, WorkerContext(0))
     assert [plain(item) for item in result.items] == [[0, 1, 2], [3, 4, 5]]
     assert tail is not None
     assert (tail.at, str(tail.error)) == (2, "batch")
@@ -136,7 +136,7 @@ def test_ctrl_c_is_raised_and_not_booked() -> None:
     def interrupted(x: int) -> int:
         raise KeyboardInterrupt
 
-    segment, unit = opened(numbers(3).map(interrupted).batch(3), 3)
+    segment, chunk = opened(numbers(3).map(interrupted).batch(3), 3)
     with pytest.raises(KeyboardInterrupt):
-        run(segment, unit, 0, 3)
-    assert unit.failure is None
+        run(segment, chunk, 0, 3)
+    assert chunk.failure is None

@@ -47,10 +47,10 @@ def drain(engine: Engine) -> list[Any]:
     while True:
         ready = engine.poll()
         if ready is None:
-            before = engine._flow.version
+            before = engine._scheduler.version
             task = engine.try_claim()
             if task is None:  # who looks for work commits what is empty, perhaps to a segment that was looked at before
-                assert engine._flow.version > before
+                assert engine._scheduler.version > before
             else:
                 engine.run(task, worker)
             continue
@@ -68,14 +68,14 @@ def joined(thread: threading.Thread) -> None:
 
 @pytest.mark.parametrize("slice_ns", [2_000_000, 0])
 def test_claim_and_run_until_the_end_deliver_everything(slice_ns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock._engine.stream_reader._SLICE_NS", slice_ns)  # 0: the end of a pass comes in a unit of its own
+    monkeypatch.setattr("penstock._engine.stream_reader._SLICE_NS", slice_ns)  # 0: the end of a pass comes in a chunk of its own
     assert drain(engine_of(numbers().batch(6))) == [list(range(start, min(20, start + 6))) for start in range(0, 20, 6)]
     assert drain(engine_of(numbers().filter(lambda x: x % 2).take(4))) == [1, 3, 5, 7]
     assert drain(engine_of(ps.from_generator(lambda: iter(range(7))).batch(3))) == [[0, 1, 2], [3, 4, 5], [6]]
 
 
 def begin_to_wait(engine: Engine) -> None:
-    engine._flow.waiting += 1
+    engine._scheduler.waiting += 1
     engine._ring_workers()
 
 
@@ -119,7 +119,7 @@ def test_a_worker_that_finds_nothing_sleeps_until_stop() -> None:
     claims: list[Any] = []
     sleeper = threading.Thread(target=lambda: claims.append(engine.claim(SHARED, 1)))
     while (other := engine.try_claim()) is not None:
-        assert other.unit is not None
+        assert other.chunk is not None
     sleeper.start()
     engine.stop()
     joined(sleeper)
@@ -135,7 +135,7 @@ def test_a_task_that_is_put_back_wakes_nobody_for_nothing_and_is_given_again() -
     engine.put_back(task)
     again = engine.try_claim()
     assert again is not None
-    assert (again.begin, again.end, again.unit) == (task.begin, task.end, task.unit)
+    assert (again.begin, again.end, again.chunk) == (task.begin, task.end, task.chunk)
 
 
 def test_a_consumer_that_waits_is_woken_by_what_is_finished() -> None:
@@ -220,7 +220,7 @@ def test_a_held_batch_outlives_the_engine_and_does_not_keep_it(view: Callable[[A
     del ready
     engine.stop()
     engine.dispose()
-    gone = weakref.ref(engine._flow)
+    gone = weakref.ref(engine._scheduler)
     del engine
     gc.collect()
     assert gone() is None
@@ -262,7 +262,7 @@ def test_a_ring_that_wakes_a_worker_that_may_not_work_is_passed_on() -> None:
             thread.start()
             while len(engine._lots[SHARED]) < number:
                 threading.Event().wait(0)
-        engine._flow.active._limit = 1
+        engine._scheduler.active._limit = 1
         assert engine.poll() is not None
         joined(threads[1])
         assert claims[0] is not None

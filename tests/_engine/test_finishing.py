@@ -38,7 +38,7 @@ def test_the_pieces_of_a_task_show_in_their_origins_what_was_left_out() -> None:
     assert out.origins.tolist() == [0, 2, 2]
 
 
-def unit(parts: dict[int, tuple[Block, list[int]]], rows: int) -> Chunk:
+def chunk(parts: dict[int, tuple[Block, list[int]]], rows: int) -> Chunk:
     out = Chunk(seq=0, pass_number=0, first=0, sizes=None, num_items=rows, num_rows=rows)
     out.parts = {begin: (part, np.array(origins, np.int64)) for begin, (part, origins) in parts.items()}
     return out
@@ -46,11 +46,11 @@ def unit(parts: dict[int, tuple[Block, list[int]]], rows: int) -> Chunk:
 
 def test_parts_are_put_in_order_and_what_lies_behind_a_failure_is_left_out() -> None:
     parts = {2: (block(2, 2), [2, 3]), 0: (block(0, 2), [0, 1])}
-    whole = join(unit(parts, 4), 4)
+    whole = join(chunk(parts, 4), 4)
     assert (whole.items, whole.origins) == (["0", "1", "2", "3"], None)
     assert whole.block is not None
     assert whole.block.indices.tolist() == [0, 1, 2, 3]
-    cut = join(unit(parts, 4), 3)
+    cut = join(chunk(parts, 4), 3)
     assert (cut.items, cut.origins) == (["0", "1", "2"], None)
-    missing = join(unit({0: (block(0, 1), [1]), 2: (block(2, 2), [2, 2])}, 3), 3)
+    missing = join(chunk({0: (block(0, 1), [1]), 2: (block(2, 2), [2, 2])}, 3), 3)
     assert (missing.items, missing.origins) == (["0", "2", "3"], [1, 2, 2])

@@ -10,10 +10,10 @@ from _engine.stepping import Stepper
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from laws.plans import Plan, plain, plans
+from penstock._engine.scheduler import Scheduler
 
 import penstock as ps
 from penstock._engine.chunk import Token
-from penstock._engine.flow import Scheduler
 from penstock._engine.lowering import lower
 from penstock._engine.segment import READER, SHARED, pool_of
 
@@ -54,7 +54,7 @@ async def later(x: Any) -> Any:
     return x
 
 
-def test_elements_that_are_awaited_come_alone_out_of_large_units_and_none_waits_behind_more_than_one_commit() -> None:
+def test_elements_that_are_awaited_come_alone_out_of_large_chunks_and_none_waits_behind_more_than_one_commit() -> None:
     for seed in range(40):
         for ds in (
             ps.from_generator(lambda: iter(range(100))).map(later),
@@ -144,11 +144,11 @@ def test_the_first_failure_in_order_wins_and_everything_before_it_is_delivered(
         assert stepper.error is not None
         assert isinstance(stepper.error.error, Refused)
         assert stepper.error.error.args == (first,)
-        assert stepper.flow.failures
+        assert stepper.scheduler.failures
 
 
 @given(st.integers(1, 6), SEEDS)
-def test_units_in_flight_are_bounded_although_nobody_takes_them(workers: int, seed: int) -> None:
+def test_chunks_in_flight_are_bounded_although_nobody_takes_them(workers: int, seed: int) -> None:
     stepper = Stepper(ps.from_source(list(range(10_000))).batch(2), seed, num_workers=workers)
     stepper.fill()
     assert stepper.items == []
@@ -169,7 +169,7 @@ def test_a_consumer_that_keeps_every_batch_still_gets_all_of_them(seed: int) -> 
     assert items(stepper) == [list(range(start, start + 4)) for start in range(0, 200, 4)]
 
 
-def test_prefetch_lets_more_units_be_ready() -> None:
+def test_prefetch_lets_more_chunks_be_ready() -> None:
     dataset = ps.from_source(list(range(2000))).map(double).batch(2)
     few, many = Stepper(dataset, 1, num_workers=1), Stepper(dataset.prefetch(30), 1, num_workers=1)
     for stepper in (few, many):
@@ -180,11 +180,13 @@ def test_prefetch_lets_more_units_be_ready() -> None:
 
 
 def test_pools_are_the_shared_workers_one_reader_and_one_per_concurrency() -> None:
-    flow = Scheduler(lower(ps.from_generator(lambda: iter(range(3))).map(double, concurrency=5).batch(2)._root), 3, 1 << 20, Token((0, 0)))
-    sizes = {pool: flow.size_of(pool) for pool in flow.pools}
+    scheduler = Scheduler(
+        lower(ps.from_generator(lambda: iter(range(3))).map(double, concurrency=5).batch(2)._root), 3, 1 << 20, Token((0, 0))
+    )
+    sizes = {pool: scheduler.size_of(pool) for pool in scheduler.pools}
     own = next(pool for pool in sizes if pool not in (SHARED, READER))
     assert sizes == {SHARED: 3, READER: 1, own: 5}
-    assert own in {pool_of(segment, stage) for segment in flow.segments for stage in range(len(segment.plan.stages))}
+    assert own in {pool_of(segment, stage) for segment in scheduler.segments for stage in range(len(segment.plan.stages))}
 
 
 def test_an_endless_repeat_of_nothing_is_an_error_and_not_an_endless_loop() -> None:
@@ -199,19 +201,19 @@ def test_an_endless_repeat_of_nothing_is_an_error_and_not_an_endless_loop() -> N
 
 def test_the_version_changes_with_every_claim_and_every_completion() -> None:
     stepper = Stepper(ps.from_source(list(range(8))).batch(2), 0, num_workers=1)
-    versions = [stepper.flow.version]
+    versions = [stepper.scheduler.version]
     assert stepper._claim()
-    versions.append(stepper.flow.version)
+    versions.append(stepper.scheduler.version)
     stepper._compute()
     stepper._book()
-    versions.append(stepper.flow.version)
+    versions.append(stepper.scheduler.version)
     assert len(set(versions)) == 3
 
 
 def test_nothing_is_claimed_after_the_end() -> None:
     stepper = Stepper(ps.from_source(list(range(8))).batch(2), 0).run()
-    assert stepper.flow.ended
-    assert [stepper.flow.next_task(pool, 0) for pool in stepper.flow.pools] == [None]
+    assert stepper.scheduler.ended
+    assert [stepper.scheduler.next_task(pool, 0) for pool in stepper.scheduler.pools] == [None]
 
 
 @pytest.mark.parametrize(("num_workers", "batch_size", "expected"), [(0, None, 24), (0, 1, 4), (2, None, 4), (2, 1, 4)])
@@ -219,34 +221,34 @@ def test_without_workers_elements_are_made_for_24_ms_at_once_and_batches_as_ever
     num_workers: int, batch_size: int | None, expected: int
 ) -> None:
     ds = ps.from_source(range(1000))
-    flow = Scheduler(lower((ds if batch_size is None else ds.batch(batch_size))._root), num_workers, 1 << 30, Token((0, 0)))
-    units = flow.segments[0].units
+    scheduler = Scheduler(lower((ds if batch_size is None else ds.batch(batch_size))._root), num_workers, 1 << 30, Token((0, 0)))
+    chunks = scheduler.segments[0].chunk_size
     for _ in range(9):
-        units.observe(units.items, units.items * 1_000_000, units.items)
-    assert units.items == expected
+        chunks.observe(chunks.items, chunks.items * 1_000_000, chunks.items)
+    assert chunks.items == expected
 
 
 def test_a_claim_that_is_put_back_is_given_out_again() -> None:
-    flow = Scheduler(lower(ps.from_source(list(range(8))).batch(2)._root), 1, 1 << 20, Token((0, 0)))
-    task = flow.next_task(SHARED, 0)
+    scheduler = Scheduler(lower(ps.from_source(list(range(8))).batch(2)._root), 1, 1 << 20, Token((0, 0)))
+    task = scheduler.next_task(SHARED, 0)
     assert task is not None
-    flow.put_back(task)
-    again = flow.next_task(SHARED, 0)
+    scheduler.put_back(task)
+    again = scheduler.next_task(SHARED, 0)
     assert again is not None
-    assert (again.unit, again.begin, again.end) == (task.unit, task.begin, task.end)
+    assert (again.chunk, again.begin, again.end) == (task.chunk, task.begin, task.end)
 
 
 def test_a_read_that_is_put_back_is_given_out_again() -> None:
-    flow = Scheduler(lower(ps.from_generator(lambda: iter(range(3)))._root), 1, 1 << 20, Token((0, 0)))
-    task = flow.next_task(READER, 0)
+    scheduler = Scheduler(lower(ps.from_generator(lambda: iter(range(3)))._root), 1, 1 << 20, Token((0, 0)))
+    task = scheduler.next_task(READER, 0)
     assert task is not None
-    assert flow.next_task(READER, 0) is None
-    flow.put_back(task)
-    assert flow.next_task(READER, 0) is not None
+    assert scheduler.next_task(READER, 0) is None
+    scheduler.put_back(task)
+    assert scheduler.next_task(READER, 0) is not None
 
 
-def test_the_flow_counts_the_batches_that_the_consumer_keeps() -> None:
+def test_the_scheduler_counts_the_batches_that_the_consumer_keeps() -> None:
     stepper = Stepper(ps.from_arrays(np.arange(120)).batch(4), 1, keep=2).run(most_items=10)
-    assert stepper.flow.kept >= 1
-    assert stepper.flow.limit >= stepper.flow.kept
+    assert stepper.scheduler.kept >= 1
+    assert stepper.scheduler.limit >= stepper.scheduler.kept
     assert Scheduler(lower(ps.from_source(range(9))._root), 1, 1 << 20, Token((0, 0))).kept == 0

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from penstock._engine.scheduler import Scheduler
 
 import penstock as ps
 from penstock._engine.chunk import Token
-from penstock._engine.flow import Scheduler
 from penstock._engine.lowering import lower
 from penstock._engine.tuning_cache import TuningCache
 from penstock.dataset.chaining import Chaining
@@ -22,16 +22,16 @@ def new(of: Chaining, num_workers: int = 2, memory_bytes: int = 1 << 26) -> Sche
     return Scheduler(lower(of._root), num_workers, memory_bytes, Token((0, 0)))
 
 
-def sizes(flow: Scheduler) -> list[tuple[int, list[int]]]:
-    return [(segment.units.items, [block.size for block in segment.blocks]) for segment in flow.segments]
+def sizes(scheduler: Scheduler) -> list[tuple[int, list[int]]]:
+    return [(segment.chunk_size.items, [block.size for block in segment.blocks]) for segment in scheduler.segments]
 
 
 def test_a_run_begins_with_what_the_last_one_of_its_shape_ended_with() -> None:
-    learned, flow = TuningCache(), new(dataset())
-    flow.segments[0].blocks[0].begin((1000.0, 50, 300))
-    flow.segments[0].units.begin(7)
-    flow.active._go("waiting", 1, "one works")
-    learned.keep(flow)
+    learned, scheduler = TuningCache(), new(dataset())
+    scheduler.segments[0].blocks[0].begin((1000.0, 50, 300))
+    scheduler.segments[0].chunk_size.begin(7)
+    scheduler.active._go("waiting", 1, "one works")
+    learned.keep(scheduler)
     again, fewer, smaller = new(dataset()), new(dataset(), num_workers=1), new(dataset(), memory_bytes=1 << 20)
     for one in (again, fewer, smaller):
         learned.begin(one)
@@ -44,10 +44,10 @@ def test_a_run_begins_with_what_the_last_one_of_its_shape_ended_with() -> None:
 
 
 def test_a_run_that_failed_teaches_nothing() -> None:
-    learned, flow = TuningCache(), new(dataset())
-    flow.segments[0].units.begin(7)
-    flow.failures.append(None)  # type: ignore[arg-type]
-    learned.keep(flow)
+    learned, scheduler = TuningCache(), new(dataset())
+    scheduler.segments[0].chunk_size.begin(7)
+    scheduler.failures.append(None)  # type: ignore[arg-type]
+    learned.keep(scheduler)
     again = new(dataset())
     learned.begin(again)
     assert sizes(again) == [(1, [1])]
@@ -68,7 +68,7 @@ def test_what_was_learned_is_the_datasets_own() -> None:
     with ds.feed(executor="inline") as feed:
         assert len(list(feed)) == 1250
     found = ds._learned._found
-    assert [units > 1 and blocks[0][2] > 16 for ((blocks, units, _),), _ in found.values()] == [True]
+    assert [chunks > 1 and blocks[0][2] > 16 for ((blocks, chunks, _),), _ in found.values()] == [True]
     assert ds.shuffle(seed=1)._learned is None
 
 
@@ -79,7 +79,7 @@ def batch_addresses(ds: ps.Dataset) -> set[int]:
 
 
 def test_an_epoch_takes_fresh_memory_only_where_the_one_before_left_none() -> None:
-    ds = ps.from_arrays(np.zeros((64, 200_000))).batch(8)  # 12.8 MB: a unit never holds two of them, and a buffer always fits
+    ds = ps.from_arrays(np.zeros((64, 200_000))).batch(8)  # 12.8 MB: a chunk never holds two of them, and a buffer always fits
     assert batch_addresses(ds)
     spare = list(ds._learned._spare)
     assert len(spare) >= 2

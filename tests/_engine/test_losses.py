@@ -10,14 +10,14 @@ from penstock._engine.losses import LossAnnouncer, LostElement, tell_retry
 from penstock._ops.block import ElementFailed
 
 
-def mishap(number: int) -> LostElement:
+def loss(number: int) -> LostElement:
     key = 0, number, 0
     return LostElement(number, number, 0, "on_error", None, key, "", (key,), None, "m", 1, ValueError(number), 0)
 
 
 def test_what_was_lost_is_told_once_and_in_order() -> None:
     told: list[Any] = []
-    lost = deque(map(mishap, range(3)))
+    lost = deque(map(loss, range(3)))
     losses = LossAnnouncer(lost, told.append, told.append)
     losses.tell()
     losses.tell()
@@ -32,7 +32,7 @@ def test_what_cannot_be_written_down_ends_the_run() -> None:
     def full(event: Any) -> None:
         raise OSError("full")
 
-    losses = LossAnnouncer(deque([mishap(0)]), full, errors.append)
+    losses = LossAnnouncer(deque([loss(0)]), full, errors.append)
     losses.tell()
     assert errors == [losses.broken]
     assert str(losses.broken) == "full"
@@ -42,7 +42,7 @@ def test_an_error_of_a_listener_that_is_no_oserror_is_its_own() -> None:
     def wrong(event: Any) -> None:
         raise KeyError("wrong")
 
-    losses = LossAnnouncer(deque([mishap(0)]), wrong, wrong)
+    losses = LossAnnouncer(deque([loss(0)]), wrong, wrong)
     with pytest.raises(KeyError):
         losses.tell()
     assert losses.broken is None

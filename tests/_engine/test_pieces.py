@@ -12,10 +12,10 @@ from penstock._order.chain import BufferedElement
 from penstock._order.holding import Group
 
 
-def unit_with(result: Result) -> Chunk:
-    unit = Chunk(seq=0, pass_number=0, first=0, sizes=None, num_items=2, num_rows=2)
-    unit.result = result
-    return unit
+def chunk_with(result: Result) -> Chunk:
+    chunk = Chunk(seq=0, pass_number=0, first=0, sizes=None, num_items=2, num_rows=2)
+    chunk.result = result
+    return chunk
 
 
 def block(count: int) -> Block:
@@ -28,9 +28,9 @@ def held(name: str, number: int = 0) -> BufferedElement:
 
 def test_each_item_gets_the_pieces_it_gave_with_their_keys() -> None:
     a, b, c = (KeyedElement(name, (4, 10 + number, number)) for number, name in enumerate("abc"))
-    assert pieces_by_input(unit_with(Result(list("ab"), None, block(2)))) == [[a], [b]]
-    assert pieces_by_input(unit_with(Result(list("abc"), [1, 1, 1], block(3)))) == [[], [a, b, c]]
-    assert pieces_by_input(unit_with(Result([], [], None))) == [[], []]
+    assert pieces_by_input(chunk_with(Result(list("ab"), None, block(2)))) == [[a], [b]]
+    assert pieces_by_input(chunk_with(Result(list("abc"), [1, 1, 1], block(3)))) == [[], [a, b, c]]
+    assert pieces_by_input(chunk_with(Result([], [], None))) == [[], []]
 
 
 def test_a_weight_is_found_in_a_piece_and_in_what_a_fold_holds() -> None:
@@ -63,12 +63,12 @@ def test_a_batch_of_what_a_fold_held_is_unwrapped_part_by_part() -> None:
 
 
 def test_elements_that_were_written_ahead_are_taken_out_of_their_batches_for_folds_that_want_them_one_by_one() -> None:
-    unit = unit_with(Result([], None, None))
-    unit.keys[0] = block(2), range(2)
-    unit.rows = Rows([2], None, lambda leaves: [np.empty(shape, dtype) for shape, dtype in leaves], str, Stack())
-    unit.ahead, unit.whole = 2, True
+    chunk = chunk_with(Result([], None, None))
+    chunk.keys[0] = block(2), range(2)
+    chunk.rows = Rows([2], None, lambda leaves: [np.empty(shape, dtype) for shape, dtype in leaves], str, Stack())
+    chunk.ahead, chunk.whole = 2, True
     for row, element in enumerate("ab"):
-        unit.rows.put(row, element)
-    assert pieces_by_input(unit) == [[KeyedElement("a", (4, 10, 0))], [KeyedElement("b", (4, 11, 1))]]
-    assert unit.rows is None
-    assert not unit.whole
+        chunk.rows.put(row, element)
+    assert pieces_by_input(chunk) == [[KeyedElement("a", (4, 10, 0))], [KeyedElement("b", (4, 11, 1))]]
+    assert chunk.rows is None
+    assert not chunk.whole

@@ -22,37 +22,37 @@ def source(count: int, **options: Any) -> GeneratorSource:
     return GeneratorSource(lambda: iter(list(range(count))), **options)
 
 
-def values(units: list[Chunk]) -> list[tuple[int, Any]]:
-    return [(unit.pass_number, row) for unit in units if unit.given is not None for row in unit.given.rows()]
+def values(chunks: list[Chunk]) -> list[tuple[int, Any]]:
+    return [(chunk.pass_number, row) for chunk in chunks if chunk.given is not None for row in chunk.given.rows()]
 
 
 def read_all(reader: Reader, sizes: list[int], most: int = 1000) -> tuple[list[Chunk], Failure | None]:
-    units: list[Chunk] = []
-    while not reader.done and len(units) < most:
-        unit, failure = reader.read(sizes[len(units) % len(sizes)])
-        units.append(unit)
+    chunks: list[Chunk] = []
+    while not reader.done and len(chunks) < most:
+        chunk, failure = reader.read(sizes[len(chunks) % len(sizes)])
+        chunks.append(chunk)
         if failure is not None:
-            return units, failure
-    return units, None
+            return chunks, failure
+    return chunks, None
 
 
 @given(st.integers(0, 20), st.integers(1, 3), st.lists(st.integers(1, 9), min_size=1, max_size=4))
 def test_every_element_of_every_pass_is_read_once_whatever_the_sizes(count: int, passes: int, sizes: list[int]) -> None:
-    units, failure = read_all(Reader(source(count), Token((0, 0)), passes), sizes)
+    chunks, failure = read_all(Reader(source(count), Token((0, 0)), passes), sizes)
     assert failure is None
-    assert values(units) == [(number, x) for number in range(passes) for x in range(count)]
-    assert sum(unit.ends_pass for unit in units) == passes
-    for unit in units:
-        assert unit.tokens == [Token((unit.pass_number, unit.first + place + 1)) for place in range(unit.num_items)]
-        assert unit.pass_token == Token((unit.pass_number + 1, 0))
+    assert values(chunks) == [(number, x) for number in range(passes) for x in range(count)]
+    assert sum(chunk.ends_pass for chunk in chunks) == passes
+    for chunk in chunks:
+        assert chunk.tokens == [Token((chunk.pass_number, chunk.first + place + 1)) for place in range(chunk.num_items)]
+        assert chunk.pass_token == Token((chunk.pass_number + 1, 0))
 
 
 @given(st.integers(0, 20), st.data())
 def test_a_resume_reads_and_drops_what_was_delivered(count: int, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, 2)), data.draw(st.integers(0, count))
-    units, failure = read_all(Reader(source(count), Token(start), 3), [4])
+    chunks, failure = read_all(Reader(source(count), Token(start), 3), [4])
     assert failure is None
-    assert values(units) == [(number, x) for number in range(start[0], 3) for x in range(start[1] if number == start[0] else 0, count)]
+    assert values(chunks) == [(number, x) for number in range(start[0], 3) for x in range(start[1] if number == start[0] else 0, count)]
 
 
 @given(st.integers(0, 12), st.integers(1, 3), st.lists(st.integers(1, 5), min_size=1, max_size=4))
@@ -60,16 +60,16 @@ def test_a_stream_with_states_is_asked_once_per_block_and_its_note_is_never_behi
     count: int, passes: int, sizes: list[int]
 ) -> None:
     stream = Counted(count)
-    units, failure = read_all(Reader(StatefulSource(stream), Token((0, 0)), passes), sizes)
+    chunks, failure = read_all(Reader(StatefulSource(stream), Token((0, 0)), passes), sizes)
     assert failure is None
-    assert stream.asked == sum(unit.num_items > 0 for unit in units)
+    assert stream.asked == sum(chunk.num_items > 0 for chunk in chunks)
     latest = None
-    for unit in units:
-        if unit.num_items:
-            latest = StreamState(unit.pass_number, unit.first + 1, {"index": unit.first + 1})
-        assert unit.tokens is not None
-        assert unit.tokens == [Token((unit.pass_number, unit.first + place + 1), note=latest) for place in range(unit.num_items)]
-        assert unit.pass_token == Token((unit.pass_number + 1, 0), note=latest)
+    for chunk in chunks:
+        if chunk.num_items:
+            latest = StreamState(chunk.pass_number, chunk.first + 1, {"index": chunk.first + 1})
+        assert chunk.tokens is not None
+        assert chunk.tokens == [Token((chunk.pass_number, chunk.first + place + 1), note=latest) for place in range(chunk.num_items)]
+        assert chunk.pass_token == Token((chunk.pass_number + 1, 0), note=latest)
 
 
 @given(st.integers(1, 12), st.data())
@@ -78,9 +78,9 @@ def test_a_resume_goes_to_the_note_and_drops_what_was_delivered_behind_it(count:
     noted = data.draw(st.integers(1, position))
     stream = Counted(count)
     note = StreamState(number, noted, {"index": noted})
-    units, failure = read_all(Reader(StatefulSource(stream), Token((number, position), note=note), 3), [4])
+    chunks, failure = read_all(Reader(StatefulSource(stream), Token((number, position), note=note), 3), [4])
     assert failure is None
-    assert values(units) == [(n, x) for n in range(number, 3) for x in range(position if n == number else 0, count)]
+    assert values(chunks) == [(n, x) for n in range(number, 3) for x in range(position if n == number else 0, count)]
     assert stream.loaded == [{"index": noted}]
     assert stream.given == count - noted + (2 - number) * count
 
@@ -88,8 +88,8 @@ def test_a_resume_goes_to_the_note_and_drops_what_was_delivered_behind_it(count:
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_note_of_the_pass_before_is_gone_to_and_that_pass_read_to_its_end_unless_it_was_cut(cut: bool) -> None:
     stream = Counted(9)
-    units, _ = read_all(Reader(StatefulSource(stream), Token((1, 2), note=StreamState(0, 4, {"index": 4}, cut)), 2), [20])
-    assert values(units) == [(1, x) for x in range(2, 9)]
+    chunks, _ = read_all(Reader(StatefulSource(stream), Token((1, 2), note=StreamState(0, 4, {"index": 4}, cut)), 2), [20])
+    assert values(chunks) == [(1, x) for x in range(2, 9)]
     assert stream.given == (1 if cut else 5) + 9
 
 
@@ -122,9 +122,9 @@ def test_a_resume_behind_the_end_of_the_generator_is_an_error() -> None:
 
 @pytest.mark.parametrize(("declared", "found"), [(2, "more than 2"), (4, "3")])
 def test_another_number_of_elements_than_declared_is_an_error_behind_them(declared: int, found: str) -> None:
-    units, failure = read_all(Reader(source(3, length=declared), Token((0, 0)), 1), [10])
-    assert values(units) == [(0, 0), (0, 1), (0, 2)][:declared]
-    assert not units[-1].ends_pass
+    chunks, failure = read_all(Reader(source(3, length=declared), Token((0, 0)), 1), [10])
+    assert values(chunks) == [(0, 0), (0, 1), (0, 2)][:declared]
+    assert not chunks[-1].ends_pass
     assert failure is not None
     assert isinstance(failure.error, LengthMismatch)
     assert failure.error.what == f"the generator declared {declared} elements and gave {found}"
@@ -132,8 +132,8 @@ def test_another_number_of_elements_than_declared_is_an_error_behind_them(declar
 
 
 def test_the_declared_number_is_right_when_it_is() -> None:
-    units, failure = read_all(Reader(source(3, length=3), Token((0, 0)), 2), [2])
-    assert (len(values(units)), failure) == (6, None)
+    chunks, failure = read_all(Reader(source(3, length=3), Token((0, 0)), 2), [2])
+    assert (len(values(chunks)), failure) == (6, None)
 
 
 def test_an_error_of_the_generator_comes_with_what_it_gave_before_and_ends_the_reading() -> None:
@@ -142,8 +142,8 @@ def test_an_error_of_the_generator_comes_with_what_it_gave_before_and_ends_the_r
         raise OSError("gone")
 
     reader = Reader(GeneratorSource(rows), Token((0, 0)), math.inf)
-    units, failure = read_all(reader, [3])
-    assert values(units) == [(0, x) for x in range(5)]
+    chunks, failure = read_all(reader, [3])
+    assert values(chunks) == [(0, x) for x in range(5)]
     assert failure is not None
     assert (failure.at, failure.stage) == (5, "read")
     assert isinstance(failure.error, OSError)
@@ -155,9 +155,9 @@ def test_a_callable_that_fails_at_once_is_an_error_at_the_start() -> None:
     def refuse() -> Any:
         raise OSError("no such host")
 
-    unit, failure = Reader(GeneratorSource(refuse), Token((0, 0)), 1).read(5)
+    chunk, failure = Reader(GeneratorSource(refuse), Token((0, 0)), 1).read(5)
     assert failure is not None
-    assert (failure.at, unit.num_items) == (0, 0)
+    assert (failure.at, chunk.num_items) == (0, 0)
 
 
 def test_a_cut_ends_the_pass_closes_the_generator_and_the_next_pass_begins() -> None:
@@ -172,8 +172,8 @@ def test_a_cut_ends_the_pass_closes_the_generator_and_the_next_pass_begins() -> 
     reader = Reader(GeneratorSource(rows), Token((0, 0)), 2)
     reader.read(3)
     reader.cut(0)
-    unit, _ = reader.read(3)
-    assert (unit.num_items, unit.ends_pass, closed) == (0, True, [1])
+    chunk, _ = reader.read(3)
+    assert (chunk.num_items, chunk.ends_pass, closed) == (0, True, [1])
     following, _ = reader.read(2)
     assert values([following]) == [(1, 0), (1, 1)]
     reader.cut(0)  # an old cut changes nothing
@@ -222,19 +222,19 @@ def test_the_reader_tells_how_far_it_is_while_it_skips_and_while_it_reads() -> N
 
 
 @given(st.integers(0, 20), st.lists(st.integers(0, 19)), st.integers(0, 20), st.integers(1, 6))
-def test_what_an_earlier_run_delivered_is_read_and_dropped_and_no_unit_has_a_gap(
+def test_what_an_earlier_run_delivered_is_read_and_dropped_and_no_chunk_has_a_gap(
     count: int, taken: list[int], position: int, most: int
 ) -> None:
     position = min(position, count)
     delivered = {place for place in taken if position <= place < count}
     done = CompletedRuns(Runs((place, place + 1) for place in delivered).without(()))
-    units, failure = read_all(Reader(source(count), Token((0, position), (), done), 2), [most])
+    chunks, failure = read_all(Reader(source(count), Token((0, position), (), done), 2), [most])
     assert failure is None
     left = [place for place in range(position, count) if place not in delivered]
-    assert values(units) == [(0, place) for place in left] + [(1, place) for place in range(count)]
-    for unit in units:
-        assert unit.given is not None
-        assert unit.given.rows() == list(range(unit.first, unit.first + unit.num_items))
+    assert values(chunks) == [(0, place) for place in left] + [(1, place) for place in range(count)]
+    for chunk in chunks:
+        assert chunk.given is not None
+        assert chunk.given.rows() == list(range(chunk.first, chunk.first + chunk.num_items))
 
 
 @pytest.mark.parametrize("first", [True, False])

@@ -8,7 +8,7 @@ import pytest
 import penstock as ps
 from penstock._contracts.event import ElementRetried
 from penstock._engine.chunk import Failure
-from penstock._engine.rescue import SKIPPED, in_pieces
+from penstock._engine.error_policy import SKIPPED, in_pieces
 from penstock._ops.block import ElementFailed
 
 LIMIT_S = 30.0
@@ -24,12 +24,12 @@ def pieces(bad: set[int], known: tuple[int, ...] = (), give_up_at: int = 99) -> 
                 raise ElementFailed(row - begin, "f", ValueError(row))
         return f"{begin}..{end}"
 
-    def treat(row: int, failed: ElementFailed | None) -> Any:
+    def handle(row: int, failed: ElementFailed | None) -> Any:
         if row == give_up_at:
             return Failure(0, ValueError("up"), "f", 0)
         return SKIPPED if failed is None else f"mended {row}"
 
-    done, end, failure = in_pieces(0, 8, known, run, treat)
+    done, end, failure = in_pieces(0, 8, known, run, handle)
     return ([text for _, text in done], end, None if failure is None else failure.at), ran
 
 

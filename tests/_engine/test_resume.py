@@ -81,7 +81,10 @@ def test_a_state_of_a_filter_above_shards_does_not_move_to_another_number() -> N
         ({"position": {"source": [0], "sequencers": []}}, "position.source is [0], not a list of 2"),
         ({"position": {"source": [0, 0], "sequencers": None}}, "position.sequencers is None, not a list"),
         ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1], 0, 0], [0, 0, [1], 0, 0]]}}, "not one record for each of 1 places"),
-        ({"position": {"source": [0, 0], "sequencers": [[0, 7, [1], 0, 0]]}}, "position.sequencers[0][1] is 7, not a whole number of 0..2"),
+        (
+            {"position": {"source": [0, 0], "sequencers": [[0, 7, [1], 0, 0]]}},
+            "position.sequencers[0][1] is 7, not a whole number of 0..2",
+        ),
         ({"position": {"source": [0, 0], "sequencers": [[-2, 0, [1], 0, 0]]}}, "position.sequencers[0][0] is -2"),
         ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1]]]}}, "position.sequencers[0] is [0, 0, [1]], not a list of 5"),
         ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1], -1, 0]]}}, "position.sequencers[0][3] is -1"),
@@ -243,7 +246,7 @@ def test_a_place_between_batches_is_said_as_one_between_elements(size: int, inne
     per_pass = -(-20 // size)
     passes = min(position // per_pass, inner * outer - 1)
     assert token.source == (passes, min((position - passes * per_pass) * size, 20))
-    assert token.sequencers[0].states[1:] == (passes % inner, passes // inner)
+    assert token.fold_runners[0].states[1:] == (passes % inner, passes // inner)
 
 
 def test_only_a_state_of_the_plan_itself_goes_with_a_recording() -> None:

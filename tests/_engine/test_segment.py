@@ -23,7 +23,7 @@ def numbers(count: int) -> ps.Dataset:
     return ps.from_source(list(range(count)))
 
 
-def units(work: Segment, most: int = 1000) -> list[Chunk]:
+def chunks(work: Segment, most: int = 1000) -> list[Chunk]:
     out = []
     while work.can_open() and len(out) < most:
         out.append(work.open())
@@ -32,33 +32,33 @@ def units(work: Segment, most: int = 1000) -> list[Chunk]:
 
 
 @given(st.integers(0, 50), st.integers(1, 7), st.booleans(), st.integers(1, 3))
-def test_the_units_of_a_pass_are_its_batches_each_once_and_in_order(size: int, batch: int, drop: bool, passes: int) -> None:
-    opened = units(segment(numbers(size).batch(batch, drop), passes=passes))
+def test_the_chunks_of_a_pass_are_its_batches_each_once_and_in_order(size: int, batch: int, drop: bool, passes: int) -> None:
+    opened = chunks(segment(numbers(size).batch(batch, drop), passes=passes))
     count = size // batch if drop else -(-size // batch)
-    assert sum(unit.num_items for unit in opened) == count * passes
-    assert [unit.seq for unit in opened] == list(range(len(opened)))
-    assert sum(unit.ends_pass for unit in opened) == passes
+    assert sum(chunk.num_items for chunk in opened) == count * passes
+    assert [chunk.seq for chunk in opened] == list(range(len(opened)))
+    assert sum(chunk.ends_pass for chunk in opened) == passes
     assert opened[-1].ends_pass
-    rows = [int(position) for unit in opened if unit.num_rows for position in unit.levels[0][1]]
+    rows = [int(position) for chunk in opened if chunk.num_rows for position in chunk.levels[0][1]]
     assert rows == [row for _ in range(passes) for row in range(min(size, count * batch))]
-    assert all(sum(unit.sizes or []) == unit.num_rows for unit in opened)
+    assert all(sum(chunk.sizes or []) == chunk.num_rows for chunk in opened)
 
 
 @given(st.integers(1, 30), st.data())
 def test_a_segment_starts_in_the_middle_of_any_pass(size: int, data: st.DataObject) -> None:
     first_pass, position = data.draw(st.integers(0, 2)), data.draw(st.integers(0, size))
-    opened = units(segment(numbers(size), passes=3, source=(first_pass, position)))
-    rows = [(unit.pass_number, int(row)) for unit in opened if unit.num_rows for row in unit.levels[0][1]]
+    opened = chunks(segment(numbers(size), passes=3, source=(first_pass, position)))
+    rows = [(chunk.pass_number, int(row)) for chunk in opened if chunk.num_rows for row in chunk.levels[0][1]]
     assert rows == [(number, row) for number in range(first_pass, 3) for row in range(position if number == first_pass else 0, size)]
 
 
 def test_an_endless_number_of_passes_never_runs_out() -> None:
     work = segment(numbers(2), passes=math.inf)
-    assert len(units(work, most=50)) == 50
+    assert len(chunks(work, most=50)) == 50
     assert work.can_open()
 
 
-def test_a_cut_pass_ends_with_an_empty_unit_and_the_next_one_begins() -> None:
+def test_a_cut_pass_ends_with_an_empty_chunk_and_the_next_one_begins() -> None:
     work = segment(numbers(100), passes=2)
     first = work.open()
     work._current = None
@@ -70,14 +70,14 @@ def test_a_cut_pass_ends_with_an_empty_unit_and_the_next_one_begins() -> None:
 
 
 @given(st.integers(1, 60), st.integers(1, 6), st.lists(st.integers(1, 10**8), max_size=8))
-def test_claims_cover_every_row_of_a_unit_once(size: int, workers: int, costs: list[int]) -> None:
+def test_claims_cover_every_row_of_a_chunk_once(size: int, workers: int, costs: list[int]) -> None:
     work = segment(numbers(size).batch(size))
     for cost in costs:
         work.blocks[0].observe(1, cost)
-    unit = work.open()
+    chunk = work.open()
     rows: list[int] = []
     while (task := work.next_rows(workers)) is not None:
-        assert task.unit is unit
+        assert task.chunk is chunk
         rows.extend(range(task.begin, task.end))
     assert rows == list(range(size))
     assert not work.has_rows()
@@ -85,19 +85,19 @@ def test_claims_cover_every_row_of_a_unit_once(size: int, workers: int, costs: l
 
 def test_nothing_behind_a_failure_is_claimed_or_opened() -> None:
     work = segment(numbers(8).batch(4))
-    unit = work.open()
+    chunk = work.open()
     task = work.next_rows(4)
     assert task is not None
-    unit.fail(Failure(0, ValueError(), "map", 0))
-    work.fail(unit)
+    chunk.fail(Failure(0, ValueError(), "map", 0))
+    work.fail(chunk)
     assert work.next_rows(4) is None
     assert not work.can_open()
     assert not work.has_rows()
 
 
-def test_the_lowest_failed_unit_is_kept() -> None:
+def test_the_lowest_failed_chunk_is_kept() -> None:
     work = segment(numbers(8).batch(2))
-    first, second = units(work, most=2)
+    first, second = chunks(work, most=2)
     work.fail(second)
     work.fail(first)
     work.fail(second)
@@ -106,12 +106,12 @@ def test_the_lowest_failed_unit_is_kept() -> None:
 
 def test_blocks_behind_a_failure_are_dropped_and_those_before_it_are_given_out() -> None:
     work = segment(numbers(8).map(str, concurrency=2).batch(8))
-    unit = work.open()
+    chunk = work.open()
     last = len(work.plan.stages) - 1
     for begin in (0, 2, 4, 6):
-        work.queues[last].append(Claim(0, last, unit, begin, begin + 2, None))
-    unit.fail(Failure(3, ValueError(), "map", 0))
-    work.fail(unit)
+        work.queues[last].append(Claim(0, last, chunk, begin, begin + 2, None))
+    chunk.fail(Failure(3, ValueError(), "map", 0))
+    work.fail(chunk)
     taken = []
     while (task := work.next_block(last)) is not None:
         taken.append(task.begin)
@@ -120,18 +120,18 @@ def test_blocks_behind_a_failure_are_dropped_and_those_before_it_are_given_out()
 
 def test_a_block_that_is_put_back_is_the_next_one() -> None:
     work = segment(numbers(8).map(str, concurrency=2).batch(8))
-    unit = work.open()
+    chunk = work.open()
     last = len(work.plan.stages) - 1
-    work.queues[last].extend(Claim(0, last, unit, begin, begin + 4, None, 0) for begin in (0, 4))
+    work.queues[last].extend(Claim(0, last, chunk, begin, begin + 4, None, 0) for begin in (0, 4))
     task = work.next_block(last)
     assert task is not None
     work.put_back(task)
     assert work.next_block(last) == task
 
 
-def test_finished_units_come_out_in_order() -> None:
+def test_finished_chunks_come_out_in_order() -> None:
     work = segment(numbers(8).batch(2))
-    first, second = units(work, most=2)
+    first, second = chunks(work, most=2)
     work.finished[second.seq] = second
     assert work.next_finished() is None
     work.finished[first.seq] = first
@@ -141,19 +141,19 @@ def test_finished_units_come_out_in_order() -> None:
 
 def test_where_names_the_element_of_a_row_with_its_key() -> None:
     work = segment(numbers(6).shuffle(seed=1).batch(3), source=(0, 0))
-    unit = work.open()
+    chunk = work.open()
     index = numbers(6).shuffle(seed=1)[2]
-    words, key = work.where(unit, 2)
+    words, key = work.where(chunk, 2)
     assert key == (0, index)
     assert str(index) in words
 
 
-def test_given_units_are_numbered_when_they_are_opened() -> None:
+def test_given_chunks_are_numbered_when_they_are_opened() -> None:
     work = segment(numbers(8).filter(bool).batch(2), number=1)
     assert not work.can_open()
     for _ in range(2):
         work.inbox.append(given_chunk([[KeyedElement(1, (0, 0, 0))]], True, [Token((0, 1))], 0, 0))
-    assert [unit.seq for unit in units(work)] == [0, 1]
+    assert [chunk.seq for chunk in chunks(work)] == [0, 1]
     assert np.array_equal(work.opened, 2)
 
 
@@ -161,19 +161,19 @@ async def fetch(x: object) -> object:
     return x
 
 
-def test_a_segment_with_an_async_stage_opens_small_units_and_enough_of_them() -> None:
+def test_a_segment_with_an_async_stage_opens_small_chunks_and_enough_of_them() -> None:
     work = segment(numbers(1000).map(fetch, concurrency=16))
     for _ in range(20):
         for block in work.blocks:
             block.observe(block.rows(1 << 40, 1), 1000)
     assert work.widest == 16
-    assert work.wanted_units() == 2
-    assert {unit.num_rows for unit in units(work, 10)} == {16}
-    assert (work.wanted_units(), work.wanted_units(1)) == (4 + 2, 1 + 2)
+    assert work.wanted_chunks() == 2
+    assert {chunk.num_rows for chunk in chunks(work, 10)} == {16}
+    assert (work.wanted_chunks(), work.wanted_chunks(1)) == (4 + 2, 1 + 2)
     single = segment(numbers(1000).map(fetch, concurrency=16).batch(1))
-    units(single, 5)
-    assert (single.wanted_units(), single.wanted_units(1)) == (64 + 2, 16 + 2)
-    assert segment(numbers(10).batch(1)).wanted_units() == 0
+    chunks(single, 5)
+    assert (single.wanted_chunks(), single.wanted_chunks(1)) == (64 + 2, 16 + 2)
+    assert segment(numbers(10).batch(1)).wanted_chunks() == 0
 
 
 # -- completion order -------------------------------------------------------------------------------------------------------------
@@ -187,13 +187,13 @@ def loose(count: int, passes: float = 1, done: CompletedRuns = NOTHING_COMPLETED
 
 
 @given(st.integers(1, 30), st.integers(1, 3), st.randoms(use_true_random=False))
-def test_units_finished_in_any_order_are_committed_as_they_come_but_the_end_of_a_pass_waits(size: int, passes: int, chance: Any) -> None:
+def test_chunks_finished_in_any_order_are_committed_as_they_come_but_the_end_of_a_pass_waits(size: int, passes: int, chance: Any) -> None:
     work = loose(size, passes)
-    opened = units(work)
+    opened = chunks(work)
     chance.shuffle(opened)
     committed: list[Chunk] = []
-    for unit in opened:
-        work.finished[unit.seq] = unit
+    for chunk in opened:
+        work.finished[chunk.seq] = chunk
         while (one := work.next_finished()) is not None:
             work.commit(one)
             committed.append(one)
@@ -217,12 +217,12 @@ def test_what_an_earlier_run_delivered_is_left_out_of_its_pass_and_of_no_other(
     position = min(position, size)
     delivered = {place for begin, length in runs for place in range(begin, begin + length) if position <= place < size}
     done = Runs((place, place + 1) for place in delivered).without(())
-    opened = units(loose(size, passes, CompletedRuns(done), position))
-    rows = [(unit.pass_number, unit.first + number) for unit in opened for number in range(unit.num_items)]
+    opened = chunks(loose(size, passes, CompletedRuns(done), position))
+    rows = [(chunk.pass_number, chunk.first + number) for chunk in opened for number in range(chunk.num_items)]
     assert rows == [
         (number, place) for number in range(passes) for place in range(size) if number or (place >= position and place not in delivered)
     ]
-    assert sum(unit.ends_pass for unit in opened) == passes
+    assert sum(chunk.ends_pass for chunk in opened) == passes
 
 
 @given(st.integers(0, 30), st.lists(st.tuples(st.integers(0, 2), st.integers(0, 29), st.integers(1, 9)), max_size=12), st.integers(0, 30))
@@ -231,7 +231,7 @@ def test_a_recorded_order_is_followed_and_each_position_opened_once(size: int, r
     work.loose = False
     runs = sorted(((number, begin, begin + length) for number, begin, length in recorded), key=lambda run: run[0])
     work.follow(Recording(runs))
-    rows = [(unit.pass_number, unit.first + place) for unit in units(work) for place in range(unit.num_items)]
+    rows = [(chunk.pass_number, chunk.first + place) for chunk in chunks(work) for place in range(chunk.num_items)]
     wanted = []
     for number in range(3):
         order = [place for one, begin, end in runs if one == number for place in range(begin, end)]

@@ -1,4 +1,4 @@
-"""The folds of a pipeline, run over units cut anywhere: what comes out does not depend on the cuts, and every token resumes."""
+"""The folds of a pipeline, run over chunks cut anywhere: what comes out does not depend on the cuts, and every token resumes."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ from penstock.errors import StateMismatch
 START = Token((0, 0))
 
 
-def unit_of(counts: list[int], first: int, pass_number: int, ends: bool, tail: Failure | None = None) -> Chunk:
-    """Return a finished unit whose inputs gave `counts[i]` results each, named "pass.input.result"."""
+def chunk_of(counts: list[int], first: int, pass_number: int, ends: bool, tail: Failure | None = None) -> Chunk:
+    """Return a finished chunk whose inputs gave `counts[i]` results each, named "pass.input.result"."""
     origins = [number for number, count in enumerate(counts) for _ in range(count)]
     names = [f"{pass_number}.{first + number}.{copy}" for number, count in enumerate(counts) for copy in range(count)]
     size = len(names)
     block = Block(
         np.full(size, pass_number), np.array([first + origin for origin in origins], np.int64), np.zeros(size, np.uint64), rows=names
     )
-    unit = Chunk(seq=0, pass_number=pass_number, first=first, sizes=None, num_items=len(counts), num_rows=len(counts), ends_pass=ends)
-    unit.result, unit.tail = Result(names, origins, block), tail
-    return unit
+    chunk = Chunk(seq=0, pass_number=pass_number, first=first, sizes=None, num_items=len(counts), num_rows=len(counts), ends_pass=ends)
+    chunk.result, chunk.tail = Result(names, origins, block), tail
+    return chunk
 
 
 def cut_up(counts: list[int], cuts: list[int], passes: int, start: tuple[int, int] = (0, 0)) -> list[Chunk]:
-    """Cut `passes` passes over inputs with `counts` results into units, from position `start` on."""
+    """Cut `passes` passes over inputs with `counts` results into chunks, from position `start` on."""
     out = []
     for number in range(start[0], passes):
         position = start[1] if number == start[0] else 0
         borders = sorted({min(cut, len(counts)) for cut in cuts if cut > position} | {len(counts)})
         for border in borders:
-            out.append(unit_of(counts[position:border], position, number, border == len(counts)))
+            out.append(chunk_of(counts[position:border], position, number, border == len(counts)))
             position = border
     return out
 
 
-def run(folds: list[Fold], units: list[Chunk], before: Token = START, saved: Any = None) -> list[Sequenced]:
-    """Feed units until the end of everything goes on upwards."""
-    sequencer, out = FoldRunner(folds, before, saved), []
+def run(folds: list[Fold], chunks: list[Chunk], before: Token = START, saved: Any = None) -> list[Sequenced]:
+    """Feed chunks until the end of everything goes on upwards."""
+    fold_runner, out = FoldRunner(folds, before, saved), []
     cut = -1
-    for unit in units:
-        out.append(sequencer.take(unit))
-        cut = unit.pass_number if out[-1].cut else cut
+    for chunk in chunks:
+        out.append(fold_runner.take(chunk))
+        cut = chunk.pass_number if out[-1].cut else cut
         if out[-1].ends_pass:
             break
     return out
@@ -122,60 +122,60 @@ def test_every_token_resumes_right_behind_its_item(
         return
     stop = data.draw(st.integers(0, len(whole) - 1))
     token = tokens(out)[stop]
-    rest = run(chain, cut_up(counts, again, passes, token.source), Token(token.source), token.sequencers[0])
+    rest = run(chain, cut_up(counts, again, passes, token.source), Token(token.source), token.fold_runners[0])
     assert values(rest) == whole[stop + 1 :]
 
 
 def test_a_full_take_asks_for_the_rest_of_the_pass_to_be_cut() -> None:
-    sequencer = FoldRunner([TakeFold(2), RepeatFold(2)], START, None)
-    first = sequencer.take(unit_of([1, 1, 1, 1], 0, 0, ends=False))
+    fold_runner = FoldRunner([TakeFold(2), RepeatFold(2)], START, None)
+    first = fold_runner.take(chunk_of([1, 1, 1, 1], 0, 0, ends=False))
     assert (values([first]), first.cut, first.ends_pass) == (["0.0.0", "0.1.0"], True, False)
-    assert first.tokens[-1].sequencers[0][1] == OPEN
-    rest = sequencer.take(unit_of([1, 1], 4, 0, ends=True))
+    assert first.tokens[-1].fold_runners[0][1] == OPEN
+    rest = fold_runner.take(chunk_of([1, 1], 4, 0, ends=True))
     assert (rest.items, rest.ends_pass) == ([], False)
-    last = sequencer.take(unit_of([1, 1], 0, 1, ends=True))
+    last = fold_runner.take(chunk_of([1, 1], 0, 1, ends=True))
     assert (values([last]), last.ends_pass) == (["1.0.0", "1.1.0"], True)
 
 
 def test_a_state_behind_a_full_take_is_already_at_its_end() -> None:
-    sequencer = FoldRunner([TakeFold(2)], START, None)
-    first = sequencer.take(unit_of([1, 1, 1], 0, 0, ends=False))
+    fold_runner = FoldRunner([TakeFold(2)], START, None)
+    first = fold_runner.take(chunk_of([1, 1, 1], 0, 0, ends=False))
     assert first.ends_pass
-    again = FoldRunner([TakeFold(2)], Token(first.tokens[1].source), first.tokens[1].sequencers[0])
-    resumed = again.take(unit_of([1], 2, 0, ends=True))
+    again = FoldRunner([TakeFold(2)], Token(first.tokens[1].source), first.tokens[1].fold_runners[0])
+    resumed = again.take(chunk_of([1], 2, 0, ends=True))
     assert (resumed.items, resumed.ends_pass) == ([], True)
 
 
 def test_the_modes_of_a_record_drop_the_rest_of_a_pass_with_or_without_its_end() -> None:
     for mode, ends in ((DROP_END, False), (PASS_END, True)):
-        sequencer = FoldRunner([SkipFold(0)], START, FoldState(0, mode, (0,)))
-        out = sequencer.take(unit_of([1, 1], 0, 0, ends=True))
+        fold_runner = FoldRunner([SkipFold(0)], START, FoldState(0, mode, (0,)))
+        out = fold_runner.take(chunk_of([1, 1], 0, 0, ends=True))
         assert (out.items, out.cut, out.ends_pass) == ([], False, ends)
-        again = FoldRunner([SkipFold(0)], START, FoldState(0, mode, (0,))).take(unit_of([1, 1], 0, 0, ends=False))
+        again = FoldRunner([SkipFold(0)], START, FoldState(0, mode, (0,))).take(chunk_of([1, 1], 0, 0, ends=False))
         assert (again.items, again.cut, again.ends_pass) == ([], True, False)
 
 
 def test_a_failure_goes_on_behind_the_items_before_it_and_the_pass_does_not_end() -> None:
     failure = Failure(2, ValueError("bad"), "map", 0)
-    unit = unit_of([1, 1], 0, 0, ends=True, tail=failure)
-    out = FoldRunner([EnumerateFold(5)], START, None).take(unit)
+    chunk = chunk_of([1, 1], 0, 0, ends=True, tail=failure)
+    out = FoldRunner([EnumerateFold(5)], START, None).take(chunk)
     assert values([out]) == [(5, "0.0.0"), (6, "0.1.0")]
     assert out.tail is failure
     assert not out.ends_pass
 
 
 def test_an_endless_repeat_of_an_empty_pass_is_noticed_and_a_resumed_one_is_not_blamed() -> None:
-    assert FoldRunner([RepeatFold(None)], START, None).take(unit_of([0, 0], 0, 0, ends=True)).empty_pass
+    assert FoldRunner([RepeatFold(None)], START, None).take(chunk_of([0, 0], 0, 0, ends=True)).empty_pass
     resumed = FoldRunner([RepeatFold(None)], START, FoldState(0, OPEN, (0,)))
-    assert not resumed.take(unit_of([0, 0], 0, 0, ends=True)).empty_pass
-    assert resumed.take(unit_of([0, 0], 0, 1, ends=True)).empty_pass
+    assert not resumed.take(chunk_of([0, 0], 0, 0, ends=True)).empty_pass
+    assert resumed.take(chunk_of([0, 0], 0, 1, ends=True)).empty_pass
 
 
 def test_the_start_of_the_next_pass_has_the_states_as_they_are_then() -> None:
-    sequencer = FoldRunner([RepeatFold(3)], START, None)
-    unit = unit_of([1], 0, 0, ends=True)
-    sequencer.take(unit)
-    assert sequencer.start_of_next_pass(unit) == Token((1, 0), (FoldState(0, OPEN, (1,)),))
+    fold_runner = FoldRunner([RepeatFold(3)], START, None)
+    chunk = chunk_of([1], 0, 0, ends=True)
+    fold_runner.take(chunk)
+    assert fold_runner.start_of_next_pass(chunk) == Token((1, 0), (FoldState(0, OPEN, (1,)),))
 
 
 # -- folds that hold items ------------------------------------------------------------------------------------------------------------
@@ -186,12 +186,12 @@ def weigh(name: str) -> int:
     return sum(map(ord, name)) % 6
 
 
-def weighed(units: list[Chunk]) -> list[Chunk]:
-    for unit in units:
-        assert unit.result is not None
-        items = [Measured(name, weigh(name)) for name in unit.result.items]
-        unit.result = unit.result._replace(items=items)
-    return units
+def weighed(chunks: list[Chunk]) -> list[Chunk]:
+    for chunk in chunks:
+        assert chunk.result is not None
+        items = [Measured(name, weigh(name)) for name in chunk.result.items]
+        chunk.result = chunk.result._replace(items=items)
+    return chunks
 
 
 HOLDING = st.one_of(
@@ -246,7 +246,7 @@ def uncut(folds: list[Fold], counts: list[int]) -> list[Any]:
 
 
 def resumed(chain: list[Fold], counts: list[int], cuts: list[int], token: Token) -> list[Sequenced]:
-    record = FoldState(*json.loads(json.dumps(token.sequencers[0])))
+    record = FoldState(*json.loads(json.dumps(token.fold_runners[0])))
     return run(chain, weighed(cut_up(counts, cuts, num_passes(chain), token.source)), Token(token.source), record)
 
 
@@ -281,7 +281,7 @@ def test_every_token_of_a_chain_that_holds_items_resumes_and_so_do_the_tokens_of
 @given(holding_chains(), MANY_COUNTS, CUTS)
 def test_a_record_is_small_json_and_a_resume_runs_few_items_again(chain: list[Fold], counts: list[int], cuts: list[int]) -> None:
     for token in tokens(run(chain, weighed(cut_up(counts, cuts, num_passes(chain))))):
-        record = token.sequencers[0]
+        record = token.fold_runners[0]
         assert len(json.dumps(record)) < 250  # at most 13 items are held here
         assert record.drop <= 3 * (64 + 13)
 
@@ -296,22 +296,22 @@ def test_behind_the_end_of_a_pass_nothing_of_the_pass_before_is_read_again() -> 
     chain: list[Fold] = [ShuffleBufferFold(3, 100, 0, True, size_of), RepeatFold(2)]
     out = tokens(run(chain, weighed(cut_up([1] * 5, [], 2))))
     assert [token.source for token in out] == [(0, 0)] * 5 + [(1, 0)] * 5
-    assert [token.sequencers[0].drop for token in out] == [1, 2, 3, 4, 5] * 2
+    assert [token.fold_runners[0].drop for token in out] == [1, 2, 3, 4, 5] * 2
 
 
 def test_a_long_pass_is_not_run_again_from_its_beginning() -> None:
     chain: list[Fold] = [WindowFold(2, 2, 1, False)]
     out = tokens(run(chain, weighed(cut_up([1] * 1000, list(range(0, 1000, 7)), 1))))
     assert out[-1].source[1] >= 1000 - 66
-    assert max(token.sequencers[0].drop for token in out) <= 33
+    assert max(token.fold_runners[0].drop for token in out) <= 33
 
 
 def test_data_that_end_before_the_held_items_came_again_are_an_error_and_not_an_end() -> None:
     chain: list[Fold] = [ShuffleBufferFold(3, 100, 0, True, size_of)]
     record = FoldState(0, OPEN, ({"pass": 0, "draws": 4, "held": [0, 1]},), 2)
-    sequencer = FoldRunner(chain, START, record)
-    (unit,) = weighed([unit_of([1], 0, 0, ends=True)])
-    out = sequencer.take(unit)
+    fold_runner = FoldRunner(chain, START, record)
+    (chunk,) = weighed([chunk_of([1], 0, 0, ends=True)])
+    out = fold_runner.take(chunk)
     assert out.tail is not None
     assert isinstance(out.tail.error, StateMismatch)
     assert "1 elements that were held when the state was saved did not come again" in out.tail.error.what
@@ -321,41 +321,41 @@ def test_data_that_end_before_the_held_items_came_again_are_an_error_and_not_an_
 def test_a_failure_while_held_items_are_read_again_goes_on() -> None:
     failure = Failure(1, ValueError("bad"), "map", 0)
     record = FoldState(0, OPEN, ({"pass": 0, "draws": 4, "held": [0, 1]},), 2)
-    sequencer = FoldRunner([ShuffleBufferFold(3, 100, 0, True, size_of)], START, record)
-    (unit,) = weighed([unit_of([1], 0, 0, ends=True, tail=failure)])
-    out = sequencer.take(unit)
+    fold_runner = FoldRunner([ShuffleBufferFold(3, 100, 0, True, size_of)], START, record)
+    (chunk,) = weighed([chunk_of([1], 0, 0, ends=True, tail=failure)])
+    out = fold_runner.take(chunk)
     assert (out.tail, out.items, out.ends_pass) == (failure, [], False)
 
 
-def test_the_token_behind_an_early_end_is_the_place_itself_where_a_sequencer_below_is_in_the_middle_of_its_pass() -> None:
+def test_the_token_behind_an_early_end_is_the_place_itself_where_a_fold_runner_below_is_in_the_middle_of_its_pass() -> None:
     below = [
         Token((0, 3), (FoldState(0, OPEN, (5,)),)),
         Token((0, 4), (FoldState(0, OPEN, (6,)),)),
         Token((0, 5), (FoldState(0, OPEN, (7,)),)),
     ]
-    unit = given_chunk([[KeyedElement(name, (0, 0, 0))] for name in "abc"], False, below, 0, 0)
-    assert unit.given is not None
-    unit.result = Result(["a", "b", "c"], None, unit.given)
-    sequencer = FoldRunner([TakeFold(2)], START, None)
-    out = sequencer.take(unit)
+    chunk = given_chunk([[KeyedElement(name, (0, 0, 0))] for name in "abc"], False, below, 0, 0)
+    assert chunk.given is not None
+    chunk.result = Result(["a", "b", "c"], None, chunk.given)
+    fold_runner = FoldRunner([TakeFold(2)], START, None)
+    out = fold_runner.take(chunk)
     assert (values([out]), out.ends_pass, out.cut) == (["a", "b"], True, True)
-    assert sequencer.start_of_next_pass(unit) == Token((0, 4), (FoldState(0, OPEN, (6,)), FoldState(0, DROP_END, (0,))))
+    assert fold_runner.start_of_next_pass(chunk) == Token((0, 4), (FoldState(0, OPEN, (6,)), FoldState(0, DROP_END, (0,))))
 
 
-def test_only_the_first_sequencer_leaves_out_single_results_that_were_delivered() -> None:
+def test_only_the_first_fold_runner_leaves_out_single_results_that_were_delivered() -> None:
     start = Token((0, 0), (), CompletedRuns((), ((1, (0,)),)))
-    unit = unit_of([1, 2, 1], 0, 0, ends=True)
+    chunk = chunk_of([1, 2, 1], 0, 0, ends=True)
     first = FoldRunner([], start, None)
-    assert [named(item) for item in first.take(unit).items] == ["0.0.0", "0.1.1", "0.2.0"]
+    assert [named(item) for item in first.take(chunk).items] == ["0.0.0", "0.1.1", "0.2.0"]
     later = FoldRunner([], start, None, behind_another=True)
-    assert [named(item) for item in later.take(unit).items] == ["0.0.0", "0.1.0", "0.1.1", "0.2.0"]
+    assert [named(item) for item in later.take(chunk).items] == ["0.0.0", "0.1.0", "0.1.1", "0.2.0"]
 
 
 def test_a_record_of_more_results_than_come_again_is_an_error_and_not_a_short_pass() -> None:
-    (skipping,) = run([], [unit_of([1, 2], 0, 0, ends=True)], saved=FoldState(3, OPEN, ()))
+    (skipping,) = run([], [chunk_of([1, 2], 0, 0, ends=True)], saved=FoldState(3, OPEN, ()))
     assert skipping.tail is not None
     assert "3 results of one element were delivered, and it gives 1 now" in str(skipping.tail.error)
     fold = WindowFold(2, 2, 1, False)
-    dropping = run([fold], [unit_of([1, 1, 1], 0, 0, ends=True)], saved=FoldState(0, OPEN, ({"gap": 0, "held": []},), 0, 9))[-1]
+    dropping = run([fold], [chunk_of([1, 1, 1], 0, 0, ends=True)], saved=FoldState(0, OPEN, ({"gap": 0, "held": []},), 0, 9))[-1]
     assert dropping.tail is not None
     assert "9 results were delivered behind the last checkpoint, and 2 came again" in str(dropping.tail.error)

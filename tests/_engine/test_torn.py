@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from _engine.stepping import Stepper
+from penstock._engine.scheduler import poison_on_interrupt
 
 import penstock as ps
-from penstock._engine.flow import poison_on_interrupt
 from penstock._engine.segment import Segment
 
 
@@ -23,7 +23,7 @@ class Counter:
     """Two figures that belong together."""
 
     def __init__(self) -> None:
-        self.torn = self.ended = False
+        self.poisoned = self.ended = False
         self.first = self.second = 0
 
     @poison_on_interrupt
@@ -39,7 +39,7 @@ class Counter:
 def test_a_change_that_ends_leaves_no_trace() -> None:
     counter = Counter()
     assert [counter.add(1), counter.add(2)] == [1, 3]
-    assert not counter.torn
+    assert not counter.poisoned
     assert not counter.ended
 
 
@@ -47,10 +47,10 @@ def test_a_change_that_was_cut_is_seen_by_the_next_and_by_all_after_it() -> None
     counter = Counter()
     with pytest.raises(Killed):
         counter.add(1, error=Killed())
-    assert (counter.torn, counter.ended) == (True, False)
+    assert (counter.poisoned, counter.ended) == (True, False)
     for _ in range(2):
         counter.add(1)
-        assert (counter.torn, counter.ended) == (True, True)
+        assert (counter.poisoned, counter.ended) == (True, True)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The sizes of blocks and units and the number of working threads, from made-up costs: no clock runs here."""
+"""The sizes of blocks and chunks and the number of working threads, from made-up costs: no clock runs here."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_task_takes_at_least_one_row_and_never_more_than_are_left(cost_ns: int
     assert 1 <= grown(cost_ns, 8).rows(remaining, num_workers) <= remaining
 
 
-def test_near_the_end_of_a_unit_the_workers_share_what_is_left() -> None:
+def test_near_the_end_of_a_chunk_the_workers_share_what_is_left() -> None:
     blocks = grown(30_000)
     full = blocks.rows(1 << 40, 4)
     assert blocks.rows(10 * full, 4) == full
@@ -86,16 +86,16 @@ def test_near_the_end_of_a_unit_the_workers_share_what_is_left() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 10**10), st.integers(0, 10**10)), max_size=60))
-def test_a_unit_has_one_to_256_items_whatever_was_measured(units: list[tuple[int, int, int]]) -> None:
+def test_a_chunk_has_one_to_256_items_whatever_was_measured(chunks: list[tuple[int, int, int]]) -> None:
     size = ChunkSize()
     assert size.items == 1
-    for items, wall_ns, num_bytes in units:
+    for items, wall_ns, num_bytes in chunks:
         before = size.items
         size.observe(items, wall_ns, num_bytes)
         assert 1 <= size.items <= min(256, 4 * before)
 
 
-def test_dear_batches_are_units_of_their_own_and_tiny_ones_go_together() -> None:
+def test_dear_batches_are_chunks_of_their_own_and_tiny_ones_go_together() -> None:
     dear, tiny, large = ChunkSize(), ChunkSize(), ChunkSize()
     for _ in range(10):
         dear.observe(dear.items, dear.items * 80 * MS, dear.items << 20)
@@ -107,13 +107,13 @@ def test_dear_batches_are_units_of_their_own_and_tiny_ones_go_together() -> None
 
 
 def test_in_one_thread_nobody_waits_for_a_task_and_it_is_long_from_the_beginning() -> None:
-    blocks, units = BlockSize(one_thread=True), ChunkSize(one_thread=True)
+    blocks, chunks = BlockSize(one_thread=True), ChunkSize(one_thread=True)
     for _ in range(5):
         blocks.observe(blocks.size, blocks.size * MS)
-        units.observe(units.items, units.items * MS, units.items * 1000)
-    assert blocks.size == units.items == 24
-    units.observe(24, 24 * MS, 24 << 20)
-    assert units.items == tuning._UNIT_BYTES >> 20
+        chunks.observe(chunks.items, chunks.items * MS, chunks.items * 1000)
+    assert blocks.size == chunks.items == 24
+    chunks.observe(24, 24 * MS, 24 << 20)
+    assert chunks.items == tuning._UNIT_BYTES >> 20
 
 
 PROBE = ActiveWorkers._NUM_DROPPED + tuning._Probe._FEW
@@ -290,12 +290,12 @@ def test_sizes_grow_until_they_are_as_large_as_wanted() -> None:
         size.observe(size.rows(10**6, 2), size.rows(10**6, 2) * TARGET_NS // 100)
         grown.append((size.size, size.growing))
     assert grown == [(4, True), (16, True), (64, True), (100, False), (100, False), (100, False)]
-    units, items = ChunkSize(), []
+    chunks, items = ChunkSize(), []
     for _ in range(5):
-        units.observe(units.items, units.items * tuning._UNIT_TARGET_NS // 20, 1)
-        items.append((units.items, units.growing))
+        chunks.observe(chunks.items, chunks.items * tuning._UNIT_TARGET_NS // 20, 1)
+        items.append((chunks.items, chunks.growing))
     assert items == [(4, True), (16, True), (20, False), (20, False), (20, False)]
-    size.observe(3, 3)  # a short rest of a unit, however quick
+    size.observe(3, 3)  # a short rest of a chunk, however quick
     assert not size.growing
 
 
@@ -336,11 +336,11 @@ def test_slow_calls_go_on_one_by_one_and_quick_ones_or_those_of_a_batch_together
 
 
 def test_a_source_far_away_is_asked_for_its_least_number_of_rows_however_long_they_take() -> None:
-    blocks, units = BlockSize(4096, least_rows=128), ChunkSize(128)
+    blocks, chunks = BlockSize(4096, least_rows=128), ChunkSize(128)
     assert blocks.rows(10_000, 2) == 128
     for _ in range(20):
         blocks.observe(128, 10**9)
-        units.observe(128, 10**9, 10**8)
+        chunks.observe(128, 10**9, 10**8)
     assert blocks.rows(10_000, 2) == 128
-    assert units.items == 128
+    assert chunks.items == 128
     assert BlockSize(16, least_rows=128).rows(10_000, 2) == 16

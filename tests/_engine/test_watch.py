@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from penstock._engine.scheduler import Scheduler
 
 import penstock as ps
 from penstock._engine.chunk import Claim, Token
 from penstock._engine.engine import Engine
-from penstock._engine.flow import Scheduler
 from penstock._engine.lowering import lower
 from penstock._engine.segment import READER, SHARED
 from penstock._engine.slots import anonymous_memory
@@ -58,8 +58,8 @@ class Running:
         self.threads = [threading.Thread(target=work, args=(self.engine, pool, 0), name=f"w-{pool}") for pool in self.engine.pools]
 
     @property
-    def flow(self) -> Scheduler:
-        return self.engine._flow
+    def scheduler(self) -> Scheduler:
+        return self.engine._scheduler
 
     def __enter__(self) -> Running:
         for thread in self.threads:
@@ -114,9 +114,9 @@ def test_the_facts_name_stage_and_element(build: Any, stage: str, element: str, 
     watch = Watch(0.05)
     with Running(build(stuck.at), watch) as running:
         assert stuck.there.wait(LIMIT_S)
-        reader = running.flow.reader
+        reader = running.scheduler.reader
         looked_until(watch, "stuck", 0 if reader is None else reader.num_read)
-        facts = watch.situation("stuck", running.flow)
+        facts = watch.situation("stuck", running.scheduler)
         stuck.go.set()
     running.end()
     (busy,) = [worker for worker in facts.busy if worker.stuck]
@@ -167,8 +167,8 @@ def test_nobody_with_anything_to_do_is_idle() -> None:
     watch.enlist(SHARED, WorkerContext(0))
     watch.begin(0)
     looked_until(watch, "idle")
-    flow = Scheduler(lower(ps.from_generator(lambda: iter("ab"))._root), 1, 1 << 20, Token((0, 0)))
-    facts = watch.situation("idle", flow)
+    scheduler = Scheduler(lower(ps.from_generator(lambda: iter("ab"))._root), 1, 1 << 20, Token((0, 0)))
+    facts = watch.situation("idle", scheduler)
     assert facts.busy == ()
     assert facts.idle == ("1 of 1 shared workers: nothing to do",)
     assert facts.state.startswith("state: 0 ready, segments [{'opened': 0, 'committed': 0")
@@ -185,11 +185,11 @@ def test_every_pool_has_words(stuck: Stuck) -> None:
     ds = ps.from_generator(lambda: iter(range(9))).map(lambda x: x, name="own", concurrency=1)
     watch = Watch(0.01)
     with Running(ds, watch) as running:
-        while not running.flow.ended:
+        while not running.scheduler.ended:
             running.engine.poll()
         while any(post.task is not None for post in watch.posts):
             pass
-        assert set(watch.situation("idle", running.flow).idle) == {
+        assert set(watch.situation("idle", running.scheduler).idle) == {
             "1 of 1 shared workers: nothing to do",
             "1 of 1 readers of the generator: nothing to do",
             "1 of 1 workers of stage 'own': nothing to do",

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
+from penstock._engine.scheduler import Scheduler
 
 import penstock as ps
 from penstock._engine.chunk import Claim, Token
-from penstock._engine.flow import Scheduler
 from penstock._engine.lowering import lower
 from penstock._engine.segment import READER, SHARED
 from penstock._engine.watchdog import WorkerMonitor, call_of, element_of, place_of, pool_words, stage_of
@@ -18,49 +18,49 @@ def block_of(count: int) -> Block:
 
 
 def claimed() -> tuple[Scheduler, Claim]:
-    flow = Scheduler(lower(ps.from_source(range(9)).map(abs, name="m").batch(9)._root), 1, 1 << 20, Token((0, 0)))
-    task = flow.next_task(SHARED, 0)
+    scheduler = Scheduler(lower(ps.from_source(range(9)).map(abs, name="m").batch(9)._root), 1, 1 << 20, Token((0, 0)))
+    task = scheduler.next_task(SHARED, 0)
     assert task is not None
-    return flow, task
+    return scheduler, task
 
 
 def test_a_worker_is_with_an_element_or_among_several() -> None:
-    flow, task = claimed()
+    scheduler, task = claimed()
     task = task._replace(begin=0, end=1)
-    assert task.unit is not None
+    assert task.chunk is not None
     post = WorkerMonitor(SHARED, WorkerContext(0))
-    assert stage_of(flow, post, task) == "read+m"
-    assert element_of(flow, post, task) == "element epoch 0 index 0 (element 0 of range)"
-    assert element_of(flow, post, task._replace(end=5)) == "one of 5 elements from epoch 0 index 0 (element 0 of range) on"
-    task.unit.levels = []
-    assert element_of(flow, post, task) == "element an element that is not wanted any more"
+    assert stage_of(scheduler, post, task) == "read+m"
+    assert element_of(scheduler, post, task) == "element epoch 0 index 0 (element 0 of range)"
+    assert element_of(scheduler, post, task._replace(end=5)) == "one of 5 elements from epoch 0 index 0 (element 0 of range) on"
+    task.chunk.levels = []
+    assert element_of(scheduler, post, task) == "element an element that is not wanted any more"
 
 
-def test_a_unit_that_is_finished_or_cut_meanwhile_names_no_element() -> None:
-    flow, task = claimed()
-    assert place_of(flow.segments[0], task, 3) == ("element 3 of range", (0, 3))
-    assert place_of(flow.segments[0], task, 9) is None
+def test_a_chunk_that_is_finished_or_cut_meanwhile_names_no_element() -> None:
+    scheduler, task = claimed()
+    assert place_of(scheduler.segments[0], task, 3) == ("element 3 of range", (0, 3))
+    assert place_of(scheduler.segments[0], task, 9) is None
     given = Scheduler(lower(ps.from_generator(lambda: iter("ab")).map(abs)._root), 1, 1 << 20, Token((0, 0)))
-    unit, failure = given.reader.read(2) if given.reader is not None else (None, None)
+    chunk, failure = given.reader.read(2) if given.reader is not None else (None, None)
     assert failure is None
-    assert unit is not None
-    task = task._replace(unit=unit)
+    assert chunk is not None
+    task = task._replace(chunk=chunk)
     assert place_of(given.segments[0], task, 1) == ("", (0, 1))
-    unit.given = None
+    chunk.given = None
     assert place_of(given.segments[0], task, 1) is None
     assert element_of(given, WorkerMonitor(SHARED, WorkerContext(0)), task) == "element an element that is not wanted any more"
 
 
 def test_the_element_of_a_call_is_that_of_its_input() -> None:
-    flow, task = claimed()
+    scheduler, task = claimed()
     block = block_of(4)
-    assert call_of(flow, task, block, 3) == "element epoch 0 index 3 (element 3 of range)"
+    assert call_of(scheduler, task, block, 3) == "element epoch 0 index 3 (element 3 of range)"
     block.origins = np.array([0, 2, 2, 5])
-    assert call_of(flow, task, block, 2) == "element epoch 0 index 2 (element 2 of range)"
-    assert call_of(flow, None, block, 2) == "an element"
+    assert call_of(scheduler, task, block, 2) == "element epoch 0 index 2 (element 2 of range)"
+    assert call_of(scheduler, None, block, 2) == "an element"
 
 
 def test_pools_have_words() -> None:
-    flow = Scheduler(lower(ps.from_generator(lambda: iter("ab")).map(abs, name="own", concurrency=2)._root), 1, 1 << 20, Token((0, 0)))
-    words = [pool_words(flow, pool) for pool in (SHARED, READER, "0.1" if "0.1" in flow.pools else "0.0")]
+    scheduler = Scheduler(lower(ps.from_generator(lambda: iter("ab")).map(abs, name="own", concurrency=2)._root), 1, 1 << 20, Token((0, 0)))
+    words = [pool_words(scheduler, pool) for pool in (SHARED, READER, "0.1" if "0.1" in scheduler.pools else "0.0")]
     assert words == ["shared workers", "readers of the generator", "workers of stage 'own'"]

@@ -28,7 +28,7 @@ def keys(found: Block) -> list[tuple[int, int, int]]:
 
 @given(st.lists(st.integers(0, 9), max_size=12))
 def test_a_filter_keeps_what_its_function_finds_true_with_key_and_origin(rows: list[int]) -> None:
-    found, where = FilterOp(lambda x: x % 3, "odd").sift(block(rows), origins(rows))
+    found, where = FilterOp(lambda x: x % 3, "odd").filter_step(block(rows), origins(rows))
     kept = [place for place, row in enumerate(rows) if row % 3]
     assert found.rows() == [rows[place] for place in kept]
     assert where.tolist() == [10 * place for place in kept]
@@ -37,7 +37,7 @@ def test_a_filter_keeps_what_its_function_finds_true_with_key_and_origin(rows: l
 
 @given(st.lists(st.integers(0, 4), max_size=8))
 def test_a_flat_map_gives_all_results_in_order_each_with_a_key_of_its_own(rows: list[int]) -> None:
-    found, where = FlatMapOp(lambda n: (n * 10 + k for k in range(n)), "count").sift(block(rows), origins(rows))
+    found, where = FlatMapOp(lambda n: (n * 10 + k for k in range(n)), "count").filter_step(block(rows), origins(rows))
     assert found.rows() == [n * 10 + k for n in rows for k in range(n)]
     assert where.tolist() == [10 * place for place, n in enumerate(rows) for _ in range(n)]
     assert len(set(keys(found))) == len(found)
@@ -45,14 +45,14 @@ def test_a_flat_map_gives_all_results_in_order_each_with_a_key_of_its_own(rows: 
 
 def test_a_one_to_one_flat_map_leaves_the_keys_as_they_were() -> None:
     before = block([1, 2, 3])
-    found, _ = FlatMapOp(lambda x: [x], "same").sift(before, origins([1, 2, 3]))
+    found, _ = FlatMapOp(lambda x: [x], "same").filter_step(before, origins([1, 2, 3]))
     assert keys(found) == keys(before)
 
 
 def test_results_of_results_have_keys_of_their_own_too() -> None:
     op = FlatMapOp(lambda x: [x] * 5, "five")
-    once, where = op.sift(block([1, 2]), origins([1, 2]))
-    twice, _ = op.sift(once, where)
+    once, where = op.filter_step(block([1, 2]), origins([1, 2]))
+    twice, _ = op.filter_step(once, where)
     assert len(set(keys(twice))) == 50
 
 
@@ -69,7 +69,7 @@ def fail_at(value: int) -> Any:
 def test_a_failure_names_the_stage_and_the_origin_of_the_element(kind: Any) -> None:
     rows = [4, 5, 6]
     with pytest.raises(ElementFailed) as caught:
-        kind(fail_at(5), "lookup").sift(block(rows), np.array([3, 7, 9]))
+        kind(fail_at(5), "lookup").filter_step(block(rows), np.array([3, 7, 9]))
     assert (caught.value.offset, caught.value.stage) == (7, "lookup")
     assert isinstance(caught.value.error, KeyError)
 
@@ -89,7 +89,7 @@ def test_a_read_that_fails_below_keeps_its_own_stage_offset_and_error(op: Any) -
     lazy = Block(np.zeros(4, np.int64), np.arange(4), zeros(4), source=IndexableSource(Broken()))
     rows = np.arange(4)
     with pytest.raises(ElementFailed) as caught:
-        op.sift(lazy, rows)
+        op.filter_step(lazy, rows)
     assert (caught.value.offset, caught.value.stage) == (2, "read")
     assert isinstance(caught.value.error, OSError)
 
@@ -100,14 +100,14 @@ def test_a_generator_that_fails_in_the_middle_fails_its_element() -> None:
         raise RuntimeError("half way")
 
     with pytest.raises(ElementFailed) as caught:
-        FlatMapOp(half, "half").sift(block([1, 2]), np.array([0, 1]))
+        FlatMapOp(half, "half").filter_step(block([1, 2]), np.array([0, 1]))
     assert caught.value.offset == 0
     assert str(caught.value.error) == "half way"
 
 
 def test_unbatch_undoes_batch_for_any_tree() -> None:
     batch = {"x": np.arange(6).reshape(3, 2), "y": (np.array(["a", "b", "c"], object),)}
-    found, where = UnbatchOp().sift(block([batch]), origins([0]))
+    found, where = UnbatchOp().filter_step(block([batch]), origins([0]))
     assert [row["x"].tolist() for row in found.rows()] == [[0, 1], [2, 3], [4, 5]]
     assert [row["y"] for row in found.rows()] == [("a",), ("b",), ("c",)]
     assert where.tolist() == [0, 0, 0]
@@ -125,13 +125,13 @@ class Tensor:
 
 def test_unbatch_takes_what_batch_takes_as_an_array() -> None:
     element = {"tensor": Tensor(np.arange(4).reshape(2, 2)), "list": [1.5, 2], "lists": [[True], [False]], "texts": np.array(["a", "b"])}
-    rows = UnbatchOp().sift(block([element]), origins([0]))[0].rows()
+    rows = UnbatchOp().filter_step(block([element]), origins([0]))[0].rows()
     assert [type(row["tensor"]) for row in rows] == [np.ndarray, np.ndarray]
     assert [plain(row) for row in rows] == [
         {"tensor": [0, 1], "list": 1.5, "lists": [True], "texts": "a"},
         {"tensor": [2, 3], "list": 2.0, "lists": [False], "texts": "b"},
     ]
-    assert UnbatchOp().sift(block([{"x": []}]), origins([0]))[0].rows() == []
+    assert UnbatchOp().filter_step(block([{"x": []}]), origins([0]))[0].rows() == []
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_unbatch_takes_what_batch_takes_as_an_array() -> None:
 )
 def test_unbatch_refuses_what_has_no_common_first_dimension(element: Any, words: str) -> None:
     with pytest.raises(ElementFailed) as caught:
-        UnbatchOp().sift(block([element]), origins([0]))
+        UnbatchOp().filter_step(block([element]), origins([0]))
     error = caught.value.error
     assert isinstance(error, SpecError)
     assert error.what == f"unbatch needs arrays with equal first dimensions, got {words}"

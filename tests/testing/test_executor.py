@@ -105,7 +105,7 @@ class Swallowing(ThreadsExecutor):
             run(task, worker)
             if engine.failures:
                 engine.stop()
-                engine._flow.ready.clear()
+                engine._scheduler.ready.clear()
                 engine.broke(OSError("a worker died"))
 
         engine.run = swallow

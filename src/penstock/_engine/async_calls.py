@@ -265,10 +265,10 @@ class AsyncCalls:
 
 def begun(task: Claim) -> Block | None:
     """Return the elements of a task, or None when a row before them failed meanwhile: nobody wants them any more."""
-    unit = task.unit
-    assert unit is not None
-    given = unit.given  # before looking at `finishing`: who finishes the unit takes it away
-    if unit.finishing or task.begin >= unit.limit:
+    chunk = task.chunk
+    assert chunk is not None
+    given = chunk.given  # before looking at `finishing`: who finishes the chunk takes it away
+    if chunk.finishing or task.begin >= chunk.limit:
         return None
     if task.block is not None:
         return task.block

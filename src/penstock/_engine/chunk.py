@@ -1,4 +1,4 @@
-"""Units of rows on their way through a segment, the tokens behind their items, and the messages to and from a worker. Plain records."""
+"""Chunks of rows on their way through a segment, the tokens behind their items, and the messages to and from a worker. Plain records."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class KnownLoss(NamedTuple):
 
 
 class FoldState(NamedTuple):
-    """What a sequencer adds to a token.
+    """What a fold runner adds to a token.
 
     Attributes:
         skip: results of the next input that were taken already.
@@ -111,19 +111,19 @@ class StreamState(NamedTuple):
 
 
 class Token(NamedTuple):
-    """Where to resume. `source` is (pass, position); each sequencer on the way adds a record of its own."""
+    """Where to resume. `source` is (pass, position); each fold runner on the way adds a record of its own."""
 
     source: tuple[int, int]
-    sequencers: tuple[FoldState, ...] = ()
+    fold_runners: tuple[FoldState, ...] = ()
     done: CompletedRuns = NOTHING_COMPLETED
     note: StreamState | None = None
     """Of a stream that has states: the last one at or before `source`."""
-    tally: LossCounts = ()
+    loss_counts: LossCounts = ()
     """What was skipped and replaced before."""
 
 
 class Counted(NamedTuple):
-    """The places behind the items of a unit, each `stride` positions of the source further than the one before."""
+    """The places behind the items of a chunk, each `stride` positions of the source further than the one before."""
 
     first: Token
     """The place before the first item."""
@@ -164,7 +164,7 @@ class LateFailure:
 
 
 class Result(NamedTuple):
-    """The finished items of a unit; `origins[i]` is the item of the unit that gave result i (None when they are one to one)."""
+    """The finished items of a chunk; `origins[i]` is the item of the chunk that gave result i (None when they are one to one)."""
 
     items: list[Any]
     origins: list[int] | None
@@ -185,14 +185,14 @@ class Chunk:
     Of rows that are written before the folds behind them have counted them: `ahead`, the rows of each batch (0 where that is not so), and
     `whole`, whether all of them are there, and `keys` of those that were written, from each first row on, without elements.
 
-    `made_of` is the unit that it was made of, as (segment, seq): in the segment before, or in segment -1 of what was read.
+    `made_of` is the chunk that it was made of, as (segment, seq): in the segment before, or in segment -1 of what was read.
 
     `in_place` says that its batches are as the workers wrote them.
 
     `lease` is that of the buffer that its rows were written into, `leased` says that the buffer is one of those that are delivered.
 
     Of the memory that it holds: `given_bytes` of what it was made of, `kept_bytes` of what was made of that so far, at least
-    `expected_bytes`, `granted_bytes` of tasks in work, and `charged_bytes`, all of it as it stands in the books of the flow.
+    `expected_bytes`, `granted_bytes` of tasks in work, and `charged_bytes`, all of it as it stands in the books of the scheduler.
     """
 
     seq: int
@@ -223,7 +223,7 @@ class Chunk:
     lease: weakref.ref[Lease] | None = None
     closed: bool = False
     beyond: CompletedRuns = NOTHING_COMPLETED
-    mishaps: list[LostElement] = field(default_factory=list)
+    lost: list[LostElement] = field(default_factory=list)
     known: dict[int, list[KnownLoss]] = field(default_factory=dict)
     known_items: dict[int, list[KnownLoss]] = field(default_factory=dict)
     num_replayed: int = 0
@@ -249,7 +249,7 @@ class Chunk:
         return self.given_bytes + max(self.kept_bytes, self.expected_bytes) + self.granted_bytes
 
     def cut(self, count: int) -> Chunk:
-        """Keep the first `count` items; return a unit of the others, of which nothing is done in this stage.
+        """Keep the first `count` items; return a chunk of the others, of which nothing is done in this stage.
 
         One worker at most has rows of it, and those it has done belong to the items that are kept.
         """
@@ -269,7 +269,7 @@ class Chunk:
             pass_token=self.pass_token,
             inherited=_behind(self.inherited, count),
             beyond=self.beyond,
-            mishaps=[mishap._replace(item=mishap.item - count, row=mishap.row - rows) for mishap in self.mishaps if mishap.item >= count],
+            lost=[loss._replace(item=loss.item - count, row=loss.row - rows) for loss in self.lost if loss.item >= count],
             known=_from(self.known, rows),
             known_items=_from(self.known_items, count),
             num_replayed=max(0, self.num_replayed - count),
@@ -289,7 +289,7 @@ class Chunk:
         self.top_levels = [(epochs[:count], positions[:count]) for epochs, positions in self.top_levels]
         self.given = None if self.given is None else self.given.select(slice(0, rows))
         self.sizes = None if self.sizes is None else self.sizes[:count]
-        self.mishaps = [mishap for mishap in self.mishaps if mishap.item < count]
+        self.lost = [loss for loss in self.lost if loss.item < count]
         self.bad_rows = {row: one for row, one in self.bad_rows.items() if row < rows}
         self.keys = {begin: _rows_before(keys, rows) for begin, keys in self.keys.items() if begin < rows}
         self.num_items, self.num_rows, self.limit = count, rows, rows if self.failure is None else self.limit
@@ -298,14 +298,14 @@ class Chunk:
         return tail
 
     def end_alone(self) -> Chunk:
-        """Return a unit of nothing but the end of the pass that this one ends."""
+        """Return a chunk of nothing but the end of the pass that this one ends."""
         end = Chunk(seq=self.seq, pass_number=self.pass_number, first=self.first + self.num_items, sizes=None, num_items=0, num_rows=0)
         end.tokens, end.pass_token, end.ends_pass = None if self.tokens is None else (), self.pass_token, True
         return end
 
     def key_of(self, row: int) -> tuple[int, int]:
         """Return (epoch, index) of the element that a row is made of."""
-        given, levels = self.given, self.levels  # another worker may finish or cut the unit meanwhile
+        given, levels = self.given, self.levels  # another worker may finish or cut the chunk meanwhile
         epochs, indices = (given.epochs, given.indices) if given is not None else levels[0] if levels else ((), ())
         return (int(epochs[row]), int(indices[row])) if row < len(epochs) else (self.pass_number, self.first + row)
 
@@ -322,7 +322,7 @@ class Chunk:
         self.bad_rows.update(outcome.bad_rows)
         for number, one in outcome.late:
             self.late.setdefault(number, []).append(one)
-        self.mishaps += [lost if lost.row < 0 else lost._replace(item=self.item_of(lost.row)) for lost in outcome.lost]
+        self.lost += [lost if lost.row < 0 else lost._replace(item=self.item_of(lost.row)) for lost in outcome.lost]
         for row, places in outcome.moved:
             for (epochs, positions), (epoch, position) in zip(self.levels, places, strict=True):
                 epochs[row], positions[row] = epoch, position
@@ -342,7 +342,7 @@ class Chunk:
         return int(np.searchsorted(np.cumsum(self.sizes), self.limit, side="right"))
 
     def good_count(self) -> int:
-        """Count the items before the tail failure, after the unit is finished."""
+        """Count the items before the tail failure, after the chunk is finished."""
         return self.num_items if self.tail is None else self.tail.at
 
     def item_of(self, row: int) -> int:
@@ -363,11 +363,11 @@ class Chunk:
         """Return the first row of an item."""
         return item if self.sizes is None else sum(self.sizes[:item])
 
-    def mishaps_by_item(self) -> dict[int, list[LostElement]]:
+    def lost_by_item(self) -> dict[int, list[LostElement]]:
         """Return what was skipped or replaced, by item, in order."""
         out: dict[int, list[LostElement]] = {}
-        for mishap in sorted(self.mishaps, key=lambda one: (one.item, one.row)):
-            out.setdefault(mishap.item, []).append(mishap)
+        for loss in sorted(self.lost, key=lambda one: (one.item, one.row)):
+            out.setdefault(loss.item, []).append(loss)
         return out
 
     def token_after(self, item: int) -> Token:
@@ -378,7 +378,7 @@ class Chunk:
 
 
 def _from(some: dict[int, _T], border: int) -> dict[int, _T]:
-    """Return what stands at rows or items from `border` on, as a unit counts that begins there."""
+    """Return what stands at rows or items from `border` on, as a chunk counts that begins there."""
     return {number - border: one for number, one in some.items() if number >= border}
 
 
@@ -393,14 +393,14 @@ def _rows_before(keys: tuple[Block, Ints | range], border: int) -> tuple[Block, 
 
 
 class Claim(NamedTuple):
-    """A range of rows of a unit for one stage; or, with `read`, the next elements of a generator.
+    """A range of rows of a chunk for one stage; or, with `read`, the next elements of a generator.
 
     It ends early where it holds more than `room` bytes. `num_bytes` are those of its block.
     """
 
     segment: int
     stage: int
-    unit: Chunk | None
+    chunk: Chunk | None
     begin: int
     end: int
     block: Block | None
@@ -411,10 +411,10 @@ class Claim(NamedTuple):
     @property
     def item(self) -> WorkItem:
         """What a worker gets of it. Without the mutex: only one worker has these rows."""
-        unit = self.unit
-        assert unit is not None
-        begin, end, given = self.begin, self.end, unit.given
-        here = None if (begin, end) == (0, unit.num_rows) else slice(begin, end)
+        chunk = self.chunk
+        assert chunk is not None
+        begin, end, given = self.begin, self.end, chunk.given
+        here = None if (begin, end) == (0, chunk.num_rows) else slice(begin, end)
         if given is not None:
             given = given if here is None else given.select(here)
             given = given if self.block is None else Block(given.epochs, given.indices, given.lanes)
@@ -426,27 +426,27 @@ class Claim(NamedTuple):
             self.room,
             self.block,
             given,
-            unit.levels if here is None else [(epochs[here], positions[here]) for epochs, positions in unit.levels],
-            {row: some for row, some in unit.known.items() if begin <= row < end} if unit.known else {},
-            {row: one for row, one in unit.bad_rows.items() if begin <= row < end} if unit.bad_rows and not self.stage else {},
-            unit.first_row(unit.num_replayed),
-            unit.ahead > 0,
+            chunk.levels if here is None else [(epochs[here], positions[here]) for epochs, positions in chunk.levels],
+            {row: some for row, some in chunk.known.items() if begin <= row < end} if chunk.known else {},
+            {row: one for row, one in chunk.bad_rows.items() if begin <= row < end} if chunk.bad_rows and not self.stage else {},
+            chunk.first_row(chunk.num_replayed),
+            chunk.ahead > 0,
         )
 
 
 class WorkItem(NamedTuple):
-    """Rows of a unit for one stage, as values: the message to a worker.
+    """Rows of a chunk for one stage, as values: the message to a worker.
 
     Attributes:
         segment, stage: which of the program.
-        begin, end: the rows of the unit.
+        begin, end: the rows of the chunk.
         room: it ends early behind the element with which it holds more than so many bytes.
         block: the rows as the stage before made them; None for the first stage.
-        given: the rows that the unit was made of, for a later stage only their keys; None where they are read from the leaf.
+        given: the rows that the chunk was made of, for a later stage only their keys; None where they are read from the leaf.
         levels: (epochs, positions) of these rows at each level of the leaf's chain.
         known: of these rows, what was skipped or replaced before the state was saved.
         bad_rows: of these rows, those without an element.
-        num_replayed: rows of the unit before this one were read before the state was saved.
+        num_replayed: rows of the chunk before this one were read before the state was saved.
         writes_ahead: whether rows go into batches before the fold behind has counted them.
     """
 
@@ -465,7 +465,7 @@ class WorkItem(NamedTuple):
 
 
 class BatchItem(NamedTuple):
-    """Batches of a unit for the operators above them, as values: the message to a worker.
+    """Batches of a chunk for the operators above them, as values: the message to a worker.
 
     Attributes:
         batches: None in the place of one that could not be made.

@@ -1,4 +1,4 @@
-"""What a commit does: finished units become tokens and counts, and what the folds let through becomes units of the next segment. Pure."""
+"""What a commit does: finished chunks become tokens and counts, and what the folds let through becomes chunks of the next segment. Pure."""
 
 from __future__ import annotations
 
@@ -32,42 +32,46 @@ __all__ = [
 ]
 
 
-def booked_in_place(unit: Chunk, books: LossLedger) -> tuple[list[Any], Sequence[Token] | Counted, Failure | None]:
-    """Return the items of a unit, the state behind each, and the failure behind them.
+def booked_in_place(chunk: Chunk, ledger: LossLedger) -> tuple[list[Any], Sequence[Token] | Counted, Failure | None]:
+    """Return the items of a chunk, the state behind each, and the failure behind them.
 
     The state is counted on from the first, unless there is something else to say behind some of them.
     """
-    items, tail = unit.result.items if unit.result is not None else [], unit.tail
-    lost = unit.mishaps_by_item() if unit.mishaps else {}
-    if not lost and (unit.tokens is None or not books.tally):
-        return items, unit.tokens if unit.tokens is not None else Counted(Token((unit.pass_number, unit.first), tally=books.tally)), tail
+    items, tail = chunk.result.items if chunk.result is not None else [], chunk.tail
+    lost = chunk.lost_by_item() if chunk.lost else {}
+    if not lost and (chunk.tokens is None or not ledger.loss_counts):
+        return (
+            items,
+            chunk.tokens if chunk.tokens is not None else Counted(Token((chunk.pass_number, chunk.first), loss_counts=ledger.loss_counts)),
+            tail,
+        )
     tokens: list[Token] = []
     for number in range(len(items)):
-        after = unit.token_after(number)
-        for mishap in lost.get(number, ()):
-            error = books.book(mishap, after.tally, *after.source)
+        after = chunk.token_after(number)
+        for loss in lost.get(number, ()):
+            error = ledger.book(loss, after.loss_counts, *after.source)
             if error is not None:
-                return items[:number], tokens, Failure(number, error, mishap.stage, mishap.worker)
-        tokens.append(after._replace(tally=merged(after.tally, books.tally)))
+                return items[:number], tokens, Failure(number, error, loss.stage, loss.worker)
+        tokens.append(after._replace(loss_counts=merged(after.loss_counts, ledger.loss_counts)))
     return items, tokens, tail
 
 
 def records_of(program: Program, start: Token) -> list[FoldState | None]:
-    """Return what the sequencer of each segment had saved, None where nothing was or is."""
-    saved = iter(start.sequencers)
+    """Return what the fold runner of each segment had saved, None where nothing was or is."""
+    saved = iter(start.fold_runners)
     return [None if segment.folds is None or segment.transparent else next(saved, None) for segment in program.segments]
 
 
-def fold_runners_of(program: Program, start: Token, books: Sequence[LossLedger], *, ordered: bool) -> list[FoldRunner | Completion | None]:
-    """Make the sequencer of each segment that has folds; the first one takes what is finished if elements are not `ordered`."""
+def fold_runners_of(program: Program, start: Token, ledger: Sequence[LossLedger], *, ordered: bool) -> list[FoldRunner | Completion | None]:
+    """Make the fold runner of each segment that has folds; the first one takes what is finished if elements are not `ordered`."""
     out: list[FoldRunner | Completion | None] = []
-    below = start._replace(sequencers=())
+    below = start._replace(fold_runners=())
     first_pass = program.first_pass
     for number, (segment, record) in enumerate(zip(program.segments, records_of(program, start), strict=True)):
         if segment.folds is None:
             out.append(None)
             continue
-        shared: dict[str, Any] = {"transparent": segment.transparent, "books": books[number], "first_pass": first_pass}
+        shared: dict[str, Any] = {"transparent": segment.transparent, "books": ledger[number], "first_pass": first_pass}
         if ordered or out:
             failing = Failing(segment.hands_failures_on, program.may_cut)
             out.append(FoldRunner(segment.folds, below, record, behind_another=bool(out), failing=failing, **shared))
@@ -75,7 +79,7 @@ def fold_runners_of(program: Program, start: Token, books: Sequence[LossLedger],
             out.append(Completion(segment.folds, below, record, **shared))
         if not segment.transparent:
             record = record or FoldState(0, OPEN, tuple(Chain(segment.folds, first_pass=first_pass).snapshot()))
-            below = below._replace(sequencers=(*below.sequencers, record))
+            below = below._replace(fold_runners=(*below.fold_runners, record))
         for fold in segment.folds:
             first_pass = passes_above(fold, first_pass)
     return out
@@ -105,22 +109,22 @@ class LeftOut:
     def __init__(self, period: int, passes: int, *, random: bool) -> None:
         """Begin; a pass of the repeat is `period` positions of the source, or so many `passes` of it."""
         self._period, self._passes, self._random = period, passes, random
-        self._begin: tuple[int, int] | None = None  # behind the first unit in a row that gave nothing
+        self._begin: tuple[int, int] | None = None  # behind the first chunk in a row that gave nothing
         self._num_inputs = self._num_skipped = 0
 
-    def add(self, unit: Chunk) -> SourceError | None:
-        """Count a unit of the segment; return the error of passes that nothing is left of."""
-        if not unit.num_items:
+    def add(self, chunk: Chunk) -> SourceError | None:
+        """Count a chunk of the segment; return the error of passes that nothing is left of."""
+        if not chunk.num_items:
             return None
-        if unit.result is None or unit.result.items or (unit.whole and unit.ahead):
+        if chunk.result is None or chunk.result.items or (chunk.whole and chunk.ahead):
             self._begin = None
             return None
-        place = unit.token_after(unit.num_items - 1).source
+        place = chunk.token_after(chunk.num_items - 1).source
         if self._begin is None:
             self._begin, self._num_inputs, self._num_skipped = place, 0, 0
             return None
-        self._num_inputs += unit.num_items
-        self._num_skipped += len({mishap.item for mishap in unit.mishaps if not mishap.how})
+        self._num_inputs += chunk.num_items
+        self._num_skipped += len({loss.item for loss in chunk.lost if not loss.how})
         fewest_passes = 2 if self._num_skipped == self._num_inputs else INFINITE if self._random or not self._num_skipped else 100
         enough = self._num_inputs >= _FEWEST_INPUTS and self._whole_passes(*self._begin, *place) >= fewest_passes
         return empty_pass() if enough else None
@@ -159,39 +163,39 @@ class ReadCount:
         self._num_skipped = 0
         self._failed = False
 
-    def add(self, unit: Chunk, plan: SegmentPlan, *, cut: bool) -> SourceError | None:
-        """Count a unit of the first segment; return the error of a pass that does not add up.
+    def add(self, chunk: Chunk, plan: SegmentPlan, *, cut: bool) -> SourceError | None:
+        """Count a chunk of the first segment; return the error of a pass that does not add up.
 
         One that was cut need not add up, nor one that failed: behind the failure nothing may be wanted of it.
         """
-        self._failed = self._failed or unit.tail is not None
-        skipped = sum(mishap.how == 0 for mishap in unit.mishaps)
-        exact = unit.result is not None and plan.one_to_one and not unit.whole
-        self._num_read += len(unit.result.items) if exact and unit.result is not None else unit.num_items - skipped
+        self._failed = self._failed or chunk.tail is not None
+        skipped = sum(loss.how == 0 for loss in chunk.lost)
+        exact = chunk.result is not None and plan.one_to_one and not chunk.whole
+        self._num_read += len(chunk.result.items) if exact and chunk.result is not None else chunk.num_items - skipped
         self._num_skipped += skipped
-        if not unit.ends_pass:
+        if not chunk.ends_pass:
             return None
         read, skipped, failed = self._num_read, self._num_skipped, self._failed
         self._num_read, self._num_skipped, self._failed = 0, 0, False
         if cut or failed or read + skipped == plan.length:
             return None
         return LengthMismatch(
-            f"pass {unit.pass_number} declared {plan.length} elements; {read} were read and {skipped} skipped",
+            f"pass {chunk.pass_number} declared {plan.length} elements; {read} were read and {skipped} skipped",
             where="the end of the pass",
             fix="this is a fault of penstock: please report it, with print(ds) and the options of the feed",
         )
 
 
-def chunks_of(unit: Chunk, out: Sequenced, *, batched: bool, alone: bool) -> list[Chunk]:
-    """Make the units of the next segment of what came out of a sequencer: one of all, or, where elements are to be alone, one of each."""
-    if out.whole and (unit.ahead or not alone):
-        return [passed_on(unit, out.tokens)]
-    items: list[Any] = list(pieces_of(unit.result)) if out.whole and unit.result is not None else out.items
+def chunks_of(chunk: Chunk, out: Sequenced, *, batched: bool, alone: bool) -> list[Chunk]:
+    """Make the chunks of the next segment of what came out of a fold runner: one of all, or, where elements are to be alone, one of each."""
+    if out.whole and (chunk.ahead or not alone):
+        return [passed_on(chunk, out.tokens)]
+    items: list[Any] = list(pieces_of(chunk.result)) if out.whole and chunk.result is not None else out.items
     groups = items if batched else [[piece] for piece in items]
     tokens = [out.tokens.behind(number + 1) for number in range(len(groups))] if isinstance(out.tokens, Counted) else out.tokens
     size = 1 if alone else max(1, len(groups))
     return [
-        given_chunk(groups[first : first + size], batched, tokens[first : first + size], unit.pass_number, 0, late=out.late)
+        given_chunk(groups[first : first + size], batched, tokens[first : first + size], chunk.pass_number, 0, late=out.late)
         for first in range(0, max(1, len(groups)), size)
     ]
 
@@ -199,7 +203,7 @@ def chunks_of(unit: Chunk, out: Sequenced, *, batched: bool, alone: bool) -> lis
 def given_chunk(
     pieces: list[list[Any]], batched: bool, tokens: Sequence[Token], pass_number: int, first: int, *, late: bool = False
 ) -> Chunk:
-    """Make a unit for the next segment of what a sequencer emitted: groups of pieces or single ones, of which some may be `late`."""
+    """Make a chunk for the next segment of what a fold runner emitted: groups of pieces or single ones, of which some may be `late`."""
     flat = [piece for group in pieces for piece in group]
     keys = [piece.key for piece in flat]
     block = Block(
@@ -221,36 +225,36 @@ def given_chunk(
     )
 
 
-def passed_on(unit: Chunk, tokens: Sequence[Token] | Counted) -> Chunk:
-    """Make the unit of the next segment of one that goes through the folds unchanged: its batches, or its elements. It loses its rows.
+def passed_on(chunk: Chunk, tokens: Sequence[Token] | Counted) -> Chunk:
+    """Make the chunk of the next segment of one that goes through the folds unchanged: its batches, or its elements. It loses its rows.
 
     Where nothing is to be done there, it is finished already.
     """
-    assert isinstance(unit.result, Result)
-    block, done = unit.result.block, unit.ahead and unit.result.items
+    assert isinstance(chunk.result, Result)
+    block, done = chunk.result.block, chunk.ahead and chunk.result.items
     given: Block | None = None
-    if not unit.ahead:
+    if not chunk.ahead:
         assert block is not None
         given = Block(block.epochs, block.indices, block.lanes, rows=block.rows())
     elif not done:
-        given = _keys_of([unit.keys[begin][0] for begin in sorted(unit.keys)])
-    num_rows = unit.num_rows if unit.ahead else len(unit.result.items)
-    count = num_rows // (unit.ahead or 1)
-    rows, unit.rows = unit.rows, None  # they know the unit by name: the one that made them must not hold them
+        given = _keys_of([chunk.keys[begin][0] for begin in sorted(chunk.keys)])
+    num_rows = chunk.num_rows if chunk.ahead else len(chunk.result.items)
+    count = num_rows // (chunk.ahead or 1)
+    rows, chunk.rows = chunk.rows, None  # they know the chunk by name: the one that made them must not hold them
     return Chunk(
         seq=-1,
-        pass_number=unit.pass_number,
+        pass_number=chunk.pass_number,
         first=0,
-        sizes=[unit.ahead] * count if unit.ahead else None,
+        sizes=[chunk.ahead] * count if chunk.ahead else None,
         num_items=count,
         num_rows=num_rows,
         given=given,
         tokens=tokens,
         rows=None if done else rows,
-        result=unit.result if done else None,
-        whole=unit.ahead > 0,
-        leased=unit.leased and unit.ahead > 0,
-        lease=unit.lease if unit.ahead else None,
+        result=chunk.result if done else None,
+        whole=chunk.ahead > 0,
+        leased=chunk.leased and chunk.ahead > 0,
+        lease=chunk.lease if chunk.ahead else None,
     )
 
 

@@ -38,17 +38,17 @@ def refused(folds: Sequence[Fold]) -> Fold | None:
 
 
 class Completion:
-    """Takes the units of the first segment in any order inside a pass, and the end of a pass behind all others.
+    """Takes the chunks of the first segment in any order inside a pass, and the end of a pass behind all others.
 
     The token names what was delivered: all before the watermark, runs beyond it, and single results of inputs that had several. What
     a fold holds counts as not delivered: a resume computes it again, and it may then come in other company.
     """
 
     __slots__ = (
-        "_books",
         "_chain",
         "_done",
         "_folds",
+        "_ledgers",
         "_mode",
         "_notes",
         "_num_read",
@@ -64,11 +64,11 @@ class Completion:
         saved: FoldState | None,
         *,
         transparent: bool = False,
-        books: LossLedger | None = None,
+        ledger: LossLedger | None = None,
         first_pass: int = 0,
     ) -> None:
         """Start behind `before`; of `saved`, the states of folds that count are taken up."""
-        self._books = books or LossLedger()
+        self._ledgers = ledger or LossLedger()
         self._num_read = before.source[1] + sum(end - begin for begin, end in before.done.runs)
         self._folds = tuple(folds)
         self._chain = Chain(folds, None if saved is None else saved.states, first_pass=first_pass)
@@ -85,36 +85,36 @@ class Completion:
             self._partial[position] = some.union(taken) if max(some, default=0) >= saved.skip else taken
         self._mode = OPEN if saved is None else saved.mode
 
-    def take(self, unit: Chunk) -> Sequenced:
-        """Take one finished unit."""
+    def take(self, chunk: Chunk) -> Sequenced:
+        """Take one finished chunk."""
         items: list[Any] = []
         tokens: list[Token] = []
         try:
-            return self._take(unit, items, tokens)
+            return self._take(chunk, items, tokens)
         except StateMismatch as error:  # an element gives fewer results than were delivered of it
             return Sequenced(items, tokens, False, Failure(len(items), error, "resume", 0), False, False)
 
-    def _take(self, unit: Chunk, items: list[Any], tokens: list[Token]) -> Sequenced:
-        if unit.pass_number != self._pass:
-            self._pass, self._done, self._partial, self._num_read = unit.pass_number, Runs(), {}, 0
-        if unit.tokens and unit.tokens[0].note is not None:  # one note for all of a unit
-            insort(self._notes, unit.tokens[0].note, key=_place_of)
+    def _take(self, chunk: Chunk, items: list[Any], tokens: list[Token]) -> Sequenced:
+        if chunk.pass_number != self._pass:
+            self._pass, self._done, self._partial, self._num_read = chunk.pass_number, Runs(), {}, 0
+        if chunk.tokens and chunk.tokens[0].note is not None:  # one note for all of a chunk
+            insort(self._notes, chunk.tokens[0].note, key=_place_of)
         if self._mode != OPEN:
-            return self._drop(unit)
+            return self._drop(chunk)
         excess = whole = None
-        if self._is_plain(unit):
-            whole = self._take_whole(unit, items)
-        elif unit.result is not None:
-            lost = unit.mishaps_by_item() if unit.mishaps else {}
-            for number, results in enumerate(pieces_by_input(unit)):
+        if self._is_plain(chunk):
+            whole = self._take_whole(chunk, items)
+        elif chunk.result is not None:
+            lost = chunk.lost_by_item() if chunk.lost else {}
+            for number, results in enumerate(pieces_by_input(chunk)):
                 self._num_read += 1
                 excess = self._book(lost[number], number) if number in lost else None
                 if excess is not None:
                     break
-                self._take_input(unit.first + number, results, items, tokens)
+                self._take_input(chunk.first + number, results, items, tokens)
         ends = False
-        tail = excess or unit.tail
-        if unit.ends_pass and tail is None:
+        tail = excess or chunk.tail
+        if chunk.ends_pass and tail is None:
             states = self._states()
             outs, ends = self._chain.end()
             self._emit(outs, items, tokens, states, None)
@@ -124,42 +124,42 @@ class Completion:
         """List what the folds hold."""
         return self._chain.waiting()
 
-    def _is_plain(self, unit: Chunk) -> bool:
-        """Tell whether the unit's elements go through as they are: nothing folds them, and each input gave at most one."""
-        if self._folds or unit.result is None or unit.mishaps or self._notes or self._partial:
+    def _is_plain(self, chunk: Chunk) -> bool:
+        """Tell whether the chunk's elements go through as they are: nothing folds them, and each input gave at most one."""
+        if self._folds or chunk.result is None or chunk.lost or self._notes or self._partial:
             return False
-        origins = unit.result.origins
+        origins = chunk.result.origins
         return origins is None or len(set(origins)) == len(origins)
 
-    def _take_whole(self, unit: Chunk, items: list[Any]) -> Tokens:
-        result = unit.result
+    def _take_whole(self, chunk: Chunk, items: list[Any]) -> Tokens:
+        result = chunk.result
         assert result is not None
-        count = len(result.items) if result.origins is None else unit.good_count()
+        count = len(result.items) if result.origins is None else chunk.good_count()
         items.extend(unwrapped(piece) for piece in pieces_of(result))
-        ends = range(unit.first + 1, unit.first + count + 1) if result.origins is None else [unit.first + o + 1 for o in result.origins]
-        tokens = Tokens(self._token((self._pass, 0), CompletedRuns(), []), self._done.without(()), unit.first, ends)
-        self._done.add(unit.first, unit.first + count)
+        ends = range(chunk.first + 1, chunk.first + count + 1) if result.origins is None else [chunk.first + o + 1 for o in result.origins]
+        tokens = Tokens(self._token((self._pass, 0), CompletedRuns(), []), self._done.without(()), chunk.first, ends)
+        self._done.add(chunk.first, chunk.first + count)
         self._num_read += count
         return tokens
 
-    def _book(self, mishaps: list[LostElement], number: int) -> Failure | None:
+    def _book(self, lost: list[LostElement], number: int) -> Failure | None:
         """Count what was left out or replaced; return the error when that is too much."""
-        for mishap in mishaps:
-            error = self._books.book(mishap, (), self._pass, self._num_read)
+        for loss in lost:
+            error = self._ledgers.book(loss, (), self._pass, self._num_read)
             if error is not None:
-                return Failure(number, error, mishap.stage, mishap.worker)
+                return Failure(number, error, loss.stage, loss.worker)
         return None
 
-    def _drop(self, unit: Chunk) -> Sequenced:
+    def _drop(self, chunk: Chunk) -> Sequenced:
         """Ignore what is left of a pass that was over where an ordered run was saved."""
-        ends = unit.ends_pass and self._mode == PASS_END
-        if unit.ends_pass:
+        ends = chunk.ends_pass and self._mode == PASS_END
+        if chunk.ends_pass:
             self._mode = OPEN
-        return Sequenced([], [], ends, unit.tail, not unit.ends_pass, False)
+        return Sequenced([], [], ends, chunk.tail, not chunk.ends_pass, False)
 
-    def start_of_next_pass(self, unit: Chunk) -> Token:
-        """Return the token that resumes at the start of the pass after `unit`'s."""
-        return self._token((unit.pass_number + 1, 0), CompletedRuns(), self._states())
+    def start_of_next_pass(self, chunk: Chunk) -> Token:
+        """Return the token that resumes at the start of the pass after `chunk`'s."""
+        return self._token((chunk.pass_number + 1, 0), CompletedRuns(), self._states())
 
     def _take_input(self, position: int, results: list[KeyedElement], items: list[Any], tokens: list[Token]) -> None:
         before = self._partial.pop(position, frozenset())
@@ -217,7 +217,7 @@ class Completion:
 
     def _token(self, source: tuple[int, int], done: CompletedRuns, states: list[Any]) -> Token:
         records = () if self._transparent else (FoldState(0, OPEN, tuple(states)),)
-        return Token(source, records, done, self._note_before(source), tally=self._books.tally)
+        return Token(source, records, done, self._note_before(source), loss_counts=self._ledgers.loss_counts)
 
     def _note_before(self, source: tuple[int, int]) -> StreamState | None:
         """Return what a stream last said of its place at or before the watermark, which never goes back: earlier notes are dropped."""

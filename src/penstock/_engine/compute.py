@@ -11,10 +11,20 @@ import numpy as np
 
 from penstock._contracts.element import bytes_of_all
 from penstock._engine.chunk import BatchItem, Failure, KnownLoss, LateFailure, Levels, Outcome, WorkItem
+from penstock._engine.error_policy import (
+    MOST_REPLACEMENTS,
+    RAISING,
+    SKIPPED,
+    Around,
+    ErrorHandler,
+    FailedElement,
+    Partial,
+    handled,
+    in_pieces,
+)
 from penstock._engine.failing import prepare
 from penstock._engine.losses import LostElement
 from penstock._engine.program import FilterStep, SegmentPlan, StagePlan
-from penstock._engine.rescue import MOST_REPLACEMENTS, RAISING, SKIPPED, Around, ErrorHandler, FailedElement, Partial, handled, in_pieces
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, part_of
 from penstock._ops.leaves import BatchLeaf
 from penstock._ops.operator import ChainOp, Operator, WritesRows, apply_all
@@ -30,7 +40,7 @@ __all__ = ["compute", "compute_batches", "concatenated", "filter_step", "joined"
 T = TypeVar("T")
 
 
-def compute(plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: WorkerContext, rescue: ErrorHandler = RAISING) -> Outcome:
+def compute(plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: WorkerContext, error_handler: ErrorHandler = RAISING) -> Outcome:
     """Run the rows of an item through its stage, into `slot` if it is the last stage of a batch. Nothing else is touched.
 
     It stops early behind the element with which it holds more than `item.room` bytes: then its end is not the item's, without a failure.
@@ -42,8 +52,8 @@ def compute(plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: Worker
         KeyboardInterrupt: of the user, in the main thread; the item may be computed again.
     """
     worker.take_room(item.room)
-    job = _Job(plan, item, slot, worker, rescue)
-    blocks, end, failure = in_pieces(item.begin, item.end, job.known_rows(), job.run, job.treat)
+    job = _Job(plan, item, slot, worker, error_handler)
+    blocks, end, failure = in_pieces(item.begin, item.end, job.known_rows(), job.run, job.handle)
     worker.piece = None
     block = None
     if item.stage < len(plan.stages) - 1 and end > item.begin:
@@ -54,10 +64,10 @@ def compute(plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: Worker
 class _Job:
     """An item in work."""
 
-    __slots__ = ("bad_rows", "item", "keys", "late", "levels", "lost", "moved", "parts", "plan", "rescue", "slot", "worker")
+    __slots__ = ("bad_rows", "error_handler", "item", "keys", "late", "levels", "lost", "moved", "parts", "plan", "slot", "worker")
 
-    def __init__(self, plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: WorkerContext, rescue: ErrorHandler) -> None:
-        self.plan, self.item, self.slot, self.worker, self.rescue = plan, item, slot, worker, rescue
+    def __init__(self, plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: WorkerContext, error_handler: ErrorHandler) -> None:
+        self.plan, self.item, self.slot, self.worker, self.error_handler = plan, item, slot, worker, error_handler
         self.levels = item.levels
         self.moved: set[int] = set()
         self.parts: dict[int, tuple[Block, Ints]] = {}
@@ -111,7 +121,7 @@ class _Job:
         first = next((number for number, stage in enumerate(stages) if stage.awaited is None), len(stages))
         return known.inner[0] == self.item.stage if known.inner else self.item.stage <= first
 
-    def treat(self, row: int, failed: ElementFailed | None) -> Any:
+    def handle(self, row: int, failed: ElementFailed | None) -> Any:
         """Say what stands for a row that failed, or is known to have failed before the state was saved."""
         if failed is None and row in self.item.bad_rows:
             return SKIPPED
@@ -119,7 +129,7 @@ class _Job:
         whole = next((one for one in known if not one.inner), None)
         around = Around(self.worker.index, self.lost)
         found: list[LostElement] = []
-        if failed is not None and failed.inside_batch and self.rescue.cares(failed):
+        if failed is not None and failed.inside_batch and self.error_handler.cares(failed):
             failed = None  # the row runs once more, and the policies act where the element stands
         if whole is not None and not whole.how:
             self.lost.append(self._case(row, (), found).known_as(whole))
@@ -127,10 +137,10 @@ class _Job:
         if whole is not None:
             case = self._case(row, (), found)
             self._move(row, whole.how)
-            out = handled(self.rescue, lambda _: case, lambda out: self._alone(row, found, out), None, known, around)
+            out = handled(self.error_handler, lambda _: case, lambda out: self._alone(row, found, out), None, known, around)
         else:
             out = handled(
-                self.rescue,
+                self.error_handler,
                 lambda out: self._case(row, out, found),
                 lambda out: self.run(row, row + 1, out, found),
                 failed,
@@ -159,7 +169,7 @@ class _Job:
         """Compute the elements of batches inside the leaf; others take the place of those that fail, for their positions are fixed.
 
         Args:
-            row: of the unit.
+            row: of the chunk.
             found: gets what was replaced.
             child: the chain below the batch.
             length: of one pass of it.
@@ -174,7 +184,7 @@ class _Job:
         def run(begin: int, end: int) -> list[Any]:
             return rows_at(epochs[begin:end], positions[begin:end])
 
-        def treat(place: int, failed: ElementFailed | None) -> Any:
+        def handle(place: int, failed: ElementFailed | None) -> Any:
             assert failed is not None
             epoch, position = int(epochs[place]), int(positions[place])
 
@@ -189,9 +199,9 @@ class _Job:
             case = FailedElement(
                 -1, row, again, others, lambda: None, key, child.where(epoch, position), (key,), None, False, self.item.stage, fixed=True
             )
-            return self.rescue.treat(case, failed, self.worker.index, found)[0]
+            return self.error_handler.handle(case, failed, self.worker.index, found)[0]
 
-        done, _, failure = in_pieces(0, len(positions), (), run, treat)
+        done, _, failure = in_pieces(0, len(positions), (), run, handle)
         if failure is not None:
             failed = ElementFailed(failure.at, failure.stage, failure.error)
             failed.final = True
@@ -273,7 +283,7 @@ class _Job:
         """Let a row stand for the element `distance` places further on, counted round the end of the pass."""
         plan, at = self.plan, row - self.item.begin
         assert plan.leaf is not None
-        if self.levels is self.item.levels:  # they belong to the unit
+        if self.levels is self.item.levels:  # they belong to the chunk
             self.levels = [(epochs.copy(), positions.copy()) for epochs, positions in self.levels]
         epochs, positions = self.levels[-1]
         position = _moved_on(int(positions[at]), distance, _pass_length(plan))
@@ -323,7 +333,7 @@ class _Job:
         except ElementFailed as failed:
             raise failed if origins is None else failed.moved(int(origins[failed.offset])) from failed.error
         origins = None if origins is None else origins[: len(block)]
-        if stage.sifts:
+        if stage.filter_steps:
             block, origins = self._filtered(stage, block, origins, without, light)
             taken = taken if block.taken is None else block.taken
             light = light and not block.num_bytes
@@ -337,7 +347,7 @@ class _Job:
 
     def _filtered(self, stage: StagePlan, block: Block, origins: Ints | None, without: Without, light: bool) -> tuple[Block, Ints]:
         """Run a block through the filters and flat_maps of a stage; weigh what comes out, unless all of it is light."""
-        block, origins = filter_step(stage.sifts, block, origins, self.worker, without)
+        block, origins = filter_step(stage.filter_steps, block, origins, self.worker, without)
         elements = block.rows()
         if not light or block.num_bytes:
             block.num_bytes = bytes_of_all(elements)
@@ -427,7 +437,7 @@ def _climb(operators: Sequence[Operator], block: Block, levels: Levels, worker: 
     return whole_inputs(block, made, origins, run)
 
 
-def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, rescue: ErrorHandler = RAISING) -> Outcome:
+def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, error_handler: ErrorHandler = RAISING) -> Outcome:
     """Run batches through the top operators, around those that fail. Nothing else is touched."""
     worker.finishing = True
     lost: list[LostElement] = []
@@ -445,7 +455,7 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, r
         kept.append((number, (failed.inner[1] if failed.inner else 0, failed.key or case.key, late_failure)))
         return (*failed.inner, 1) if settled and failed.inner else failed.inner or ()
 
-    def treat(number: int, failed: ElementFailed | None) -> Any:
+    def handle(number: int, failed: ElementFailed | None) -> Any:
         if number in item.without:
             return SKIPPED
         failed = failed or item.bad.get(number)
@@ -454,7 +464,7 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, r
             lost.append(_top_case(item, number, lambda: None).known_as(known[0]))
             return SKIPPED
         return handled(
-            rescue,
+            error_handler,
             lambda out: _top_case(item, number, lambda: run(number, number + 1, out)),
             lambda out: run(number, number + 1, out),
             failed,
@@ -462,7 +472,7 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, r
             Around(worker.index, lost, partial(late, number)),
         )
 
-    parts, end, failure = in_pieces(0, len(item.batches), [*item.known, *item.bad, *item.without], run, treat)
+    parts, end, failure = in_pieces(0, len(item.batches), [*item.known, *item.bad, *item.without], run, handle)
     worker.piece = None
     origins = [origin + begin for begin, (_, part) in parts for origin in part.tolist()]
     block = concatenated([part for _, (part, _) in parts])
@@ -494,16 +504,16 @@ def _top(plan: SegmentPlan, item: BatchItem, begin: int, end: int, worker: Worke
     worker.begin((begin, end))
     block = _keyed(item, begin, end)
     operators = [step for step in plan.top if not hasattr(step, "filter_step")]
-    sifts: Sequence[Any] = ()
+    filter_steps: Sequence[Any] = ()
     if len(operators) < len(plan.top):
         first = next(place for place, step in enumerate(plan.top) if hasattr(step, "filter_step"))
-        operators, sifts = list(plan.top[:first]), plan.top[first:]  # type: ignore[arg-type]
+        operators, filter_steps = list(plan.top[:first]), plan.top[first:]  # type: ignore[arg-type]
     levels: Levels = [(e[begin:end], p[begin:end]) for e, p in item.levels[1 : 1 + len(operators)]]
     if not levels and operators:
         levels = [(block.epochs, block.indices)] * len(operators)
     block = apply_all(operators, block, levels, worker)
-    if sifts:
-        return filter_step(sifts, block, None, worker, without)
+    if filter_steps:
+        return filter_step(filter_steps, block, None, worker, without)
     block.rows()
     return block, np.arange(len(block), dtype=np.int64)
 
@@ -588,7 +598,7 @@ def filter_step(
         worker.block, worker.operator, worker.origins = block, step, origins
         try:
             if hasattr(step, "filter_step"):
-                after, after_origins = cast(FilterStep, step).sift(block, origins)
+                after, after_origins = cast(FilterStep, step).filter_step(block, origins)
                 several = several or len(after) > len(block) or type(step) is not FilterOp
                 if after.taken is not None:
                     taken = int(origins[after.taken])

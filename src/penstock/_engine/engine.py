@@ -1,4 +1,4 @@
-"""The engine: one mutex around the flow, parking lots around the mutex. Workers claim, run and complete; the consumer takes."""
+"""The engine: one mutex around the scheduler, parking lots around the mutex. Workers claim, run and complete; the consumer takes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from penstock._contracts.memory import FeedMemory
 from penstock._engine.async_calls import ended, failed_call
 from penstock._engine.chunk import Chunk, Claim, Failure, Outcome, Token
 from penstock._engine.compute import compute
+from penstock._engine.error_policy import ErrorHandler
 from penstock._engine.failing import is_interrupt, prepare
-from penstock._engine.finishing import finish_unit
-from penstock._engine.flow import Ready, Scheduler
+from penstock._engine.finishing import finish_chunk
 from penstock._engine.losses import LossAnnouncer, LossCounts, tell_retry
 from penstock._engine.program import Program
-from penstock._engine.rescue import ErrorHandler
+from penstock._engine.scheduler import Ready, Scheduler
 from penstock._engine.segment import SHARED, Segment, awaited_in, pool_of
 from penstock._engine.slots import SlotPool
 from penstock._engine.stall_report import Kind, report
@@ -85,78 +85,78 @@ class Engine:
         self.stopping = False
         self.occupied = False  # by a consumer that runs a task itself
         self.breaker = Breaker()
-        self._flow = Scheduler(program, num_workers, memory_bytes, start, ordered=ordered)
+        self._scheduler = Scheduler(program, num_workers, memory_bytes, start, ordered=ordered)
         self._learned = TuningCache()
         self._listeners = listeners
         self.watch = watch or Watch(None)
         self._mutex = threading.Lock()
         self._delivered = 0
         self._consumers = ParkingLot()
-        self._lots = {pool: ParkingLot() for pool in self._flow.pools}
+        self._lots = {pool: ParkingLot() for pool in self._scheduler.pools}
         self._bench = ParkingLot()  # for shared workers that are not wanted at the moment
-        last = self._flow.segments[-1]
+        last = self._scheduler.segments[-1]
         self._opener = self._lots[pool_of(last, 0)]  # where those wait who need a slot
         self._slots = SlotPool(allocate, self._opener.bell)
         self._inner_slots = SlotPool(allocate)
         self._waits = ParkingLot()  # for those who wait before they try an element again
         pause = partial(self._waits.park, lambda: not self.stopping)
-        self.rescue = ErrorHandler(policies=program.policies, pause=pause, retrying=partial(tell_retry, self.announce))
-        self._lost = LossAnnouncer(self._flow.lost, self.announce, self.broke)
+        self.error_handler = ErrorHandler(policies=program.policies, pause=pause, retrying=partial(tell_retry, self.announce))
+        self._lost = LossAnnouncer(self._scheduler.lost, self.announce, self.broke)
 
     def learn(self, learned: TuningCache) -> None:
         """Begin with what earlier runs of the same dataset found out, and add to it at the end. Before the first task."""
         self._learned = learned
-        learned.begin(self._flow)
+        learned.begin(self._scheduler)
         self._slots.adopt(learned.take_spare())
-        if self._flow.active.notice:
-            self.announce(Notice(time.perf_counter_ns(), self._flow.active.subject, self._flow.active.notice))
+        if self._scheduler.active.notice:
+            self.announce(Notice(time.perf_counter_ns(), self._scheduler.active.subject, self._scheduler.active.notice))
 
     @property
     def awaited(self) -> dict[str, AwaitedOp]:
         """The async function of each pool that has one: its tasks are begun with `begun` and booked with `book_awaited`."""
-        return awaited_in(self._flow.segments)
+        return awaited_in(self._scheduler.segments)
 
     def awaited_by(self, task: Claim) -> AwaitedOp | None:
         """Return the async function that a task is for, or None."""
-        return None if task.read else self._flow.segments[task.segment].plan.stages[task.stage].awaited
+        return None if task.read else self._scheduler.segments[task.segment].plan.stages[task.stage].awaited
 
     @property
     def pools(self) -> dict[str, int]:
         """The worker pools by name, each with the number of workers that it should have."""
-        return {pool: self._flow.size_of(pool) for pool in self._flow.pools}
+        return {pool: self._scheduler.size_of(pool) for pool in self._scheduler.pools}
 
     @property
     def memory_bytes(self) -> int:
         """The budget for what is in flight."""
-        return self._flow.memory_bytes
+        return self._scheduler.memory_bytes
 
     @property
     def reads_stream(self) -> bool:
         """Whether one thread reads a generator or an iterator."""
-        return self._flow.reader is not None
+        return self._scheduler.reader is not None
 
     @property
     def concurrency(self) -> dict[str, int]:
         """The `concurrency=` of the stages that have one, by name."""
-        stages = [stage for segment in self._flow.segments for stage in segment.plan.stages]
+        stages = [stage for segment in self._scheduler.segments for stage in segment.plan.stages]
         return {stage.name: stage.concurrency for stage in stages if stage.concurrency}
 
     @property
     def failures(self) -> list[Failure]:
         """All errors so far."""
-        return self._flow.failures
+        return self._scheduler.failures
 
     # -- workers ------------------------------------------------------------------------------------------------------------------
 
     def claim(self, pool: str, worker: int) -> Claim | None:
         """Return the next task for a worker of `pool`; block while there is none; None when the engine stops."""
-        flow = self._flow
+        scheduler = self._scheduler
         while True:
             with self._mutex:
                 before = self._mark()  # before looking: a consumer takes and waits without the mutex, and rings only who is parked
                 task = self._next_task(pool, worker)
                 seen = before[0], self._slots.num_returned, *before[2:]
-            if task is not None or flow.version != before[0]:
+            if task is not None or scheduler.version != before[0]:
                 # Committing made work, perhaps for another pool, perhaps in a segment that was looked at before.
                 self._ring_workers()
                 if task is not None:
@@ -167,7 +167,7 @@ class Engine:
                 self._bench.ring()
                 return None
             lot = self._lots[pool]
-            if pool == SHARED and worker >= flow.active.limit:
+            if pool == SHARED and worker >= scheduler.active.limit:
                 lot.ring()  # the ring that woke this worker was for one who may work
                 lot = self._bench
             lot.park(partial(self._unchanged, seen))
@@ -175,16 +175,16 @@ class Engine:
     def try_claim(self) -> Claim | None:
         """Return the next task of any pool, or None; never block. For the inline executor."""
         with self._mutex:
-            if self._flow.torn:  # by a Ctrl-C that reached the consumer: its last state still holds
+            if self._scheduler.poisoned:  # by a Ctrl-C that reached the consumer: its last state still holds
                 self.stop()
-            self._flow.waiting += 1  # the consumer itself asks, so it may have one more batch even when it keeps all others
+            self._scheduler.waiting += 1  # the consumer itself asks, so it may have one more batch even when it keeps all others
             try:
-                for pool in reversed(self._flow.pools):
+                for pool in reversed(self._scheduler.pools):
                     task = self._next_task(pool, 0)
                     if task is not None:
                         return task
             finally:
-                self._flow.waiting -= 1
+                self._scheduler.waiting -= 1
         return None
 
     def run(self, task: Claim, worker: WorkerContext) -> None:
@@ -194,31 +194,31 @@ class Engine:
         if task.read:
             self._read(task, begin_ns, begin_cpu)
             return
-        segment, unit = self._flow.segments[task.segment], task.unit
-        assert unit is not None
-        outcome = self._compute(segment, unit, task, worker)
+        segment, chunk = self._scheduler.segments[task.segment], task.chunk
+        assert chunk is not None
+        outcome = self._compute(segment, chunk, task, worker)
         end_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns() - begin_cpu
         stage = segment.plan.stages[task.stage].name or "batch"
-        made_of, keys = unit.made_of, (unit.key_of(task.begin), unit.key_of(max(task.begin, outcome.end - 1)))
-        chunk, count = (task.segment, unit.seq), task.end - task.begin
-        event = BlockDone(stage, worker.index, begin_ns, end_ns, cpu_ns, count, chunk, made_of, *keys, outcome.kept_bytes)
+        made_of, keys = chunk.made_of, (chunk.key_of(task.begin), chunk.key_of(max(task.begin, outcome.end - 1)))
+        chunk_id, count = (task.segment, chunk.seq), task.end - task.begin
+        event = BlockDone(stage, worker.index, begin_ns, end_ns, cpu_ns, count, chunk_id, made_of, *keys, outcome.kept_bytes)
         self._book(task, outcome, end_ns - begin_ns, event, worker)
         del outcome  # the frames of its errors lead to this one
 
-    def _compute(self, segment: Segment, unit: Chunk, task: Claim, worker: WorkerContext) -> Outcome:
+    def _compute(self, segment: Segment, chunk: Chunk, task: Claim, worker: WorkerContext) -> Outcome:
         """Compute the rows of a task, unless they are there already or no longer wanted."""
         last = task.stage == len(segment.plan.stages) - 1
-        if last and unit.rows is None:
-            self._open_rows(segment, unit)
+        if last and chunk.rows is None:
+            self._open_rows(segment, chunk)
         slot, item = (
-            unit.rows if last else None,
+            chunk.rows if last else None,
             task.item,
-        )  # before looking at `finishing`: the worker that finishes the unit takes them away
-        if unit.whole:
+        )  # before looking at `finishing`: the worker that finishes the chunk takes them away
+        if chunk.whole:
             return Outcome(task.end)  # its rows are written already
-        if unit.finishing:
-            return Outcome(task.begin)  # a row before these failed, and the unit was finished without them
-        return compute(segment.plan, item, slot, worker, self.rescue)
+        if chunk.finishing:
+            return Outcome(task.begin)  # a row before these failed, and the chunk was finished without them
+        return compute(segment.plan, item, slot, worker, self.error_handler)
 
     def book_awaited(self, task: Claim, block: Block | None, outcomes: Sequence[CallResult], busy_ns: int, worker: WorkerContext) -> None:
         """Book the task of an async stage.
@@ -230,15 +230,15 @@ class Engine:
             busy_ns: the time of all calls together.
             worker: of this thread.
         """
-        op, segment = self.awaited_by(task), self._flow.segments[task.segment]
+        op, segment = self.awaited_by(task), self._scheduler.segments[task.segment]
         assert op is not None
         outcome = Outcome(task.begin) if block is None else ended(task, block, outcomes, op.name)
         if outcome.block is not None:
             num_bytes = bytes_of_all(outcome.block.rows())
             outcome = outcome._replace(kept_bytes=num_bytes, most_bytes=num_bytes)
         failed = failed_call(op, outcomes)
-        if failed is not None and (segment.plan.late_failures or self.rescue.cares(failed)):
-            outcome = compute(segment.plan, task.item, None, worker, self.rescue)  # one element after the other fails or not
+        if failed is not None and (segment.plan.late_failures or self.error_handler.cares(failed)):
+            outcome = compute(segment.plan, task.item, None, worker, self.error_handler)  # one element after the other fails or not
         if outcome.failure is not None and is_interrupt(outcome.failure.error):
             raise outcome.failure.error
         cost_ns = awaited_ns(busy_ns, task.end - task.begin, op.concurrency, batched=segment.plan.batch is not None)
@@ -252,24 +252,24 @@ class Engine:
         event: BlockDone | None,
         worker: WorkerContext,
     ) -> None:
-        segment, unit = self._flow.segments[task.segment], task.unit
-        assert unit is not None
+        segment, chunk = self._scheduler.segments[task.segment], task.chunk
+        assert chunk is not None
         if outcome.failure is not None:
-            outcome = outcome._replace(failure=prepare(outcome.failure, *segment.where(unit, outcome.failure.at)))
+            outcome = outcome._replace(failure=prepare(outcome.failure, *segment.where(chunk, outcome.failure.at)))
         worker.rest()  # once it is booked, its elements may be delivered before this thread runs again
         with self._mutex:
-            notice = self._flow.active.notice
-            complete = self._flow.complete(segment, task, outcome, wall_ns, 0 if event is None else event.cpu_ns)
-        if self._flow.active.notice != notice:
+            notice = self._scheduler.active.notice
+            complete = self._scheduler.complete(segment, task, outcome, wall_ns, 0 if event is None else event.cpu_ns)
+        if self._scheduler.active.notice != notice:
             self._bench.ring_all()
-            self.announce(Notice(time.perf_counter_ns(), self._flow.active.subject, self._flow.active.notice))
+            self.announce(Notice(time.perf_counter_ns(), self._scheduler.active.subject, self._scheduler.active.notice))
         if event is not None:
             self.announce(event)
             used, places = worker.take_packed()
             if places:
                 self.announce(RowsPacked(event.end_ns, used, places))
         if complete:
-            self._finish(segment, unit, worker)
+            self._finish(segment, chunk, worker)
         self._ring_workers()
 
     def announce(self, event: Event) -> None:
@@ -280,14 +280,14 @@ class Engine:
     def broke(self, error: BaseException) -> None:
         """Report that a worker itself failed, not a user's function: the consumer gets the error and everything stops."""
         with self._mutex:
-            self._flow.ended = True
-            self._flow.ready.append(Ready([], [], False, Failure(0, error, "engine", 0)))
+            self._scheduler.ended = True
+            self._scheduler.ready.append(Ready([], [], False, Failure(0, error, "engine", 0)))
         self._consumers.ring()
 
     def put_back(self, task: Claim) -> None:
         """Undo a claim whose run was interrupted; when that is not possible any more, stop: the last state still holds."""
         with self._mutex:
-            undone = self._flow.put_back(task)
+            undone = self._scheduler.put_back(task)
         if not undone:
             self.stop()
 
@@ -296,13 +296,13 @@ class Engine:
     def poll(self) -> Ready | None:
         """Take the next finished items if there are any; never block."""
         try:
-            ready = self._flow.take()
+            ready = self._scheduler.take()
         except IndexError:
             return None
         self._delivered += 1
         self._ring_workers()
-        while self._flow.notices:
-            self.announce(Notice(time.perf_counter_ns(), *self._flow.notices.pop(0)))
+        while self._scheduler.notices:
+            self.announce(Notice(time.perf_counter_ns(), *self._scheduler.notices.pop(0)))
         if self._lost.waiting:
             self._lost.tell()  # before it is delivered: who saves a state behind it finds everything written
         if self._lost.broken is not None:  # in the place of what was next, which may be the end
@@ -311,7 +311,7 @@ class Engine:
 
     def wait(self) -> None:
         """Block until there may be something to take; look at the workers from time to time, and report what stalls."""
-        self._flow.waiting += 1
+        self._scheduler.waiting += 1
         self._ring_workers()
         self.watch.begin(self._delivered)
         try:
@@ -320,17 +320,17 @@ class Engine:
             else:
                 self._wait_and_look(self.watch.slice_s)
         finally:
-            self._flow.waiting -= 1
+            self._scheduler.waiting -= 1
 
     def _wait_and_look(self, slice_s: float) -> None:
-        glances, due_s = Glances(self.watch.posts, self._flow), time.monotonic() + slice_s
+        glances, due_s = Glances(self.watch.posts, self._scheduler), time.monotonic() + slice_s
         while not self._consumers.park(self._nothing_ready, glances.pause_s(due_s - time.monotonic())):
             for slow in glances.look():
                 self.announce(slow)
             if time.monotonic() < due_s:
                 continue
             due_s = time.monotonic() + slice_s
-            kind = self.watch.look(self._flow.reader.num_read if self._flow.reader is not None else 0)
+            kind = self.watch.look(self._scheduler.reader.num_read if self._scheduler.reader is not None else 0)
             if kind is not None and self._nothing_ready():
                 self._report_stall(kind)
         for slow in glances.end():
@@ -341,7 +341,7 @@ class Engine:
 
         Slow progress is only warned about: a job must not die of a cold disk, or of a resume that reads a generator forward.
         """
-        situation = self.watch.situation(kind, self._flow)
+        situation = self.watch.situation(kind, self._scheduler)
         if kind == "stuck" and not any(facts.stuck for facts in situation.busy):
             return  # it has gone on meanwhile
         what, where, fix = report(situation)
@@ -354,35 +354,35 @@ class Engine:
 
     def room(self) -> tuple[int, int]:
         """Return how many hand-overs the consumer keeps beside the two last ones, and how many may exist at once. Without the mutex."""
-        return max(0, self._flow.kept - self._slots.num_returned - _IN_HAND), self._flow.limit
+        return max(0, self._scheduler.kept - self._slots.num_returned - _IN_HAND), self._scheduler.limit
 
     def take_log(self) -> list[tuple[int, int, int]]:
         """Return (pass, begin, end) of the runs that went on in completion order since the last call."""
-        log = self._flow.log
+        log = self._scheduler.log
         return [] if log is None else [log.popleft() for _ in range(len(log))]
 
-    def tally(self) -> LossCounts:
+    def loss_counts(self) -> LossCounts:
         """Return what was skipped and replaced up to now, in this run and before; of an engine that has ended."""
-        return self._flow.tally
+        return self._scheduler.loss_counts
 
     @property
     def num_ready(self) -> int:
         """How many hand-overs wait for the consumer."""
-        return len(self._flow.ready)
+        return len(self._scheduler.ready)
 
     def fills(self) -> list[Fill]:
         """Return how full the buffers are: what is ready for the consumer, and what waits for each stage but the first."""
-        return self._flow.fills()
+        return self._scheduler.fills()
 
     def begin_at(self, step: int, ahead: int = 0) -> None:
         """Count on from `step`; the feed polls `ahead` batches more than it has delivered. Before the first `poll`."""
-        self._flow.handed_over.step, self._flow.ahead = step, ahead
+        self._scheduler.handed_over.step, self._scheduler.ahead = step, ahead
 
     def memory(self, step: int) -> FeedMemory:
         """Return where the memory is, of a consumer that has taken `step` items; 20 us. Without the mutex, from any thread."""
-        flow, kept = self._flow, self._flow.handed_over.kept(step)
+        scheduler, kept = self._scheduler, self._scheduler.handed_over.kept(step)
         posts = [(post.task, post.worker.kept) for post in list(self.watch.posts)]
-        held = flow.held([(task, made) for task, made in posts if task is not None])
+        held = scheduler.held([(task, made) for task, made in posts if task is not None])
         held["training loop"] += kept.beside_bytes
         return FeedMemory(
             slots_bytes=self._slots.num_bytes + self._inner_slots.num_bytes,
@@ -390,8 +390,8 @@ class Engine:
             num_kept=kept.num,
             kept_bytes=kept.num_bytes,
             kept=kept.oldest,
-            filled_by=flow.filled_by,
-            budget_bytes=flow.memory_bytes,
+            filled_by=scheduler.filled_by,
+            budget_bytes=scheduler.memory_bytes,
         )
 
     # -- the end ------------------------------------------------------------------------------------------------------------------
@@ -405,15 +405,15 @@ class Engine:
 
     def dispose(self) -> None:
         """Drop what is queued and free buffers, after the workers have ended. Batches that somebody holds stay valid."""
-        self._learned.keep(self._flow)
-        self._flow.ready.clear()
-        if not (self.occupied or self.breaker.is_attached or self._flow.waiting):  # a function that closes its own feed goes on
-            self._flow.drop()
+        self._learned.keep(self._scheduler)
+        self._scheduler.ready.clear()
+        if not (self.occupied or self.breaker.is_attached or self._scheduler.waiting):  # a function that closes its own feed goes on
+            self._scheduler.drop()
             self.watch.posts.clear()
         self._learned.keep_spare(self._slots.close())
         self._inner_slots.close()
-        if self._flow.reader is not None:
-            self._flow.reader.close()
+        if self._scheduler.reader is not None:
+            self._scheduler.reader.close()
 
     # -- inside -------------------------------------------------------------------------------------------------------------------
 
@@ -423,83 +423,90 @@ class Engine:
         returned = self._slots.take_returned()
         self._opener.silence(returned)
         self._inner_slots.take_returned()
-        self._flow.reclaim(returned)
-        task = self._flow.next_task(pool, worker)
+        self._scheduler.reclaim(returned)
+        task = self._scheduler.next_task(pool, worker)
         self._ring_consumer()
         return task
 
-    def _finish(self, segment: Segment, unit: Chunk, worker: WorkerContext) -> None:
-        """Make the items of a complete unit without the mutex, then commit it."""
-        if unit.rows is not None:
-            segment.guess = unit.rows.spec
+    def _finish(self, segment: Segment, chunk: Chunk, worker: WorkerContext) -> None:
+        """Make the items of a complete chunk without the mutex, then commit it."""
+        if chunk.rows is not None:
+            segment.guess = chunk.rows.spec
         begin_ns = time.perf_counter_ns()
-        unit.result, tail = finish_unit(segment.plan, unit, worker, self.rescue)
-        unit.cost_ns += time.perf_counter_ns() - begin_ns
+        chunk.result, tail = finish_chunk(segment.plan, chunk, worker, self.error_handler)
+        chunk.cost_ns += time.perf_counter_ns() - begin_ns
         worker.rest()  # of what it has just made
-        if tail is not None and unit.failure is None:
-            row = sum(unit.sizes[: tail.at]) if unit.sizes is not None else tail.at
-            tail = prepare(tail, *segment.where(unit, row))
+        if tail is not None and chunk.failure is None:
+            row = sum(chunk.sizes[: tail.at]) if chunk.sizes is not None else tail.at
+            tail = prepare(tail, *segment.where(chunk, row))
         with self._mutex:
-            before = self._flow.oversize
-            self._flow.finish(segment, unit, tail)
+            before = self._scheduler.oversize
+            self._scheduler.finish(segment, chunk, tail)
             self._ring_consumer()
-        if self._flow.oversize > before == 0:
-            self.announce(Notice(time.perf_counter_ns(), "memory", oversize_words(self._flow.oversize, self._flow.memory_bytes)))
+        if self._scheduler.oversize > before == 0:
+            self.announce(Notice(time.perf_counter_ns(), "memory", oversize_words(self._scheduler.oversize, self._scheduler.memory_bytes)))
         self._lost.tell()
 
     def _read(self, task: Claim, begin_ns: int, begin_cpu: int) -> None:
-        reader = self._flow.reader
+        reader = self._scheduler.reader
         assert reader is not None
-        unit, failure = reader.read(task.read, task.room)
+        chunk, failure = reader.read(task.read, task.room)
         end_ns = time.perf_counter_ns()
         interrupt = failure.error if failure is not None and is_interrupt(failure.error) else None
         if failure is not None:
-            failure = prepare(failure, reader.describe(failure.at), (unit.pass_number, failure.at))
+            failure = prepare(failure, reader.describe(failure.at), (chunk.pass_number, failure.at))
         with self._mutex:
-            self._flow.book_read(unit, failure, end_ns - begin_ns)
+            self._scheduler.book_read(chunk, failure, end_ns - begin_ns)
         if interrupt is not None:
             raise interrupt
-        if self._listeners and unit.num_items:
-            cpu_ns, block, first, last = time.thread_time_ns() - begin_cpu, unit.made_of, unit.key_of(0), unit.key_of(unit.num_items - 1)
-            self.announce(BlockDone("read", 0, begin_ns, end_ns, cpu_ns, unit.num_items, block, None, first, last, unit.given_bytes))
+        if self._listeners and chunk.num_items:
+            cpu_ns, block, first, last = (
+                time.thread_time_ns() - begin_cpu,
+                chunk.made_of,
+                chunk.key_of(0),
+                chunk.key_of(chunk.num_items - 1),
+            )
+            self.announce(BlockDone("read", 0, begin_ns, end_ns, cpu_ns, chunk.num_items, block, None, first, last, chunk.given_bytes))
         self._ring_workers()
 
-    def _open_rows(self, segment: Segment, unit: Chunk) -> None:
+    def _open_rows(self, segment: Segment, chunk: Chunk) -> None:
         with self._mutex:
-            if unit.rows is not None or unit.finishing:
+            if chunk.rows is not None or chunk.finishing:
                 return
-            batches, is_last = segment.batches_of(unit), self._flow.leases(segment)
+            batches, is_last = segment.batches_of(chunk), self._scheduler.leases(segment)
             if batches is None:
                 return
 
             def allocate(leaves: Any) -> Any:
                 num_bytes = sum(dtype.itemsize * math.prod(shape) for shape, dtype in leaves)
                 with self._mutex:
-                    if not self._flow.may_open(segment, unit, num_bytes):
+                    if not self._scheduler.may_open(segment, chunk, num_bytes):
                         return None
-                    unit.leased = is_last
-                lease = (self._slots if unit.leased else self._inner_slots).lease(leaves)
-                lease.first, unit.lease = unit.key_of(0), weakref.ref(lease)
+                    chunk.leased = is_last
+                lease = (self._slots if chunk.leased else self._inner_slots).lease(leaves)
+                lease.first, chunk.lease = chunk.key_of(0), weakref.ref(lease)
                 with self._mutex:
-                    self._flow.open_rows(unit, len(lease))
+                    self._scheduler.open_rows(chunk, len(lease))
                 return lease.arrays(leaves)
 
-            names, lock = partial(segment.name_of, unit), threading.Lock()
-            unit.rows = self._flow.program.make_rows(batches[0], segment.guess, allocate, names, batches[1], lock, segment.units.most_bytes)
+            names, lock = partial(segment.name_of, chunk), threading.Lock()
+            chunk.rows = self._scheduler.program.make_rows(
+                batches[0], segment.guess, allocate, names, batches[1], lock, segment.chunk_size.most_bytes
+            )
 
     def _unchanged(self, seen: Mark) -> bool:
         return not self.stopping and self._mark() == seen
 
     def _nothing_ready(self) -> bool:
-        return not self._flow.ready and not self.stopping
+        return not self._scheduler.ready and not self.stopping
 
     def _mark(self) -> Mark:
-        return self._flow.version, self._slots.num_returned, self._delivered, self._flow.waiting
+        return self._scheduler.version, self._slots.num_returned, self._delivered, self._scheduler.waiting
 
     def _ring_workers(self) -> None:
         for lot in self._lots.values():
             lot.ring()
 
     def _ring_consumer(self) -> None:
-        if self._flow.ready:
+        if self._scheduler.ready:
             self._consumers.ring()

@@ -1,4 +1,4 @@
-"""A unit whose wanted rows are done: its batches, or its elements in order, through the top operators. Holds no lock."""
+"""A chunk whose wanted rows are done: its batches, or its elements in order, through the top operators. Holds no lock."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ import numpy as np
 
 from penstock._engine.chunk import BatchItem, Chunk, Failure, LateFailure, Result
 from penstock._engine.compute import compute_batches, concatenated
+from penstock._engine.error_policy import RAISING, ErrorHandler
 from penstock._engine.program import SegmentPlan
-from penstock._engine.rescue import RAISING, ErrorHandler
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints
 from penstock._ops.positions import moves_only
 from penstock._ops.worker import WorkerContext
 
-__all__ = ["finish_unit", "join", "taken_out"]
+__all__ = ["finish_chunk", "join", "taken_out"]
 
 
-def finish_unit(plan: SegmentPlan, unit: Chunk, worker: WorkerContext, rescue: ErrorHandler = RAISING) -> tuple[Result, Failure | None]:
-    """Make the items of a unit whose wanted rows are done: batches through the top operators, or the parts joined.
+def finish_chunk(
+    plan: SegmentPlan, chunk: Chunk, worker: WorkerContext, error_handler: ErrorHandler = RAISING
+) -> tuple[Result, Failure | None]:
+    """Make the items of a chunk whose wanted rows are done: batches through the top operators, or the parts joined.
 
     Returns:
         (the items before the first failure, that failure with the number of its item or None).
@@ -27,67 +29,67 @@ def finish_unit(plan: SegmentPlan, unit: Chunk, worker: WorkerContext, rescue: E
     worker.rest()
     worker.take_room(UNLIMITED)
     worker.finishing = True
-    failure = unit.failure
-    count = unit.good_items()
+    failure = chunk.failure
+    count = chunk.good_items()
     if failure is not None:
-        failure = failure._replace(at=unit.item_of(failure.at))
-    unit.in_place = unit.rows is not None and not unit.rows.beside and moves_only(plan.top)
-    if unit.ahead and unit.rows is not None:
-        result = all_written(plan, unit)
+        failure = failure._replace(at=chunk.item_of(failure.at))
+    chunk.in_place = chunk.rows is not None and not chunk.rows.beside and moves_only(plan.top)
+    if chunk.ahead and chunk.rows is not None:
+        result = all_written(plan, chunk)
         if result is not None:
             return result, None
-        unit.parts, unit.in_place = taken_out(unit), False
-    late = _bad_items(unit)
-    if unit.rows is None:
-        unit.late.update(late)
-        return join(unit, count), failure
+        chunk.parts, chunk.in_place = taken_out(chunk), False
+    late = _bad_items(chunk)
+    if chunk.rows is None:
+        chunk.late.update(late)
+        return join(chunk, count), failure
     bad: dict[int, ElementFailed] = {}
-    batches = unit.rows.finish(count, bad, without=late)
+    batches = chunk.rows.finish(count, bad, without=late)
     if bad and not (plan.late_failures and plan.settled_at_top < -1):
         first = min(bad)
         failure = Failure(first, bad[first].error, bad[first].stage, worker.index)
         batches, bad = batches[:first], {}
-    unit.rows = None
+    chunk.rows = None
     if plan.folds is None and moves_only(plan.top):
         return Result(batches, None, None), failure
-    unit.late.update(late)
-    outcome = compute_batches(plan, _batch_item(unit, batches, bad, frozenset(late)), worker, rescue)
-    unit.take(outcome)
+    chunk.late.update(late)
+    outcome = compute_batches(plan, _batch_item(chunk, batches, bad, frozenset(late)), worker, error_handler)
+    chunk.take(outcome)
     end, block, failed, origins = outcome[:4]
     del outcome  # the frames of its errors lead to this one
     items = list(block.rows()) if block is not None else []
-    return _with_late(unit, items, list(origins), block, end), failed or failure
+    return _with_late(chunk, items, list(origins), block, end), failed or failure
 
 
-def _batch_item(unit: Chunk, batches: list[Any], bad: dict[int, ElementFailed], without: frozenset[int]) -> BatchItem:
-    given = unit.given
+def _batch_item(chunk: Chunk, batches: list[Any], bad: dict[int, ElementFailed], without: frozenset[int]) -> BatchItem:
+    given = chunk.given
     keys = None if given is None else Block(given.epochs, given.indices, given.lanes)
-    return BatchItem(batches, unit.sizes, keys, unit.top_levels, unit.known_items, unit.num_replayed, bad, without)
+    return BatchItem(batches, chunk.sizes, keys, chunk.top_levels, chunk.known_items, chunk.num_replayed, bad, without)
 
 
-def _bad_items(unit: Chunk) -> dict[int, list[tuple[int, tuple[int, int, int], LateFailure]]]:
+def _bad_items(chunk: Chunk) -> dict[int, list[tuple[int, tuple[int, int, int], LateFailure]]]:
     """Return the items that have a row without an element, as `late` has them: each with the failure of its first such row."""
     out: dict[int, list[tuple[int, tuple[int, int, int], LateFailure]]] = {}
-    for row in sorted(unit.bad_rows):
-        item = unit.item_of(row)
+    for row in sorted(chunk.bad_rows):
+        item = chunk.item_of(row)
         if item not in out:
-            key = unit.given.key_of(unit.first_row(item)) if unit.given is not None else _key_at_top(unit, item)
-            out[item] = [(0, key, unit.bad_rows[row])]
+            key = chunk.given.key_of(chunk.first_row(item)) if chunk.given is not None else _key_at_top(chunk, item)
+            out[item] = [(0, key, chunk.bad_rows[row])]
     return out
 
 
-def _key_at_top(unit: Chunk, item: int) -> tuple[int, int, int]:
-    epochs, positions = unit.top_levels[0]
+def _key_at_top(chunk: Chunk, item: int) -> tuple[int, int, int]:
+    epochs, positions = chunk.top_levels[0]
     return int(epochs[item]), int(positions[item]), 0
 
 
-def join(unit: Chunk, count: int) -> Result:
-    """Put the parts of a unit without a batch in order, and leave out what lies behind a failure."""
+def join(chunk: Chunk, count: int) -> Result:
+    """Put the parts of a chunk without a batch in order, and leave out what lies behind a failure."""
     items: list[Any] = []
     origins: list[int] = []
     blocks: list[Block] = []
-    for begin in sorted(unit.parts):
-        block, part = unit.parts[begin]
+    for begin in sorted(chunk.parts):
+        block, part = chunk.parts[begin]
         if begin >= count:
             break
         if len(part) and int(part[-1]) >= count:
@@ -96,13 +98,13 @@ def join(unit: Chunk, count: int) -> Result:
         items.extend(block.rows())
         origins.extend(part.tolist())
         blocks.append(block)
-    unit.parts = {}
-    return _with_late(unit, items, origins, concatenated(blocks), count)
+    chunk.parts = {}
+    return _with_late(chunk, items, origins, concatenated(blocks), count)
 
 
-def _with_late(unit: Chunk, items: list[Any], origins: list[int], block: Block | None, count: int) -> Result:
-    """Make the result of a unit; elements that failed late stand in their places."""
-    late = [(row, one) for row in sorted(unit.late) if row < count for one in reversed(unit.late[row])]
+def _with_late(chunk: Chunk, items: list[Any], origins: list[int], block: Block | None, count: int) -> Result:
+    """Make the result of a chunk; elements that failed late stand in their places."""
+    late = [(row, one) for row in sorted(chunk.late) if row < count for one in reversed(chunk.late[row])]
     if late:
         keys = [block.key_of(place) for place in range(len(items))] if block is not None else []
         for row, (number, key, failed) in late:  # taken out last, put back first
@@ -119,31 +121,31 @@ def _with_late(unit: Chunk, items: list[Any], origins: list[int], block: Block |
 # -- rows that were written into batches before the fold had counted them -----------------------------------------------------
 #
 # The folds behind a segment say which elements stand in which batch. Where elements come one to one and may only be left out, the guess is
-# that none will be. If the guess fails, the rows of the unit go to the folds one by one, and later units are cut where batches begin again.
+# that none will be. If the guess fails, the rows of the chunk go to the folds one by one, and later chunks are cut where batches begin again.
 
 
-def all_written(plan: SegmentPlan, unit: Chunk) -> Result | None:
-    """Return the result of a unit that wrote ahead, all of whose wanted rows are done: its batches, where nothing else is to be done.
+def all_written(plan: SegmentPlan, chunk: Chunk) -> Result | None:
+    """Return the result of a chunk that wrote ahead, all of whose wanted rows are done: its batches, where nothing else is to be done.
 
     None, and nothing is done, if a row is missing, or if some do not fit each other: that is judged where they are counted.
     """
-    if unit.failure is not None or sum(len(rows) for _, rows in unit.keys.values()) != unit.num_rows:
+    if chunk.failure is not None or sum(len(rows) for _, rows in chunk.keys.values()) != chunk.num_rows:
         return None
     batches: list[Any] = []
-    assert unit.rows is not None
-    if plan.direct and not unit.rows.beside:  # rows beside are let go when their batch is made, and the folds may yet want them
+    assert chunk.rows is not None
+    if plan.direct and not chunk.rows.beside:  # rows beside are let go when their batch is made, and the folds may yet want them
         try:
-            batches = unit.rows.finish(unit.num_rows // unit.ahead)
+            batches = chunk.rows.finish(chunk.num_rows // chunk.ahead)
         except ElementFailed:
             return None
-    unit.whole = True
+    chunk.whole = True
     return Result(batches, None, None)
 
 
-def taken_out(unit: Chunk) -> dict[int, tuple[Block, Ints]]:
-    """Return the parts of a unit that wrote ahead with their elements, taken out of the batches again."""
-    assert unit.rows is not None
-    elements, unit.rows, unit.whole = unit.rows.elements(), None, False
+def taken_out(chunk: Chunk) -> dict[int, tuple[Block, Ints]]:
+    """Return the parts of a chunk that wrote ahead with their elements, taken out of the batches again."""
+    assert chunk.rows is not None
+    elements, chunk.rows, chunk.whole = chunk.rows.elements(), None, False
     return {
-        begin: (block.with_rows([elements[row] for row in rows]), np.asarray(rows, np.int64)) for begin, (block, rows) in unit.keys.items()
+        begin: (block.with_rows([elements[row] for row in rows]), np.asarray(rows, np.int64)) for begin, (block, rows) in chunk.keys.items()
     }

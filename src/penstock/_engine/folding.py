@@ -34,25 +34,25 @@ __all__ = [
 ]
 
 
-def pieces_by_input(unit: Chunk) -> list[list[KeyedElement]]:
-    """Return the pieces that each good item of the unit gave."""
-    if unit.whole and unit.ahead:
-        _take_out(unit)
-    result = unit.result
+def pieces_by_input(chunk: Chunk) -> list[list[KeyedElement]]:
+    """Return the pieces that each good item of the chunk gave."""
+    if chunk.whole and chunk.ahead:
+        _take_out(chunk)
+    result = chunk.result
     assert isinstance(result, Result)
     pieces = pieces_of(result)
     if result.origins is None:
         return [[piece] for piece in pieces]
-    out: list[list[KeyedElement]] = [[] for _ in range(unit.good_count())]
+    out: list[list[KeyedElement]] = [[] for _ in range(chunk.good_count())]
     for origin, piece in zip(result.origins, pieces, strict=True):
         out[origin].append(piece)
     return out
 
 
-def _take_out(unit: Chunk) -> None:
+def _take_out(chunk: Chunk) -> None:
     """Take all elements out of the batches that they were written into: the folds have others in mind."""
-    unit.parts = taken_out(unit)
-    unit.result = join(unit, unit.num_items)
+    chunk.parts = taken_out(chunk)
+    chunk.result = join(chunk, chunk.num_items)
 
 
 def pieces_of(result: Result) -> list[KeyedElement]:
@@ -125,14 +125,14 @@ def unwrapped(out: Any) -> Any:
 
 
 OPEN, DROP_END, PASS_END, FOLD_END = 0, 1, 2, 3
-"""What a sequencer does with what is left of a pass: fold it; ignore it and its end; ignore it, but let its end go on upwards, or fold its
+"""What a fold runner does with what is left of a pass: fold it; ignore it and its end; ignore it, but let its end go on upwards, or fold its
 end alone. The last one is not saved: the folds are as they were when it was decided."""
 
 _CHECKPOINT_ITEMS = 64  # a resume runs at least so many items again, so that a checkpoint of few held items costs nothing either
 
 
 class Sequenced(NamedTuple):
-    """What came out of one unit: items (a Piece each, or a list of pieces behind a batch), a token each, and the marks that go on."""
+    """What came out of one chunk: items (a Piece each, or a list of pieces behind a batch), a token each, and the marks that go on."""
 
     items: list[Any]
     tokens: Sequence[Token] | Counted
@@ -143,7 +143,7 @@ class Sequenced(NamedTuple):
     excess: Failure | None = None
     """The tail, if it is that of a limit: the segment does not know of it yet."""
     whole: bool = False
-    """Whether the unit goes on as it is: `items` are only as many as there are."""
+    """Whether the chunk goes on as it is: `items` are only as many as there are."""
     late: bool = False
     """Whether there may be elements among the items that failed."""
     notices: Sequence[str] = ()
@@ -159,7 +159,7 @@ class Failing(NamedTuple):
 
 
 class FoldRunner:
-    """Numbers what passes it. Not thread-safe: it runs under the engine's mutex, in unit order.
+    """Numbers what passes it. Not thread-safe: it runs under the engine's mutex, in chunk order.
 
     Without a holding fold nothing is held whenever something comes out, and the token is the place and the folds' states. With one, a
     token is the last checkpoint and how many results came out since: a resume runs the folds again from there. A checkpoint in turn is the
@@ -168,7 +168,6 @@ class FoldRunner:
 
     __slots__ = (
         "_before",
-        "_books",
         "_chain",
         "_checkpoint",
         "_drop",
@@ -181,6 +180,7 @@ class FoldRunner:
         "_input",
         "_known",
         "_late",
+        "_ledgers",
         "_mode",
         "_num_outs",
         "_origin",
@@ -198,13 +198,13 @@ class FoldRunner:
         saved: FoldState | None,
         *,
         transparent: bool = False,
-        books: LossLedger | None = None,
+        ledger: LossLedger | None = None,
         behind_another: bool = False,
         first_pass: int = 0,
         failing: Failing = Failing(),  # noqa: B008 - a frozen value
     ) -> None:
-        """Start with the resume token of the input before, and this sequencer's own saved record; `books` count what was left out."""
-        self._books = books or LossLedger()
+        """Start with the resume token of the input before, and this fold runner's own saved record; `books` count what was left out."""
+        self._ledgers = ledger or LossLedger()
         self._input = before.source[0], -1  # the last one: its pass, and its number in what this run saw of the pass
         self._origin = before.source[0], 0  # the first one behind the checkpoint
         self._known: list[KnownLoss] = []  # inputs behind the checkpoint that were left out or replaced
@@ -224,15 +224,15 @@ class FoldRunner:
         self._dropping = False  # whether nothing more is wanted of the pass that goes on upwards
         self._failed: Failure | None = None  # that of the first one that came out
         self._transparent = transparent
-        # Positions are those of the source: what a later sequencer takes is numbered otherwise.
+        # Positions are those of the source: what a later fold runner takes is numbered otherwise.
         self._partial = (before.source[0], {} if behind_another else dict(before.done.partial))
 
-    def take(self, unit: Chunk) -> Sequenced:
-        """Take one finished unit, in order."""
+    def take(self, chunk: Chunk) -> Sequenced:
+        """Take one finished chunk, in order."""
         items: list[Any] = []
         tokens: list[Token] = []
         try:
-            return self._take(unit, items, tokens)
+            return self._take(chunk, items, tokens)
         except (StateMismatch, PlanError) as error:  # what was held when the state was saved did not come again; uneven ranks
             return Sequenced(items, tokens, False, Failure(len(items), error, "resume", 0), False, False, late=self._late)
 
@@ -244,7 +244,7 @@ class FoldRunner:
         """List what the folds hold."""
         return self._chain.waiting()
 
-    def _take(self, unit: Chunk, items: list[Any], tokens: list[Token]) -> Sequenced:
+    def _take(self, chunk: Chunk, items: list[Any], tokens: list[Token]) -> Sequenced:
         ends = False
         if self._goes_on:
             self._failed = None
@@ -253,23 +253,23 @@ class FoldRunner:
             if not self._chain.recalling:
                 ends, _ = self._close(items, tokens, self._before, 0)
         excess = None
-        counted = None if items else self._take_whole(unit, items)
-        if unit.result is not None and counted is None:
-            goes_on, excess = self._take_inputs(unit, items, tokens)
+        counted = None if items else self._take_whole(chunk, items)
+        if chunk.result is not None and counted is None:
+            goes_on, excess = self._take_inputs(chunk, items, tokens)
             ends = ends or goes_on
-        tail = excess or unit.tail
+        tail = excess or chunk.tail
         if excess is None and self._mode != OPEN and tail is not None and not tail.of_close:
             tail = None  # it stands behind the early end of the pass
-        if unit.ends_pass and tail is None:
-            ends = self._end(unit, items, tokens) or ends
+        if chunk.ends_pass and tail is None:
+            ends = self._end(chunk, items, tokens) or ends
         if ends and self._num_outs < self._drop:
             raise _not_again(f"{self._drop} results were delivered behind the last checkpoint, and {self._num_outs} came again")
         if self._failed is not None:
-            ends = self._end_later(ends, ended=unit.ends_pass and tail is None)
+            ends = self._end_later(ends, ended=chunk.ends_pass and tail is None)
             tail = excess = self._failed._replace(at=len(items))
         cut = self._mode != OPEN or self._dropping
         self._dropping = self._dropping or (tail is not None and self._goes_on)
-        if self._holds and (ends or (unit.ends_pass and tail is None)):
+        if self._holds and (ends or (chunk.ends_pass and tail is None)):
             self._save(self._before, 0)
         whole = counted is not None
         notices, self._chain.notices = self._chain.notices, []
@@ -277,21 +277,21 @@ class FoldRunner:
             items, tokens if counted is None else counted, ends, tail, cut, self._chain.empty_pass, excess, whole, self._late, notices
         )
 
-    def _take_inputs(self, unit: Chunk, items: list[Any], tokens: list[Token]) -> tuple[bool, Failure | None]:
-        """Take the inputs of a unit one by one; return whether the end of the pass goes on upwards, and the error of a limit."""
+    def _take_inputs(self, chunk: Chunk, items: list[Any], tokens: list[Token]) -> tuple[bool, Failure | None]:
+        """Take the inputs of a chunk one by one; return whether the end of the pass goes on upwards, and the error of a limit."""
         ends = False
-        lost = unit.mishaps_by_item() if unit.mishaps else {}
-        self._late = self._late or bool(unit.late)
-        for number, results in enumerate(pieces_by_input(unit)):
+        lost = chunk.lost_by_item() if chunk.lost else {}
+        self._late = self._late or bool(chunk.late)
+        for number, results in enumerate(pieces_by_input(chunk)):
             if self._mode != OPEN:
                 break
-            self._count(unit.pass_number)
+            self._count(chunk.pass_number)
             if number in lost:
-                excess = self._book(lost[number], unit, number)
+                excess = self._book(lost[number], chunk, number)
                 if excess is not None:
                     return ends, excess
-            taken = self._partial[1].get(unit.first + number, ()) if unit.pass_number == self._partial[0] else ()
-            ends = self._take_input(self._after(unit, number), results, taken, items, tokens) or ends
+            taken = self._partial[1].get(chunk.first + number, ()) if chunk.pass_number == self._partial[0] else ()
+            ends = self._take_input(self._after(chunk, number), results, taken, items, tokens) or ends
             if self._failed is not None:
                 break
         return ends, None
@@ -302,36 +302,36 @@ class FoldRunner:
             self._mode = PASS_END if ends else DROP_END
         return False
 
-    def _take_whole(self, unit: Chunk, items: list[Any]) -> Sequence[Token] | Counted | None:
-        """Take all of a unit at once if it comes out as it went in, which changes no state but counts; return its tokens.
+    def _take_whole(self, chunk: Chunk, items: list[Any]) -> Sequence[Token] | Counted | None:
+        """Take all of a chunk at once if it comes out as it went in, which changes no state but counts; return its tokens.
 
         None, and nothing is done, where the inputs must be looked at one by one.
         """
-        result, size = unit.result, unit.ahead if unit.whole and unit.ahead else 1
-        if result is None or result.origins is not None or unit.mishaps or unit.late or unit.tail is not None or not unit.num_items:
+        result, size = chunk.result, chunk.ahead if chunk.whole and chunk.ahead else 1
+        if result is None or result.origins is not None or chunk.lost or chunk.late or chunk.tail is not None or not chunk.num_items:
             return None
-        partial = unit.pass_number == self._partial[0] and self._partial[1]
-        count = unit.num_items // size
-        if self._mode != OPEN or self._holds or self._skip or partial or not self._chain.lets_through(count, unit.ahead and size):
+        partial = chunk.pass_number == self._partial[0] and self._partial[1]
+        count = chunk.num_items // size
+        if self._mode != OPEN or self._holds or self._skip or partial or not self._chain.lets_through(count, chunk.ahead and size):
             return None
         self._chain.mark_passes()
-        tokens = self._tokens_of_whole(unit, count, size)
+        tokens = self._tokens_of_whole(chunk, count, size)
         pass_number, number = self._input
-        self._input = unit.pass_number, unit.num_items + (number if pass_number == unit.pass_number else -1)
-        self._before = self._after(unit, unit.num_items - 1)
+        self._input = chunk.pass_number, chunk.num_items + (number if pass_number == chunk.pass_number else -1)
+        self._before = self._after(chunk, chunk.num_items - 1)
         items.extend(result.items or [None] * count)
         return tokens
 
-    def _tokens_of_whole(self, unit: Chunk, count: int, size: int) -> Sequence[Token] | Counted:
-        if unit.tokens is None and not self._chain.counts:
-            first = Token((unit.pass_number, unit.first), (), unit.beyond, tally=self._books.tally)
+    def _tokens_of_whole(self, chunk: Chunk, count: int, size: int) -> Sequence[Token] | Counted:
+        if chunk.tokens is None and not self._chain.counts:
+            first = Token((chunk.pass_number, chunk.first), (), chunk.beyond, loss_counts=self._ledgers.loss_counts)
             return Counted(first if self._transparent else self._with_states(first), size)
-        if unit.tokens is not None and self._transparent and not self._books.tally:
-            return unit.tokens
+        if chunk.tokens is not None and self._transparent and not self._ledgers.loss_counts:
+            return chunk.tokens
         tokens = []
         for number in range(size - 1, count * size, size):
             self._chain.count_one()
-            after = self._after(unit, number)
+            after = self._after(chunk, number)
             tokens.append(after if self._transparent else self._with_states(after))
         return tokens
 
@@ -341,23 +341,23 @@ class FoldRunner:
     def _count(self, pass_number: int) -> None:
         self._input = (pass_number, self._input[1] + 1 if pass_number == self._input[0] else 0)
 
-    def _book(self, mishaps: list[LostElement], unit: Chunk, number: int) -> Failure | None:
+    def _book(self, lost: list[LostElement], chunk: Chunk, number: int) -> Failure | None:
         """Count what was left out or replaced at an input; return the error when that is too much."""
-        source = unit.token_after(number)
+        source = chunk.token_after(number)
         if not self._holds:
             self._known.clear()
-        for mishap in mishaps:
-            row = -1 if mishap.row < 0 else mishap.row - unit.first_row(mishap.item)
-            if not mishap.fixed:
-                self._known.append(KnownLoss(*self._input, mishap.how, mishap.site, mishap.inner, row))
-            error = self._books.book(mishap, source.tally, source.source[0], source.source[1])
+        for loss in lost:
+            row = -1 if loss.row < 0 else loss.row - chunk.first_row(loss.item)
+            if not loss.fixed:
+                self._known.append(KnownLoss(*self._input, loss.how, loss.site, loss.inner, row))
+            error = self._ledgers.book(loss, source.loss_counts, source.source[0], source.source[1])
             if error is not None:
-                return Failure(number, error, mishap.stage, mishap.worker)
+                return Failure(number, error, loss.stage, loss.worker)
         return None
 
-    def _after(self, unit: Chunk, number: int) -> Token:
-        token = unit.token_after(number)
-        return token._replace(tally=merged(token.tally, self._books.tally)) if self._books.tally else token
+    def _after(self, chunk: Chunk, number: int) -> Token:
+        token = chunk.token_after(number)
+        return token._replace(loss_counts=merged(token.loss_counts, self._ledgers.loss_counts)) if self._ledgers.loss_counts else token
 
     def _again(self, origin: tuple[int, int]) -> dict[str, Any]:
         """Say what of the inputs from number `origin` on is to be treated as before when they are read again."""
@@ -401,7 +401,7 @@ class FoldRunner:
         self._dropping = self._dropping and how != "end"
         return how == "end", True
 
-    def _end(self, unit: Chunk, items: list[Any], tokens: list[Token]) -> bool:
+    def _end(self, chunk: Chunk, items: list[Any], tokens: list[Token]) -> bool:
         """Take the end of the pass; return whether it goes on upwards."""
         mode, self._mode = self._mode, OPEN
         goes_on = mode == PASS_END
@@ -409,17 +409,17 @@ class FoldRunner:
             outs, goes_on = self._chain.end()
             self._emit(outs, items, tokens, self._before, 0, PASS_END if goes_on else DROP_END)
         self._dropping = self._dropping and not goes_on
-        self._before, self._skip = self._pass_start(unit), 0
+        self._before, self._skip = self._pass_start(chunk), 0
         self._started = False  # a take(0) is full before the next pass begins
         return goes_on
 
-    def _pass_start(self, unit: Chunk) -> Token:
-        """Return the token of the start of the next pass: the source's next pass, and every sequencer below as it is then."""
-        if unit.tokens is None:
-            return Token((unit.pass_number + 1, 0), tally=self._books.tally)
-        assert unit.pass_token is not None
-        token = unit.pass_token
-        return token._replace(tally=merged(token.tally, self._books.tally)) if self._books.tally else token
+    def _pass_start(self, chunk: Chunk) -> Token:
+        """Return the token of the start of the next pass: the source's next pass, and every fold runner below as it is then."""
+        if chunk.tokens is None:
+            return Token((chunk.pass_number + 1, 0), loss_counts=self._ledgers.loss_counts)
+        assert chunk.pass_token is not None
+        token = chunk.pass_token
+        return token._replace(loss_counts=merged(token.loss_counts, self._ledgers.loss_counts)) if self._ledgers.loss_counts else token
 
     def _emit(self, outs: Sequence[Any], items: list[Any], tokens: list[Token], before: Token, skip: int, mode: int = OPEN) -> None:
         if not outs or self._failed is not None or self._dropping:
@@ -475,14 +475,14 @@ class FoldRunner:
         pass_number, number = self._input
         return (pass_number, number + 1) if before.source[0] == pass_number else (before.source[0], 0)
 
-    def start_of_next_pass(self, unit: Chunk) -> Token:
-        """Return the token that resumes behind the end of a pass that `take` let go on upwards, `unit` being the last one it took.
+    def start_of_next_pass(self, chunk: Chunk) -> Token:
+        """Return the token that resumes behind the end of a pass that `take` let go on upwards, `chunk` being the last one it took.
 
-        When a full `take` ended it in the middle of `unit`'s pass, the sequencers below are in the middle of theirs: the token is that
+        When a full `take` ended it in the middle of `chunk`'s pass, the fold runners below are in the middle of theirs: the token is that
         place, and drops what is left of the pass with its end.
         """
-        early = unit.tokens is not None and not unit.ends_pass
-        below, mode = (self._before, self._mode) if early else (self._pass_start(unit), OPEN)
+        early = chunk.tokens is not None and not chunk.ends_pass
+        below, mode = (self._before, self._mode) if early else (self._pass_start(chunk), OPEN)
         if self._transparent:
             return below
         return _with(below, FoldState(0, mode, tuple(self._chain.snapshot(first=self._chain.num_entered))))
@@ -512,4 +512,4 @@ def _not_again(what: str) -> StateMismatch:
 
 
 def _with(below: Token, record: FoldState) -> Token:
-    return below._replace(sequencers=(*below.sequencers, record))
+    return below._replace(fold_runners=(*below.fold_runners, record))

@@ -22,8 +22,8 @@ class LostElement(NamedTuple):
     """One element that was left out or replaced.
 
     Attributes:
-        item: of its unit.
-        row: of its unit; -1 for a whole item.
+        item: of its chunk.
+        row: of its chunk; -1 for a whole item.
         how: 0 for left out, k for replaced by the k-th next one.
         site: whose limit it counts for: a stage with a policy of its own, or the feed's policies.
         limit: of that policy.
@@ -94,65 +94,65 @@ def merged(first: LossCounts, second: Iterable[Entry]) -> LossCounts:
     return tuple(out.values())
 
 
-def num_lost(tally: LossCounts, action: str) -> int:
+def num_lost(loss_counts: LossCounts, action: str) -> int:
     """Count all elements that were skipped, or replaced."""
-    return sum(entry.total for entry in tally if entry.action == action)
+    return sum(entry.total for entry in loss_counts if entry.action == action)
 
 
 class LossLedger:
-    """Counts the mishaps of one segment in their order. Its owner holds the lock.
+    """Counts the losses of one segment in their order. Its owner holds the lock.
 
     Attributes:
         tally: of this segment, and of the state that the run began with.
         fresh: what has not been announced yet, shared by all segments.
     """
 
-    __slots__ = ("fresh", "tally")
+    __slots__ = ("fresh", "loss_counts")
 
-    def __init__(self, tally: LossCounts = (), fresh: deque[LostElement] | None = None) -> None:
-        self.tally = tally
+    def __init__(self, loss_counts: LossCounts = (), fresh: deque[LostElement] | None = None) -> None:
+        self.loss_counts = loss_counts
         self.fresh: deque[LostElement] = deque() if fresh is None else fresh
 
-    def book(self, mishap: LostElement, below: LossCounts, pass_number: int, num_read: int) -> TooManySkipped | None:
+    def book(self, loss: LostElement, below: LossCounts, pass_number: int, num_read: int) -> TooManySkipped | None:
         """Count one more; return the error of a limit that it exceeds.
 
         Args:
-            mishap: the next one in order.
+            loss: the next one in order.
             below: what earlier segments counted up to here.
             pass_number: of the source.
             num_read: elements of the pass up to here, this one included.
         """
-        counted = isinstance(mishap.limit, int)
-        keys = frozenset([mishap.key[1:]]) if counted else frozenset()
-        self.tally = merged(self.tally, (Entry(mishap.action, mishap.site, 1, pass_number, 1, keys),))
-        if mishap.error is None:
+        counted = isinstance(loss.limit, int)
+        keys = frozenset([loss.key[1:]]) if counted else frozenset()
+        self.loss_counts = merged(self.loss_counts, (Entry(loss.action, loss.site, 1, pass_number, 1, keys),))
+        if loss.error is None:
             return None
-        self.fresh.append(mishap)
-        if mishap.limit is None:
+        self.fresh.append(loss)
+        if loss.limit is None:
             return None
-        whole = merged(below, self.tally)
-        entry = next(entry for entry in whole if (entry.action, entry.site) == (mishap.action, mishap.site))
-        error = _excess(mishap, entry, num_read)
+        whole = merged(below, self.loss_counts)
+        entry = next(entry for entry in whole if (entry.action, entry.site) == (loss.action, loss.site))
+        error = _excess(loss, entry, num_read)
         if error is not None:
-            error.__cause__ = mishap.error
+            error.__cause__ = loss.error
         return error
 
 
-def _excess(mishap: LostElement, entry: Entry, num_read: int) -> TooManySkipped | None:
-    limit, name = mishap.limit, "Replace" if mishap.how else "Skip"
+def _excess(loss: LostElement, entry: Entry, num_read: int) -> TooManySkipped | None:
+    limit, name = loss.limit, "Replace" if loss.how else "Skip"
     assert limit is not None
     if isinstance(limit, int):
         if len(entry.keys) <= limit:
             return None
-        found = f"{len(entry.keys)} elements were {mishap.action}, the limit is {limit}"
+        found = f"{len(entry.keys)} elements were {loss.action}, the limit is {limit}"
     else:
         if entry.in_pass <= limit * max(num_read, _FEWEST):
             return None
-        found = f"{entry.in_pass} of {num_read} elements of this pass were {mishap.action}, the limit is {limit:.3g} of them"
+        found = f"{entry.in_pass} of {num_read} elements of this pass were {loss.action}, the limit is {limit:.3g} of them"
     return TooManySkipped(
         found,
-        where=f"{name}(limit={limit!r}) of {mishap.site}; the last one: epoch {mishap.key[0]} index {mishap.key[1]}"
-        + (f" ({mishap.where})" if mishap.where else ""),
+        where=f"{name}(limit={limit!r}) of {loss.site}; the last one: epoch {loss.key[0]} index {loss.key[1]}"
+        + (f" ({loss.where})" if loss.where else ""),
         fix="look at the errors (a quarantine= file lists them all), mend the data or the function, or raise the limit",
     )
 

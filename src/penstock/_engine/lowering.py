@@ -320,7 +320,7 @@ def lower(root: plan.Node, *, folded: bool = False, skips: bool = False) -> Prog
 
     With `folded`, batches are folds over what the first segment gives, also where their rows are known before reading: for elements that
     come in the order in which they are finished, or that may be left out. With `skips`, for the latter, what counts elements stays above
-    the maps that it stands above, and each segment ends at a sequencer.
+    the maps that it stands above, and each segment ends at a fold runner.
 
     Raises:
         PlanError: when an enumerate stands above a map with `concurrency=` above the batch, or a take could not begin again.
@@ -501,16 +501,16 @@ class _Builder:
 
     def finish(self) -> list[SegmentPlan]:
         """Close the last segment: it delivers."""
-        folds = tuple(self.folds) if self.folds or self._sifts() or self.skips or (self.folded and not self.done) else None
+        folds = tuple(self.folds) if self.folds or self._filter_steps() or self.skips or (self.folded and not self.done) else None
         self._close(folds)
         return self.done
 
-    def _sifts(self) -> bool:
+    def _filter_steps(self) -> bool:
         return any(not hasattr(step, "up") for _, step in self.steps)
 
     def _only_maps(self) -> bool:
         """Tell whether the open segment is nothing but maps on the shared workers."""
-        alone = self.segment == SegmentPlan() and not self.folds and not self._sifts()
+        alone = self.segment == SegmentPlan() and not self.folds and not self._filter_steps()
         return alone and bool(self.steps) and all(wanted is None for wanted, _ in self.steps)
 
     def _close(self, folds: tuple[Fold, ...] | None) -> None:
@@ -532,7 +532,7 @@ class _Builder:
                 out.append(StagePlan(name="", concurrency=wanted))
             last = out[-1]
             name = "+".join(filter(None, (last.name, step.name)))
-            out[-1] = replace(last, name=name, sifts=(*last.sifts, step))
+            out[-1] = replace(last, name=name, filter_steps=(*last.filter_steps, step))
         if out[-1].awaited:  # writing rows and finishing batches would hold up the event loop
             out.append(StagePlan(name=""))
         return tuple(out)
@@ -543,16 +543,16 @@ class _Builder:
             self._close(tuple(self.folds))
         self.steps.append((concurrency, operator))
 
-    def _sift(self, sift: FilterStep) -> None:
+    def _sift(self, filter_step: FilterStep) -> None:
         if self.folds:
             self._close(tuple(self.folds))
-        self.steps.append((None, sift))
+        self.steps.append((None, filter_step))
 
     def _fold(self, fold: Fold) -> None:
         self.folds.append(fold)
 
     def _hold(self, fn: Callable[[Any], Any], name: str, fold: Fold) -> None:
-        """Add a fold that holds elements, weighed by the workers: one in each sequencer."""
+        """Add a fold that holds elements, weighed by the workers: one in each fold runner."""
         self._place(WeighOp(fn, name), None)
         self._fold(fold)
 
@@ -591,7 +591,7 @@ class _Builder:
         fold = BatchFold(node.batch_size, node.drop_remainder)
         batch = batch_plan(node, None)
         if self._only_maps() and self.done and not self.skips:
-            # BatchFold commutes with maps: done in the sequencer before them, it lets their results be written straight into the batch.
+            # BatchFold commutes with maps: done in the fold runner before them, it lets their results be written straight into the batch.
             before = self.done[-1]
             assert before.folds is not None
             self.done[-1] = replace(before, folds=(*before.folds, fold))
@@ -604,10 +604,10 @@ class _Builder:
         self.segment = SegmentPlan(batch=batch)
 
     def _number(self, fold: Fold) -> None:
-        """Add a numbering fold; below maps it moves into the sequencer before them, because it commutes with them."""
+        """Add a numbering fold; below maps it moves into the fold runner before them, because it commutes with them."""
         # Where elements may be left out, what counts them stays, and so does an endless repeat, which must see whether any came.
         stays = self.skips and bool(self.steps) and not (isinstance(fold, RepeatFold) and fold.count is not None)
-        if not self.folds and self.done and not self._sifts() and not stays:
+        if not self.folds and self.done and not self._filter_steps() and not stays:
             place = len(self.done) - 1
             while place and self.done[place].transparent:
                 place -= 1
@@ -625,9 +625,9 @@ class _Builder:
 
 
 def _holds(folds: Sequence[Fold]) -> bool:
-    """Tell whether a fold holds elements. What came out of it since its last checkpoint is then counted at the top of its sequencer.
+    """Tell whether a fold holds elements. What came out of it since its last checkpoint is then counted at the top of its fold runner.
 
-    So the fold of a rank needs a sequencer of its own: on another number of ranks another number comes out.
+    So the fold of a rank needs a fold runner of its own: on another number of ranks another number comes out.
     """
     return any(hasattr(fold, "held") for fold in folds)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from penstock._contracts.options import Options
 from penstock._contracts.policy import Policy, Replace, Skip, final
+from penstock._engine.error_policy import Policies
 from penstock._engine.lowering import BATCHES, chain_of, lower
 from penstock._engine.program import SegmentPlan
-from penstock._engine.rescue import Policies
 from penstock._plan.length import STREAMS, walk
 from penstock._plan.node import Cache, Filter, FlatMap, Map, Node, Shard, children_of
 from penstock.errors import PlanError
@@ -114,7 +114,7 @@ def _without_positions(segment: SegmentPlan, number: int) -> Iterator[tuple[str,
     yield from _own(segment.top)
     if number or segment.leaf is None:
         for stage in segment.stages:
-            yield from _own((*stage.operators, *stage.sifts))
+            yield from _own((*stage.operators, *stage.filter_steps))
 
 
 def _own(operators: Iterable[Any]) -> Iterator[tuple[str, Policy]]:

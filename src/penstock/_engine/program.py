@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from penstock._contracts.source import StreamSource
-from penstock._engine.rescue import Policies
+from penstock._engine.error_policy import Policies
 from penstock._ops.awaited import AwaitedOp
 from penstock._ops.block import Block, Ints
 from penstock._ops.collation import Collation
@@ -29,7 +29,7 @@ class FilterStep(Protocol):
     def name(self) -> str:
         """The stage name."""
 
-    def sift(self, block: Block, origins: Ints) -> tuple[Block, Ints]:
+    def filter_step(self, block: Block, origins: Ints) -> tuple[Block, Ints]:
         """Return what is left and the input offset of each."""
 
 
@@ -42,18 +42,18 @@ class StagePlan:
 
     name: str
     operators: tuple[Operator, ...] = ()
-    sifts: tuple[FilterStep | Operator, ...] = ()
+    filter_steps: tuple[FilterStep | Operator, ...] = ()
     concurrency: int | None = None
 
     @property
     def awaited(self) -> AwaitedOp | None:
         """The async function of this stage, or None."""
-        steps = (*self.operators, *self.sifts)
+        steps = (*self.operators, *self.filter_steps)
         return steps[0] if len(steps) == 1 and isinstance(steps[0], AwaitedOp) else None
 
 
 def _decides(step: FilterStep | Operator) -> bool:
-    return hasattr(step, "sift") or isinstance(step, WeighOp)
+    return hasattr(step, "filter_step") or isinstance(step, WeighOp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class BatchPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentPlan:
-    """Units of rows through stages, into batches, through the `top` operators, then to a sequencer or to the consumer.
+    """Chunks of rows through stages, into batches, through the `top` operators, then to a fold runner or to the consumer.
 
     Attributes:
         leaf: computes rows at positions; None when the rows come from the segment before or from `stream`.
@@ -82,7 +82,7 @@ class SegmentPlan:
         stages: of the rows.
         batch: None when the rows are delivered as they are.
         top: operators above the batch; sifts only at their end.
-        folds: the sequencer at the end, or None to deliver.
+        folds: the fold runner at the end, or None to deliver.
         ahead: the batch of the next segment, when rows are written into it before the folds have counted them.
         direct: whether the next segment is the last one and does nothing but make these batches.
         late_failures: whether an element that fails is raised only when the folds let it through: they may leave it out by count.
@@ -112,13 +112,13 @@ class SegmentPlan:
     @property
     def multiplies(self) -> bool:
         """Tell whether one item may give several."""
-        steps = (*self.top, *(sift for stage in self.stages for sift in stage.sifts))
-        return any(hasattr(step, "sift") and not isinstance(step, FilterOp) for step in steps)
+        steps = (*self.top, *(filter_step for stage in self.stages for filter_step in stage.filter_steps))
+        return any(hasattr(step, "filter_step") and not isinstance(step, FilterOp) for step in steps)
 
     @property
     def settled_after(self) -> tuple[int, int]:
         """The last (stage, step) whose result decides how many elements come of a row, or where a fold puts them; (-1, -2) for none."""
-        steps = [(stage, number, step) for stage, plan in enumerate(self.stages) for number, step in enumerate(plan.sifts)]
+        steps = [(stage, number, step) for stage, plan in enumerate(self.stages) for number, step in enumerate(plan.filter_steps)]
         return max(((stage, number) for stage, number, step in steps if _decides(step)), default=(-1, -2))
 
     @property
@@ -126,7 +126,7 @@ class SegmentPlan:
         """The same for batches: the number of a step in the run of filters, flat_maps and maps at the top; -2 for none."""
         if any(isinstance(step, WeighOp) for step in self.top):
             return len(self.top)
-        first = next((place for place, step in enumerate(self.top) if hasattr(step, "sift")), len(self.top))
+        first = next((place for place, step in enumerate(self.top) if hasattr(step, "filter_step")), len(self.top))
         return max((number for number, step in enumerate(self.top[first:]) if _decides(step)), default=-2)
 
     @property
@@ -137,7 +137,10 @@ class SegmentPlan:
     @property
     def one_to_one(self) -> bool:
         """Tell whether each item gives one, unless it is left out."""
-        return not any(hasattr(step, "sift") for step in (*self.top, *(sift for stage in self.stages for sift in stage.sifts)))
+        return not any(
+            hasattr(step, "filter_step")
+            for step in (*self.top, *(filter_step for stage in self.stages for filter_step in stage.filter_steps))
+        )
 
     @property
     def transparent(self) -> bool:
@@ -200,7 +203,7 @@ def writing_ahead(program: Program) -> Program:
     first, *rest = program.segments
     if first.leaf is None or first.batch is not None or not first.folds or not isinstance(first.folds[0], BatchFold):
         return program
-    if any(stage.sifts for stage in first.stages) or not rest:
+    if any(stage.filter_steps for stage in first.stages) or not rest:
         return program
     direct = len(rest) == 1 and not rest[0].top and not rest[0].folds  # folds take elements with their keys
     return replace(program, segments=(replace(first, ahead=rest[0].batch, direct=direct), *rest))

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, cast
 
 from penstock._contracts.source import StatefulStream
 from penstock._engine.chunk import CompletedRuns, Counted, FoldState, KnownLoss, StreamState, Token
+from penstock._engine.error_policy import MOST_REPLACEMENTS
 from penstock._engine.folding import OPEN, PASS_END
 from penstock._engine.losses import Entry, LossCounts, num_lost
 from penstock._engine.lowering import counted_node, lower
 from penstock._engine.program import Program
-from penstock._engine.rescue import MOST_REPLACEMENTS
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.chain import HoldingFold
 from penstock._order.folds import Fold, RepeatFold
@@ -36,7 +36,8 @@ __all__ = [
     "is_end_of_all",
     "known_of",
     "listed",
-    "listed_tally",
+    "listed_loss_counts",
+    "loss_counts_of",
     "lost_before",
     "movable_shard",
     "parts_at",
@@ -44,7 +45,6 @@ __all__ = [
     "restored",
     "saved",
     "skipping",
-    "tally_of",
     "within_reach",
 ]
 
@@ -75,7 +75,7 @@ def within_reach(node: Node, position: int, name: str) -> None:
         )
 
 
-def tally_of(record: list[Any]) -> LossCounts:
+def loss_counts_of(record: list[Any]) -> LossCounts:
     """Return what was skipped and replaced before the save."""
     return tuple(
         Entry(action, site, total, pass_number, in_pass, frozenset((index, lane) for index, lane in chain(*keys)))
@@ -83,9 +83,9 @@ def tally_of(record: list[Any]) -> LossCounts:
     )
 
 
-def listed_tally(tally: LossCounts) -> list[Any]:
+def listed_loss_counts(loss_counts: LossCounts) -> list[Any]:
     """Return the JSON form of what was skipped and replaced."""
-    return [[*entry[:5], *([sorted(map(list, entry.keys))] if entry.keys else [])] for entry in tally]
+    return [[*entry[:5], *([sorted(map(list, entry.keys))] if entry.keys else [])] for entry in loss_counts]
 
 
 def known_of(record: list[Any]) -> tuple[KnownLoss, ...]:
@@ -95,13 +95,13 @@ def known_of(record: list[Any]) -> tuple[KnownLoss, ...]:
 
 def lost_before(token: Token) -> tuple[int, int]:
     """Return how many elements were skipped and replaced up to a token; those that will be read again are told apart by it."""
-    again = [known.how for record in token.sequencers for known in record.known]
+    again = [known.how for record in token.fold_runners for known in record.known]
     replaced = sum(how > 0 for how in again)
-    return num_lost(token.tally, "skipped") + len(again) - replaced, num_lost(token.tally, "replaced") + replaced
+    return num_lost(token.loss_counts, "skipped") + len(again) - replaced, num_lost(token.loss_counts, "replaced") + replaced
 
 
 def listed(record: FoldState) -> list[Any]:
-    """Return the JSON form of what a sequencer saves; the last two parts only where something is read again."""
+    """Return the JSON form of what a fold runner saves; the last two parts only where something is read again."""
     out = [record.skip, record.mode, list(record.states), record.recall, record.drop]
     if record.replay == (0, 0):
         return out
@@ -191,8 +191,8 @@ def saved(
         "position": None,
         "global": None,
     }
-    if token.tally:
-        record["lost"] = listed_tally(token.tally)
+    if token.loss_counts:
+        record["lost"] = listed_loss_counts(token.loss_counts)
     mixes = histories(form.root)[: len(histories(root))]  # a moved plan may hold them twice
     if mixes:
         record["mix"] = mixes
@@ -205,7 +205,7 @@ def saved(
             **({"skips": True} if form.skips else {}),
             "source": list(token.source),
             "done": [[list(run) for run in token.done.runs], [[place, list(results)] for place, results in token.done.partial]],
-            "sequencers": [listed(one) for one in token.sequencers],
+            "sequencers": [listed(one) for one in token.fold_runners],
         }
         if note is not None:
             record["position"]["stream"] = {"pass": note.pass_number, "position": note.position, "cut": note.cut, "state": note.state}
@@ -269,7 +269,7 @@ def restored(
         place = global_place(root, record["global"])
         parts = parts_at(root, place)
         first, *rest = [folded_part(root, part, ordered=ordered) for part in parts] if folded else parts
-        first = first._replace(token=first.token._replace(tally=tally_of(record.get("lost", []))))
+        first = first._replace(token=first.token._replace(loss_counts=loss_counts_of(record.get("lost", []))))
         left = sum(length_of(part.form.root) or 0 for part in parts) - parts[0].token.source[1]
         if left != INFINITE:  # the step was that of another number of shards
             in_epoch = int(length_of(root) or 0) - int(left)
@@ -293,7 +293,7 @@ def restored(
     if other.token is not part.token:  # a place of epoch 0, made of the position in the pass
         other = _in_epoch(root, other, epoch)
     part = skipping(other, skips=skips)
-    part = part._replace(token=part.token._replace(tally=tally_of(record.get("lost", []))))
+    part = part._replace(token=part.token._replace(loss_counts=loss_counts_of(record.get("lost", []))))
     return Restored([part], record["step"], epoch, record["step"] - in_epoch)
 
 
@@ -322,7 +322,7 @@ def _with_weights(root: Node, record: dict[str, Any], epoch: int, *, strict: boo
 
 
 def _kept_shards(root: Node, shards: list[Any]) -> list[Any]:
-    """Return the shards that must be those of the state: not the one by rank whose rounds a sequencer counts, if it can move."""
+    """Return the shards that must be those of the state: not the one by rank whose rounds a fold runner counts, if it can move."""
     kept, node = list(shards), root
     while isinstance(node, Map | Prefetch | AnyBatch | Repeat):
         node = node.child
@@ -394,7 +394,7 @@ def _done(record: Any, position: int, length: float) -> CompletedRuns:
 
 
 def _record(saved_record: list[Any], folds: tuple[Fold, ...], most_how: int) -> FoldState:
-    """Check what a sequencer saved against its folds; an input may be replaced by the one up to `most_how` places further on."""
+    """Check what a fold runner saved against its folds; an input may be replaced by the one up to `most_how` places further on."""
     skip, mode, states, recall, drop, known, replay = saved_record if len(saved_record) == 7 else [*saved_record, [], [0, 0]]
     if len(states) != len(folds):
         raise _damaged_fold(f"{short(states)}, not {len(folds)} states")
@@ -481,7 +481,7 @@ def skipping(part: ResumeStep, *, skips: bool) -> ResumeStep:
     if form.skips or not skips:
         return part
     new = form._replace(skips=True)
-    if part.token.sequencers and _fold_kinds(form) != _fold_kinds(new):
+    if part.token.fold_runners and _fold_kinds(form) != _fold_kinds(new):
         raise StateMismatch(
             "this state was saved without Skip, and the plan counts elements above a map that may now leave some out",
             where="load_state_dict()",
@@ -581,7 +581,7 @@ def folded_part(root: Node, part: ResumeStep, *, ordered: bool) -> ResumeStep:
     """
     form, token = part
     if form.folded or not is_indexable(root):
-        if not ordered and any(record.recall or record.drop for record in token.sequencers):
+        if not ordered and any(record.recall or record.drop for record in token.fold_runners):
             raise StateMismatch(
                 "this state was saved with ordered=True and holds elements in a shuffle buffer, bucket or pack in their order",
                 where="load_state_dict()",

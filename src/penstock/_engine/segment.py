@@ -1,4 +1,4 @@
-"""One segment's decisions: which unit opens, which rows are claimed, which units are committed. Pure; the engine's mutex guards it."""
+"""One segment's decisions: which chunk opens, which rows are claimed, which chunks are committed. Pure; the engine's mutex guards it."""
 
 from __future__ import annotations
 
@@ -47,25 +47,25 @@ _MEASURED = 32  # texts of a batch
 
 
 class Segment:
-    """Units between their opening and their commit, in order.
+    """Chunks between their opening and their commit, in order.
 
     Attributes:
         plan: what it runs.
-        alone: whether elements are awaited: a batch is a unit then.
-        inbox: units that the sequencer before has made, waiting to be opened.
+        alone: whether elements are awaited: a batch is a chunk then.
+        inbox: chunks that the fold runner before has made, waiting to be opened.
         queues: blocks waiting for each stage after the first.
-        opened, committed: how many units.
+        opened, committed: how many chunks.
         guess: the spec of the last finished batch.
-        most_rows: of a unit without a batch, for the byte budget.
-        loose: whether units are committed as they are finished; the end of a pass still waits for all of it.
-        lowest: the first unit that is not committed.
-        ends_coming: how many ends of passes the sequencer before has let through that this segment has not committed.
-        rows_open: of the units that are not committed.
+        most_rows: of a chunk without a batch, for the byte budget.
+        loose: whether chunks are committed as they are finished; the end of a pass still waits for all of it.
+        lowest: the first chunk that is not committed.
+        ends_coming: how many ends of passes the fold runner before has let through that this segment has not committed.
+        rows_open: of the chunks that are not committed.
         widest: workers of its own, or calls in flight, that its widest stage has, or 0.
-        failed_seq: the lowest unit that failed, or None; nothing behind it is claimed.
+        failed_seq: the lowest chunk that failed, or None; nothing behind it is claimed.
         row_bytes: what a row takes of a worker's memory while a task of each stage runs; a guess.
-        item_bytes: what a row of a finished unit takes; a guess.
-        unfinished: tasks without rows, of units that are complete and have to wait for room to make their batches.
+        item_bytes: what a row of a finished chunk takes; a guess.
+        unfinished: tasks without rows, of chunks that are complete and have to wait for room to make their batches.
         folded_bytes: of what the folds behind this segment hold, at most; `num_folded` inputs ago it was measured: `num_held` elements.
     """
 
@@ -88,6 +88,7 @@ class Segment:
         "_tails",
         "alone",
         "blocks",
+        "chunk_size",
         "committed",
         "cut_pass",
         "ends_coming",
@@ -113,7 +114,6 @@ class Segment:
         "row_bytes",
         "rows_open",
         "unfinished",
-        "units",
         "widest",
     )
 
@@ -124,11 +124,11 @@ class Segment:
         self.inbox: deque[Chunk] = deque()
         self.queues: list[deque[Claim]] = [deque() for _ in plan.stages]
         self.widest = max((stage.concurrency or 0 for stage in plan.stages), default=0)
-        # What is awaited may never come: nothing that is ready stands in one unit with it but the rest of its batch.
+        # What is awaited may never come: nothing that is ready stands in one chunk with it but the rest of its batch.
         self.alone = not at_once and any(stage.awaited for stage in plan.stages)
         self.blocks, least_rows = block_sizes(plan, at_once=at_once)
         single = plan.batch is None
-        self.units = ChunkSize(least_rows if single and not self.alone else 1, one_thread=at_once and single)
+        self.chunk_size = ChunkSize(least_rows if single and not self.alone else 1, one_thread=at_once and single)
         self.opened = 0
         self.committed = 0
         self.finished: dict[int, Chunk] = {}
@@ -152,7 +152,7 @@ class Segment:
         self._replay = 0, 0
         self._opened_in = start.source[0], 0
         self._num_rows = 0
-        self._phase = 0  # so many rows of an unfinished batch the folds will have when all open units have passed, if none loses more
+        self._phase = 0  # so many rows of an unfinished batch the folds will have when all open chunks have passed, if none loses more
         self._current: Chunk | None = None
         self._open: list[Chunk] = []
         self._tails: list[Chunk] = []
@@ -164,7 +164,7 @@ class Segment:
         self._positions = ChainOp(plan.leaf, tuple(op for stage in plan.stages for op in stage.operators)) if plan.leaf else None
 
     def read_again(self, record: FoldState | None) -> None:
-        """Treat as before what the sequencer behind this segment had taken before the state was saved."""
+        """Treat as before what the fold runner behind this segment had taken before the state was saved."""
         if record is None:
             return
         self._replay = record.replay
@@ -174,7 +174,7 @@ class Segment:
     # -- opening ------------------------------------------------------------------------------------------------------------------
 
     def can_open(self) -> bool:
-        """Tell whether there is a next unit at all (the engine decides whether there is room for it)."""
+        """Tell whether there is a next chunk at all (the engine decides whether there is room for it)."""
         if self.failed_seq is not None:
             return False
         if self.plan.leaf is None:
@@ -182,73 +182,73 @@ class Segment:
         return not self.exhausted
 
     def open(self, most_rows: int = _UNKNOWN) -> Chunk:
-        """Open the next unit: one batch, or as many batches or elements as make one task, of at most so many rows."""
-        unit = self._open_leaf(most_rows) if self.plan.leaf is not None else self._open_given(most_rows)
-        self.rows_open += unit.num_rows
-        self._open.append(unit)
+        """Open the next chunk: one batch, or as many batches or elements as make one task, of at most so many rows."""
+        chunk = self._open_leaf(most_rows) if self.plan.leaf is not None else self._open_given(most_rows)
+        self.rows_open += chunk.num_rows
+        self._open.append(chunk)
         if self._replay > self._opened_in:
-            self._note_replayed(unit)
-        if unit.ends_pass:
-            self._ends.append(unit.seq)
-        if unit.num_rows and unit.result is None:
-            self._current = unit
+            self._note_replayed(chunk)
+        if chunk.ends_pass:
+            self._ends.append(chunk.seq)
+        if chunk.num_rows and chunk.result is None:
+            self._current = chunk
         if self.plan.ahead is not None:
-            self._phase = 0 if unit.ends_pass else (self._phase + unit.num_rows) % self.plan.ahead.batch_size
-        self._num_rows += unit.num_rows
-        return unit
+            self._phase = 0 if chunk.ends_pass else (self._phase + chunk.num_rows) % self.plan.ahead.batch_size
+        self._num_rows += chunk.num_rows
+        return chunk
 
-    def _note_replayed(self, unit: Chunk) -> None:
-        """Tell the unit which of its items were read before, and what became of them."""
+    def _note_replayed(self, chunk: Chunk) -> None:
+        """Tell the chunk which of its items were read before, and what became of them."""
         pass_number, count = self._opened_in
-        first = count if pass_number == unit.pass_number else 0
-        self._opened_in = unit.pass_number, first + unit.num_items
-        border = (0, unit.num_items)[unit.pass_number < self._replay[0]]
-        if unit.pass_number == self._replay[0]:
-            border = min(unit.num_items, max(0, self._replay[1] - first))
-        unit.num_replayed = border
+        first = count if pass_number == chunk.pass_number else 0
+        self._opened_in = chunk.pass_number, first + chunk.num_items
+        border = (0, chunk.num_items)[chunk.pass_number < self._replay[0]]
+        if chunk.pass_number == self._replay[0]:
+            border = min(chunk.num_items, max(0, self._replay[1] - first))
+        chunk.num_replayed = border
         for item in range(border if self._known else 0):
-            for one in self._known.get((unit.pass_number, first + item), ()):
-                if one.row >= 0 or unit.sizes is None:
-                    unit.known.setdefault(unit.first_row(item) + max(one.row, 0), []).append(one)
+            for one in self._known.get((chunk.pass_number, first + item), ()):
+                if one.row >= 0 or chunk.sizes is None:
+                    chunk.known.setdefault(chunk.first_row(item) + max(one.row, 0), []).append(one)
                 else:
-                    unit.known_items.setdefault(item, []).append(one)
+                    chunk.known_items.setdefault(item, []).append(one)
 
     def next_bytes(self) -> int:
-        """Guess what the next unit will take, if it is one batch; what several or single elements take is granted with their tasks."""
+        """Guess what the next chunk will take, if it is one batch; what several or single elements take is granted with their tasks."""
         if self.plan.leaf is None:
-            unit = self.inbox[0] if self.inbox else None
-            return 0 if unit is None or unit.sizes is None else int(self.item_bytes * unit.num_rows)
+            chunk = self.inbox[0] if self.inbox else None
+            return 0 if chunk is None or chunk.sizes is None else int(self.item_bytes * chunk.num_rows)
         batch = self.plan.ahead or self.plan.batch
-        return 0 if batch is None else int(self.item_bytes * batch.batch_size * self.units.items)
+        return 0 if batch is None else int(self.item_bytes * batch.batch_size * self.chunk_size.items)
 
     def weigh(self, stage: int, num_bytes: float) -> None:
         """Learn what a row took of a worker's memory."""
         self.row_bytes[stage] = followed(self.row_bytes[stage], num_bytes)
 
-    def wanted_units(self, rounds: int = 4) -> int:
-        """Return how many units may be open for the sake of stages with a concurrency of their own, by the mean size of those so far.
+    def wanted_chunks(self, rounds: int = 4) -> int:
+        """Return how many chunks may be open for the sake of stages with a concurrency of their own, by the mean size of those so far.
 
         Their rows are four times what is in work at once: in flight, next in turn, done but behind a slow one, and on their way out.
         """
         return rounds * self.widest * self.opened // max(1, self._num_rows) + 2 if self.widest else 0
 
     def _open_given(self, most_rows: int) -> Chunk:
-        unit = self.inbox.popleft()
+        chunk = self.inbox.popleft()
         most_rows = min(most_rows, self._task_rows())
-        if unit.num_rows > most_rows and unit.result is None and not unit.whole:
-            count, border = unit.whole_items(most_rows, up=True)  # not less than a task may have: it would never learn that more is better
-            if border < unit.num_rows:
-                self.inbox.appendleft(unit.cut(count))
-        unit.seq = self.opened
+        if chunk.num_rows > most_rows and chunk.result is None and not chunk.whole:
+            count, border = chunk.whole_items(most_rows, up=True)  # not less than a task may have: it would never learn that more is better
+            if border < chunk.num_rows:
+                self.inbox.appendleft(chunk.cut(count))
+        chunk.seq = self.opened
         self.opened += 1
-        return unit
+        return chunk
 
     def _open_leaf(self, most_rows: int) -> Chunk:
         length = self.plan.length
         assert length is not None
         border, ahead = self._next_run(length), 0
         batch = self.plan.ahead or self.plan.batch
-        num_batches = 1 if self.alone or batch is None else max(1, min(self.units.items, most_rows // batch.batch_size))
+        num_batches = 1 if self.alone or batch is None else max(1, min(self.chunk_size.items, most_rows // batch.batch_size))
         wanted: float = num_batches
         if self.plan.ahead is not None:
             wanted, ahead = rows_ahead(self.plan, self._phase, num_batches, border - self._next_item)
@@ -260,16 +260,16 @@ class Segment:
         if self.recording is not None:
             self.recording.take(first, first + count)
         self._next_run(length)
-        ends = count == 0 or (self._next_item == length and not self.loose)  # what waits for all of a pass is an empty unit then
+        ends = count == 0 or (self._next_item == length and not self.loose)  # what waits for all of a pass is an empty chunk then
         if ends:
             if self.recording is not None:
                 self.recording.start(())
             self._pass_number, self._next_item, self._done = pass_number + 1, 0, NOTHING_COMPLETED
             self.exhausted = self._pass_number >= self._num_passes
-        unit = self._leaf_unit(pass_number, first, count, ends)
-        unit.beyond, unit.ahead = beyond, ahead if count else 0
+        chunk = self._leaf_chunk(pass_number, first, count, ends)
+        chunk.beyond, chunk.ahead = beyond, ahead if count else 0
         self.opened += 1
-        return unit
+        return chunk
 
     def _next_run(self, length: float) -> float:
         """Go to the next position that is to be computed; return where the run of such positions ends."""
@@ -280,7 +280,7 @@ class Segment:
         return self._done.runs[0][0] if self._done.runs else length
 
     def follow(self, recording: Recording) -> None:
-        """Open units in a recorded order."""
+        """Open chunks in a recorded order."""
         recording.start([(0, self._next_item), *self._done.runs])
         self.recording = recording
 
@@ -292,7 +292,7 @@ class Segment:
         if self._done.partial and self._done.partial[-1][0] < self._next_item:
             self._done = self._done._replace(partial=())
 
-    def _leaf_unit(self, pass_number: int, first: int, count: int, ends: bool) -> Chunk:
+    def _leaf_chunk(self, pass_number: int, first: int, count: int, ends: bool) -> Chunk:
         plan = self.plan
         epochs = np.full(count, pass_number, np.int64)
         positions = np.arange(first, first + count, dtype=np.int64)
@@ -319,8 +319,8 @@ class Segment:
             ends_pass=ends,
         )
 
-    def living_units(self) -> list[Chunk]:
-        """Return the units that hold elements here: waiting to be opened, in work, finished. Without the mutex."""
+    def living_chunks(self) -> list[Chunk]:
+        """Return the chunks that hold elements here: waiting to be opened, in work, finished. Without the mutex."""
         return [*list(self.inbox), *list(self._open)]
 
     # -- claiming -----------------------------------------------------------------------------------------------------------------
@@ -328,43 +328,43 @@ class Segment:
     def _task_rows(self) -> int:
         return min(block.rows(_UNKNOWN, 1) for block in self.blocks)
 
-    def next_rows(self, num_workers: int, unit: Chunk | None = None, most_rows: int = _UNKNOWN, room: int = UNLIMITED) -> Claim | None:
-        """Claim the next rows of a unit, by default the first that has some, for the first stage; they may hold `room` bytes.
+    def next_rows(self, num_workers: int, chunk: Chunk | None = None, most_rows: int = _UNKNOWN, room: int = UNLIMITED) -> Claim | None:
+        """Claim the next rows of a chunk, by default the first that has some, for the first stage; they may hold `room` bytes.
 
-        A unit that is more than one batch or element is one task, so that it can be cut where its elements turn out large.
+        A chunk that is more than one batch or element is one task, so that it can be cut where its elements turn out large.
         """
-        unit = next(self.unclaimed(), None) if unit is None else unit
-        if unit is None:
+        chunk = next(self.unclaimed(), None) if chunk is None else chunk
+        if chunk is None:
             return None
         for place, rest in enumerate(self._rests):
-            if rest.unit is unit:
+            if rest.chunk is chunk:
                 del self._rests[place]
                 end = min(rest.end, rest.begin + most_rows)
                 if end < rest.end:
                     self._rests.insert(place, rest._replace(begin=end))
                 return rest._replace(end=end, room=room)
-        begin = unit.claimed
-        split = num_workers if (self.plan.batch is not None or unit.ahead) and unit.seq == 0 else 1
-        rows = min(most_rows, *(block.rows(unit.limit - begin, split) for block in self.blocks))  # what later stages take as it comes
-        if unit.num_items > (unit.ahead or 1):
-            rows = unit.limit
-        end = unit.claimed = unit.limit if unit.whole else begin + rows
-        if end >= unit.limit:
-            self._current = None if unit is self._current else self._current
-            self._tails = [tail for tail in self._tails if tail is not unit]
-        return Claim(self.number, 0, unit, begin, end, None, room=room)
+        begin = chunk.claimed
+        split = num_workers if (self.plan.batch is not None or chunk.ahead) and chunk.seq == 0 else 1
+        rows = min(most_rows, *(block.rows(chunk.limit - begin, split) for block in self.blocks))  # what later stages take as it comes
+        if chunk.num_items > (chunk.ahead or 1):
+            rows = chunk.limit
+        end = chunk.claimed = chunk.limit if chunk.whole else begin + rows
+        if end >= chunk.limit:
+            self._current = None if chunk is self._current else self._current
+            self._tails = [tail for tail in self._tails if tail is not chunk]
+        return Claim(self.number, 0, chunk, begin, end, None, room=room)
 
-    def _cut(self, unit: Chunk, count: int) -> Chunk:
-        """Leave `count` items with a unit; the others are the unit behind it, and wait to be claimed."""
-        tail = unit.cut(count)
-        tail.seq = unit.seq + 1
+    def _cut(self, chunk: Chunk, count: int) -> Chunk:
+        """Leave `count` items with a chunk; the others are the chunk behind it, and wait to be claimed."""
+        tail = chunk.cut(count)
+        tail.seq = chunk.seq + 1
         for other in self._open:
-            if other.seq > unit.seq:
+            if other.seq > chunk.seq:
                 other.seq += 1
         self.finished = {one.seq: one for one in self.finished.values()}
-        self._gone = {seq + (seq > unit.seq) for seq in self._gone}
-        self._ends = deque(seq + (seq > unit.seq or (tail.ends_pass and seq == unit.seq)) for seq in self._ends)
-        if self.failed_seq is not None and (self.failed_seq > unit.seq or (self.failed_seq == unit.seq and tail.failure is not None)):
+        self._gone = {seq + (seq > chunk.seq) for seq in self._gone}
+        self._ends = deque(seq + (seq > chunk.seq or (tail.ends_pass and seq == chunk.seq)) for seq in self._ends)
+        if self.failed_seq is not None and (self.failed_seq > chunk.seq or (self.failed_seq == chunk.seq and tail.failure is not None)):
             self.failed_seq += 1
         self.opened += 1
         self._open.append(tail)
@@ -372,29 +372,29 @@ class Segment:
         return tail
 
     def give_back(self, task: Claim, end: int) -> Chunk | None:
-        """Take back the rows of a task that were not done, for want of room; return the unit that they belong to now, if it is new."""
-        unit = task.unit
-        assert unit is not None
-        count, border = unit.whole_items(end, up=False)
+        """Take back the rows of a task that were not done, for want of room; return the chunk that they belong to now, if it is new."""
+        chunk = task.chunk
+        assert chunk is not None
+        count, border = chunk.whole_items(end, up=False)
         tail = None
-        if (task.begin, task.end) == (0, unit.num_rows) and not (border < end and unit.mishaps):
+        if (task.begin, task.end) == (0, chunk.num_rows) and not (border < end and chunk.lost):
             if not count:
-                count, border = unit.whole_items(1, up=True)
-            if border < unit.num_rows:
-                tail = self._cut(unit, count)
-                unit.done = [(begin, min(stop, border)) for begin, stop in unit.done]
-                unit.num_done = min(unit.num_done, border)
-        border = task.end if tail is None else unit.num_rows
+                count, border = chunk.whole_items(1, up=True)
+            if border < chunk.num_rows:
+                tail = self._cut(chunk, count)
+                chunk.done = [(begin, min(stop, border)) for begin, stop in chunk.done]
+                chunk.num_done = min(chunk.num_done, border)
+        border = task.end if tail is None else chunk.num_rows
         if end < border:
-            self._wait(task, unit, end, border, 0)
+            self._wait(task, chunk, end, border, 0)
         if tail is not None and task.block is not None:
             self._tails.remove(tail)
             tail.claimed = tail.num_rows
             self._wait(task, tail, border, task.end, border)
         return tail
 
-    def _wait(self, task: Claim, unit: Chunk, begin: int, end: int, shift: int) -> None:
-        rest = task._replace(unit=unit, begin=begin - shift, end=end - shift)
+    def _wait(self, task: Claim, chunk: Chunk, begin: int, end: int, shift: int) -> None:
+        rest = task._replace(chunk=chunk, begin=begin - shift, end=end - shift)
         if task.block is None:
             self._rests.append(rest)
             return
@@ -403,38 +403,38 @@ class Segment:
         self.queues[task.stage].appendleft(rest._replace(block=part, num_bytes=num_bytes))
 
     def has_rows(self) -> bool:
-        """Tell whether there are units with rows to claim."""
+        """Tell whether there are chunks with rows to claim."""
         return next(iter(self.unclaimed()), None) is not None
 
     def unclaimed(self) -> Iterator[Chunk]:
-        """Yield the units with rows to claim for the first stage: given back, and then the one that was opened last."""
+        """Yield the chunks with rows to claim for the first stage: given back, and then the one that was opened last."""
         if self._rests or self._tails:
-            self._rests = [task for task in self._rests if task.unit is not None and task.begin < task.unit.limit]
-            waiting = [task.unit for task in self._rests if task.unit is not None] + self._tails
-            yield from sorted((unit for unit in waiting if not self._is_behind_failure(unit)), key=lambda unit: unit.seq)
+            self._rests = [task for task in self._rests if task.chunk is not None and task.begin < task.chunk.limit]
+            waiting = [task.chunk for task in self._rests if task.chunk is not None] + self._tails
+            yield from sorted((chunk for chunk in waiting if not self._is_behind_failure(chunk)), key=lambda chunk: chunk.seq)
         if self._current is not None and self._has_wanted_rows(self._current):
             yield self._current
 
-    def _is_behind_failure(self, unit: Chunk) -> bool:
-        return self.failed_seq is not None and unit.seq > self.failed_seq
+    def _is_behind_failure(self, chunk: Chunk) -> bool:
+        return self.failed_seq is not None and chunk.seq > self.failed_seq
 
-    def _has_wanted_rows(self, unit: Chunk) -> bool:
-        return unit.claimed < unit.limit and not self._is_behind_failure(unit)
+    def _has_wanted_rows(self, chunk: Chunk) -> bool:
+        return chunk.claimed < chunk.limit and not self._is_behind_failure(chunk)
 
     def pass_up(self, task: Claim, outcome: Outcome) -> None:
         """Queue what a task made for the next stage, or count the rows that it has ended."""
-        unit, begin, end = task.unit, task.begin, outcome.end
-        assert unit is not None
+        chunk, begin, end = task.chunk, task.begin, outcome.end
+        assert chunk is not None
         if outcome.block is not None:
-            following = Claim(task.segment, task.stage + 1, unit, begin, end, outcome.block, num_bytes=outcome.kept_bytes)
+            following = Claim(task.segment, task.stage + 1, chunk, begin, end, outcome.block, num_bytes=outcome.kept_bytes)
             self.queues[task.stage + 1].append(following)
         elif end > begin and task.stage == len(self.plan.stages) - 1:
-            unit.done.append((begin, end))
-            unit.num_done += end - begin
+            chunk.done.append((begin, end))
+            chunk.num_done += end - begin
 
     def first_unfinished(self) -> Claim:
-        """Return the first task, by its unit, that waits for room to make a batch of complete rows."""
-        self.unfinished.sort(key=lambda task: task.unit.seq if task.unit is not None else 0)
+        """Return the first task, by its chunk, that waits for room to make a batch of complete rows."""
+        self.unfinished.sort(key=lambda task: task.chunk.seq if task.chunk is not None else 0)
         return self.unfinished[0]
 
     def next_block(self, stage: int, task: Claim | None = None) -> Claim | None:
@@ -449,20 +449,20 @@ class Segment:
         queue = self.queues[stage]
         while queue:
             task = queue[0]
-            assert task.unit is not None
-            if task.begin < task.unit.limit and not self._is_behind_failure(task.unit):
+            assert task.chunk is not None
+            if task.begin < task.chunk.limit and not self._is_behind_failure(task.chunk):
                 return task
             queue.popleft()
         return None
 
     def first_block(self, stage: int) -> Claim | None:
         """Return the block that waits for a later stage and is wanted first."""
-        wanted = [task for task in self.queues[stage] if task.unit is not None and task.begin < task.unit.limit]
-        return min(wanted, key=lambda task: task.unit.seq if task.unit is not None else 0, default=None)
+        wanted = [task for task in self.queues[stage] if task.chunk is not None and task.begin < task.chunk.limit]
+        return min(wanted, key=lambda task: task.chunk.seq if task.chunk is not None else 0, default=None)
 
     def put_back(self, task: Claim) -> None:
         """Undo a claim: the consumer's thread was interrupted in the middle of it."""
-        assert task.unit is not None
+        assert task.chunk is not None
         if task.begin == task.end:
             self.unfinished.append(task)
         elif task.stage == 0 and task.block is None:
@@ -470,84 +470,84 @@ class Segment:
         else:
             self.queues[task.stage].appendleft(task)
 
-    def fail(self, unit: Chunk) -> None:
-        """Note that a unit failed: nothing behind it is of use, unless it may stand behind the end of its pass."""
+    def fail(self, chunk: Chunk) -> None:
+        """Note that a chunk failed: nothing behind it is of use, unless it may stand behind the end of its pass."""
         if self.keeps_going:
             return
-        if self.failed_seq is None or unit.seq < self.failed_seq:
-            self.failed_seq = unit.seq
+        if self.failed_seq is None or chunk.seq < self.failed_seq:
+            self.failed_seq = chunk.seq
 
     @property
     def known_rows(self) -> int:
-        """How many elements fit the byte budget of a unit, or 0 as long as their size is not known."""
+        """How many elements fit the byte budget of a chunk, or 0 as long as their size is not known."""
         return self.most_rows if self.most_rows < _UNKNOWN else 0
 
     def next_finished(self) -> Chunk | None:
-        """Return the next unit to commit if it is finished, without taking it."""
+        """Return the next chunk to commit if it is finished, without taking it."""
         if not self.loose:
             return self.finished.get(self.committed)
         border = self._ends[0] if self._ends else self.opened
-        return next((unit for seq, unit in self.finished.items() if seq < border or seq == self.committed), None)
+        return next((chunk for seq, chunk in self.finished.items() if seq < border or seq == self.committed), None)
 
-    def commit(self, unit: Chunk) -> None:
-        """Take a finished unit out."""
-        self._open = [one for one in self._open if one.seq != unit.seq]
-        del self.finished[unit.seq]
+    def commit(self, chunk: Chunk) -> None:
+        """Take a finished chunk out."""
+        self._open = [one for one in self._open if one.seq != chunk.seq]
+        del self.finished[chunk.seq]
         self.committed += 1
-        self.rows_open -= unit.num_rows
-        if self.plan.ahead is not None and not unit.whole and unit.result is not None and unit.pass_number == self._pass_number:
-            self._phase = (self._phase - (unit.num_items - len(unit.result.items))) % self.plan.ahead.batch_size
-        if unit.ends_pass:
-            self._ends.remove(unit.seq)
-        self._gone.add(unit.seq)
+        self.rows_open -= chunk.num_rows
+        if self.plan.ahead is not None and not chunk.whole and chunk.result is not None and chunk.pass_number == self._pass_number:
+            self._phase = (self._phase - (chunk.num_items - len(chunk.result.items))) % self.plan.ahead.batch_size
+        if chunk.ends_pass:
+            self._ends.remove(chunk.seq)
+        self._gone.add(chunk.seq)
         while self.lowest in self._gone:
             self._gone.remove(self.lowest)
             self.lowest += 1
 
-    def batches_of(self, unit: Chunk) -> tuple[list[int], Collation] | None:
-        """Return the sizes and the collation of the batches that the last stage writes the unit's rows into; None when it keeps them."""
-        if unit.ahead and self.plan.ahead is not None:
-            return [unit.ahead] * (unit.num_rows // unit.ahead), self.plan.ahead.collation
+    def batches_of(self, chunk: Chunk) -> tuple[list[int], Collation] | None:
+        """Return the sizes and the collation of the batches that the last stage writes the chunk's rows into; None when it keeps them."""
+        if chunk.ahead and self.plan.ahead is not None:
+            return [chunk.ahead] * (chunk.num_rows // chunk.ahead), self.plan.ahead.collation
         if self.plan.batch is None:
             return None
-        assert unit.sizes is not None
-        return unit.sizes, self.plan.batch.collation
+        assert chunk.sizes is not None
+        return chunk.sizes, self.plan.batch.collation
 
-    def where(self, unit: Chunk, row: int) -> tuple[str, tuple[int, int]]:
+    def where(self, chunk: Chunk, row: int) -> tuple[str, tuple[int, int]]:
         """Return where a row comes from, in words, and its key (epoch, index)."""
-        if unit.given is not None:
-            key = int(unit.given.epochs[row]), int(unit.given.indices[row])
+        if chunk.given is not None:
+            key = int(chunk.given.epochs[row]), int(chunk.given.indices[row])
             return "", key
         leaf = self.plan.leaf
         assert leaf is not None
-        epochs, positions = unit.levels[0]
+        epochs, positions = chunk.levels[0]
         spot = int(epochs[row]), int(positions[row])
         return leaf.where(*spot), leaf.key(*spot)
 
-    def name_of(self, unit: Chunk, row: int) -> str:
+    def name_of(self, chunk: Chunk, row: int) -> str:
         """Name a row in words for an error: its key, and where it comes from."""
-        words, key = self.where(unit, row)
+        words, key = self.where(chunk, row)
         return f"epoch {key[0]} index {key[1]}" + (f" ({words})" if words else "")
 
     def drop(self) -> None:
-        """Let go of what refers to its unit, after the end, rows and errors: all would live until a collection."""
-        waiting = (task.unit for queue in self.queues for task in queue)
-        for unit in (self._current, *self.inbox, *self.finished.values(), *waiting):
-            if unit is not None:
-                unit.rows = None
-                unit.mishaps.clear()
+        """Let go of what refers to its chunk, after the end, rows and errors: all would live until a collection."""
+        waiting = (task.chunk for queue in self.queues for task in queue)
+        for chunk in (self._current, *self.inbox, *self.finished.values(), *waiting):
+            if chunk is not None:
+                chunk.rows = None
+                chunk.lost.clear()
 
     def position(self) -> dict[str, Any]:
         """Say how far the segment is, for tests and reports."""
         return {"opened": self.opened, "committed": self.committed, "waiting": sum(map(len, self.queues))}
 
 
-def result_bytes(segment: Segment, unit: Chunk) -> int:
-    """Return what the batches of a finished unit take: by their spec where all rows were written in place, texts about."""
-    items = unit.result.items if unit.result is not None else []
-    if unit.in_place and segment.guess is not None:
-        return segment.guess.row_bytes * unit.num_rows + _texts_in(items, segment.guess)
-    return bytes_of_all(items) if items else unit.kept_bytes
+def result_bytes(segment: Segment, chunk: Chunk) -> int:
+    """Return what the batches of a finished chunk take: by their spec where all rows were written in place, texts about."""
+    items = chunk.result.items if chunk.result is not None else []
+    if chunk.in_place and segment.guess is not None:
+        return segment.guess.row_bytes * chunk.num_rows + _texts_in(items, segment.guess)
+    return bytes_of_all(items) if items else chunk.kept_bytes
 
 
 def _texts_in(items: list[Any], spec: BatchSpec) -> int:
@@ -563,7 +563,7 @@ def _texts_in(items: list[Any], spec: BatchSpec) -> int:
 
 
 SHARED, READER, MENDER = "workers", "reader", "mender"
-"""The last is no pool of the flow: it runs async functions again that failed."""
+"""The last is no pool of the scheduler: it runs async functions again that failed."""
 
 
 def pool_of(segment: Segment, stage: int) -> str:
@@ -591,12 +591,12 @@ def awaited_in(segments: Sequence[Segment]) -> dict[str, AwaitedOp]:
 
 
 def rows_ahead(plan: SegmentPlan, phase: int, num_batches: int, most: float) -> tuple[float, int]:
-    """Return how many of the next `most` rows make a unit, and its `ahead`.
+    """Return how many of the next `most` rows make a chunk, and its `ahead`.
 
     Args:
         plan: of the segment.
         phase: so many rows of an unfinished batch will have been counted before them.
-        num_batches: how many batches a unit should have.
+        num_batches: how many batches a chunk should have.
         most: rows up to the end of the pass, or to what was delivered before.
     """
     assert plan.ahead is not None

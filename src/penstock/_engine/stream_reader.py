@@ -22,7 +22,7 @@ _SLICE_NS = 2_000_000  # a slow generator hands over what it has after this time
 
 
 class Reader:
-    """The passes of a generator, cut into units. `read` is called by one thread at a time; the flags are the engine's."""
+    """The passes of a generator, cut into chunks. `read` is called by one thread at a time; the flags are the engine's."""
 
     def __init__(self, source: StreamSource, start: Token, num_passes: float) -> None:
         """Start at position start.source[1] of pass start.source[0].
@@ -101,10 +101,10 @@ class Reader:
             except ElementFailed as failed:
                 failure = Failure(failed.offset, failed.error, failed.stage, 0, of_close=True)
                 self.done = True
-        unit = self._unit(pass_number, first, rows, beyond, ended)
-        unit.given_bytes = room - self._room_left
-        self.row_bytes = followed(self.row_bytes, unit.given_bytes / max(1, len(rows)))
-        return unit, failure
+        chunk = self._chunk(pass_number, first, rows, beyond, ended)
+        chunk.given_bytes = room - self._room_left
+        self.row_bytes = followed(self.row_bytes, chunk.given_bytes / max(1, len(rows)))
+        return chunk, failure
 
     def close(self) -> None:
         """End the generator: its `finally` blocks run. Raises what they raise, also when that was in an earlier `read`."""
@@ -132,7 +132,7 @@ class Reader:
                     return True
                 delivered = self._delivered(self._position + len(rows))
                 if delivered and rows:
-                    break  # a unit has no gaps
+                    break  # a chunk has no gaps
                 try:
                     rows.append(row := next(iterator))
                 except StopIteration:
@@ -205,7 +205,7 @@ class Reader:
         self._iterator = iter(self._source.open(self._pass_number))
 
     def _noted(self, stream: StatefulStream) -> StreamState:
-        """Note where the stream is, behind the first element of a unit: once per block, for it may cost as much as reading an element."""
+        """Note where the stream is, behind the first element of a chunk: once per block, for it may cost as much as reading an element."""
         place = self._pass_number, self._position + 1
         try:
             return StreamState(*place, stream.state())
@@ -234,11 +234,11 @@ class Reader:
             fix="correct length=, or leave it out",
         )
 
-    def _unit(self, pass_number: int, first: int, rows: list[Any], beyond: CompletedRuns, ended: bool) -> Chunk:
+    def _chunk(self, pass_number: int, first: int, rows: list[Any], beyond: CompletedRuns, ended: bool) -> Chunk:
         count = len(rows)
         positions = np.arange(first, first + count, dtype=np.int64)
         block = Block(np.full(count, pass_number, np.int64), positions, np.zeros(count, np.uint64), rows=rows)
-        unit = Chunk(
+        chunk = Chunk(
             seq=-1,
             pass_number=pass_number,
             first=first,
@@ -249,5 +249,5 @@ class Reader:
             tokens=[Token((pass_number, first + number + 1), (), beyond, self._note) for number in range(count)],
             ends_pass=ended,
         )
-        unit.pass_token = Token((pass_number + 1, 0), note=self._note)
-        return unit
+        chunk.pass_token = Token((pass_number + 1, 0), note=self._note)
+        return chunk

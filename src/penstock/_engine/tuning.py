@@ -19,7 +19,7 @@ _MOST_BRANCHED = 32_768
 _BUSY = 0.9  # share of its time that an undisturbed worker is on a CPU
 _GIL_BOUND = 0.5  # CPUs that workers use at least, all together, who wait for each other
 _LARGEST_UNIT = 256
-_UNIT_BYTES = 8 << 20  # of a unit of several batches; units in flight should lie in the last cache together
+_UNIT_BYTES = 8 << 20  # of a chunk of several batches; chunks in flight should lie in the last cache together
 
 
 def largest_block(num_branches: int) -> int:
@@ -88,14 +88,14 @@ class BlockSize:
         self.growing = self._size > 2 * before
 
     def rows(self, remaining: int, num_workers: int) -> int:
-        """Return how many of the `remaining` rows of a unit the next task takes: less near its end, so that all finish together."""
+        """Return how many of the `remaining` rows of a chunk the next task takes: less near its end, so that all finish together."""
         if self._size >= remaining:
             return remaining
         return max(1, min(self._size, -(-remaining // max(1, num_workers))))
 
 
 class ChunkSize:
-    """Items per unit: one batch when batches are dear, many when they are tiny."""
+    """Items per chunk: one batch when batches are dear, many when they are tiny."""
 
     __slots__ = ("_least_items", "_most_bytes", "_size", "_target_ns", "growing")
 
@@ -108,11 +108,11 @@ class ChunkSize:
         """As of a `BlockSize`."""
 
     def bound(self, most_bytes: int) -> None:
-        """Have units of more than `least_items` take `most_bytes` at most, so that the byte budget holds all that are in flight."""
+        """Have chunks of more than `least_items` take `most_bytes` at most, so that the byte budget holds all that are in flight."""
         self._most_bytes = min(most_bytes, _UNIT_BYTES)
 
     def observe(self, num_items: int, wall_ns: int, num_bytes: int) -> None:
-        """Learn from one finished unit: its cost over all tasks, and its size in memory."""
+        """Learn from one finished chunk: its cost over all tasks, and its size in memory."""
         cost = max(1.0, wall_ns / max(1, num_items))
         wanted = min(self._target_ns / cost, _LARGEST_UNIT, max(1.0, self._most_bytes / max(1.0, num_bytes / max(1, num_items))))
         before = self._size
@@ -122,12 +122,12 @@ class ChunkSize:
 
     @property
     def most_bytes(self) -> int:
-        """What a unit of several items should take at most, with some of it for a guess."""
+        """What a chunk of several items should take at most, with some of it for a guess."""
         return 2 * self._most_bytes
 
     @property
     def items(self) -> int:
-        """Items of the next unit."""
+        """Items of the next chunk."""
         return self._size
 
     def begin(self, items: int) -> None:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from penstock._engine.flow import Scheduler
+from penstock._engine.scheduler import Scheduler
 from penstock._engine.slots import KEEP_BYTES
 
 __all__ = ["TuningCache"]
@@ -28,24 +28,24 @@ class TuningCache:
         """Leave all behind in a copy: memory has one owner, and elsewhere other sizes are best."""
         return TuningCache, ()
 
-    def begin(self, flow: Scheduler) -> None:
+    def begin(self, scheduler: Scheduler) -> None:
         """Let a new run begin with what the last one of the same shape ended with."""
-        found = self._found.get(_shape(flow))
+        found = self._found.get(_shape(scheduler))
         if found is None:
             return
         sizes, active = found
-        for segment, (blocks, units, guess) in zip(flow.segments, sizes, strict=True):
+        for segment, (blocks, chunks, guess) in zip(scheduler.segments, sizes, strict=True):
             segment.guess = guess
-            segment.units.begin(units)
+            segment.chunk_size.begin(chunks)
             for block, known in zip(segment.blocks, blocks, strict=True):
                 block.begin(known)
-        flow.active.begin(active)
+        scheduler.active.begin(active)
 
-    def keep(self, flow: Scheduler) -> None:
+    def keep(self, scheduler: Scheduler) -> None:
         """Keep what a run has found out; its workers have ended."""
-        if not flow.failures:
-            sizes = [([block.found for block in one.blocks], one.units.items, one.guess) for one in flow.segments]
-            self._found[_shape(flow)] = sizes, flow.active.found
+        if not scheduler.failures:
+            sizes = [([block.found for block in one.blocks], one.chunk_size.items, one.guess) for one in scheduler.segments]
+            self._found[_shape(scheduler)] = sizes, scheduler.active.found
 
     @property
     def spare_bytes(self) -> int:
@@ -70,5 +70,9 @@ class TuningCache:
                 self._spare.append(buffer)
 
 
-def _shape(flow: Scheduler) -> Any:
-    return flow.num_workers, flow.memory_bytes, tuple((segment.plan.name, len(segment.plan.stages)) for segment in flow.segments)
+def _shape(scheduler: Scheduler) -> Any:
+    return (
+        scheduler.num_workers,
+        scheduler.memory_bytes,
+        tuple((segment.plan.name, len(segment.plan.stages)) for segment in scheduler.segments),
+    )

@@ -17,7 +17,7 @@ from penstock._contracts.failing import attempt
 from penstock._contracts.frames import current_frames
 from penstock._engine.async_calls import AsyncCalls, Call
 from penstock._engine.chunk import Claim
-from penstock._engine.flow import Scheduler
+from penstock._engine.scheduler import Scheduler
 from penstock._engine.segment import READER, SHARED, Segment
 from penstock._engine.stall_report import Frame, WorkerFacts, counted_ns
 from penstock._ops.block import Block
@@ -137,31 +137,31 @@ def _call(frame: Any) -> Frame:
     return Frame(code.co_filename, line, code.co_qualname, text)
 
 
-def stage_of(flow: Scheduler, post: WorkerMonitor, task: Claim) -> str:
+def stage_of(scheduler: Scheduler, post: WorkerMonitor, task: Claim) -> str:
     block, operator = post.worker.block, post.worker.operator
     if task.read or (block is not None and block.reading):
         return "read"
-    return getattr(operator, "name", "") or flow.segments[task.segment].plan.stages[task.stage].name or "batch"
+    return getattr(operator, "name", "") or scheduler.segments[task.segment].plan.stages[task.stage].name or "batch"
 
 
-def element_of(flow: Scheduler, post: WorkerMonitor, task: Claim) -> str:
+def element_of(scheduler: Scheduler, post: WorkerMonitor, task: Claim) -> str:
     """Name the element, or the first of those among which it is."""
     if task.read:
-        assert flow.reader is not None
-        number = flow.reader.num_read
-        return f"element epoch {flow.reader.pass_number} index {number} ({flow.reader.describe(number)})"
-    segment, row = flow.segments[task.segment], row_of(post.worker, task)
+        assert scheduler.reader is not None
+        number = scheduler.reader.num_read
+        return f"element epoch {scheduler.reader.pass_number} index {number} ({scheduler.reader.describe(number)})"
+    segment, row = scheduler.segments[task.segment], row_of(post.worker, task)
     if row is not None:
         return f"element {_name(segment, task, row)}"
     return f"one of {task.end - task.begin} elements from {_name(segment, task, task.begin)} on"
 
 
-def call_of(flow: Scheduler, task: Claim | None, block: Block, offset: int) -> str:
+def call_of(scheduler: Scheduler, task: Claim | None, block: Block, offset: int) -> str:
     """Name the element of an async call."""
     if task is None:
         return "an element"
     row = offset if block.origins is None else int(block.origins[offset])
-    return f"element {_name(flow.segments[task.segment], task, task.begin + row)}"
+    return f"element {_name(scheduler.segments[task.segment], task, task.begin + row)}"
 
 
 def _name(segment: Segment, task: Claim, row: int) -> str:
@@ -173,32 +173,32 @@ def _name(segment: Segment, task: Claim, row: int) -> str:
 
 
 def place_of(segment: Segment, task: Claim, row: int) -> tuple[str, tuple[int, int]] | None:
-    """Return as `Segment.where`; None where the unit was finished or cut meanwhile, without this row. Without the mutex."""
-    unit = task.unit
-    given = None if unit is None else unit.given  # once: the worker that finishes the unit takes it away
+    """Return as `Segment.where`; None where the chunk was finished or cut meanwhile, without this row. Without the mutex."""
+    chunk = task.chunk
+    given = None if chunk is None else chunk.given  # once: the worker that finishes the chunk takes it away
     try:
         if given is not None:
             return "", (int(given.epochs[row]), int(given.indices[row]))
-        return None if unit is None or not unit.levels else attempt(segment.where, unit, row)  # it asks the user's source
+        return None if chunk is None or not chunk.levels else attempt(segment.where, chunk, row)  # it asks the user's source
     except IndexError:
         return None
 
 
 def row_of(worker: WorkerContext, task: Claim) -> int | None:
-    """Return the row of the unit that a worker is with, of a batch its first."""
-    row, unit = worker.row(), task.unit
-    if row is None or unit is None:
+    """Return the row of the chunk that a worker is with, of a batch its first."""
+    row, chunk = worker.row(), task.chunk
+    if row is None or chunk is None:
         return task.begin if task.end - task.begin == 1 and not worker.finishing else None
-    return sum(unit.sizes[:row]) if worker.finishing and unit.sizes is not None else row
+    return sum(chunk.sizes[:row]) if worker.finishing and chunk.sizes is not None else row
 
 
-def pool_words(flow: Scheduler, pool: str) -> str:
+def pool_words(scheduler: Scheduler, pool: str) -> str:
     if pool == SHARED:
         return "shared workers"
     if pool == READER:
         return "readers of the generator"
     segment, _, stage = pool.partition(".")
-    return f"workers of stage {flow.segments[int(segment)].plan.stages[int(stage)].name!r}"
+    return f"workers of stage {scheduler.segments[int(segment)].plan.stages[int(stage)].name!r}"
 
 
 class WorkerMonitor:
@@ -400,26 +400,26 @@ class LoopWatch:
             self._silence_due_ns = 2 * self._post.age_ns
         return calls or silent
 
-    def facts(self, flow: Scheduler, timeout_ns: int) -> tuple[list[WorkerFacts], int, int]:
+    def facts(self, scheduler: Scheduler, timeout_ns: int) -> tuple[list[WorkerFacts], int, int]:
         """Return what is known of the calls that have lasted longest, how many more there are, and how many of these too long as well.
 
         Args:
-            flow: names the elements.
+            scheduler: names the elements.
             timeout_ns: the limit.
         """
         flying = sorted(self._flying(), key=lambda one: one[2].begin_ns)
-        blocking = None if 2 * self._post.age_ns < timeout_ns else self._blocking(flow, flying)
+        blocking = None if 2 * self._post.age_ns < timeout_ns else self._blocking(scheduler, flying)
         facts = []
         if blocking is not None:
             facts.append(blocking[0])
             flying = [one for one in flying if one[2] is not blocking[1]]
         for lanes, task, call in flying[:_MOST_FACTS]:
             stuck = blocking is None and call.age_ns >= timeout_ns
-            facts.append(self._flown(flow, lanes, task, call, stuck=stuck))
+            facts.append(self._flown(scheduler, lanes, task, call, stuck=stuck))
         rest = flying[_MOST_FACTS:]
         return facts, len(rest), sum(call.age_ns >= timeout_ns for _, _, call in rest)
 
-    def _blocking(self, flow: Scheduler, flying: Sequence[Flying]) -> tuple[WorkerFacts, Call | None] | None:
+    def _blocking(self, scheduler: Scheduler, flying: Sequence[Flying]) -> tuple[WorkerFacts, Call | None] | None:
         """Say who holds up the loop: a call of ours, or something else that runs there; None when it only got no CPU."""
         stack, frames = waits_of(self._post.ident)
         try:
@@ -430,22 +430,22 @@ class LoopWatch:
             return None
         lasted_s = self._post.watched_ns / 1e9
         if found is not None:
-            return self._fact(flow, *found, lasted_s, stack=stack, stuck=True, blocks=True), found[1]
+            return self._fact(scheduler, *found, lasted_s, stack=stack, stuck=True, blocks=True), found[1]
         facts = WorkerFacts(
             index=0, thread=self._post.thread, stage="", element="none of the calls of the feed", lasted_s=lasted_s,
             cpu_share=self._post.cpu_share, stack=stack, stuck=True, blocks=True,
         )  # fmt: skip
         return facts, None
 
-    def _flown(self, flow: Scheduler, lanes: AsyncCalls, task: asyncio.Task[Any], call: Call, *, stuck: bool) -> WorkerFacts:
-        return self._fact(flow, lanes, call, call.watched_ns / 1e9, stack=awaits_of(task), stuck=stuck)
+    def _flown(self, scheduler: Scheduler, lanes: AsyncCalls, task: asyncio.Task[Any], call: Call, *, stuck: bool) -> WorkerFacts:
+        return self._fact(scheduler, lanes, call, call.watched_ns / 1e9, stack=awaits_of(task), stuck=stuck)
 
-    def _fact(self, flow: Scheduler, lanes: AsyncCalls, call: Call, lasted_s: float, **more: Any) -> WorkerFacts:
+    def _fact(self, scheduler: Scheduler, lanes: AsyncCalls, call: Call, lasted_s: float, **more: Any) -> WorkerFacts:
         return WorkerFacts(
             index=call.lane,
             thread=self._post.thread,
             stage=lanes.name,
-            element=call_of(flow, call.task, call.block, call.offset),
+            element=call_of(scheduler, call.task, call.block, call.offset),
             lasted_s=lasted_s,
             cpu_share=self._post.cpu_share if more.get("blocks") else None,
             call=True,
@@ -489,11 +489,11 @@ class Glances:
     A wait of less than 20 ms has no glance. A glance costs 1 us for each worker, and 20 us more for an element that is slow.
     """
 
-    __slots__ = ("_begin_ns", "_flow", "_last_ns", "_posts", "_seen")
+    __slots__ = ("_begin_ns", "_last_ns", "_posts", "_scheduler", "_seen")
 
-    def __init__(self, posts: Sequence[WorkerMonitor], flow: Scheduler) -> None:
+    def __init__(self, posts: Sequence[WorkerMonitor], scheduler: Scheduler) -> None:
         """Begin a wait."""
-        self._posts, self._flow = posts, flow
+        self._posts, self._scheduler = posts, scheduler
         self._begin_ns = self._last_ns = time.perf_counter_ns()
         self._seen: dict[WorkerMonitor, _Seen] = {}
 
@@ -522,7 +522,7 @@ class Glances:
         return [slow for seen in self._seen.values() if (slow := seen.ended(now_ns)) is not None]
 
     def _slow(self, post: WorkerMonitor, task: Claim, now_ns: int, lasted_ns: int) -> SlowElement | None:
-        row, segment = row_of(post.worker, task), self._flow.segments[task.segment]
+        row, segment = row_of(post.worker, task), self._scheduler.segments[task.segment]
         if row is None or lasted_ns < _DEAR * segment.blocks[task.stage].found[0]:
             return None
         found = place_of(segment, task, row)
@@ -621,33 +621,33 @@ class Watch:
             return "slow"
         return None
 
-    def situation(self, kind: Kind, flow: Scheduler) -> Situation:
+    def situation(self, kind: Kind, scheduler: Scheduler) -> Situation:
         """Gather the facts of a stall. Without the engine's mutex: a source may be asked to describe an element."""
         seen = [(post, post.task) for post in self.posts]
-        workers = Counter(pool_words(flow, post.pool) for post, _ in seen if post.pool != MENDER)
-        idle = Counter(pool_words(flow, post.pool) for post, task in seen if task is None and post.pool != MENDER)
+        workers = Counter(pool_words(scheduler, post.pool) for post, _ in seen if post.pool != MENDER)
+        idle = Counter(pool_words(scheduler, post.pool) for post, task in seen if task is None and post.pool != MENDER)
         stacks = stacks_of({post.ident for post, task in seen if task is not None})
-        calls, more, more_stuck = self._calls(flow)
+        calls, more, more_stuck = self._calls(scheduler)
         return Situation(
             kind=kind,
             waited_s=self._waited_ns / 1e9,
             timeout_s=self.timeout_s or 0.0,
-            busy=(*(self._facts(flow, post, task, stacks.get(post.ident, ())) for post, task in seen if task is not None), *calls),
+            busy=(*(self._facts(scheduler, post, task, stacks.get(post.ident, ())) for post, task in seen if task is not None), *calls),
             more_calls=more,
             more_stuck=more_stuck,
             idle=tuple(f"{count} of {workers[words]} {words}: nothing to do" for words, count in idle.items()),
-            kept=flow.kept,
-            oldest=_oldest(flow),
-            limit=flow.limit,
-            state=f"state: {len(flow.ready)} ready, segments {[segment.position() for segment in flow.segments]}",
+            kept=scheduler.kept,
+            oldest=_oldest(scheduler),
+            limit=scheduler.limit,
+            state=f"state: {len(scheduler.ready)} ready, segments {[segment.position() for segment in scheduler.segments]}",
         )
 
-    def _facts(self, flow: Scheduler, post: WorkerMonitor, task: Claim, stack: tuple[Frame, ...]) -> WorkerFacts:
+    def _facts(self, scheduler: Scheduler, post: WorkerMonitor, task: Claim, stack: tuple[Frame, ...]) -> WorkerFacts:
         return WorkerFacts(
             index=post.worker.index,
             thread=post.thread,
-            stage=stage_of(flow, post, task),
-            element=element_of(flow, post, task),
+            stage=stage_of(scheduler, post, task),
+            element=element_of(scheduler, post, task),
             lasted_s=post.watched_ns / 1e9,
             cpu_share=post.cpu_share,
             stack=stack,
@@ -655,11 +655,11 @@ class Watch:
             reader=bool(task.read),
         )
 
-    def _calls(self, flow: Scheduler) -> tuple[list[WorkerFacts], int, int]:
+    def _calls(self, scheduler: Scheduler) -> tuple[list[WorkerFacts], int, int]:
         found: list[WorkerFacts] = []
         more = late = 0
         for loop in self.loops:
-            facts, others, too_late = loop.facts(flow, self._timeout_ns)
+            facts, others, too_late = loop.facts(scheduler, self._timeout_ns)
             found, more, late = found + facts, more + others, late + too_late
         return found, more, late
 
@@ -667,6 +667,6 @@ class Watch:
         return post.task is not None and post.age_ns >= self._timeout_ns
 
 
-def _oldest(flow: Scheduler) -> str:
-    kept = flow.handed_over.kept(flow.handed_over.step)
+def _oldest(scheduler: Scheduler) -> str:
+    kept = scheduler.handed_over.kept(scheduler.handed_over.step)
     return f", {kept.num_bytes / 1e6:.1f} MB beside the last one, the oldest {kept.oldest}" if kept.num else ""

@@ -51,8 +51,8 @@ class EventLoop:
     @property
     def mends(self) -> bool:
         """Tell whether a policy may do something about a call that fails."""
-        rescue = self._engine.rescue
-        return any(not isinstance(op.policy or rescue.policies.on_error, Raise) for op in self._engine.awaited.values())
+        error_handler = self._engine.error_handler
+        return any(not isinstance(op.policy or error_handler.policies.on_error, Raise) for op in self._engine.awaited.values())
 
     def serve(self) -> None:
         """Run the loop until `stop`; then cancel what is in flight and wait until it has ended."""
@@ -138,7 +138,7 @@ class EventLoop:
     def _book(self, task: Claim, block: Block, outcomes: list[CallResult], busy_ns: int) -> None:
         op = self._engine.awaited_by(task)
         failed = None if op is None else failed_call(op, outcomes)
-        if failed is not None and self._engine.rescue.cares(failed):  # elements are run again, or others, and waited for
+        if failed is not None and self._engine.error_handler.cares(failed):  # elements are run again, or others, and waited for
             self._broken.put((task, block, outcomes, busy_ns))
         else:
             self._engine.book_awaited(task, block, outcomes, busy_ns, self._worker)

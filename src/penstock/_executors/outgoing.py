@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock._contracts.output import Output
 from penstock._engine.engine import Engine
-from penstock._engine.flow import Ready
+from penstock._engine.scheduler import Ready
 
 __all__ = ["Outgoing"]
 

@@ -1,4 +1,4 @@
-"""The unit of work: a run of elements with their keys; and what a failing element leaves behind."""
+"""The piece of work: a run of elements with their keys; and what a failing element leaves behind."""
 
 from __future__ import annotations
 

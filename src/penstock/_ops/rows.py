@@ -24,9 +24,9 @@ _SMALL_BYTES = 64
 
 
 class Rows:
-    """The rows of a unit.
+    """The rows of a chunk.
 
-    The first finished element, or the unit before, sets the guess of their spec; what does not fit it is kept aside and judged when all
+    The first finished element, or the chunk before, sets the guess of their spec; what does not fit it is kept aside and judged when all
     rows are there, so that the outcome does not depend on who was first.
 
     Thread-safe for different rows.
@@ -61,7 +61,7 @@ class Rows:
 
         Args:
             sizes: rows of each batch.
-            guess: the spec of the unit before, or None.
+            guess: the spec of the chunk before, or None.
             allocate: gives the memory.
             names: says which element stands in a row, for errors.
             collation: what becomes of the rows of a batch.

@@ -25,7 +25,7 @@ class FilterOp:
     name: str
     policy: Policy | None = None
 
-    def sift(self, block: Block, origins: Ints) -> tuple[Block, Ints]:
+    def filter_step(self, block: Block, origins: Ints) -> tuple[Block, Ints]:
         """Return what is left, and where it came from."""
         kept: list[int] = []
         rows, fn, offset = block.each(), self.fn, 0
@@ -49,7 +49,7 @@ class FlatMapOp:
     name: str
     policy: Policy | None = None
 
-    def sift(self, block: Block, origins: Ints) -> tuple[Block, Ints]:
+    def filter_step(self, block: Block, origins: Ints) -> tuple[Block, Ints]:
         """Return all results, and where each came from. Their lanes tell apart the results of one element."""
         rows: list[Any] = []
         counts: list[int] = []
@@ -78,9 +78,9 @@ class UnbatchOp:
 
     name: str = "unbatch"
 
-    def sift(self, block: Block, origins: Ints) -> tuple[Block, Ints]:
+    def filter_step(self, block: Block, origins: Ints) -> tuple[Block, Ints]:
         """Return the rows as elements."""
-        return FlatMapOp(rows_of, self.name).sift(block, origins)
+        return FlatMapOp(rows_of, self.name).filter_step(block, origins)
 
 
 def _sublanes(lanes: NDArray[np.uint64], counts: list[int]) -> NDArray[np.uint64]:

@@ -105,9 +105,9 @@ class WorkerContext:
         index: the worker's number.
         block, operator: what is being computed, and by which step.
         origins: behind a filter or flat_map, the input offset of each element of the block.
-        finishing: whether the block holds batches of the unit, not rows of the task.
+        finishing: whether the block holds batches of the chunk, not rows of the task.
         began: (time run, CPU time of the thread) at the begin of the task, in ns; None before it.
-        piece: the rows (begin, end) of the unit that are being computed; with `finishing` its items.
+        piece: the rows (begin, end) of the chunk that are being computed; with `finishing` its items.
         mend: computes the elements of a batch inside the leaf (chain below the batch, its length, epochs, positions) by the policies; None
             while no policy has to act.
         room: how many bytes the task may hold before it stops behind the element with which it does.
@@ -139,7 +139,7 @@ class WorkerContext:
         self.mend: Callable[[Any, Length, Ints, Ints], list[Any]] | None = None
 
     def begin(self, piece: tuple[int, int] | None) -> None:
-        """Note the rows, or items, of the unit that are computed next."""
+        """Note the rows, or items, of the chunk that are computed next."""
         self.block = self.operator = self.origins = None
         self.piece, self.mend = piece, None
 
@@ -161,7 +161,7 @@ class WorkerContext:
         self.most_bytes = max(self.most_bytes, self.kept + num_bytes)
 
     def keep(self, num_bytes: int) -> None:
-        """Note that so many bytes stay with the unit, or go to the next stage."""
+        """Note that so many bytes stay with the chunk, or go to the next stage."""
         self.kept += num_bytes
         self.room -= num_bytes
         self.most_bytes = max(self.most_bytes, self.kept)
@@ -172,7 +172,7 @@ class WorkerContext:
         return id(block), id(self.operator), None if block is None else block.begun, self.finishing, self.piece
 
     def row(self) -> int | None:
-        """Return the row, or item, of the unit that the worker is with; None when that is not known. From any thread.
+        """Return the row, or item, of the chunk that the worker is with; None when that is not known. From any thread.
 
         It is not known inside a whole column, or a branch, where rows are others or all at once.
         """

@@ -47,7 +47,7 @@ def _segment(segment: SegmentPlan, make: MakeProbe) -> SegmentPlan:
         replace(
             stage,
             operators=tuple(_operator(one, make) for one in stage.operators),
-            sifts=tuple(_operator(one, make) for one in stage.sifts),
+            filter_steps=tuple(_operator(one, make) for one in stage.filter_steps),
         )
         for stage in segment.stages
     )

@@ -33,9 +33,9 @@ R = TypeVar("R")
 
 
 class Poisonable(Protocol):
-    """Something whose changes may be cut: `torn` during a change, and for ever after one that did not end."""
+    """Something whose changes may be cut: `poisoned` during a change, and for ever after one that did not end."""
 
-    torn: bool
+    poisoned: bool
     ended: bool
 
 
@@ -52,22 +52,22 @@ def poison_on_interrupt(change: Callable[Concatenate[S, P], R]) -> Callable[Conc
 
     @wraps(change)
     def changed(self: S, /, *arguments: P.args, **options: P.kwargs) -> Any:
-        before = self.torn
+        before = self.poisoned
         if before:
             self.ended = True
-        self.torn = True
+        self.poisoned = True
         out = change(self, *arguments, **options)
-        self.torn = before
+        self.poisoned = before
         return out
 
     return changed
 
 
-_FEWEST_UNITS = 3  # one that is trained on, one that is ready, one in work
+_FEWEST_CHUNKS = 3  # one that is trained on, one that is ready, one in work
 _INBOX = 4
-_WINDOW_UNITS = 4096  # a saved state in completion order names at most so many runs
+_WINDOW_CHUNKS = 4096  # a saved state in completion order names at most so many runs
 _WINDOW_ROWS = 1024  # elements that may be finished behind a slow one, if the byte budget allows it
-_UNITS_OF_ELEMENTS = 8  # so many units of single elements are to fit the byte budget
+_CHUNKS_OF_ELEMENTS = 8  # so many chunks of single elements are to fit the byte budget
 _MANY_KEPT = 4  # batches that a loop keeps for no reason of its own: the next one may be on its way to the device
 _LEAST_ROOM = 1 << 18  # of a task that has to run although the budget is spent, if that is little of it: a task costs 0.17 ms
 
@@ -81,14 +81,14 @@ class Ready(NamedTuple):
     end: bool
     error: Failure | None
     num_bytes: int = 0
-    chunk: tuple[int, int] | None = None
-    """What events call the unit: (segment, seq), of the last segment in which something was done to it."""
+    chunk_id: tuple[int, int] | None = None
+    """What events call the chunk: (segment, seq), of the last segment in which something was done to it."""
     lease: weakref.ref[Lease] | None = None
     """Of the buffer that the items lie in."""
 
 
 class Scheduler:
-    """Units on their way through the segments of a program.
+    """Chunks on their way through the segments of a program.
 
     Attributes:
         version: changes with every change that may give somebody work.
@@ -98,7 +98,7 @@ class Scheduler:
         log: in completion order, (pass, begin, end) of what went on; whoever records pops it.
         failures: all errors so far.
         lost: what was skipped and replaced, and not announced yet.
-        held_bytes: of all units, of what folds hold, of what is ready and of what was taken last; with what running tasks were granted.
+        held_bytes: of all chunks, of what folds hold, of what is ready and of what was taken last; with what running tasks were granted.
         oversize: the bytes of the largest batch above the budget, or 0.
         handed_over: what was delivered and may still be referred to.
         ahead: how many batches the feed takes before its consumer does.
@@ -121,24 +121,24 @@ class Scheduler:
         self.version = 0
         self.ready: deque[Ready] = deque()
         self.waiting = 0
-        self.ended = self.torn = False
+        self.ended = self.poisoned = False
         self.failures: list[Failure] = []
         self.active = ActiveWorkers(self.num_workers)
         self.pools = pools_of(program)
         num_passes = program.end_pass
         self.segments = [Segment(n, plan, num_passes, start, at_once=not num_workers) for n, plan in enumerate(program.segments)]
         for segment in self.segments:
-            segment.units.bound(memory_bytes // self._wanted_units())
+            segment.chunk_size.bound(memory_bytes // self._wanted_chunks())
             segment.keeps_going = program.may_cut
         self.segments[0].loose = ordered is False
         if isinstance(ordered, Recording):
             self.segments[0].follow(ordered)
         self.log: deque[tuple[int, int, int]] | None = deque() if ordered is False else None
         self.lost: deque[LostElement] = deque()
-        self._books = [LossLedger(() if segment.number else start.tally, self.lost) for segment in self.segments]
+        self._ledgers = [LossLedger(() if segment.number else start.loss_counts, self.lost) for segment in self.segments]
         self._read = ReadCount(start)
         self._left_out = left_out_of(program)
-        self._sequencers = fold_runners_of(program, start, self._books, ordered=ordered is True)
+        self._fold_runners = fold_runners_of(program, start, self._ledgers, ordered=ordered is True)
         if ordered is True:
             for segment, record in zip(self.segments, records_of(program, start), strict=True):
                 segment.read_again(record)
@@ -146,7 +146,7 @@ class Scheduler:
         self.reader = None if stream is None else Reader(stream, start, num_passes)
         self.memory_bytes = memory_bytes
         self._live = 0
-        self._unit_bytes = 0
+        self._chunk_bytes = 0
         self.held_bytes = 0
         self.oversize = 0
         self.handed_over = HandedOver()
@@ -161,15 +161,15 @@ class Scheduler:
         self._source_pass = start.source[0]  # that the first segment's folds take
 
     @property
-    def tally(self) -> LossCounts:
+    def loss_counts(self) -> LossCounts:
         """What was skipped and replaced up to now, in this run and before."""
-        return reduce(merged, (books.tally for books in self._books), ())
+        return reduce(merged, (ledger.loss_counts for ledger in self._ledgers), ())
 
     def drop(self) -> None:
         """Let go of all that is on its way, after the end: cycles keep an engine itself alive until a garbage collection."""
         for segment in self.segments:
             segment.drop()
-        self.segments, self._sequencers, self.failures = [], [], []
+        self.segments, self._fold_runners, self.failures = [], [], []
 
     def size_of(self, pool: str) -> int:
         """Return how many workers a pool should have."""
@@ -198,8 +198,8 @@ class Scheduler:
         last = len(segment.plan.stages) - 1
         if segment.unfinished and pool_of(segment, last) == pool:
             task = segment.first_unfinished()
-            assert task.unit is not None
-            if self._may_finish(segment, task.unit):
+            assert task.chunk is not None
+            if self._may_finish(segment, task.chunk):
                 return segment.unfinished.pop(0)
         for stage in range(last, 0, -1):
             block = self._next_block(segment, stage) if pool_of(segment, stage) == pool else None
@@ -214,14 +214,14 @@ class Scheduler:
         return self._next_rows(segment, self.size_of(pool) if pool != SHARED else self.active.limit, blocked=blocked)
 
     def _next_rows(self, segment: Segment, num_workers: int, *, blocked: bool) -> Claim | None:
-        """Claim rows of a unit for the first stage, as many as there is room for."""
-        for unit in segment.unclaimed():
-            if unit.whole:
-                return segment.next_rows(num_workers, unit)
-            room = self._grant(segment, unit, max(segment.row_bytes))
-            if room is not None and (not blocked or self._is_due(segment, unit.seq)):
-                task = segment.next_rows(num_workers, unit, self._most_rows(segment, room), room)
-                self._book_grant(unit, room)
+        """Claim rows of a chunk for the first stage, as many as there is room for."""
+        for chunk in segment.unclaimed():
+            if chunk.whole:
+                return segment.next_rows(num_workers, chunk)
+            room = self._grant(segment, chunk, max(segment.row_bytes))
+            if room is not None and (not blocked or self._is_due(segment, chunk.seq)):
+                task = segment.next_rows(num_workers, chunk, self._most_rows(segment, room), room)
+                self._book_grant(chunk, room)
                 return task
         return None
 
@@ -233,66 +233,66 @@ class Scheduler:
     def _next_block(self, segment: Segment, stage: int) -> Claim | None:
         """Claim the next block of a later stage."""
         task = segment.waiting_block(stage)
-        if task is None or task.unit is None:
+        if task is None or task.chunk is None:
             return None
         row_bytes = segment.row_bytes[stage] * (task.end - task.begin)
-        room = self._grant(segment, task.unit, row_bytes)
+        room = self._grant(segment, task.chunk, row_bytes)
         if room is None:
             task = segment.first_block(stage)
-            room = None if task is None or task.unit is None else self._grant(segment, task.unit, row_bytes)
-        if room is None or task is None or task.unit is None:
+            room = None if task is None or task.chunk is None else self._grant(segment, task.chunk, row_bytes)
+        if room is None or task is None or task.chunk is None:
             return None
         segment.next_block(stage, task)
-        self._book_grant(task.unit, room)
+        self._book_grant(task.chunk, room)
         return task._replace(room=room)
 
-    def _grant(self, segment: Segment, unit: Chunk, num_bytes: float) -> int | None:
-        """Return how many bytes a task of a unit may hold that may need `num_bytes`; None when it has to wait.
+    def _grant(self, segment: Segment, chunk: Chunk, num_bytes: float) -> int | None:
+        """Return how many bytes a task of a chunk may hold that may need `num_bytes`; None when it has to wait.
 
-        Where there is no room the unit that the consumer needs next goes on all the same, little by little.
+        Where there is no room the chunk that the consumer needs next goes on all the same, little by little.
         """
         room = self.memory_bytes - self.held_bytes
         if room > num_bytes:
             return min(room, max(self._share, int(num_bytes)))
-        if self._is_due(segment, unit.seq):
+        if self._is_due(segment, chunk.seq):
             return max(min(room, self._share), self._least_room)
         return None
 
     def _is_due(self, segment: Segment, seq: int) -> bool:
-        """Tell whether nothing can be delivered before a unit is finished."""
+        """Tell whether nothing can be delivered before a chunk is finished."""
         if self.ready or seq != segment.lowest:
             return False
         return not any(later.opened > later.committed or later.inbox for later in self.segments[segment.number + 1 :])
 
     def _has_bytes(self, segment: Segment) -> bool:
-        """Tell whether there is memory for the next unit, or it must be opened anyway."""
+        """Tell whether there is memory for the next chunk, or it must be opened anyway."""
         if segment.inbox and (segment.inbox[0].whole or segment.inbox[0].result is not None):
             return True  # its memory is in use already
         if self.held_bytes + segment.next_bytes() < self.memory_bytes:
             return True
         return segment.opened == segment.committed and self._is_due(segment, segment.opened)
 
-    def _book_grant(self, unit: Chunk, room: int) -> None:
-        unit.granted_bytes += room
-        self._charge(unit)
+    def _book_grant(self, chunk: Chunk, room: int) -> None:
+        chunk.granted_bytes += room
+        self._charge(chunk)
 
-    def _charge(self, unit: Chunk) -> None:
-        """Bring the books up to what a unit holds."""
-        num_bytes = unit.num_bytes
-        self.held_bytes += num_bytes - unit.charged_bytes
-        unit.charged_bytes = num_bytes
+    def _charge(self, chunk: Chunk) -> None:
+        """Bring the books up to what a chunk holds."""
+        num_bytes = chunk.num_bytes
+        self.held_bytes += num_bytes - chunk.charged_bytes
+        chunk.charged_bytes = num_bytes
 
-    def _may_finish(self, segment: Segment, unit: Chunk) -> bool:
-        """Tell whether the batch of a complete unit may be made now; count what it will take."""
-        rows = unit.rows
+    def _may_finish(self, segment: Segment, chunk: Chunk) -> bool:
+        """Tell whether the batch of a complete chunk may be made now; count what it will take."""
+        rows = chunk.rows
         if rows is None or not rows.beside:
             return True
-        expected = max(unit.expected_bytes, unit.kept_bytes + rows.batch_bytes)
-        more = expected - max(unit.expected_bytes, unit.kept_bytes)
-        if more and self.held_bytes + more > self.memory_bytes and not self._is_due(segment, unit.seq):
+        expected = max(chunk.expected_bytes, chunk.kept_bytes + rows.batch_bytes)
+        more = expected - max(chunk.expected_bytes, chunk.kept_bytes)
+        if more and self.held_bytes + more > self.memory_bytes and not self._is_due(segment, chunk.seq):
             return False
-        unit.expected_bytes = expected
-        self._charge(unit)
+        chunk.expected_bytes = expected
+        self._charge(chunk)
         return True
 
     def take(self) -> Ready:
@@ -316,20 +316,20 @@ class Scheduler:
             self.notices.append(("kept", text))
 
     def _open(self, segment: Segment) -> bool:
-        """Open the next unit; if nothing is to be done in it, close it again and return True."""
+        """Open the next chunk; if nothing is to be done in it, close it again and return True."""
         expected = segment.next_bytes()
-        unit = segment.open(self._most_rows(segment, max(0, min(self._share, self.memory_bytes - self.held_bytes))))
+        chunk = segment.open(self._most_rows(segment, max(0, min(self._share, self.memory_bytes - self.held_bytes))))
         if segment.inbox:
             self._charge(segment.inbox[0])
-            self._charge(unit)
+            self._charge(chunk)
         if segment is self.segments[-1]:
             self._live += 1
-        if unit.num_rows and unit.result is None and not unit.whole:
-            unit.expected_bytes = expected
-            self._charge(unit)
-        if unit.num_rows and unit.result is None:
+        if chunk.num_rows and chunk.result is None and not chunk.whole:
+            chunk.expected_bytes = expected
+            self._charge(chunk)
+        if chunk.num_rows and chunk.result is None:
             return False
-        self._close_unit(segment, unit)
+        self._close_chunk(segment, chunk)
         return True
 
     def _blocked_by_next_stage(self, segment: Segment) -> bool:
@@ -338,8 +338,8 @@ class Scheduler:
         return any(len(queue) > 2 * self.size_of(pool_of(segment, stage)) + 2 for stage, queue in enumerate(queues) if stage)
 
     def _room(self, segment: Segment) -> bool:
-        """Tell whether the engine may hold one more unit of this segment."""
-        if segment.opened - segment.lowest >= _WINDOW_UNITS:
+        """Tell whether the engine may hold one more chunk of this segment."""
+        if segment.opened - segment.lowest >= _WINDOW_CHUNKS:
             return False
         last, pending = self.segments[-1], 0
         if segment is not last:
@@ -348,7 +348,7 @@ class Scheduler:
             pending = segment.opened - segment.committed + len(last.inbox)
         elif segment.inbox and segment.inbox[0].whole:
             return True  # its memory is in use already
-        in_flight = last.opened - self._delivered_units() + pending
+        in_flight = last.opened - self._delivered_chunks() + pending
         most = self.limit
         if in_flight >= most:
             return False
@@ -362,13 +362,13 @@ class Scheduler:
         return segment is self.segments[-1] or (segment.plan.ahead is not None and len(self.segments) == 2)
 
     def _room_within(self, segment: Segment) -> bool:
-        """Bound the units of an inner segment, and how far they may run ahead of a slow one."""
-        few = segment.opened - segment.committed < max(2 * self.num_workers + 2, segment.wanted_units())
+        """Bound the chunks of an inner segment, and how far they may run ahead of a slow one."""
+        few = segment.opened - segment.committed < max(2 * self.num_workers + 2, segment.wanted_chunks())
         return few or segment.rows_open < min(_WINDOW_ROWS, segment.known_rows)
 
     def fills(self) -> list[Fill]:
         """Return how full its buffers are, in hand-overs and in blocks. Without the mutex."""
-        out = [Fill("ready", len(self.ready), self._wanted_units())]
+        out = [Fill("ready", len(self.ready), self._wanted_chunks())]
         for segment in self.segments:
             for number, stage in enumerate(segment.plan.stages):
                 if number:
@@ -387,9 +387,9 @@ class Scheduler:
         for segment in self.segments:
             names, before = [stage.name or "batch" for stage in segment.plan.stages], maker
             maker = names[-1]
-            for unit in segment.living_units():
-                held[before] += unit.given_bytes
-                held[maker] += bytes_beside(unit.lease, unit.kept_bytes)
+            for chunk in segment.living_chunks():
+                held[before] += chunk.given_bytes
+                held[maker] += bytes_beside(chunk.lease, chunk.kept_bytes)
             held[maker] += segment.folded_bytes
             here = [(task, made) for task, made in running if task.segment == segment.number and not task.read]
             for task, made in here:
@@ -411,9 +411,9 @@ class Scheduler:
     @property
     def kept(self) -> int:
         """How many batches the consumer keeps: delivered, with buffers that did not come back."""
-        return max(0, self._live - (self.segments[-1].opened - self._delivered_units()))
+        return max(0, self._live - (self.segments[-1].opened - self._delivered_chunks()))
 
-    def _delivered_units(self) -> int:
+    def _delivered_chunks(self) -> int:
         return self.segments[-1].committed - len(self.ready)
 
     def reclaim(self, num_slots: int) -> None:
@@ -424,19 +424,19 @@ class Scheduler:
 
     @property
     def limit(self) -> int:
-        """How many units of the last segment may exist: finished, in work, or held by the consumer."""
+        """How many chunks of the last segment may exist: finished, in work, or held by the consumer."""
         leasing = [segment for segment in self.segments if self.leases(segment)]
-        if self._unit_bytes == 0:
-            return max(_FEWEST_UNITS, *(one.wanted_units(1) for one in leasing))  # of unknown size, but what is in flight was asked for
-        wanted = max(self._wanted_units(), *(one.wanted_units() for one in leasing))
-        return max(_FEWEST_UNITS, min(wanted, self.memory_bytes // self._unit_bytes))
+        if self._chunk_bytes == 0:
+            return max(_FEWEST_CHUNKS, *(one.wanted_chunks(1) for one in leasing))  # of unknown size, but what is in flight was asked for
+        wanted = max(self._wanted_chunks(), *(one.wanted_chunks() for one in leasing))
+        return max(_FEWEST_CHUNKS, min(wanted, self.memory_bytes // self._chunk_bytes))
 
-    def _wanted_units(self) -> int:
+    def _wanted_chunks(self) -> int:
         return max(2 * self.num_workers + 2, self.program.prefetch + 2, 4)
 
     @poison_on_interrupt
     def complete(self, segment: Segment, task: Claim, outcome: Outcome, wall_ns: int, cpu_ns: int) -> bool:
-        """Book a finished task; return whether its unit is ready to be finished by this worker.
+        """Book a finished task; return whether its chunk is ready to be finished by this worker.
 
         Args:
             segment: of the task.
@@ -446,233 +446,233 @@ class Scheduler:
             cpu_ns: of that on a CPU.
         """
         self.version += 1
-        unit = task.unit
-        assert unit is not None
-        if not unit.finishing:
-            unit.take(outcome)
+        chunk = task.chunk
+        assert chunk is not None
+        if not chunk.finishing:
+            chunk.take(outcome)
         if task.room < UNLIMITED:
-            unit.granted_bytes -= task.room
-        unit.kept_bytes += outcome.kept_bytes - task.num_bytes
-        unit.cost_ns += wall_ns
+            chunk.granted_bytes -= task.room
+        chunk.kept_bytes += outcome.kept_bytes - task.num_bytes
+        chunk.cost_ns += wall_ns
         if outcome.end > task.begin:
             self._learn(segment, task, outcome, wall_ns, cpu_ns)
         if outcome.failure is not None:
             self.failures.append(outcome.failure)
-            unit.fail(outcome.failure)
-            segment.fail(unit)
+            chunk.fail(outcome.failure)
+            segment.fail(chunk)
         segment.pass_up(task, outcome)
-        if outcome.failure is None and outcome.end < task.end and not unit.finishing:
+        if outcome.failure is None and outcome.end < task.end and not chunk.finishing:
             self._take_rest(segment, task, outcome)
-        self._charge(unit)
-        if unit.finishing or not unit.rows_complete():
+        self._charge(chunk)
+        if chunk.finishing or not chunk.rows_complete():
             return False
-        if not self._may_finish(segment, unit):
-            segment.unfinished.append(Claim(segment.number, len(segment.plan.stages) - 1, unit, unit.num_rows, unit.num_rows, None))
+        if not self._may_finish(segment, chunk):
+            segment.unfinished.append(Claim(segment.number, len(segment.plan.stages) - 1, chunk, chunk.num_rows, chunk.num_rows, None))
             return False
-        unit.finishing = True
+        chunk.finishing = True
         return True
 
     def _learn(self, segment: Segment, task: Claim, outcome: Outcome, wall_ns: int, cpu_ns: int) -> None:
         """Learn what rows of a stage cost."""
         count, stage = outcome.end - task.begin, task.stage
         segment.weigh(stage, outcome.most_bytes / count)
-        if task.unit is not None and task.unit.whole:
+        if task.chunk is not None and task.chunk.whole:
             return
         segment.blocks[stage].observe(count, wall_ns)
-        if pool_of(segment, stage) == SHARED and not (segment.blocks[stage].growing or segment.units.growing):
+        if pool_of(segment, stage) == SHARED and not (segment.blocks[stage].growing or segment.chunk_size.growing):
             self.active.observe(count, wall_ns, cpu_ns)
 
     def _take_rest(self, segment: Segment, task: Claim, outcome: Outcome) -> None:
         """Let the rows of a task wait that there was no room for."""
-        unit, queue = task.unit, segment.queues[task.stage]
-        assert unit is not None
+        chunk, queue = task.chunk, segment.queues[task.stage]
+        assert chunk is not None
         tail = segment.give_back(task, outcome.end)
         if tail is not None:
             self._live += segment is self.segments[-1]
-            unit.kept_bytes = min(unit.kept_bytes, outcome.kept_bytes)
-            tail.kept_bytes = sum(one.num_bytes for one in queue if one.unit is tail)
+            chunk.kept_bytes = min(chunk.kept_bytes, outcome.kept_bytes)
+            tail.kept_bytes = sum(one.num_bytes for one in queue if one.chunk is tail)
             self._charge(tail)
         elif task.block is not None:
-            unit.kept_bytes += queue[0].num_bytes
+            chunk.kept_bytes += queue[0].num_bytes
 
-    def may_open(self, segment: Segment, unit: Chunk, num_bytes: int) -> bool:
-        """Tell whether a unit may have a buffer for all its rows now."""
-        more = num_bytes - max(0, unit.expected_bytes - unit.kept_bytes)
-        return more <= 0 or self.held_bytes + more <= self.memory_bytes or self._is_due(segment, unit.seq)
+    def may_open(self, segment: Segment, chunk: Chunk, num_bytes: int) -> bool:
+        """Tell whether a chunk may have a buffer for all its rows now."""
+        more = num_bytes - max(0, chunk.expected_bytes - chunk.kept_bytes)
+        return more <= 0 or self.held_bytes + more <= self.memory_bytes or self._is_due(segment, chunk.seq)
 
-    def open_rows(self, unit: Chunk, num_bytes: int) -> None:
-        """Book the buffer that the rows of a unit are written into."""
-        unit.kept_bytes += num_bytes
-        self._charge(unit)
+    def open_rows(self, chunk: Chunk, num_bytes: int) -> None:
+        """Book the buffer that the rows of a chunk are written into."""
+        chunk.kept_bytes += num_bytes
+        self._charge(chunk)
 
     @poison_on_interrupt
-    def finish(self, segment: Segment, unit: Chunk, tail: Failure | None) -> None:
-        """Book a unit whose items are made, up to the failure `tail`, and commit what can be committed."""
+    def finish(self, segment: Segment, chunk: Chunk, tail: Failure | None) -> None:
+        """Book a chunk whose items are made, up to the failure `tail`, and commit what can be committed."""
         if tail is not None:
-            if unit.failure is None:
+            if chunk.failure is None:
                 self.failures.append(tail)
-            unit.tail = tail
-            segment.fail(unit)
-        batches = (segment.plan.batch is not None or unit.ahead) and unit.num_items > 0
-        num_bytes = self._learn_batches(segment, unit) if batches else self._learn_elements(segment, unit)
-        unit.given_bytes, unit.kept_bytes, unit.expected_bytes = 0, num_bytes, 0
-        self._close_unit(segment, unit)
-        self._charge(unit)
+            chunk.tail = tail
+            segment.fail(chunk)
+        batches = (segment.plan.batch is not None or chunk.ahead) and chunk.num_items > 0
+        num_bytes = self._learn_batches(segment, chunk) if batches else self._learn_elements(segment, chunk)
+        chunk.given_bytes, chunk.kept_bytes, chunk.expected_bytes = 0, num_bytes, 0
+        self._close_chunk(segment, chunk)
+        self._charge(chunk)
         self._pump()
 
-    def _learn_batches(self, segment: Segment, unit: Chunk) -> int:
-        """Learn what batches take; return the bytes of those of a unit."""
-        num_bytes, num_items = result_bytes(segment, unit), unit.num_items // (unit.ahead or 1)
-        segment.units.observe(num_items, unit.cost_ns, num_bytes)
-        segment.item_bytes = followed(segment.item_bytes, num_bytes / unit.num_rows)
-        if segment is self.segments[-1] or (segment.plan.direct and unit.ahead):
-            self._unit_bytes = max(1, num_bytes)
+    def _learn_batches(self, segment: Segment, chunk: Chunk) -> int:
+        """Learn what batches take; return the bytes of those of a chunk."""
+        num_bytes, num_items = result_bytes(segment, chunk), chunk.num_items // (chunk.ahead or 1)
+        segment.chunk_size.observe(num_items, chunk.cost_ns, num_bytes)
+        segment.item_bytes = followed(segment.item_bytes, num_bytes / chunk.num_rows)
+        if segment is self.segments[-1] or (segment.plan.direct and chunk.ahead):
+            self._chunk_bytes = max(1, num_bytes)
         if num_bytes > max(self.oversize, self.memory_bytes) and num_items == 1:
             self.oversize = num_bytes
         return num_bytes
 
-    def _learn_elements(self, segment: Segment, unit: Chunk) -> int:
-        """Learn what single elements take; return the bytes of those of a unit."""
-        num_bytes = unit.kept_bytes or unit.given_bytes
-        if unit.result is not None and unit.result.items:
-            count = len(unit.result.items)
-            segment.most_rows = max(1, self.memory_bytes * count // (_UNITS_OF_ELEMENTS * max(1, num_bytes)))
+    def _learn_elements(self, segment: Segment, chunk: Chunk) -> int:
+        """Learn what single elements take; return the bytes of those of a chunk."""
+        num_bytes = chunk.kept_bytes or chunk.given_bytes
+        if chunk.result is not None and chunk.result.items:
+            count = len(chunk.result.items)
+            segment.most_rows = max(1, self.memory_bytes * count // (_CHUNKS_OF_ELEMENTS * max(1, num_bytes)))
             if segment is self.segments[-1]:
-                self._unit_bytes = max(1, num_bytes)
+                self._chunk_bytes = max(1, num_bytes)
         return num_bytes
 
-    def _close_unit(self, segment: Segment, unit: Chunk) -> None:
+    def _close_chunk(self, segment: Segment, chunk: Chunk) -> None:
         self.version += 1
-        if unit.failure is None:  # else a worker may still come with another failed row, and its key is asked for
-            unit.given = None
-        if unit.tail is None:
-            unit.tail = unit.inherited
-        segment.finished[unit.seq] = unit
+        if chunk.failure is None:  # else a worker may still come with another failed row, and its key is asked for
+            chunk.given = None
+        if chunk.tail is None:
+            chunk.tail = chunk.inherited
+        segment.finished[chunk.seq] = chunk
 
     def _pump(self) -> None:
-        """Commit finished units in order, as far as there is room behind them; the last segment first."""
+        """Commit finished chunks in order, as far as there is room behind them; the last segment first."""
         moved = True
         while moved:
             moved = False
             for segment in reversed(self.segments):
                 while not self.ended:
-                    unit = segment.next_finished()
-                    if unit is None or not self._room_behind(segment):
+                    chunk = segment.next_finished()
+                    if chunk is None or not self._room_behind(segment):
                         break
-                    segment.commit(unit)
+                    segment.commit(chunk)
                     self.version += 1
-                    self._commit(segment, unit)
-                    unit.mishaps.clear()  # their errors lead to the frames that hold the unit, so neither would end before a collection
+                    self._commit(segment, chunk)
+                    chunk.lost.clear()  # their errors lead to the frames that hold the chunk, so neither would end before a collection
                     moved = True
 
     def _room_behind(self, segment: Segment) -> bool:
         if segment is not self.segments[-1]:
             return len(self.segments[segment.number + 1].inbox) < _INBOX
-        return len(self.ready) < max(_FEWEST_UNITS, self.limit)
+        return len(self.ready) < max(_FEWEST_CHUNKS, self.limit)
 
-    def _commit(self, segment: Segment, unit: Chunk) -> None:
-        sequencer = self._sequencers[segment.number]
-        self._count(segment, unit)
+    def _commit(self, segment: Segment, chunk: Chunk) -> None:
+        fold_runner = self._fold_runners[segment.number]
+        self._count(segment, chunk)
         last = segment is self.segments[-1]
-        if last and not unit.leased:
+        if last and not chunk.leased:
             self._live -= 1
-        if sequencer is None:
-            items, tokens, tail = booked_in_place(unit, self._books[segment.number])
-            if tail is not None and tail is not unit.tail:
+        if fold_runner is None:
+            items, tokens, tail = booked_in_place(chunk, self._ledgers[segment.number])
+            if tail is not None and tail is not chunk.tail:
                 self.failures.append(tail)
-            ends, chunk = unit.ends_pass and tail is None, _chunk_of(segment, unit)
-            self._deliver(Ready(items[::-1], tokens, ends, tail, unit.charged_bytes, chunk, unit.lease))
+            ends, chunk_id = chunk.ends_pass and tail is None, _chunk_id_of(segment, chunk)
+            self._deliver(Ready(items[::-1], tokens, ends, tail, chunk.charged_bytes, chunk_id, chunk.lease))
             return
-        if self.log is not None and segment is self.segments[0] and unit.num_items:
-            self.log.append((unit.pass_number, unit.first, unit.first + unit.good_count()))
-        self._fold(segment, unit, sequencer)
+        if self.log is not None and segment is self.segments[0] and chunk.num_items:
+            self.log.append((chunk.pass_number, chunk.first, chunk.first + chunk.good_count()))
+        self._fold(segment, chunk, fold_runner)
 
-    def _count(self, segment: Segment, unit: Chunk) -> None:
-        """Count what a unit brings; fail it where that cannot be right."""
+    def _count(self, segment: Segment, chunk: Chunk) -> None:
+        """Count what a chunk brings; fail it where that cannot be right."""
         error, left_out = None, self._left_out[segment.number]
         if segment.number:
-            segment.ends_coming -= unit.ends_pass
+            segment.ends_coming -= chunk.ends_pass
         elif segment.plan.leaf is not None:
-            error = self._read.add(unit, segment.plan, cut=segment.cut_pass >= unit.pass_number)
+            error = self._read.add(chunk, segment.plan, cut=segment.cut_pass >= chunk.pass_number)
         if left_out is not None:
-            error = error or left_out.add(unit)
-        if error is not None and unit.tail is None:
-            unit.tail = Failure(unit.num_items, error, segment.plan.name, 0)
-            self.failures.append(unit.tail)
+            error = error or left_out.add(chunk)
+        if error is not None and chunk.tail is None:
+            chunk.tail = Failure(chunk.num_items, error, segment.plan.name, 0)
+            self.failures.append(chunk.tail)
 
-    def _fold(self, segment: Segment, unit: Chunk, sequencer: FoldRunner | Completion) -> None:
-        """Let a unit through the folds of its segment, and on."""
+    def _fold(self, segment: Segment, chunk: Chunk, fold_runner: FoldRunner | Completion) -> None:
+        """Let a chunk through the folds of its segment, and on."""
         last = segment is self.segments[-1]
-        num_bytes, unit.charged_bytes = unit.charged_bytes, 0
-        out = sequencer.take(unit)
+        num_bytes, chunk.charged_bytes = chunk.charged_bytes, 0
+        out = fold_runner.take(chunk)
         self.notices += [("shard", text) for text in out.notices]
-        end_later = out.tail is not None and unit.ends_pass and self.program.may_cut
+        end_later = out.tail is not None and chunk.ends_pass and self.program.may_cut
         if not segment.number:
-            self._source_pass = unit.pass_number + (unit.ends_pass and not end_later)
+            self._source_pass = chunk.pass_number + (chunk.ends_pass and not end_later)
         segment.folded_bytes += num_bytes
-        if unit.leased and not last and not out.whole:
+        if chunk.leased and not last and not out.whole:
             self._live += 1  # its buffer comes back when the next segment has copied what was in it
         if out.cut:
             self._cut(segment.number)
-        tail = self._failure_of(segment, unit, out)
+        tail = self._failure_of(segment, chunk, out)
         if last:
-            self._deliver_folded(segment, unit, out, tail, num_bytes)
+            self._deliver_folded(segment, chunk, out, tail, num_bytes)
         else:
-            self._pass_on(segment, unit, sequencer, out, tail)
+            self._pass_on(segment, chunk, fold_runner, out, tail)
         if segment.folded_bytes:
-            self._weigh_folds(segment, sequencer, unit.num_items)
+            self._weigh_folds(segment, fold_runner, chunk.num_items)
         if end_later and not self.ended:
-            self._fold(segment, unit.end_alone(), sequencer)
+            self._fold(segment, chunk.end_alone(), fold_runner)
 
-    def _failure_of(self, segment: Segment, unit: Chunk, out: Sequenced) -> Failure | None:
+    def _failure_of(self, segment: Segment, chunk: Chunk, out: Sequenced) -> Failure | None:
         """Return the failure that goes on behind what came out of the folds."""
         if out.excess is not None:
             self.failures.append(out.excess)
-            segment.fail(unit)
+            segment.fail(chunk)
         return Failure(0, empty_pass(), segment.plan.name, 0) if out.empty_pass and out.tail is None else out.tail
 
-    def _weigh_folds(self, segment: Segment, sequencer: FoldRunner | Completion, num_items: int) -> None:
+    def _weigh_folds(self, segment: Segment, fold_runner: FoldRunner | Completion, num_items: int) -> None:
         """See now and then what the folds hold: not all that enters them comes out again."""
         segment.num_folded += num_items
         often = self.held_bytes > self.memory_bytes
         if segment.folded_bytes > 0 and segment.num_folded * (8 if often else 1) < segment.num_held:
             return
-        waiting = sequencer.waiting()
+        waiting = fold_runner.waiting()
         held = bytes_in(waiting)
         self.held_bytes += held - segment.folded_bytes
         segment.folded_bytes, segment.num_folded, segment.num_held = held, 0, 4 * len(waiting)
 
-    def _deliver_folded(self, segment: Segment, unit: Chunk, out: Sequenced, tail: Failure | None, num_bytes: int) -> None:
+    def _deliver_folded(self, segment: Segment, chunk: Chunk, out: Sequenced, tail: Failure | None, num_bytes: int) -> None:
         if not out.items and not out.ends_pass and tail is None:
             return
         values = out.items if out.whole else [item.value for item in out.items]
         passed = num_bytes if out.whole else bytes_of_all(values)
         segment.folded_bytes -= passed
-        ends, chunk, lease = out.ends_pass and tail is None, _chunk_of(segment, unit), unit.lease if out.whole else None
-        self._deliver(Ready(values[::-1], out.tokens, ends, tail, passed, chunk, lease))
+        ends, chunk_id, lease = out.ends_pass and tail is None, _chunk_id_of(segment, chunk), chunk.lease if out.whole else None
+        self._deliver(Ready(values[::-1], out.tokens, ends, tail, passed, chunk_id, lease))
 
-    def _pass_on(self, segment: Segment, unit: Chunk, sequencer: FoldRunner | Completion, out: Sequenced, tail: Failure | None) -> None:
+    def _pass_on(self, segment: Segment, chunk: Chunk, fold_runner: FoldRunner | Completion, out: Sequenced, tail: Failure | None) -> None:
         if not out.items and not out.ends_pass and tail is None:
             return
         following = self.segments[segment.number + 1]
-        num_bytes = unit.kept_bytes
-        units = chunks_of(unit, out, batched=following.plan.batch is not None, alone=following.alone)
-        for one in units:
+        num_bytes = chunk.kept_bytes
+        chunks = chunks_of(chunk, out, batched=following.plan.batch is not None, alone=following.alone)
+        for one in chunks:
             if out.whole and (one.whole or one.result is not None):
                 one.kept_bytes = num_bytes
             elif one.given is not None:
-                one.given_bytes = num_bytes if out.whole and len(units) == 1 else bytes_of_all(one.given.rows())
+                one.given_bytes = num_bytes if out.whole and len(chunks) == 1 else bytes_of_all(one.given.rows())
             segment.folded_bytes -= one.num_bytes
             self.held_bytes -= one.num_bytes  # it is counted again as what it is now
             self._charge(one)
-            one.made_of = segment.number, unit.seq
-        last = units[-1]
+            one.made_of = segment.number, chunk.seq
+        last = chunks[-1]
         last.ends_pass = out.ends_pass
         following.ends_coming += out.ends_pass
-        last.pass_token = sequencer.start_of_next_pass(unit) if out.ends_pass else None
+        last.pass_token = fold_runner.start_of_next_pass(chunk) if out.ends_pass else None
         if tail is not None:
             last.inherited = tail._replace(at=last.num_items)
-        following.inbox.extend(units)
+        following.inbox.extend(chunks)
         while following.can_open() and following.inbox[0].result is not None:
             self._open(following)  # the next claim need not do it
 
@@ -687,9 +687,9 @@ class Scheduler:
             if self.segments[number].ends_coming:
                 return
             number -= 1
-            sequencer = self._sequencers[number]
-            if isinstance(sequencer, FoldRunner):
-                sequencer.drop_pass()
+            fold_runner = self._fold_runners[number]
+            if isinstance(fold_runner, FoldRunner):
+                fold_runner.drop_pass()
         first = self.segments[0]
         first.cut_pass = max(first.cut_pass, self._source_pass)
         if self.reader is not None:
@@ -714,21 +714,21 @@ class Scheduler:
         return Claim(0, 0, None, 0, 0, None, read=min(reader.block_size(), first.most_rows, most_rows), room=room)
 
     @poison_on_interrupt
-    def book_read(self, unit: Chunk, failure: Failure | None, wall_ns: int) -> None:
+    def book_read(self, chunk: Chunk, failure: Failure | None, wall_ns: int) -> None:
         """Book what the reader read."""
         reader = self.reader
         assert reader is not None
         self.version += 1
-        reader.observe(unit.num_items, wall_ns)
-        unit.made_of = -1, reader.num_blocks
+        reader.observe(chunk.num_items, wall_ns)
+        chunk.made_of = -1, reader.num_blocks
         if failure is not None:
             self.failures.append(failure)
-            unit.inherited = failure._replace(at=unit.num_items)
+            chunk.inherited = failure._replace(at=chunk.num_items)
         reader.busy = False
         self._end_read()
-        self._charge(unit)
-        if unit.num_items or unit.ends_pass or failure is not None:
-            self.segments[0].inbox.append(unit)
+        self._charge(chunk)
+        if chunk.num_items or chunk.ends_pass or failure is not None:
+            self.segments[0].inbox.append(chunk)
 
     def _end_read(self) -> None:
         self.held_bytes -= self._read_room
@@ -736,19 +736,19 @@ class Scheduler:
 
     def put_back(self, task: Claim) -> bool:
         """Undo a claim whose run was interrupted; return False when it was already booked, in part or whole, and cannot be undone."""
-        unit = task.unit
-        if unit is None:
+        chunk = task.chunk
+        if chunk is None:
             if self.reader is not None:
                 self.reader.busy = False
                 self._end_read()
             return True
-        if self.torn or unit.finishing or any(begin == task.begin for begin, _ in unit.done):
+        if self.poisoned or chunk.finishing or any(begin == task.begin for begin, _ in chunk.done):
             return False
         self.segments[task.segment].put_back(task)
         if task.room < UNLIMITED:
-            self._book_grant(unit, -task.room)
+            self._book_grant(chunk, -task.room)
         return True
 
 
-def _chunk_of(segment: Segment, unit: Chunk) -> tuple[int, int] | None:
-    return (segment.number, unit.seq) if unit.claimed else unit.made_of
+def _chunk_id_of(segment: Segment, chunk: Chunk) -> tuple[int, int] | None:
+    return (segment.number, chunk.seq) if chunk.claimed else chunk.made_of

@@ -131,19 +131,19 @@ class ErrorHandler:
         """Tell whether something is to be done about a failure but to raise it."""
         return not isinstance(decide(self.policies.of(failed)[0], failed.error, 0), Raise)
 
-    def treat(self, case: FailedElement, failed: ElementFailed, worker: int, mishaps: list[LostElement]) -> tuple[Any, ElementFailed]:
+    def handle(self, case: FailedElement, failed: ElementFailed, worker: int, lost: list[LostElement]) -> tuple[Any, ElementFailed]:
         """Return the result of the element or of its replacement, GONE, or a Failure, and how it failed the last time.
 
-        Books what was skipped or replaced in `mishaps`.
+        Books what was skipped or replaced in `losses`.
         """
         try:
             policy, site, failed, retries, result = self._try_again(case, failed, worker)
-            return (result if policy is None else self._given_up(case, policy, site, failed, worker, retries, mishaps)), failed
+            return (result if policy is None else self._given_up(case, policy, site, failed, worker, retries, lost)), failed
         finally:  # the frames of an error of a retry lead to this one: all that both hold would live until a collection
             del failed
 
     def _given_up(
-        self, case: FailedElement, policy: Policy, site: str, failed: ElementFailed, worker: int, retries: int, mishaps: list[LostElement]
+        self, case: FailedElement, policy: Policy, site: str, failed: ElementFailed, worker: int, retries: int, lost: list[LostElement]
     ) -> Any:
         """Do what the policy says about an element that is not tried again."""
         if retries:
@@ -155,18 +155,18 @@ class ErrorHandler:
             add_note(failed.error, _FAILED_ONLY_NOW)
             return failure
         who = case.key, case.where, case.keys, case.place
-        mishap = LostElement(case.item, case.row, 0, site, policy.limit, *who, failed.stage, worker, failed.error, retries, (), case.fixed)
+        loss = LostElement(case.item, case.row, 0, site, policy.limit, *who, failed.stage, worker, failed.error, retries, (), case.fixed)
         if isinstance(policy, Skip) and not self.policies.keeps_positions and not case.fixed:
             if failed.inner is not None:
-                mishap = mishap._replace(key=failed.key or case.key, inner=(case.stage, *failed.inner))
-            mishaps.append(mishap)
+                loss = loss._replace(key=failed.key or case.key, inner=(case.stage, *failed.inner))
+            lost.append(loss)
             return SKIPPED
         name = "Replace()"
         if isinstance(policy, Skip):
             name = f"Skip(), which replaces {'in a batch inside a branch or cache' if case.fixed else 'beside shard()'},"
-        return self._replaced(case, mishap, failure, mishaps, name)
+        return self._replaced(case, loss, failure, lost, name)
 
-    def _replaced(self, case: FailedElement, mishap: LostElement, failure: Failure, mishaps: list[LostElement], name: str) -> Any:
+    def _replaced(self, case: FailedElement, loss: LostElement, failure: Failure, lost: list[LostElement], name: str) -> Any:
         count = 0
         for distance, run in case.others() if case.others is not None else ():
             count += 1
@@ -174,10 +174,10 @@ class ErrorHandler:
                 result = run()
             except ElementFailed as other:
                 _let_interrupt_through(other)
-                policy, _, _, _, result = self._try_again(case._replace(again=run), other, mishap.worker)
+                policy, _, _, _, result = self._try_again(case._replace(again=run), other, loss.worker)
                 if policy is not None:
                     continue
-            mishaps.append(mishap._replace(how=distance))
+            lost.append(loss._replace(how=distance))
             return result
         case.restore()
         words = f"the next {count} elements failed as well" if count else "there is no other element to put in its place"
@@ -203,7 +203,7 @@ class ErrorHandler:
                 except ElementFailed as again:
                     _let_interrupt_through(again)
                     failed = again.with_traceback(None)
-        finally:  # as in `treat`
+        finally:  # as in `handle`
             del failed
 
 
@@ -218,18 +218,18 @@ class Around(NamedTuple):
 
     Attributes:
         worker: the number of the worker.
-        mishaps: gets what was left out or replaced.
+        losses: gets what was left out or replaced.
         late: takes a failure that is raised only if the folds let the element through, and returns what of the input is left out as in
             `Without`, () for all of it; None for a failure that is raised now.
     """
 
     worker: int
-    mishaps: list[LostElement]
+    lost: list[LostElement]
     late: Callable[[ElementFailed, Failure], tuple[int, ...] | None] = lambda failed, failure: None
 
 
 def handled(
-    rescue: ErrorHandler,
+    error_handler: ErrorHandler,
     case_of: Callable[[list[tuple[int, ...]]], FailedElement],
     run: Callable[[list[tuple[int, ...]]], Any],
     failed: ElementFailed | None,
@@ -239,24 +239,24 @@ def handled(
     """Return what stands for an input that failed, without those of the elements that it gave which are left out.
 
     Args:
-        rescue: says what becomes of it.
+        error_handler: says what becomes of it.
         case_of: makes the case of the input without some elements (step, number).
         run: runs the input without some elements.
         failed: None when the input is only known to have failed before the state was saved.
         known: what was left out of it then, at this stage.
         around: the row.
     """
-    mishaps = around.mishaps
+    lost = around.lost
     without = [one.inner[1:] for one in known if one.inner]
-    mishaps.extend(case_of(without).known_as(one) for one in known)
+    lost.extend(case_of(without).known_as(one) for one in known)
     try:
         while True:
             if failed is not None:
-                result, failed = rescue.treat(case_of(without), failed, around.worker, mishaps)
+                result, failed = error_handler.handle(case_of(without), failed, around.worker, lost)
                 late = around.late(failed, result) if isinstance(result, Failure) else None
                 if late is not None:
                     result = SKIPPED
-                inner = late if late is not None else mishaps[-1].inner[1:] if result is SKIPPED else ()
+                inner = late if late is not None else lost[-1].inner[1:] if result is SKIPPED else ()
                 if not inner:
                     return result
                 without.append(inner)
@@ -285,16 +285,16 @@ def in_pieces(
     end: int,
     known: Collection[int],
     run: Callable[[int, int], T | Partial],
-    treat: Callable[[int, ElementFailed | None], Any],
+    handle: Callable[[int, ElementFailed | None], Any],
 ) -> tuple[list[tuple[int, T]], int, Failure | None]:
     """Run the rows begin..end, around those that fail or are known to.
 
     Args:
         begin: the first row.
         end: behind the last one.
-        known: rows that `treat` is to be asked for at once.
+        known: rows that `handle` is to be asked for at once.
         run: computes rows (begin, end); an ElementFailed counts from its begin, and a Partial ends all.
-        treat: returns what stands for a row that failed: a result, GONE or a Failure. None stands for a row that is known.
+        handle: returns what stands for a row that failed: a result, GONE or a Failure. None stands for a row that is known.
 
     Returns:
         (the results, each with its first row; the first row that is not done; the failure or None).
@@ -323,7 +323,7 @@ def in_pieces(
                 continue
             begin = stop
             continue
-        result = treat(begin, failed if begin == bad else None)
+        result = handle(begin, failed if begin == bad else None)
         if isinstance(result, Failure):
             return done, begin, result._replace(at=begin)
         if result is not SKIPPED:
