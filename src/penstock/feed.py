@@ -86,7 +86,7 @@ class _Epoch:
         with feed._lock:
             if not feed._fill(self._serial):
                 raise StopIteration
-            return feed._hand.items.pop() if feed._outgoing is None else feed._take(feed._outgoing)
+            return feed._delivery.items.pop() if feed._outgoing is None else feed._take(feed._outgoing)
 
 
 class Feed:
@@ -111,7 +111,7 @@ class Feed:
         options: Options,
         listeners: Sequence[Listener] = (),
         make_executor: Callable[[Engine], Executor] | None = None,
-        learned: TuningCache | None = None,
+        tuning_cache: TuningCache | None = None,
         output: Output | None = None,
         agree: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
@@ -120,7 +120,7 @@ class Feed:
         `agree` is called with what must be the same on all ranks, before the first element.
         """
         check.steps_of_ranks(root)
-        self._root, self._learned, self._agree, self._has_agreed = root, learned, agree, False
+        self._root, self._tuning_cache, self._agree, self._has_agreed = root, tuning_cache, agree, False
         self._outgoing = None if output is None else Outgoing(output)
         self._allocate = (output and output.allocate) or anonymous_memory
         self._stats = Stats()
@@ -147,7 +147,7 @@ class Feed:
         length = length_of(root)
         self._length = INFINITE if length is None else length
         self._parts = [ResumeStep(self._form, Token((0, 0)))]
-        self._hand = Delivery.begin(0, Token((0, 0)), self._form)
+        self._delivery = Delivery.begin(0, Token((0, 0)), self._form)
         self._begun: Literal["", "next", "for", "state"] = ""  # by what the epoch was begun
         self._serial = 0  # counts the epochs that were begun, a resumed one included
         self._left: set[int] = set()  # those of them that were left before their end
@@ -184,8 +184,8 @@ class Feed:
 
     def __repr__(self) -> str:
         """Say where it is, and whether it runs."""
-        hand, length = self._hand, "?" if self._length == INFINITE else int(self._length)
-        return f"Feed({self._condition}, epoch {self.epoch}, element {self.step - hand.first_step} of {length}, step {self.step})"
+        delivery, length = self._delivery, "?" if self._length == INFINITE else int(self._length)
+        return f"Feed({self._condition}, epoch {self.epoch}, element {self.step - delivery.first_step} of {length}, step {self.step})"
 
     def __len__(self) -> int:
         """Return how many elements or batches a whole epoch has, also after a resume in the middle of one.
@@ -211,11 +211,11 @@ class Feed:
         with SHORT_INTERRUPTS, self._lock:
             if self._closed or self._condition not in ("new", "running", "ended"):
                 self._refuse("Feed.__iter__")
-            hand = self._hand
-            if self._begun == "for" and hand.now()[0] > hand.first_step and not self._is_over():
+            delivery = self._delivery
+            if self._begun == "for" and delivery.now()[0] > delivery.first_step and not self._is_over():
                 self._leave_epoch()
             elif self._is_over() and not (self._begun == "state" and self._condition == "new"):
-                self._begin_epoch(hand.epoch + 1)
+                self._begin_epoch(delivery.epoch + 1)
             self._begun = "for"
             return _Epoch(self, self._serial)
 
@@ -232,7 +232,7 @@ class Feed:
             self._begun = self._begun or "next"
             if not self._fill(self._serial):
                 raise StopIteration
-            return self._hand.items.pop() if self._outgoing is None else self._take(self._outgoing)
+            return self._delivery.items.pop() if self._outgoing is None else self._take(self._outgoing)
 
     def _fill(self, serial: int) -> bool:
         """Have the next element of an epoch at hand, and return True; or False at its end. `serial` is its number among those begun."""
@@ -245,25 +245,25 @@ class Feed:
                 fix="share one `it = iter(feed)` among threads; make a feed of its own for each loop that runs at the same time",
             )
         try:
-            if (not self._hand.items or self._condition != "running") and not self._refill():
+            if (not self._delivery.items or self._condition != "running") and not self._refill():
                 return False
         except KeyboardInterrupt as interrupt:
             shorten(interrupt)
             raise
         if self._watch_spec:
-            self._check_spec(self._hand.items[-1])
+            self._check_spec(self._delivery.items[-1])
         return True
 
     def _take(self, outgoing: Outgoing) -> Any:
         """Take the next item as the output gives it."""
         try:
             ends = self._part_ended or self._pending is not None or self._recorder is not None  # whose log is of what was delivered
-            batch = outgoing.next_batch(self._hand.items, None if ends else self._engine)
+            batch = outgoing.next_batch(self._delivery.items, None if ends else self._engine)
         except Exception as error:
             add_note(error, f"penstock: output={self._options.output!r}, {self._name_of_next()}")
             self._shut("failed")
             raise
-        self._hand.items.pop()
+        self._delivery.items.pop()
         return batch
 
     # -- epochs -------------------------------------------------------------------------------------------------------------------
@@ -281,22 +281,23 @@ class Feed:
         with self._lock:
             if self._closed or self._condition not in ("new", "running", "ended"):
                 self._refuse("Feed.set_epoch")
-            if number != self._hand.epoch or self._condition != "new":
+            if number != self._delivery.epoch or self._condition != "new":
                 self._begin_epoch(number)
 
     def _is_over(self) -> bool:
-        return self._condition == "ended" or self._hand.is_over(self._length)
+        return self._condition == "ended" or self._delivery.is_over(self._length)
 
     def _leave_epoch(self) -> None:
-        hand = self._hand
+        delivery = self._delivery
         if not self._told_left:
             self._told_left = True
             text = (
-                f"epoch {hand.epoch} was left after {hand.now()[0] - hand.first_step} of its elements, and the next `for` begins epoch "
-                f"{hand.epoch + 1}, as with a DataLoader; use next(feed) or one `it = iter(feed)` to go on in the same epoch"
+                f"epoch {delivery.epoch} was left after {delivery.now()[0] - delivery.first_step} of its elements, and the next `for` "
+                f"begins epoch {delivery.epoch + 1}, as with a DataLoader; use next(feed) or one `it = iter(feed)` to "
+                "go on in the same epoch"
             )
             self._announce(Notice(time.perf_counter_ns(), "epoch", text))
-        self._begin_epoch(hand.epoch + 1)
+        self._begin_epoch(delivery.epoch + 1)
 
     def _begin_epoch(self, epoch: int) -> None:
         if self._options.record is not None or self._options.replay is not None:
@@ -314,13 +315,13 @@ class Feed:
         self._shut("new")
         self._parts = [ResumeStep(self._form, token._replace(note=None))]  # the source itself begins its next pass
         step = self.step
-        self._hand = Delivery.begin(step, token, self._form, epoch, step)
+        self._delivery = Delivery.begin(step, token, self._form, epoch, step)
         self._pending, self._part_ended, self._tally, self._begun = None, False, token.loss_counts, ""
         self._serial += 1
 
     def _start_of(self, epoch: int) -> Token:
         """Return where an epoch begins that follows what was delivered."""
-        last, note, engine = self._hand.now()[1], None, self._engine
+        last, note, engine = self._delivery.now()[1], None, self._engine
         if last.note is not None:
             note = last.note._replace(cut=last.note.cut or not self._is_over())
         number = epoch * lower(self._root, folded=self._folded, skips=self._policies.skips).passes_per_epoch
@@ -332,7 +333,7 @@ class Feed:
     @property
     def step(self) -> int:
         """How many elements or batches were delivered, those before a resume included."""
-        return self._hand.now()[0]
+        return self._delivery.now()[0]
 
     @property
     def epoch(self) -> int:
@@ -340,7 +341,7 @@ class Feed:
 
         A `repeat(n)` in the dataset is part of one epoch.
         """
-        return self._hand.epoch + (self._condition == "ended")
+        return self._delivery.epoch + (self._condition == "ended")
 
     def state_dict(self) -> dict[str, Any]:
         """Return what resumes right behind the last delivered element: a small JSON-able dict. Does not block.
@@ -350,13 +351,13 @@ class Feed:
         Raises:
             StateUnavailable: when the source is a generator without `fast_forward=True`.
         """
-        hand, over = self._hand, self._is_over()
-        step, token = hand.now()
-        if over and is_end_of_all(self._root, hand.form, token):
-            form, epoch = self._form, (hand.epoch + 1, 0)
-            token = self._start_of(hand.epoch + 1)
+        delivery, over = self._delivery, self._is_over()
+        step, token = delivery.now()
+        if over and is_end_of_all(self._root, delivery.form, token):
+            form, epoch = self._form, (delivery.epoch + 1, 0)
+            token = self._start_of(delivery.epoch + 1)
         else:
-            form, epoch = hand.form, (hand.epoch, step - hand.first_step)
+            form, epoch = delivery.form, (delivery.epoch, step - delivery.first_step)
         return saved(self._root, form, token, step, self._fingerprints(), VERSION, epoch)
 
     def load_state_dict(self, state: Any, *, strict: bool = True) -> None:
@@ -383,7 +384,7 @@ class Feed:
             self._left.add(self._serial)
         self._shut("new")
         self._parts = parts
-        self._hand = Delivery.begin(at.step, parts[0].token, parts[0].form, at.epoch, at.first_step)
+        self._delivery = Delivery.begin(at.step, parts[0].token, parts[0].form, at.epoch, at.first_step)
         self._pending, self._part_ended, self._tally, self._begun = None, False, parts[0].token.loss_counts, "state"
         self._closed = self._has_agreed = False
         self._serial += 1
@@ -414,7 +415,7 @@ class Feed:
         engine = self._engine
         if engine is not None:
             return engine.memory(self.step)
-        return FeedMemory() if self._learned is None else FeedMemory(slots_bytes=self._learned.spare_bytes)
+        return FeedMemory() if self._tuning_cache is None else FeedMemory(slots_bytes=self._tuning_cache.spare_bytes)
 
     def is_closed(self) -> bool:
         """Return whether it was closed, or has stopped at an error. Between two epochs it is not."""
@@ -454,11 +455,11 @@ class Feed:
         return shown
 
     def _place(self) -> Place:
-        hand = self._hand
+        delivery = self._delivery
         batch_size = self._root.batch_size_each()
         unit = "elements" if batch_size == 1 else "batches"
         total = None if self._length == INFINITE else int(self._length)
-        return Place(hand.epoch, self.step - hand.first_step, total, unit, None if batch_size == 1 else batch_size)
+        return Place(delivery.epoch, self.step - delivery.first_step, total, unit, None if batch_size == 1 else batch_size)
 
     def observe(self, *, tensorboard: str | Path, step: Callable[[], int] | None = None) -> Curves:
         """Write how full its buffers are to a TensorBoard log directory, from now until it is closed; see `observe.tensorboard`.
@@ -597,7 +598,7 @@ class Feed:
         num_workers = available_cpus() if options.num_workers == "auto" else options.num_workers
         inline = options.executor == "inline" or num_workers == 0
         self._stats.memory.begin(self.memory, self._announce)
-        program = replace(lower(form.root, folded=form.folded, skips=form.skips), policies=self._policies, epoch=self._hand.epoch)
+        program = replace(lower(form.root, folded=form.folded, skips=form.skips), policies=self._policies, epoch=self._delivery.epoch)
         engine = Engine(
             program if self._profile is None else self._profile.program(program),
             num_workers=0 if inline else num_workers,
@@ -609,8 +610,8 @@ class Feed:
             watch=Watch(options.stall_timeout_s, options.on_stall),
         )
         engine.begin_at(self.step, 0 if self._outgoing is None else self._outgoing.output.depth)
-        if self._learned is not None:
-            engine.learn(self._learned)
+        if self._tuning_cache is not None:
+            engine.learn(self._tuning_cache)
         self._engine, self._part_ended = engine, False
         self._stats.note_plan(engine.memory_bytes, engine.concurrency, is_stream=engine.reads_stream)
         make = self._make_executor or (InlineExecutor if inline else ThreadsExecutor)
@@ -672,7 +673,7 @@ class Feed:
                 continue
             if self._recorder is not None and engine is not None:
                 self._recorder.write(engine.take_log())
-            self._hand = self._hand.then(ready.items, ready.tokens)
+            self._delivery = self._delivery.then(ready.items, ready.tokens)
             self._pending, self._part_ended = ready.error, ready.end
             now_ns = time.perf_counter_ns()
             num_ready, room = (0, (0, 0)) if engine is None else (engine.num_ready, engine.room())
@@ -714,7 +715,7 @@ class Feed:
         if len(self._parts) > 1:
             del self._parts[0]
             form, token = self._parts[0] = self._parts[0]._replace(token=self._parts[0].token._replace(loss_counts=loss_counts))
-            self._hand = Delivery.begin(self.step, token, form, self._hand.epoch, self._hand.first_step)
+            self._delivery = Delivery.begin(self.step, token, form, self._delivery.epoch, self._delivery.first_step)
             return
         self._tally = loss_counts
         self._condition = "ended"

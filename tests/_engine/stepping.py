@@ -114,7 +114,7 @@ class Stepper:
                 return
         if self.scheduler.version != before:
             return  # looking for a task committed something
-        raise AssertionError(f"stuck: {[segment.position() for segment in self.flow.segments]}, ready {len(self.flow.ready)}")
+        raise AssertionError(f"stuck: {[segment.position() for segment in self.scheduler.segments]}, ready {len(self.scheduler.ready)}")
 
     def _possible(self) -> dict[str, bool]:
         return {
@@ -154,8 +154,8 @@ class Stepper:
 
     def _outcome(self, segment: Segment, chunk: Chunk, task: Claim, worker: WorkerContext) -> Outcome:
         """Compute a task as `Engine._compute` does, but from and to copies of the messages, as between two processes."""
-        if chunk.whole or chunk.finishing:
-            return Outcome(task.end if chunk.whole else task.begin)
+        if chunk.all_in_place or chunk.finishing:
+            return Outcome(task.end if chunk.all_in_place else task.begin)
         item = pickle.loads(pickle.dumps(task.item))
         outcome = compute(
             segment.plan, item, chunk.rows if task.stage == len(segment.plan.stages) - 1 else None, worker, self.error_handler
@@ -182,7 +182,7 @@ class Stepper:
     def _finish(self) -> bool:
         pool, worker, segment, chunk = self._pick(self._to_finish)
         if chunk.rows is not None:
-            segment.guess = chunk.rows.spec
+            segment.expected_spec = chunk.rows.spec
         chunk.result, tail = finish_chunk(segment.plan, chunk, self._workers[pool, worker], self.error_handler)
         self.scheduler.finish(segment, chunk, tail)
         self._free[pool].append(worker)
@@ -218,7 +218,7 @@ class Stepper:
 
         batches = segment.batches_of(chunk)
         if batches is not None:
-            chunk.rows = Rows(batches[0], segment.guess, allocate, str, batches[1])
+            chunk.rows = Rows(batches[0], segment.expected_spec, allocate, str, batches[1])
 
     def _give_back(self, seq: int) -> int:
         """Take the buffer of a chunk back; return how many there were. Chunks are numbered again where one is cut."""
@@ -246,7 +246,7 @@ class Stepper:
         for segment in self.scheduler.segments[1:]:
             # Awaited elements come as a chunk each, all those of one commit together: they are in memory anyway.
             added = self.scheduler.added[segment.number]
-            assert added <= 1 or segment.alone
+            assert added <= 1 or segment.one_batch_per_chunk
             assert len(segment.inbox) <= MOST_IN_INBOX - 1 + max(1, added)
         last = self.scheduler.segments[-1]
         in_flight = last.opened - (last.committed - len(self.scheduler.ready))

@@ -133,7 +133,7 @@ def test_rows_are_written_in_place_again_soon_after_one_was_missing(bad: frozens
     class Copies(Stepper):
         def _compute(self) -> bool:
             copied.update(
-                task.chunk.seq for *_, task in self._claimed if task.segment == 1 and task.chunk is not None and not task.chunk.whole
+                task.chunk.seq for *_, task in self._claimed if task.segment == 1 and task.chunk is not None and not task.chunk.all_in_place
             )
             return super()._compute()
 
@@ -177,7 +177,7 @@ COUNTED = replace(plan(), direct=False)
 
 def written(missing: int | None = None) -> Chunk:
     """Return a chunk of two batches of two, written in two parts; a row may be missing."""
-    chunk = Chunk(seq=0, pass_number=1, first=6, sizes=None, num_items=4, num_rows=4, ahead=2)
+    chunk = Chunk(seq=0, pass_number=1, first=6, sizes=None, num_items=4, num_rows=4, batch_rows_in_place=2)
     chunk.rows = Rows([2, 2], None, lambda leaves: [np.empty(shape, dtype) for shape, dtype in leaves], str, Stack())
     for begin, end in ((0, 3), (3, 4)):
         here = np.array([row for row in range(begin, end) if row != missing], np.int64)
@@ -191,11 +191,11 @@ def test_a_chunk_all_of_whose_rows_are_there_goes_on_with_its_batches() -> None:
     chunk = written()
     rows = chunk.rows
     chunk.result = all_written(COUNTED, chunk)
-    assert chunk.whole
+    assert chunk.all_in_place
     given = passed_on(chunk, Counted(Token((1, 6)), 2))
     assert given.rows is rows
     assert chunk.rows is None
-    assert given.whole
+    assert given.all_in_place
     assert (given.sizes, given.num_items, given.num_rows) == ([2, 2], 2, 4)
     assert given.given is not None
     assert given.given.indices.tolist() == [6, 7, 8, 9]
@@ -206,7 +206,7 @@ def test_a_chunk_all_of_whose_rows_are_there_goes_on_with_its_batches() -> None:
 def test_a_chunk_without_one_of_its_rows_gives_its_elements_back() -> None:
     chunk = written(missing=1)
     assert all_written(COUNTED, chunk) is None
-    assert not chunk.whole
+    assert not chunk.all_in_place
     parts = taken_out(chunk)
     assert chunk.rows is None
     assert [(block.rows(), rows.tolist()) for block, rows in parts.values()] == [([0, 20], [0, 2]), ([30], [3])]

@@ -76,12 +76,12 @@ def test_claim_and_run_until_the_end_deliver_everything(slice_ns: int, monkeypat
 
 def begin_to_wait(engine: Engine) -> None:
     engine._scheduler.waiting += 1
-    engine._ring_workers()
+    engine._unpark_workers()
 
 
 def take(engine: Engine) -> None:
     engine._delivered += 1
-    engine._ring_workers()
+    engine._unpark_workers()
 
 
 @pytest.mark.parametrize("consumer", [begin_to_wait, take])
@@ -260,7 +260,7 @@ def test_a_ring_that_wakes_a_worker_that_may_not_work_is_passed_on() -> None:
         threads = [threading.Thread(target=claim, args=(worker,)) for worker in (1, 0)]
         for number, thread in enumerate(threads, 1):
             thread.start()
-            while len(engine._lots[SHARED]) < number:
+            while len(engine._waiters[SHARED]) < number:
                 threading.Event().wait(0)
         engine._scheduler.active._limit = 1
         assert engine.poll() is not None

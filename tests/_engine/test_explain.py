@@ -44,7 +44,7 @@ def test_ragged_batches_and_windows_are_told() -> None:
 def test_folds_generators_and_what_is_handed_on_are_told() -> None:
     lines = text(ps.from_generator(lambda: iter([1]), length=1).filter(bool).take(3).skip(1).batch(2))
     assert any(line.startswith("  segment 1: one thread reads from_generator(") for line in lines)
-    assert "    then in order, at one place: taking, skipping, batching" in lines
+    assert "    then in order, at one place: take, skip, batch" in lines
     assert "    handed on in order" in lines
     assert "  segment 2: what the segment before hands on" in lines
     assert lines[-1] == "    delivered in order"

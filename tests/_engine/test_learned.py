@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from penstock._engine.scheduler import Scheduler
 
 import penstock as ps
 from penstock._engine.chunk import Token
 from penstock._engine.lowering import lower
+from penstock._engine.scheduler import Scheduler
 from penstock._engine.tuning_cache import TuningCache
 from penstock.dataset.chaining import Chaining
 
@@ -27,14 +27,14 @@ def sizes(scheduler: Scheduler) -> list[tuple[int, list[int]]]:
 
 
 def test_a_run_begins_with_what_the_last_one_of_its_shape_ended_with() -> None:
-    learned, scheduler = TuningCache(), new(dataset())
+    tuning_cache, scheduler = TuningCache(), new(dataset())
     scheduler.segments[0].blocks[0].begin((1000.0, 50, 300))
     scheduler.segments[0].chunk_size.begin(7)
     scheduler.active._go("waiting", 1, "one works")
-    learned.keep(scheduler)
+    tuning_cache.keep(scheduler)
     again, fewer, smaller = new(dataset()), new(dataset(), num_workers=1), new(dataset(), memory_bytes=1 << 20)
     for one in (again, fewer, smaller):
-        learned.begin(one)
+        tuning_cache.begin(one)
     assert sizes(again) == [(7, [300])]
     assert again.segments[0].blocks[0].found == (1000.0, 50, 300)
     assert (again.active.limit, again.active.notice) == (1, "one works")
@@ -44,12 +44,12 @@ def test_a_run_begins_with_what_the_last_one_of_its_shape_ended_with() -> None:
 
 
 def test_a_run_that_failed_teaches_nothing() -> None:
-    learned, scheduler = TuningCache(), new(dataset())
+    tuning_cache, scheduler = TuningCache(), new(dataset())
     scheduler.segments[0].chunk_size.begin(7)
     scheduler.failures.append(None)  # type: ignore[arg-type]
-    learned.keep(scheduler)
+    tuning_cache.keep(scheduler)
     again = new(dataset())
-    learned.begin(again)
+    tuning_cache.begin(again)
     assert sizes(again) == [(1, [1])]
 
 
@@ -67,9 +67,9 @@ def test_what_was_learned_is_the_datasets_own() -> None:
     ds = dataset()
     with ds.feed(executor="inline") as feed:
         assert len(list(feed)) == 1250
-    found = ds._learned._found
+    found = ds._tuning_cache._found
     assert [chunks > 1 and blocks[0][2] > 16 for ((blocks, chunks, _),), _ in found.values()] == [True]
-    assert ds.shuffle(seed=1)._learned is None
+    assert ds.shuffle(seed=1)._tuning_cache is None
 
 
 def batch_addresses(ds: ps.Dataset) -> set[int]:
@@ -81,7 +81,7 @@ def batch_addresses(ds: ps.Dataset) -> set[int]:
 def test_an_epoch_takes_fresh_memory_only_where_the_one_before_left_none() -> None:
     ds = ps.from_arrays(np.zeros((64, 200_000))).batch(8)  # 12.8 MB: a chunk never holds two of them, and a buffer always fits
     assert batch_addresses(ds)
-    spare = list(ds._learned._spare)
+    spare = list(ds._tuning_cache._spare)
     assert len(spare) >= 2
     places = [(np.frombuffer(buffer, np.uint8).ctypes.data, len(buffer)) for buffer in spare]
     again = batch_addresses(ds)
@@ -111,11 +111,11 @@ def test_two_feeds_at_once_share_no_memory() -> None:
 
 
 def test_no_more_than_64_mb_are_kept_and_each_is_taken_once() -> None:
-    learned = TuningCache()
-    learned.keep_spare([bytearray(65 << 20), bytearray(40 << 20), bytearray(40 << 20)])
-    learned.keep_spare([bytearray(24 << 20), bytearray(1)])
-    assert sorted(map(len, learned.take_spare())) == [24 << 20, 40 << 20]
-    assert learned.take_spare() == []
+    tuning_cache = TuningCache()
+    tuning_cache.keep_spare([bytearray(65 << 20), bytearray(40 << 20), bytearray(40 << 20)])
+    tuning_cache.keep_spare([bytearray(24 << 20), bytearray(1)])
+    assert sorted(map(len, tuning_cache.take_spare())) == [24 << 20, 40 << 20]
+    assert tuning_cache.take_spare() == []
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
@@ -126,8 +126,8 @@ def test_a_dataset_that_was_read_can_be_pickled_without_what_was_learned(protoco
     ds = ps.from_source(range(64)).map(Local).batch(2)
     with ds.feed(num_workers=2) as feed:
         assert sum(len(batch.x) for batch in feed) == 64
-    assert ds._learned._spare
-    copied = pickle.loads(pickle.dumps(ds._learned, protocol))
+    assert ds._tuning_cache._spare
+    copied = pickle.loads(pickle.dumps(ds._tuning_cache, protocol))
     assert (len(copied._spare), len(copied._found)) == (0, 0)
     assert copied.take_spare() == []
 

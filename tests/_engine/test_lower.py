@@ -87,7 +87,7 @@ def test_a_batch_below_a_cache_is_part_of_the_leaf_and_one_above_is_written_into
 
 def test_folded_batches_are_folds_over_what_the_first_segment_gives() -> None:
     first, second = lower(numbers().shuffle().map(double).batch(5).repeat(2)._root, folded=True).segments
-    assert [type(fold).__name__ for fold in first.folds or ()] == ["Batching", "Passes"]
+    assert [type(fold).__name__ for fold in first.folds or ()] == ["BatchFold", "RepeatFold"]
     assert first.batch is None
     assert second.batch is not None
     (alone,) = lower(numbers().map(double)._root, folded=True).segments

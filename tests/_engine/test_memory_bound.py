@@ -102,8 +102,8 @@ def rest(feed: Any) -> None:
     calm = 0
     while calm < 3:
         engine = feed._engine
-        posts = [] if engine is None else list(engine.watch.posts)
-        calm = calm + 1 if all(post.task is None for post in posts) else 0
+        monitors = [] if engine is None else list(engine.watch.monitors)
+        calm = calm + 1 if all(monitor.task is None for monitor in monitors) else 0
         pause.wait(0.001)
 
 

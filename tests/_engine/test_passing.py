@@ -32,7 +32,7 @@ def test_single_elements_go_on_as_they_are() -> None:
     block.origins = np.arange(2)
     chunk.result = Result(["a", "b"], None, block)
     given = passed_on(chunk, [Token((0, 1)), Token((0, 2))])
-    assert (given.sizes, given.num_items, given.whole, given.leased) == (None, 2, False, False)
+    assert (given.sizes, given.num_items, given.all_in_place, given.leased) == (None, 2, False, False)
     assert given.given is not None
     assert given.given.rows() == ["a", "b"]
     assert given.given.origins is None
@@ -50,10 +50,10 @@ def through(whole: bool) -> tuple[Chunk, Sequenced]:
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_elements_go_on_in_one_chunk_or_where_they_are_awaited_in_one_each(whole: bool) -> None:
-    (together,) = chunks_of(*through(whole), batched=False, alone=False)
+    (together,) = chunks_of(*through(whole), batched=False, one_batch_per_chunk=False)
     assert together.given is not None
     assert together.given.rows() == ["a", "b", "c"]
-    single = chunks_of(*through(whole), batched=False, alone=True)
+    single = chunks_of(*through(whole), batched=False, one_batch_per_chunk=True)
     assert [chunk.given.rows() for chunk in single if chunk.given is not None] == [["a"], ["b"], ["c"]]
     assert [chunk.given.indices.tolist() for chunk in single if chunk.given is not None] == [[4], [5], [6]]
     assert [chunk.token_after(0) for chunk in single] == [together.token_after(number) for number in range(3)]
@@ -62,5 +62,5 @@ def test_elements_go_on_in_one_chunk_or_where_they_are_awaited_in_one_each(whole
 
 def test_the_mark_of_an_end_goes_on_in_a_chunk_of_nothing() -> None:
     chunk = Chunk(seq=3, pass_number=1, first=4, sizes=None, num_items=0, num_rows=0)
-    (empty,) = chunks_of(chunk, Sequenced([], [], True, None, False, False), batched=True, alone=True)
+    (empty,) = chunks_of(chunk, Sequenced([], [], True, None, False, False), batched=True, one_batch_per_chunk=True)
     assert (empty.num_items, empty.num_rows, empty.sizes) == (0, 0, [])

@@ -66,9 +66,9 @@ def test_elements_that_were_written_ahead_are_taken_out_of_their_batches_for_fol
     chunk = chunk_with(Result([], None, None))
     chunk.keys[0] = block(2), range(2)
     chunk.rows = Rows([2], None, lambda leaves: [np.empty(shape, dtype) for shape, dtype in leaves], str, Stack())
-    chunk.ahead, chunk.whole = 2, True
+    chunk.batch_rows_in_place, chunk.all_in_place = 2, True
     for row, element in enumerate("ab"):
         chunk.rows.put(row, element)
     assert pieces_by_input(chunk) == [[KeyedElement("a", (4, 10, 0))], [KeyedElement("b", (4, 11, 1))]]
     assert chunk.rows is None
-    assert not chunk.whole
+    assert not chunk.all_in_place

@@ -166,7 +166,7 @@ def test_a_segment_with_an_async_stage_opens_small_chunks_and_enough_of_them() -
     for _ in range(20):
         for block in work.blocks:
             block.observe(block.rows(1 << 40, 1), 1000)
-    assert work.widest == 16
+    assert work.max_stage_concurrency == 16
     assert work.wanted_chunks() == 2
     assert {chunk.num_rows for chunk in chunks(work, 10)} == {16}
     assert (work.wanted_chunks(), work.wanted_chunks(1)) == (4 + 2, 1 + 2)
@@ -179,16 +179,16 @@ def test_a_segment_with_an_async_stage_opens_small_chunks_and_enough_of_them() -
 # -- completion order -------------------------------------------------------------------------------------------------------------
 
 
-def loose(count: int, passes: float = 1, done: CompletedRuns = NOTHING_COMPLETED, position: int = 0) -> Segment:
+def unordered(count: int, passes: float = 1, done: CompletedRuns = NOTHING_COMPLETED, position: int = 0) -> Segment:
     plan = lower(numbers(count)._root, folded=True).segments[0]
     work = Segment(0, plan, passes, Token((0, position), (), done))
-    work.loose = True
+    work.unordered = True
     return work
 
 
 @given(st.integers(1, 30), st.integers(1, 3), st.randoms(use_true_random=False))
 def test_chunks_finished_in_any_order_are_committed_as_they_come_but_the_end_of_a_pass_waits(size: int, passes: int, chance: Any) -> None:
-    work = loose(size, passes)
+    work = unordered(size, passes)
     opened = chunks(work)
     chance.shuffle(opened)
     committed: list[Chunk] = []
@@ -217,7 +217,7 @@ def test_what_an_earlier_run_delivered_is_left_out_of_its_pass_and_of_no_other(
     position = min(position, size)
     delivered = {place for begin, length in runs for place in range(begin, begin + length) if position <= place < size}
     done = Runs((place, place + 1) for place in delivered).without(())
-    opened = chunks(loose(size, passes, CompletedRuns(done), position))
+    opened = chunks(unordered(size, passes, CompletedRuns(done), position))
     rows = [(chunk.pass_number, chunk.first + number) for chunk in opened for number in range(chunk.num_items)]
     assert rows == [
         (number, place) for number in range(passes) for place in range(size) if number or (place >= position and place not in delivered)
@@ -227,8 +227,8 @@ def test_what_an_earlier_run_delivered_is_left_out_of_its_pass_and_of_no_other(
 
 @given(st.integers(0, 30), st.lists(st.tuples(st.integers(0, 2), st.integers(0, 29), st.integers(1, 9)), max_size=12), st.integers(0, 30))
 def test_a_recorded_order_is_followed_and_each_position_opened_once(size: int, recorded: list[tuple[int, int, int]], position: int) -> None:
-    work = loose(size, 3, position=min(position, size))
-    work.loose = False
+    work = unordered(size, 3, position=min(position, size))
+    work.unordered = False
     runs = sorted(((number, begin, begin + length) for number, begin, length in recorded), key=lambda run: run[0])
     work.follow(Recording(runs))
     rows = [(chunk.pass_number, chunk.first + place) for chunk in chunks(work) for place in range(chunk.num_items)]

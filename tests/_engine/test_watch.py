@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from penstock._engine.scheduler import Scheduler
 
 import penstock as ps
 from penstock._engine.chunk import Claim, Token
 from penstock._engine.engine import Engine
 from penstock._engine.lowering import lower
+from penstock._engine.scheduler import Scheduler
 from penstock._engine.segment import READER, SHARED
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.watchdog import Watch
@@ -133,19 +133,19 @@ def test_a_worker_that_moves_on_is_young_again(stuck: Stuck) -> None:
     watch = Watch(1000.0)
     with Running(ps.from_source(range(9)).map(stuck.at(4)), watch) as running:
         assert stuck.there.wait(LIMIT_S)
-        (post,) = watch.posts
-        while watch.look(0) is None and post.age_ns == 0:
+        (monitor,) = watch.monitors
+        while watch.look(0) is None and monitor.age_ns == 0:
             pass
-        serial, age = post.serial, post.age_ns
+        serial, age = monitor.serial, monitor.age_ns
         assert age > 0
         stuck.go.set()
         while running.engine.poll() is None:
             pass
-        while post.task is not None:
+        while monitor.task is not None:
             pass
         watch.look(0)
-        assert post.serial >= serial
-        assert post.task is None
+        assert monitor.serial >= serial
+        assert monitor.task is None
     running.end()
 
 
@@ -153,11 +153,11 @@ def test_what_lasts_is_said_again_when_it_has_lasted_twice_as_long(stuck: Stuck)
     watch = Watch(0.01)
     with Running(ps.from_source(range(9)).map(stuck.at(4)), watch) as running:
         assert stuck.there.wait(LIMIT_S)
-        (post,) = watch.posts
+        (monitor,) = watch.monitors
         looked_until(watch, "stuck")
-        first = post.age_ns
+        first = monitor.age_ns
         looked_until(watch, "stuck")
-        assert post.age_ns >= 2 * first >= 20_000_000
+        assert monitor.age_ns >= 2 * first >= 20_000_000
         stuck.go.set()
     running.end()
 
@@ -187,7 +187,7 @@ def test_every_pool_has_words(stuck: Stuck) -> None:
     with Running(ds, watch) as running:
         while not running.scheduler.ended:
             running.engine.poll()
-        while any(post.task is not None for post in watch.posts):
+        while any(monitor.task is not None for monitor in watch.monitors):
             pass
         assert set(watch.situation("idle", running.scheduler).idle) == {
             "1 of 1 shared workers: nothing to do",
@@ -195,7 +195,7 @@ def test_every_pool_has_words(stuck: Stuck) -> None:
             "1 of 1 workers of stage 'own': nothing to do",
         }
     running.end()
-    assert {post.pool for post in watch.posts} == {SHARED, READER, "0.0"}
+    assert {monitor.pool for monitor in watch.monitors} == {SHARED, READER, "0.0"}
 
 
 def test_an_element_that_ran_before_the_wait_is_old_at_the_first_look(stuck: Stuck) -> None:
@@ -213,12 +213,12 @@ def test_an_element_that_ran_before_the_wait_is_old_at_the_first_look(stuck: Stu
 def test_the_begin_of_the_task_before_is_not_taken_for_that_of_a_new_one() -> None:
     watch = Watch(0.05)
     worker = WorkerContext(0)
-    post = watch.enlist(SHARED, worker)
+    monitor = watch.enlist(SHARED, worker)
     worker.began = (0, 0)
-    post.begin(Claim(0, 0, None, 0, 1, None))  # the engine has not come to note the begin yet
+    monitor.begin(Claim(0, 0, None, 0, 1, None))  # the engine has not come to note the begin yet
     for tick in range(100):
         watch.clock.tick(tick * 1_000_000_000)
     assert watch.look(0) is None
-    assert post.age_ns == 0
-    post.end()
-    assert post.task is None
+    assert monitor.age_ns == 0
+    monitor.end()
+    assert monitor.task is None

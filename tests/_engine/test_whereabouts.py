@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import numpy as np
-from penstock._engine.scheduler import Scheduler
 
 import penstock as ps
 from penstock._engine.chunk import Claim, Token
 from penstock._engine.lowering import lower
+from penstock._engine.scheduler import Scheduler
 from penstock._engine.segment import READER, SHARED
 from penstock._engine.watchdog import WorkerMonitor, call_of, element_of, place_of, pool_words, stage_of
 from penstock._ops.block import Block
@@ -28,12 +28,12 @@ def test_a_worker_is_with_an_element_or_among_several() -> None:
     scheduler, task = claimed()
     task = task._replace(begin=0, end=1)
     assert task.chunk is not None
-    post = WorkerMonitor(SHARED, WorkerContext(0))
-    assert stage_of(scheduler, post, task) == "read+m"
-    assert element_of(scheduler, post, task) == "element epoch 0 index 0 (element 0 of range)"
-    assert element_of(scheduler, post, task._replace(end=5)) == "one of 5 elements from epoch 0 index 0 (element 0 of range) on"
+    monitor = WorkerMonitor(SHARED, WorkerContext(0))
+    assert stage_of(scheduler, monitor, task) == "read+m"
+    assert element_of(scheduler, monitor, task) == "element epoch 0 index 0 (element 0 of range)"
+    assert element_of(scheduler, monitor, task._replace(end=5)) == "one of 5 elements from epoch 0 index 0 (element 0 of range) on"
     task.chunk.levels = []
-    assert element_of(scheduler, post, task) == "element an element that is not wanted any more"
+    assert element_of(scheduler, monitor, task) == "element an element that is not wanted any more"
 
 
 def test_a_chunk_that_is_finished_or_cut_meanwhile_names_no_element() -> None:

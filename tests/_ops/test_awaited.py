@@ -46,17 +46,17 @@ def test_each_element_becomes_what_its_coroutine_returns_under_the_same_key() ->
         return 2 * x
 
     block = block_of([1, 2, 3])
-    out = awaited(double).up(block, NOWHERE, NOWHERE, WorkerContext(0))
+    out = awaited(double).apply(block, NOWHERE, NOWHERE, WorkerContext(0))
     assert out.rows() == [2, 4, 6]
     assert out.lanes is block.lanes
-    assert awaited(double).up(block_of([]), NOWHERE, NOWHERE, WorkerContext(0)).rows() == []
+    assert awaited(double).apply(block_of([]), NOWHERE, NOWHERE, WorkerContext(0)).rows() == []
 
 
 def test_each_element_has_a_generator_of_its_own_with_the_numbers_of_its_key() -> None:
     async def keep(x: int, rng: np.random.Generator) -> Any:
         return rng
 
-    generators = awaited(keep, random=True).up(block_of([7, 8]), NOWHERE, NOWHERE, WorkerContext(0)).rows()
+    generators = awaited(keep, random=True).apply(block_of([7, 8]), NOWHERE, NOWHERE, WorkerContext(0)).rows()
     keyed = KeyedGenerator(11, 2)
     assert generators[1].random(3).tolist() == keyed.at(3, 1, 5).random(3).tolist()
     assert generators[0].random(3).tolist() == keyed.at(3, 0, 5).random(3).tolist()
@@ -73,5 +73,5 @@ def test_whatever_it_raises_is_the_outcome_and_names_the_first_failing_offset(er
         return x
 
     with pytest.raises(ElementFailed) as caught:
-        awaited(fails).up(block_of([0, 1, 2, 3]), NOWHERE, NOWHERE, WorkerContext(0))
+        awaited(fails).apply(block_of([0, 1, 2, 3]), NOWHERE, NOWHERE, WorkerContext(0))
     assert (caught.value.offset, caught.value.stage, caught.value.error) == (2, "fn", error)

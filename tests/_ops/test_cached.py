@@ -80,7 +80,7 @@ def test_what_does_not_fit_is_computed_again_and_is_the_same() -> None:
 def test_elements_are_those_of_epoch_0_and_keys_those_of_the_epoch() -> None:
     shuffle = ShuffleOp(5, None, 3, True)
     leaf, _ = squares((shuffle,))
-    order = shuffle.down(np.zeros(5, np.int64), np.arange(5))[1].tolist()
+    order = shuffle.source_positions(np.zeros(5, np.int64), np.arange(5))[1].tolist()
     for epoch in (0, 4):
         found = run(leaf, [0, 1, 2, 3, 4], epoch)
         assert found.rows() == [index * index for index in order]

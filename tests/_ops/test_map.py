@@ -36,18 +36,18 @@ OPS = [MapOp(double, "double", 0, 0, False), MapOp(noisy, "noisy", 7, 3, True)]
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 def test_writing_into_rows_gives_what_rows_give(op: MapOp) -> None:
     given = block([1, 2, 3])
-    up = op.up(given, given.epochs, given.indices, WorkerContext(0))
+    up = op.apply(given, given.epochs, given.indices, WorkerContext(0))
     assert up.indices is given.indices
     for guess in (0.0, np.zeros(20)):
         rows = sink(3, guess)
-        op.up_into(given, WorkerContext(1), rows, 0)
+        op.apply_into(given, WorkerContext(1), rows, 0)
         assert rows.finish(1)[0].tolist() == [row.tolist() for row in up.rows()]
-    assert op.down(given.epochs, given.indices) == (given.epochs, given.indices)
+    assert op.source_positions(given.epochs, given.indices) == (given.epochs, given.indices)
 
 
 def test_a_random_function_gets_the_generator_of_its_elements_key() -> None:
     given = block([10, 20])
-    found = OPS[1].up(given, given.epochs, given.indices, WorkerContext(0)).rows()
+    found = OPS[1].apply(given, given.epochs, given.indices, WorkerContext(0)).rows()
     for place, row in enumerate(found):
         key, counter = np.array([7, 3], np.uint64), np.array([0, place, place + 5, place % 2], np.uint64)
         expected = np.random.Generator(np.random.Philox(key=key, counter=counter)).random(20)
@@ -66,8 +66,8 @@ def test_a_failure_names_the_element_and_the_stage_on_both_ways(guess: Any, rand
     fn = (lambda x, rng: fails(x)) if random else fails
     op, given = MapOp(fn, "lookup", 0, 1, random), block([1, 2, 3, 4])
     for call in (
-        lambda: op.up(given, given.epochs, given.indices, WorkerContext(0)),
-        lambda: op.up_into(given, WorkerContext(0), sink(4, guess), 0),
+        lambda: op.apply(given, given.epochs, given.indices, WorkerContext(0)),
+        lambda: op.apply_into(given, WorkerContext(0), sink(4, guess), 0),
     ):
         with pytest.raises(ElementFailed) as caught:
             call()

@@ -103,7 +103,7 @@ def block(kind: str) -> Block:
 def up(operators: Sequence[TransformsOp], kind: str = "rows") -> list[Any]:
     found, worker = block(kind), WorkerContext(0)
     for operator in operators:
-        found = operator.up(found, found.epochs, found.indices, worker)
+        found = operator.apply(found, found.epochs, found.indices, worker)
     return found.rows()
 
 
@@ -119,7 +119,7 @@ def into(operator: TransformsOp, kind: str, guess: Any) -> Any:
         else:
             source = ArraySource({"image": IMAGES, "label": LABELS})
             given = Block(whole.epochs[part], whole.indices[part], whole.lanes[part], source=source, column_source=source)
-        operator.up_into(given, worker, rows, part.start)
+        operator.apply_into(given, worker, rows, part.start)
     return rows.finish(1)[0]
 
 
@@ -165,10 +165,10 @@ def test_writing_into_the_batch_gives_what_stacking_the_results_gives(chain: Any
 def test_results_of_two_elements_never_share_memory_nor_lie_in_scratch(chain: Any, kind: str) -> None:
     blockwise = all(hasattr(transform, "apply_block") for transform in chain)
     operator, worker, found = fused(*chain, blockwise=blockwise), WorkerContext(0), block(kind)
-    first = operator.up(found, found.epochs, found.indices, worker).rows()
+    first = operator.apply(found, found.epochs, found.indices, worker).rows()
     before = [{key: np.array(value) for key, value in row.items()} for row in first]
     again = block(kind)
-    operator.up(again, again.epochs, again.indices, worker).rows()
+    operator.apply(again, again.epochs, again.indices, worker).rows()
     assert all(map(same, before, first))
     arrays = [value for row in first for key, value in row.items() if isinstance(value, np.ndarray) and key != "label"]
     for place, one in enumerate(arrays):
@@ -178,7 +178,7 @@ def test_results_of_two_elements_never_share_memory_nor_lie_in_scratch(chain: An
 def test_the_given_elements_and_their_arrays_stay_as_they_were() -> None:
     found, before = block("rows"), IMAGES.copy()
     operator = fused(Brighten(), View())
-    operator.up(found, found.epochs, found.indices, WorkerContext(0))
+    operator.apply(found, found.epochs, found.indices, WorkerContext(0))
     assert all(row["image"].shape == (8, 8, 3) for row in found.rows())
     assert np.array_equal(IMAGES, before)
 
@@ -247,7 +247,7 @@ class Failing(View):
 
 def failure(operator: TransformsOp, given: Block) -> ElementFailed:
     with pytest.raises(ElementFailed) as caught:
-        operator.up(given, given.epochs, given.indices, WorkerContext(0)).rows()
+        operator.apply(given, given.epochs, given.indices, WorkerContext(0)).rows()
     return caught.value
 
 
@@ -269,7 +269,7 @@ def test_an_element_that_is_no_dict_is_named_with_its_type() -> None:
 
 def test_a_chain_is_named_by_its_steps() -> None:
     assert fused(Brighten(), View()).name == "step0+step1"
-    assert fused(View()).down(LABELS, LABELS) == (LABELS, LABELS)
+    assert fused(View()).source_positions(LABELS, LABELS) == (LABELS, LABELS)
 
 
 @dataclass(frozen=True)
@@ -391,4 +391,4 @@ def test_no_elements_are_as_declared() -> None:
     nothing = np.zeros(0, np.int64)
     empty = Block(nothing, nothing, zeros(0), source=source, column_source=source)
     operator = declaring(fused(BrightenBlocks(), blockwise=True), CUT)
-    assert operator.up(empty, nothing, nothing, WorkerContext(0)).rows() == []
+    assert operator.apply(empty, nothing, nothing, WorkerContext(0)).rows() == []

@@ -18,19 +18,19 @@ def block(rows: list[Any]) -> Block:
 
 
 def test_each_element_gets_its_weight_and_keeps_its_key() -> None:
-    found = WeighOp(len, "len").up(block(["a", "bcd"]), NONE, NONE, WorkerContext(0))
+    found = WeighOp(len, "len").apply(block(["a", "bcd"]), NONE, NONE, WorkerContext(0))
     assert found.rows() == [Measured("a", 1), Measured("bcd", 3)]
     assert found.indices.tolist() == [50, 51]
 
 
 def test_positions_stay_as_they_are() -> None:
     epochs, positions = np.zeros(2, np.int64), np.arange(2)
-    assert WeighOp(len, "len").down(epochs, positions) == (epochs, positions)
+    assert WeighOp(len, "len").source_positions(epochs, positions) == (epochs, positions)
 
 
 def test_the_element_whose_weight_failed_is_named() -> None:
     with pytest.raises(ElementFailed) as caught:
-        WeighOp(len, "len").up(block(["a", 3]), NONE, NONE, WorkerContext(0))
+        WeighOp(len, "len").apply(block(["a", 3]), NONE, NONE, WorkerContext(0))
     assert (caught.value.offset, caught.value.stage) == (1, "len")
     assert isinstance(caught.value.error, TypeError)
 
@@ -38,7 +38,7 @@ def test_the_element_whose_weight_failed_is_named() -> None:
 def test_a_group_becomes_an_element_and_the_places_in_use_are_counted() -> None:
     worker = WorkerContext(0)
     op = GatherOp(lambda values, layout: "".join(values), "join", lambda text: (len(text), 4))
-    found = op.up(block([Gathered(("a", "b"), None), Gathered(("c",), None)]), NONE, NONE, worker)
+    found = op.apply(block([Gathered(("a", "b"), None), Gathered(("c",), None)]), NONE, NONE, worker)
     assert found.rows() == ["ab", "c"]
     assert worker.take_packed() == (3, 8)
     assert worker.take_packed() == (0, 0)
@@ -48,7 +48,7 @@ def test_a_group_that_fails_is_named_and_its_block_is_not_counted() -> None:
     worker = WorkerContext(0)
     op = GatherOp(lambda values, layout: values[1], "second", lambda text: (1, 4))
     with pytest.raises(ElementFailed) as caught:
-        op.up(block([Gathered(("a", "b"), None), Gathered(("c",), None)]), NONE, NONE, worker)
+        op.apply(block([Gathered(("a", "b"), None), Gathered(("c",), None)]), NONE, NONE, worker)
     assert (caught.value.offset, caught.value.stage) == (1, "second")
     assert isinstance(caught.value.error, IndexError)
     assert worker.take_packed() == (0, 0)

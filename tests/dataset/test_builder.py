@@ -162,7 +162,7 @@ def test_explain_says_what_is_fused_and_what_goes_into_slots() -> None:
     assert "stage 'slow' on 3 worker(s) of its own" in text
     assert "batches of 3: rows written straight into recycled batch slots" in text
     assert "then on whole batches: plain, len" in text
-    assert "then in order, at one place: taking" in text
+    assert "then in order, at one place: take" in text
 
 
 def test_explain_measures_the_stages_when_it_is_asked_to() -> None:

@@ -141,7 +141,7 @@ def test_resampling_gives_elements_and_not_pairs_and_leaves_a_class_of_no_share_
     ds = numbers(1000).rejection_resample(lambda x: x % 2, [0, 1])
     assert list(ds) == list(range(1, 1000, 2))
     assert ds.spec() == ps.ArraySpec((), np.dtype(np.int64))
-    assert "then in order, at one place: resampling" in ds.explain()
+    assert "then in order, at one place: resample" in ds.explain()
     mixed = [x % 10 == 0 for x in numbers(20_000).rejection_resample(lambda x: int(x % 10 == 0), [1, 1])]
     assert 0.45 < sum(mixed) / len(mixed) < 0.55
 

@@ -154,14 +154,14 @@ def test_what_is_packed_or_bucketed_has_a_spec_and_is_explained() -> None:
     packed = ragged(6, 6, 3).pack_sequences(10).batch(1)
     assert packed.spec()["tokens"] == ps.ArraySpec((1, 10), np.dtype(np.uint16))
     assert packed.spec()["segment_ids"] == ps.ArraySpec((1, 10), np.dtype(np.int32))
-    assert "then in order, at one place: firstfit" in packed.explain()
+    assert "then in order, at one place: pack" in packed.explain()
     with packed.feed() as feed:
         feed.finalize()
         assert len(list(feed)) == 2
-    assert "then in order, at one place: concatenating" in ragged(6).pack_sequences(10, split=True).explain()
+    assert "then in order, at one place: concatenate" in ragged(6).pack_sequences(10, split=True).explain()
     bucketed = ragged(6, 6, 3).bucket_by_length(len, [4], [1, 2])
     assert bucketed.spec() == ps.ArraySpec((2, 6), np.dtype(np.uint16))
-    assert "then in order, at one place: bucketing" in bucketed.explain()
+    assert "then in order, at one place: bucket" in bucketed.explain()
     assert "batches of 2: padded batches" in bucketed.explain()
     with bucketed.feed() as feed:
         feed.finalize()

@@ -131,7 +131,7 @@ def test_a_shuffle_behind_a_filter_holds_a_buffer_and_is_said_so() -> None:
     assert sorted(ds) == list(range(1, 100, 2))
     assert list(ds) != sorted(ds)
     assert "shuffle(buffer_size=10, buffer_bytes=268435456, seed=3)" in repr(ds)
-    assert "then in order, at one place: buffering" in ds.explain()
+    assert "then in order, at one place: shuffle buffer" in ds.explain()
     assert "buffer_bytes" not in repr(numbers(100).shuffle(10, seed=3))
 
 

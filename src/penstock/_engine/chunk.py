@@ -182,8 +182,9 @@ class Chunk:
     results that are left, key, failure), in the order in which they were taken out; `bad_rows`, rows without an element: it failed in an
     earlier segment, or here below a batch, which is then late itself.
 
-    Of rows that are written before the folds behind them have counted them: `ahead`, the rows of each batch (0 where that is not so), and
-    `whole`, whether all of them are there, and `keys` of those that were written, from each first row on, without elements.
+    Of rows that are written before the folds behind them have counted them: `batch_rows_in_place`, the rows of each batch (0 where that is
+    not so); `all_in_place`, whether all of them are there; and `keys` of those that were written, from each first row on, without
+    elements.
 
     `made_of` is the chunk that it was made of, as (segment, seq): in the segment before, or in segment -1 of what was read.
 
@@ -192,7 +193,7 @@ class Chunk:
     `lease` is that of the buffer that its rows were written into, `leased` says that the buffer is one of those that are delivered.
 
     Of the memory that it holds: `given_bytes` of what it was made of, `kept_bytes` of what was made of that so far, at least
-    `expected_bytes`, `granted_bytes` of tasks in work, and `charged_bytes`, all of it as it stands in the books of the scheduler.
+    `expected_bytes`, `granted_bytes` of tasks in work, and `charged_bytes`, all of it as the scheduler has counted it.
     """
 
     seq: int
@@ -227,8 +228,8 @@ class Chunk:
     known: dict[int, list[KnownLoss]] = field(default_factory=dict)
     known_items: dict[int, list[KnownLoss]] = field(default_factory=dict)
     num_replayed: int = 0
-    ahead: int = 0
-    whole: bool = False
+    batch_rows_in_place: int = 0
+    all_in_place: bool = False
     in_place: bool = False
     given_bytes: int = 0
     kept_bytes: int = 0
@@ -273,7 +274,7 @@ class Chunk:
             known=_from(self.known, rows),
             known_items=_from(self.known_items, count),
             num_replayed=max(0, self.num_replayed - count),
-            ahead=self.ahead,
+            batch_rows_in_place=self.batch_rows_in_place,
             given_bytes=int(self.given_bytes * share),
             made_of=self.made_of,
             bad_rows=_from(self.bad_rows, rows),
@@ -355,7 +356,7 @@ class Chunk:
             borders = np.cumsum(self.sizes)
             count = int(np.searchsorted(borders, row, side="left" if up else "right")) + up
             return count, int(borders[count - 1]) if count else 0
-        size = self.ahead or 1
+        size = self.batch_rows_in_place or 1
         border = -(-row // size) * size if up else row // size * size
         return border, border
 
@@ -430,7 +431,7 @@ class Claim(NamedTuple):
             {row: some for row, some in chunk.known.items() if begin <= row < end} if chunk.known else {},
             {row: one for row, one in chunk.bad_rows.items() if begin <= row < end} if chunk.bad_rows and not self.stage else {},
             chunk.first_row(chunk.num_replayed),
-            chunk.ahead > 0,
+            chunk.batch_rows_in_place > 0,
         )
 
 

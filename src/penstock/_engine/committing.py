@@ -71,7 +71,7 @@ def fold_runners_of(program: Program, start: Token, ledger: Sequence[LossLedger]
         if segment.folds is None:
             out.append(None)
             continue
-        shared: dict[str, Any] = {"transparent": segment.transparent, "books": ledger[number], "first_pass": first_pass}
+        shared: dict[str, Any] = {"transparent": segment.transparent, "ledger": ledger[number], "first_pass": first_pass}
         if ordered or out:
             failing = Failing(segment.hands_failures_on, program.may_cut)
             out.append(FoldRunner(segment.folds, below, record, behind_another=bool(out), failing=failing, **shared))
@@ -116,7 +116,7 @@ class LeftOut:
         """Count a chunk of the segment; return the error of passes that nothing is left of."""
         if not chunk.num_items:
             return None
-        if chunk.result is None or chunk.result.items or (chunk.whole and chunk.ahead):
+        if chunk.result is None or chunk.result.items or (chunk.all_in_place and chunk.batch_rows_in_place):
             self._begin = None
             return None
         place = chunk.token_after(chunk.num_items - 1).source
@@ -170,7 +170,7 @@ class ReadCount:
         """
         self._failed = self._failed or chunk.tail is not None
         skipped = sum(loss.how == 0 for loss in chunk.lost)
-        exact = chunk.result is not None and plan.one_to_one and not chunk.whole
+        exact = chunk.result is not None and plan.one_to_one and not chunk.all_in_place
         self._num_read += len(chunk.result.items) if exact and chunk.result is not None else chunk.num_items - skipped
         self._num_skipped += skipped
         if not chunk.ends_pass:
@@ -186,14 +186,14 @@ class ReadCount:
         )
 
 
-def chunks_of(chunk: Chunk, out: Sequenced, *, batched: bool, alone: bool) -> list[Chunk]:
-    """Make the chunks of the next segment of what came out of a fold runner: one of all, or, where elements are to be alone, one of each."""
-    if out.whole and (chunk.ahead or not alone):
+def chunks_of(chunk: Chunk, out: Sequenced, *, batched: bool, one_batch_per_chunk: bool) -> list[Chunk]:
+    """Make the chunks of the next segment of what came out of the folds: one of all, or, where elements are to be alone, one of each."""
+    if out.unchanged and (chunk.batch_rows_in_place or not one_batch_per_chunk):
         return [passed_on(chunk, out.tokens)]
-    items: list[Any] = list(pieces_of(chunk.result)) if out.whole and chunk.result is not None else out.items
+    items: list[Any] = list(pieces_of(chunk.result)) if out.unchanged and chunk.result is not None else out.items
     groups = items if batched else [[piece] for piece in items]
     tokens = [out.tokens.behind(number + 1) for number in range(len(groups))] if isinstance(out.tokens, Counted) else out.tokens
-    size = 1 if alone else max(1, len(groups))
+    size = 1 if one_batch_per_chunk else max(1, len(groups))
     return [
         given_chunk(groups[first : first + size], batched, tokens[first : first + size], chunk.pass_number, 0, late=out.late)
         for first in range(0, max(1, len(groups)), size)
@@ -231,30 +231,30 @@ def passed_on(chunk: Chunk, tokens: Sequence[Token] | Counted) -> Chunk:
     Where nothing is to be done there, it is finished already.
     """
     assert isinstance(chunk.result, Result)
-    block, done = chunk.result.block, chunk.ahead and chunk.result.items
+    block, done = chunk.result.block, chunk.batch_rows_in_place and chunk.result.items
     given: Block | None = None
-    if not chunk.ahead:
+    if not chunk.batch_rows_in_place:
         assert block is not None
         given = Block(block.epochs, block.indices, block.lanes, rows=block.rows())
     elif not done:
         given = _keys_of([chunk.keys[begin][0] for begin in sorted(chunk.keys)])
-    num_rows = chunk.num_rows if chunk.ahead else len(chunk.result.items)
-    count = num_rows // (chunk.ahead or 1)
+    num_rows = chunk.num_rows if chunk.batch_rows_in_place else len(chunk.result.items)
+    count = num_rows // (chunk.batch_rows_in_place or 1)
     rows, chunk.rows = chunk.rows, None  # they know the chunk by name: the one that made them must not hold them
     return Chunk(
         seq=-1,
         pass_number=chunk.pass_number,
         first=0,
-        sizes=[chunk.ahead] * count if chunk.ahead else None,
+        sizes=[chunk.batch_rows_in_place] * count if chunk.batch_rows_in_place else None,
         num_items=count,
         num_rows=num_rows,
         given=given,
         tokens=tokens,
         rows=None if done else rows,
         result=chunk.result if done else None,
-        whole=chunk.ahead > 0,
-        leased=chunk.leased and chunk.ahead > 0,
-        lease=chunk.lease if chunk.ahead else None,
+        all_in_place=chunk.batch_rows_in_place > 0,
+        leased=chunk.leased and chunk.batch_rows_in_place > 0,
+        lease=chunk.lease if chunk.batch_rows_in_place else None,
     )
 
 

@@ -106,7 +106,7 @@ class _Job:
         self.worker.begin((begin, end))
         if found is not None:
             found.clear()
-            self.worker.mend = partial(self._mend, begin, found)
+            self.worker.mend = partial(self._retry, begin, found)
 
     def known_rows(self) -> Collection[int]:
         """Return the rows that are known to have failed in this stage before the state was saved."""
@@ -165,7 +165,7 @@ class _Job:
         self.late.append((row, (failed.inner[1] if failed.inner else 0, failed.key or key, late)))
         return (*failed.inner, 1) if settled and failed.inner else failed.inner or ()
 
-    def _mend(self, row: int, found: list[LostElement], child: ChainOp, length: Length, epochs: Ints, positions: Ints) -> list[Any]:
+    def _retry(self, row: int, found: list[LostElement], child: ChainOp, length: Length, epochs: Ints, positions: Ints) -> list[Any]:
         """Compute the elements of batches inside the leaf; others take the place of those that fail, for their positions are fixed.
 
         Args:
@@ -356,10 +356,10 @@ class _Job:
     def _write(self, piece: _RowRange, slot: Rows, block: Block, levels: Levels, asked: int) -> int:
         """Run a block through the last stage, straight into the slot; return how many rows it took."""
         operators, worker, keys = self.plan.stages[piece.stage].operators, self.worker, block
-        if operators and hasattr(operators[-1], "up_into"):
+        if operators and hasattr(operators[-1], "apply_into"):
             block = apply_all(operators[:-1], block, levels[:-1], worker)
             worker.block, worker.operator = block, operators[-1]
-            count, kept = cast(WritesRows, operators[-1]).up_into(block, worker, slot, piece.begin)
+            count, kept = cast(WritesRows, operators[-1]).apply_into(block, worker, slot, piece.begin)
         else:
             block = apply_all(operators, block, levels, worker)
             kept = slot.put_block(piece.begin, block)
@@ -604,7 +604,7 @@ def filter_step(
                     taken = int(origins[after.taken])
                     after.taken = None  # a filter that keeps all returns the block itself
             else:
-                after, after_origins = step.up(block, origins, origins, worker), origins
+                after, after_origins = step.apply(block, origins, origins, worker), origins
                 after.rows()
                 if len(after) < len(block):
                     after, taken = whole_inputs(block, after, origins, partial(_up, step, origins, worker))
@@ -620,7 +620,7 @@ def filter_step(
 def _up(step: Operator, origins: Ints, worker: WorkerContext, block: Block, begin: int) -> Block:
     """Run a map on elements from `begin` on."""
     here = origins[begin : begin + len(block)]
-    return step.up(block, here, here, worker)
+    return step.apply(block, here, here, worker)
 
 
 def whole_inputs(block: Block, made: Block, origins: Ints, run: Callable[[Block, int], Block]) -> tuple[Block, int]:

@@ -86,16 +86,16 @@ class Engine:
         self.occupied = False  # by a consumer that runs a task itself
         self.breaker = Breaker()
         self._scheduler = Scheduler(program, num_workers, memory_bytes, start, ordered=ordered)
-        self._learned = TuningCache()
+        self._tuning_cache = TuningCache()
         self._listeners = listeners
         self.watch = watch or Watch(None)
         self._mutex = threading.Lock()
         self._delivered = 0
         self._consumers = ParkingLot()
-        self._lots = {pool: ParkingLot() for pool in self._scheduler.pools}
-        self._bench = ParkingLot()  # for shared workers that are not wanted at the moment
+        self._waiters = {pool: ParkingLot() for pool in self._scheduler.pools}
+        self._idle_workers = ParkingLot()  # for shared workers that are not wanted at the moment
         last = self._scheduler.segments[-1]
-        self._opener = self._lots[pool_of(last, 0)]  # where those wait who need a slot
+        self._opener = self._waiters[pool_of(last, 0)]  # where those wait who need a slot
         self._slots = SlotPool(allocate, self._opener.bell)
         self._inner_slots = SlotPool(allocate)
         self._waits = ParkingLot()  # for those who wait before they try an element again
@@ -103,11 +103,11 @@ class Engine:
         self.error_handler = ErrorHandler(policies=program.policies, pause=pause, retrying=partial(tell_retry, self.announce))
         self._lost = LossAnnouncer(self._scheduler.lost, self.announce, self.broke)
 
-    def learn(self, learned: TuningCache) -> None:
+    def learn(self, tuning_cache: TuningCache) -> None:
         """Begin with what earlier runs of the same dataset found out, and add to it at the end. Before the first task."""
-        self._learned = learned
-        learned.begin(self._scheduler)
-        self._slots.adopt(learned.take_spare())
+        self._tuning_cache = tuning_cache
+        tuning_cache.begin(self._scheduler)
+        self._slots.adopt(tuning_cache.take_spare())
         if self._scheduler.active.notice:
             self.announce(Notice(time.perf_counter_ns(), self._scheduler.active.subject, self._scheduler.active.notice))
 
@@ -158,19 +158,19 @@ class Engine:
                 seen = before[0], self._slots.num_returned, *before[2:]
             if task is not None or scheduler.version != before[0]:
                 # Committing made work, perhaps for another pool, perhaps in a segment that was looked at before.
-                self._ring_workers()
+                self._unpark_workers()
                 if task is not None:
                     return task
                 continue
             if self.stopping:  # each one that leaves wakes the next: a ring of `stop` may have been silenced with those of slots
-                self._ring_workers()
-                self._bench.ring()
+                self._unpark_workers()
+                self._idle_workers.ring()
                 return None
-            lot = self._lots[pool]
+            waiters = self._waiters[pool]
             if pool == SHARED and worker >= scheduler.active.limit:
-                lot.ring()  # the ring that woke this worker was for one who may work
-                lot = self._bench
-            lot.park(partial(self._unchanged, seen))
+                waiters.ring()  # the ring that woke this worker was for one who may work
+                waiters = self._idle_workers
+            waiters.park(partial(self._unchanged, seen))
 
     def try_claim(self) -> Claim | None:
         """Return the next task of any pool, or None; never block. For the inline executor."""
@@ -214,7 +214,7 @@ class Engine:
             chunk.rows if last else None,
             task.item,
         )  # before looking at `finishing`: the worker that finishes the chunk takes them away
-        if chunk.whole:
+        if chunk.all_in_place:
             return Outcome(task.end)  # its rows are written already
         if chunk.finishing:
             return Outcome(task.begin)  # a row before these failed, and the chunk was finished without them
@@ -261,7 +261,7 @@ class Engine:
             notice = self._scheduler.active.notice
             complete = self._scheduler.complete(segment, task, outcome, wall_ns, 0 if event is None else event.cpu_ns)
         if self._scheduler.active.notice != notice:
-            self._bench.ring_all()
+            self._idle_workers.ring_all()
             self.announce(Notice(time.perf_counter_ns(), self._scheduler.active.subject, self._scheduler.active.notice))
         if event is not None:
             self.announce(event)
@@ -270,7 +270,7 @@ class Engine:
                 self.announce(RowsPacked(event.end_ns, used, places))
         if complete:
             self._finish(segment, chunk, worker)
-        self._ring_workers()
+        self._unpark_workers()
 
     def announce(self, event: Event) -> None:
         """Tell the listeners what a worker did, or one call of an async stage."""
@@ -300,7 +300,7 @@ class Engine:
         except IndexError:
             return None
         self._delivered += 1
-        self._ring_workers()
+        self._unpark_workers()
         while self._scheduler.notices:
             self.announce(Notice(time.perf_counter_ns(), *self._scheduler.notices.pop(0)))
         if self._lost.waiting:
@@ -312,7 +312,7 @@ class Engine:
     def wait(self) -> None:
         """Block until there may be something to take; look at the workers from time to time, and report what stalls."""
         self._scheduler.waiting += 1
-        self._ring_workers()
+        self._unpark_workers()
         self.watch.begin(self._delivered)
         try:
             if self.watch.slice_s is None:
@@ -323,7 +323,7 @@ class Engine:
             self._scheduler.waiting -= 1
 
     def _wait_and_look(self, slice_s: float) -> None:
-        glances, due_s = Glances(self.watch.posts, self._scheduler), time.monotonic() + slice_s
+        glances, due_s = Glances(self.watch.monitors, self._scheduler), time.monotonic() + slice_s
         while not self._consumers.park(self._nothing_ready, glances.pause_s(due_s - time.monotonic())):
             for slow in glances.look():
                 self.announce(slow)
@@ -381,8 +381,8 @@ class Engine:
     def memory(self, step: int) -> FeedMemory:
         """Return where the memory is, of a consumer that has taken `step` items; 20 us. Without the mutex, from any thread."""
         scheduler, kept = self._scheduler, self._scheduler.handed_over.kept(step)
-        posts = [(post.task, post.worker.kept) for post in list(self.watch.posts)]
-        held = scheduler.held([(task, made) for task, made in posts if task is not None])
+        monitors = [(monitor.task, monitor.worker.kept) for monitor in list(self.watch.monitors)]
+        held = scheduler.held([(task, made) for task, made in monitors if task is not None])
         held["training loop"] += kept.beside_bytes
         return FeedMemory(
             slots_bytes=self._slots.num_bytes + self._inner_slots.num_bytes,
@@ -400,17 +400,17 @@ class Engine:
         """Let all workers run out. Safe from any thread, in finalisers and signal handlers."""
         self.stopping = True
         self.breaker.break_off()
-        for lot in (*self._lots.values(), self._bench, self._consumers, self._waits):
-            lot.ring_all()
+        for waiters in (*self._waiters.values(), self._idle_workers, self._consumers, self._waits):
+            waiters.ring_all()
 
     def dispose(self) -> None:
         """Drop what is queued and free buffers, after the workers have ended. Batches that somebody holds stay valid."""
-        self._learned.keep(self._scheduler)
+        self._tuning_cache.keep(self._scheduler)
         self._scheduler.ready.clear()
         if not (self.occupied or self.breaker.is_attached or self._scheduler.waiting):  # a function that closes its own feed goes on
             self._scheduler.drop()
-            self.watch.posts.clear()
-        self._learned.keep_spare(self._slots.close())
+            self.watch.monitors.clear()
+        self._tuning_cache.keep_spare(self._slots.close())
         self._inner_slots.close()
         if self._scheduler.reader is not None:
             self._scheduler.reader.close()
@@ -425,13 +425,13 @@ class Engine:
         self._inner_slots.take_returned()
         self._scheduler.reclaim(returned)
         task = self._scheduler.next_task(pool, worker)
-        self._ring_consumer()
+        self._unpark_consumer()
         return task
 
     def _finish(self, segment: Segment, chunk: Chunk, worker: WorkerContext) -> None:
         """Make the items of a complete chunk without the mutex, then commit it."""
         if chunk.rows is not None:
-            segment.guess = chunk.rows.spec
+            segment.expected_spec = chunk.rows.spec
         begin_ns = time.perf_counter_ns()
         chunk.result, tail = finish_chunk(segment.plan, chunk, worker, self.error_handler)
         chunk.cost_ns += time.perf_counter_ns() - begin_ns
@@ -442,7 +442,7 @@ class Engine:
         with self._mutex:
             before = self._scheduler.oversize
             self._scheduler.finish(segment, chunk, tail)
-            self._ring_consumer()
+            self._unpark_consumer()
         if self._scheduler.oversize > before == 0:
             self.announce(Notice(time.perf_counter_ns(), "memory", oversize_words(self._scheduler.oversize, self._scheduler.memory_bytes)))
         self._lost.tell()
@@ -467,7 +467,7 @@ class Engine:
                 chunk.key_of(chunk.num_items - 1),
             )
             self.announce(BlockDone("read", 0, begin_ns, end_ns, cpu_ns, chunk.num_items, block, None, first, last, chunk.given_bytes))
-        self._ring_workers()
+        self._unpark_workers()
 
     def _open_rows(self, segment: Segment, chunk: Chunk) -> None:
         with self._mutex:
@@ -491,7 +491,7 @@ class Engine:
 
             names, lock = partial(segment.name_of, chunk), threading.Lock()
             chunk.rows = self._scheduler.program.make_rows(
-                batches[0], segment.guess, allocate, names, batches[1], lock, segment.chunk_size.most_bytes
+                batches[0], segment.expected_spec, allocate, names, batches[1], lock, segment.chunk_size.most_bytes
             )
 
     def _unchanged(self, seen: Mark) -> bool:
@@ -503,10 +503,10 @@ class Engine:
     def _mark(self) -> Mark:
         return self._scheduler.version, self._slots.num_returned, self._delivered, self._scheduler.waiting
 
-    def _ring_workers(self) -> None:
-        for lot in self._lots.values():
-            lot.ring()
+    def _unpark_workers(self) -> None:
+        for waiters in self._waiters.values():
+            waiters.ring()
 
-    def _ring_consumer(self) -> None:
+    def _unpark_consumer(self) -> None:
         if self._scheduler.ready:
             self._consumers.ring()

@@ -34,7 +34,7 @@ def finish_chunk(
     if failure is not None:
         failure = failure._replace(at=chunk.item_of(failure.at))
     chunk.in_place = chunk.rows is not None and not chunk.rows.beside and moves_only(plan.top)
-    if chunk.ahead and chunk.rows is not None:
+    if chunk.batch_rows_in_place and chunk.rows is not None:
         result = all_written(plan, chunk)
         if result is not None:
             return result, None
@@ -120,8 +120,8 @@ def _with_late(chunk: Chunk, items: list[Any], origins: list[int], block: Block 
 
 # -- rows that were written into batches before the fold had counted them -----------------------------------------------------
 #
-# The folds behind a segment say which elements stand in which batch. Where elements come one to one and may only be left out, the guess is
-# that none will be. If the guess fails, the rows of the chunk go to the folds one by one, and later chunks are cut where batches begin again.
+# The folds behind a segment say which elements stand in which batch. Where elements come one to one and may only be left out, it is
+# expected that none will be. Else the rows of the chunk go to the folds one by one, and later chunks are cut where batches begin again.
 
 
 def all_written(plan: SegmentPlan, chunk: Chunk) -> Result | None:
@@ -135,17 +135,17 @@ def all_written(plan: SegmentPlan, chunk: Chunk) -> Result | None:
     assert chunk.rows is not None
     if plan.direct and not chunk.rows.beside:  # rows beside are let go when their batch is made, and the folds may yet want them
         try:
-            batches = chunk.rows.finish(chunk.num_rows // chunk.ahead)
+            batches = chunk.rows.finish(chunk.num_rows // chunk.batch_rows_in_place)
         except ElementFailed:
             return None
-    chunk.whole = True
+    chunk.all_in_place = True
     return Result(batches, None, None)
 
 
 def taken_out(chunk: Chunk) -> dict[int, tuple[Block, Ints]]:
     """Return the parts of a chunk that wrote ahead with their elements, taken out of the batches again."""
     assert chunk.rows is not None
-    elements, chunk.rows, chunk.whole = chunk.rows.elements(), None, False
+    elements, chunk.rows, chunk.all_in_place = chunk.rows.elements(), None, False
     return {
         begin: (block.with_rows([elements[row] for row in rows]), np.asarray(rows, np.int64)) for begin, (block, rows) in chunk.keys.items()
     }

@@ -36,7 +36,7 @@ __all__ = [
 
 def pieces_by_input(chunk: Chunk) -> list[list[KeyedElement]]:
     """Return the pieces that each good item of the chunk gave."""
-    if chunk.whole and chunk.ahead:
+    if chunk.all_in_place and chunk.batch_rows_in_place:
         _take_out(chunk)
     result = chunk.result
     assert isinstance(result, Result)
@@ -125,8 +125,8 @@ def unwrapped(out: Any) -> Any:
 
 
 OPEN, DROP_END, PASS_END, FOLD_END = 0, 1, 2, 3
-"""What a fold runner does with what is left of a pass: fold it; ignore it and its end; ignore it, but let its end go on upwards, or fold its
-end alone. The last one is not saved: the folds are as they were when it was decided."""
+"""What becomes of the rest of a pass: it is folded; ignored with its end; ignored, but its end goes on upwards; or its end alone is
+folded. The last one is not saved: the folds are as they were when it was decided."""
 
 _CHECKPOINT_ITEMS = 64  # a resume runs at least so many items again, so that a checkpoint of few held items costs nothing either
 
@@ -142,7 +142,7 @@ class Sequenced(NamedTuple):
     empty_pass: bool
     excess: Failure | None = None
     """The tail, if it is that of a limit: the segment does not know of it yet."""
-    whole: bool = False
+    unchanged: bool = False
     """Whether the chunk goes on as it is: `items` are only as many as there are."""
     late: bool = False
     """Whether there may be elements among the items that failed."""
@@ -203,7 +203,7 @@ class FoldRunner:
         first_pass: int = 0,
         failing: Failing = Failing(),  # noqa: B008 - a frozen value
     ) -> None:
-        """Start with the resume token of the input before, and this fold runner's own saved record; `books` count what was left out."""
+        """Start with the resume token of the input before, and this fold runner's own saved state; `ledger` counts what was left out."""
         self._ledgers = ledger or LossLedger()
         self._input = before.source[0], -1  # the last one: its pass, and its number in what this run saw of the pass
         self._origin = before.source[0], 0  # the first one behind the checkpoint
@@ -307,12 +307,18 @@ class FoldRunner:
 
         None, and nothing is done, where the inputs must be looked at one by one.
         """
-        result, size = chunk.result, chunk.ahead if chunk.whole and chunk.ahead else 1
+        result, size = chunk.result, chunk.batch_rows_in_place if chunk.all_in_place and chunk.batch_rows_in_place else 1
         if result is None or result.origins is not None or chunk.lost or chunk.late or chunk.tail is not None or not chunk.num_items:
             return None
         partial = chunk.pass_number == self._partial[0] and self._partial[1]
         count = chunk.num_items // size
-        if self._mode != OPEN or self._holds or self._skip or partial or not self._chain.lets_through(count, chunk.ahead and size):
+        if (
+            self._mode != OPEN
+            or self._holds
+            or self._skip
+            or partial
+            or not self._chain.lets_through(count, chunk.batch_rows_in_place and size)
+        ):
             return None
         self._chain.mark_passes()
         tokens = self._tokens_of_whole(chunk, count, size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -506,7 +507,7 @@ class _Builder:
         return self.done
 
     def _filter_steps(self) -> bool:
-        return any(not hasattr(step, "up") for _, step in self.steps)
+        return any(not hasattr(step, "apply") for _, step in self.steps)
 
     def _only_maps(self) -> bool:
         """Tell whether the open segment is nothing but maps on the shared workers."""
@@ -695,7 +696,7 @@ def _segment(number: int, segment: SegmentPlan, *, last: bool) -> list[str]:
     if segment.top:
         out.append(f"    then on whole batches: {', '.join(step.name or 'positions' for step in segment.top)}")
     if segment.folds:
-        folds = ", ".join(type(fold).__name__.lower() for fold in segment.folds)
+        folds = ", ".join(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(fold).__name__.removesuffix("Fold")).lower() for fold in segment.folds)
         out.append(f"    then in order, at one place: {folds}")
     out.append("    delivered in order" if last else "    handed on in order")
     return out

@@ -130,7 +130,7 @@ class Scheduler:
         for segment in self.segments:
             segment.chunk_size.bound(memory_bytes // self._wanted_chunks())
             segment.keeps_going = program.may_cut
-        self.segments[0].loose = ordered is False
+        self.segments[0].unordered = ordered is False
         if isinstance(ordered, Recording):
             self.segments[0].follow(ordered)
         self.log: deque[tuple[int, int, int]] | None = deque() if ordered is False else None
@@ -216,7 +216,7 @@ class Scheduler:
     def _next_rows(self, segment: Segment, num_workers: int, *, blocked: bool) -> Claim | None:
         """Claim rows of a chunk for the first stage, as many as there is room for."""
         for chunk in segment.unclaimed():
-            if chunk.whole:
+            if chunk.all_in_place:
                 return segment.next_rows(num_workers, chunk)
             room = self._grant(segment, chunk, max(segment.row_bytes))
             if room is not None and (not blocked or self._is_due(segment, chunk.seq)):
@@ -266,7 +266,7 @@ class Scheduler:
 
     def _has_bytes(self, segment: Segment) -> bool:
         """Tell whether there is memory for the next chunk, or it must be opened anyway."""
-        if segment.inbox and (segment.inbox[0].whole or segment.inbox[0].result is not None):
+        if segment.inbox and (segment.inbox[0].all_in_place or segment.inbox[0].result is not None):
             return True  # its memory is in use already
         if self.held_bytes + segment.next_bytes() < self.memory_bytes:
             return True
@@ -277,7 +277,7 @@ class Scheduler:
         self._charge(chunk)
 
     def _charge(self, chunk: Chunk) -> None:
-        """Bring the books up to what a chunk holds."""
+        """Count what a chunk holds now."""
         num_bytes = chunk.num_bytes
         self.held_bytes += num_bytes - chunk.charged_bytes
         chunk.charged_bytes = num_bytes
@@ -324,7 +324,7 @@ class Scheduler:
             self._charge(chunk)
         if segment is self.segments[-1]:
             self._live += 1
-        if chunk.num_rows and chunk.result is None and not chunk.whole:
+        if chunk.num_rows and chunk.result is None and not chunk.all_in_place:
             chunk.expected_bytes = expected
             self._charge(chunk)
         if chunk.num_rows and chunk.result is None:
@@ -346,7 +346,7 @@ class Scheduler:
             if not self.leases(segment):
                 return self._room_within(segment)
             pending = segment.opened - segment.committed + len(last.inbox)
-        elif segment.inbox and segment.inbox[0].whole:
+        elif segment.inbox and segment.inbox[0].all_in_place:
             return True  # its memory is in use already
         in_flight = last.opened - self._delivered_chunks() + pending
         most = self.limit
@@ -476,7 +476,7 @@ class Scheduler:
         """Learn what rows of a stage cost."""
         count, stage = outcome.end - task.begin, task.stage
         segment.weigh(stage, outcome.most_bytes / count)
-        if task.chunk is not None and task.chunk.whole:
+        if task.chunk is not None and task.chunk.all_in_place:
             return
         segment.blocks[stage].observe(count, wall_ns)
         if pool_of(segment, stage) == SHARED and not (segment.blocks[stage].growing or segment.chunk_size.growing):
@@ -513,7 +513,7 @@ class Scheduler:
                 self.failures.append(tail)
             chunk.tail = tail
             segment.fail(chunk)
-        batches = (segment.plan.batch is not None or chunk.ahead) and chunk.num_items > 0
+        batches = (segment.plan.batch is not None or chunk.batch_rows_in_place) and chunk.num_items > 0
         num_bytes = self._learn_batches(segment, chunk) if batches else self._learn_elements(segment, chunk)
         chunk.given_bytes, chunk.kept_bytes, chunk.expected_bytes = 0, num_bytes, 0
         self._close_chunk(segment, chunk)
@@ -522,10 +522,10 @@ class Scheduler:
 
     def _learn_batches(self, segment: Segment, chunk: Chunk) -> int:
         """Learn what batches take; return the bytes of those of a chunk."""
-        num_bytes, num_items = result_bytes(segment, chunk), chunk.num_items // (chunk.ahead or 1)
+        num_bytes, num_items = result_bytes(segment, chunk), chunk.num_items // (chunk.batch_rows_in_place or 1)
         segment.chunk_size.observe(num_items, chunk.cost_ns, num_bytes)
         segment.item_bytes = followed(segment.item_bytes, num_bytes / chunk.num_rows)
-        if segment is self.segments[-1] or (segment.plan.direct and chunk.ahead):
+        if segment is self.segments[-1] or (segment.plan.direct and chunk.batch_rows_in_place):
             self._chunk_bytes = max(1, num_bytes)
         if num_bytes > max(self.oversize, self.memory_bytes) and num_items == 1:
             self.oversize = num_bytes
@@ -610,7 +610,7 @@ class Scheduler:
         if not segment.number:
             self._source_pass = chunk.pass_number + (chunk.ends_pass and not end_later)
         segment.folded_bytes += num_bytes
-        if chunk.leased and not last and not out.whole:
+        if chunk.leased and not last and not out.unchanged:
             self._live += 1  # its buffer comes back when the next segment has copied what was in it
         if out.cut:
             self._cut(segment.number)
@@ -645,10 +645,10 @@ class Scheduler:
     def _deliver_folded(self, segment: Segment, chunk: Chunk, out: Sequenced, tail: Failure | None, num_bytes: int) -> None:
         if not out.items and not out.ends_pass and tail is None:
             return
-        values = out.items if out.whole else [item.value for item in out.items]
-        passed = num_bytes if out.whole else bytes_of_all(values)
+        values = out.items if out.unchanged else [item.value for item in out.items]
+        passed = num_bytes if out.unchanged else bytes_of_all(values)
         segment.folded_bytes -= passed
-        ends, chunk_id, lease = out.ends_pass and tail is None, _chunk_id_of(segment, chunk), chunk.lease if out.whole else None
+        ends, chunk_id, lease = out.ends_pass and tail is None, _chunk_id_of(segment, chunk), chunk.lease if out.unchanged else None
         self._deliver(Ready(values[::-1], out.tokens, ends, tail, passed, chunk_id, lease))
 
     def _pass_on(self, segment: Segment, chunk: Chunk, fold_runner: FoldRunner | Completion, out: Sequenced, tail: Failure | None) -> None:
@@ -656,12 +656,12 @@ class Scheduler:
             return
         following = self.segments[segment.number + 1]
         num_bytes = chunk.kept_bytes
-        chunks = chunks_of(chunk, out, batched=following.plan.batch is not None, alone=following.alone)
+        chunks = chunks_of(chunk, out, batched=following.plan.batch is not None, one_batch_per_chunk=following.one_batch_per_chunk)
         for one in chunks:
-            if out.whole and (one.whole or one.result is not None):
+            if out.unchanged and (one.all_in_place or one.result is not None):
                 one.kept_bytes = num_bytes
             elif one.given is not None:
-                one.given_bytes = num_bytes if out.whole and len(chunks) == 1 else bytes_of_all(one.given.rows())
+                one.given_bytes = num_bytes if out.unchanged and len(chunks) == 1 else bytes_of_all(one.given.rows())
             segment.folded_bytes -= one.num_bytes
             self.held_bytes -= one.num_bytes  # it is counted again as what it is now
             self._charge(one)

@@ -22,7 +22,7 @@ from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import batch_rows
 from penstock._order.runs import Recording
 
-__all__ = ["MENDER", "READER", "SHARED", "Segment", "awaited_in", "block_sizes", "pool_of", "pools_of", "result_bytes"]
+__all__ = ["READER", "RETRY_WORKER", "SHARED", "Segment", "awaited_in", "block_sizes", "pool_of", "pools_of", "result_bytes"]
 
 
 def block_sizes(plan: SegmentPlan, *, at_once: bool = False) -> tuple[list[BlockSize], int]:
@@ -51,7 +51,7 @@ class Segment:
 
     Attributes:
         plan: what it runs.
-        alone: whether elements are awaited: a batch is a chunk then.
+        one_batch_per_chunk: whether elements are awaited: a batch is a chunk then.
         inbox: chunks that the fold runner before has made, waiting to be opened.
         queues: blocks waiting for each stage after the first.
         opened, committed: how many chunks.
@@ -86,26 +86,26 @@ class Segment:
         "_replay",
         "_rests",
         "_tails",
-        "alone",
         "blocks",
         "chunk_size",
         "committed",
         "cut_pass",
         "ends_coming",
         "exhausted",
+        "expected_spec",
         "failed_seq",
         "finished",
         "folded_bytes",
-        "guess",
         "inbox",
         "item_bytes",
         "keeps_going",
-        "loose",
         "lowest",
+        "max_stage_concurrency",
         "most_rows",
         "num_folded",
         "num_held",
         "number",
+        "one_batch_per_chunk",
         "opened",
         "plan",
         "queues",
@@ -114,7 +114,7 @@ class Segment:
         "row_bytes",
         "rows_open",
         "unfinished",
-        "widest",
+        "unordered",
     )
 
     def __init__(self, number: int, plan: SegmentPlan, num_passes: float, start: Token, at_once: bool = False) -> None:
@@ -123,21 +123,21 @@ class Segment:
         self.plan = plan
         self.inbox: deque[Chunk] = deque()
         self.queues: list[deque[Claim]] = [deque() for _ in plan.stages]
-        self.widest = max((stage.concurrency or 0 for stage in plan.stages), default=0)
+        self.max_stage_concurrency = max((stage.concurrency or 0 for stage in plan.stages), default=0)
         # What is awaited may never come: nothing that is ready stands in one chunk with it but the rest of its batch.
-        self.alone = not at_once and any(stage.awaited for stage in plan.stages)
+        self.one_batch_per_chunk = not at_once and any(stage.awaited for stage in plan.stages)
         self.blocks, least_rows = block_sizes(plan, at_once=at_once)
         single = plan.batch is None
-        self.chunk_size = ChunkSize(least_rows if single and not self.alone else 1, one_thread=at_once and single)
+        self.chunk_size = ChunkSize(least_rows if single and not self.one_batch_per_chunk else 1, one_thread=at_once and single)
         self.opened = 0
         self.committed = 0
         self.finished: dict[int, Chunk] = {}
-        self.guess: BatchSpec | None = None
+        self.expected_spec: BatchSpec | None = None
         self.failed_seq: int | None = None
         self.exhausted = False
         self.most_rows = _UNKNOWN
         self.reading = False
-        self.loose = self.keeps_going = False
+        self.unordered = self.keeps_going = False
         self.recording: Recording | None = None
         self.lowest = 0
         self.rows_open = 0
@@ -230,12 +230,12 @@ class Segment:
 
         Their rows are four times what is in work at once: in flight, next in turn, done but behind a slow one, and on their way out.
         """
-        return rounds * self.widest * self.opened // max(1, self._num_rows) + 2 if self.widest else 0
+        return rounds * self.max_stage_concurrency * self.opened // max(1, self._num_rows) + 2 if self.max_stage_concurrency else 0
 
     def _open_given(self, most_rows: int) -> Chunk:
         chunk = self.inbox.popleft()
         most_rows = min(most_rows, self._task_rows())
-        if chunk.num_rows > most_rows and chunk.result is None and not chunk.whole:
+        if chunk.num_rows > most_rows and chunk.result is None and not chunk.all_in_place:
             count, border = chunk.whole_items(most_rows, up=True)  # not less than a task may have: it would never learn that more is better
             if border < chunk.num_rows:
                 self.inbox.appendleft(chunk.cut(count))
@@ -248,7 +248,7 @@ class Segment:
         assert length is not None
         border, ahead = self._next_run(length), 0
         batch = self.plan.ahead or self.plan.batch
-        num_batches = 1 if self.alone or batch is None else max(1, min(self.chunk_size.items, most_rows // batch.batch_size))
+        num_batches = 1 if self.one_batch_per_chunk or batch is None else max(1, min(self.chunk_size.items, most_rows // batch.batch_size))
         wanted: float = num_batches
         if self.plan.ahead is not None:
             wanted, ahead = rows_ahead(self.plan, self._phase, num_batches, border - self._next_item)
@@ -260,14 +260,14 @@ class Segment:
         if self.recording is not None:
             self.recording.take(first, first + count)
         self._next_run(length)
-        ends = count == 0 or (self._next_item == length and not self.loose)  # what waits for all of a pass is an empty chunk then
+        ends = count == 0 or (self._next_item == length and not self.unordered)  # what waits for all of a pass is an empty chunk then
         if ends:
             if self.recording is not None:
                 self.recording.start(())
             self._pass_number, self._next_item, self._done = pass_number + 1, 0, NOTHING_COMPLETED
             self.exhausted = self._pass_number >= self._num_passes
         chunk = self._leaf_chunk(pass_number, first, count, ends)
-        chunk.beyond, chunk.ahead = beyond, ahead if count else 0
+        chunk.beyond, chunk.batch_rows_in_place = beyond, ahead if count else 0
         self.opened += 1
         return chunk
 
@@ -300,8 +300,8 @@ class Segment:
         sizes = None
         if plan.batch is not None:
             top_levels = [(epochs, positions)]
-            for step in reversed([step for step in plan.top if hasattr(step, "down")]):
-                epochs, positions = step.down(epochs, positions)
+            for step in reversed([step for step in plan.top if hasattr(step, "source_positions")]):
+                epochs, positions = step.source_positions(epochs, positions)
                 top_levels.append((epochs, positions))
             top_levels.reverse()
             batch = plan.batch
@@ -344,11 +344,11 @@ class Segment:
                     self._rests.insert(place, rest._replace(begin=end))
                 return rest._replace(end=end, room=room)
         begin = chunk.claimed
-        split = num_workers if (self.plan.batch is not None or chunk.ahead) and chunk.seq == 0 else 1
+        split = num_workers if (self.plan.batch is not None or chunk.batch_rows_in_place) and chunk.seq == 0 else 1
         rows = min(most_rows, *(block.rows(chunk.limit - begin, split) for block in self.blocks))  # what later stages take as it comes
-        if chunk.num_items > (chunk.ahead or 1):
+        if chunk.num_items > (chunk.batch_rows_in_place or 1):
             rows = chunk.limit
-        end = chunk.claimed = chunk.limit if chunk.whole else begin + rows
+        end = chunk.claimed = chunk.limit if chunk.all_in_place else begin + rows
         if end >= chunk.limit:
             self._current = None if chunk is self._current else self._current
             self._tails = [tail for tail in self._tails if tail is not chunk]
@@ -484,7 +484,7 @@ class Segment:
 
     def next_finished(self) -> Chunk | None:
         """Return the next chunk to commit if it is finished, without taking it."""
-        if not self.loose:
+        if not self.unordered:
             return self.finished.get(self.committed)
         border = self._ends[0] if self._ends else self.opened
         return next((chunk for seq, chunk in self.finished.items() if seq < border or seq == self.committed), None)
@@ -495,7 +495,7 @@ class Segment:
         del self.finished[chunk.seq]
         self.committed += 1
         self.rows_open -= chunk.num_rows
-        if self.plan.ahead is not None and not chunk.whole and chunk.result is not None and chunk.pass_number == self._pass_number:
+        if self.plan.ahead is not None and not chunk.all_in_place and chunk.result is not None and chunk.pass_number == self._pass_number:
             self._phase = (self._phase - (chunk.num_items - len(chunk.result.items))) % self.plan.ahead.batch_size
         if chunk.ends_pass:
             self._ends.remove(chunk.seq)
@@ -506,8 +506,8 @@ class Segment:
 
     def batches_of(self, chunk: Chunk) -> tuple[list[int], Collation] | None:
         """Return the sizes and the collation of the batches that the last stage writes the chunk's rows into; None when it keeps them."""
-        if chunk.ahead and self.plan.ahead is not None:
-            return [chunk.ahead] * (chunk.num_rows // chunk.ahead), self.plan.ahead.collation
+        if chunk.batch_rows_in_place and self.plan.ahead is not None:
+            return [chunk.batch_rows_in_place] * (chunk.num_rows // chunk.batch_rows_in_place), self.plan.ahead.collation
         if self.plan.batch is None:
             return None
         assert chunk.sizes is not None
@@ -545,8 +545,8 @@ class Segment:
 def result_bytes(segment: Segment, chunk: Chunk) -> int:
     """Return what the batches of a finished chunk take: by their spec where all rows were written in place, texts about."""
     items = chunk.result.items if chunk.result is not None else []
-    if chunk.in_place and segment.guess is not None:
-        return segment.guess.row_bytes * chunk.num_rows + _texts_in(items, segment.guess)
+    if chunk.in_place and segment.expected_spec is not None:
+        return segment.expected_spec.row_bytes * chunk.num_rows + _texts_in(items, segment.expected_spec)
     return bytes_of_all(items) if items else chunk.kept_bytes
 
 
@@ -562,7 +562,7 @@ def _texts_in(items: list[Any], spec: BatchSpec) -> int:
     return total * len(items)
 
 
-SHARED, READER, MENDER = "workers", "reader", "mender"
+SHARED, READER, RETRY_WORKER = "workers", "reader", "retry"
 """The last is no pool of the scheduler: it runs async functions again that failed."""
 
 

@@ -27,9 +27,9 @@ def largest_block(num_branches: int) -> int:
     return max(_LARGEST_BLOCK, min(_ROWS_PER_BRANCH * num_branches, _MOST_BRANCHED))
 
 
-def followed(guess: float, found: float) -> float:
+def followed(expected_spec: float, found: float) -> float:
     """Return the guess of a size after one more was found: at once if it is larger, by halves if it is smaller."""
-    return max(found, (guess + found) / 2)
+    return max(found, (expected_spec + found) / 2)
 
 
 def awaited_ns(busy_ns: int, num_calls: int, concurrency: int, *, batched: bool) -> int:

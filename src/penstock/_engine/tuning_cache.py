@@ -34,8 +34,8 @@ class TuningCache:
         if found is None:
             return
         sizes, active = found
-        for segment, (blocks, chunks, guess) in zip(scheduler.segments, sizes, strict=True):
-            segment.guess = guess
+        for segment, (blocks, chunks, expected_spec) in zip(scheduler.segments, sizes, strict=True):
+            segment.expected_spec = expected_spec
             segment.chunk_size.begin(chunks)
             for block, known in zip(segment.blocks, blocks, strict=True):
                 block.begin(known)
@@ -44,7 +44,7 @@ class TuningCache:
     def keep(self, scheduler: Scheduler) -> None:
         """Keep what a run has found out; its workers have ended."""
         if not scheduler.failures:
-            sizes = [([block.found for block in one.blocks], one.chunk_size.items, one.guess) for one in scheduler.segments]
+            sizes = [([block.found for block in one.blocks], one.chunk_size.items, one.expected_spec) for one in scheduler.segments]
             self._found[_shape(scheduler)] = sizes, scheduler.active.found
 
     @property

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock._contracts.event import SlowElement
-from penstock._engine.segment import MENDER
+from penstock._engine.segment import RETRY_WORKER
 from penstock._engine.stall_report import Kind, RunClock, Situation, slice_of
 
 __all__ = [
@@ -137,20 +137,20 @@ def _call(frame: Any) -> Frame:
     return Frame(code.co_filename, line, code.co_qualname, text)
 
 
-def stage_of(scheduler: Scheduler, post: WorkerMonitor, task: Claim) -> str:
-    block, operator = post.worker.block, post.worker.operator
+def stage_of(scheduler: Scheduler, monitor: WorkerMonitor, task: Claim) -> str:
+    block, operator = monitor.worker.block, monitor.worker.operator
     if task.read or (block is not None and block.reading):
         return "read"
     return getattr(operator, "name", "") or scheduler.segments[task.segment].plan.stages[task.stage].name or "batch"
 
 
-def element_of(scheduler: Scheduler, post: WorkerMonitor, task: Claim) -> str:
+def element_of(scheduler: Scheduler, monitor: WorkerMonitor, task: Claim) -> str:
     """Name the element, or the first of those among which it is."""
     if task.read:
         assert scheduler.reader is not None
         number = scheduler.reader.num_read
         return f"element epoch {scheduler.reader.pass_number} index {number} ({scheduler.reader.describe(number)})"
-    segment, row = scheduler.segments[task.segment], row_of(post.worker, task)
+    segment, row = scheduler.segments[task.segment], row_of(monitor.worker, task)
     if row is not None:
         return f"element {_name(segment, task, row)}"
     return f"one of {task.end - task.begin} elements from {_name(segment, task, task.begin)} on"
@@ -333,7 +333,7 @@ class LoopWatch:
     does.
     """
 
-    __slots__ = ("_answers", "_ask", "_asked", "_due_ns", "_lanes", "_marker", "_post", "_silence_due_ns")
+    __slots__ = ("_answers", "_ask", "_asked", "_due_ns", "_lanes", "_marker", "_monitor", "_silence_due_ns")
 
     def __init__(self, lanes: Sequence[AsyncCalls], ask: Callable[[Callable[[], None]], None]) -> None:
         """Enlist the calling thread.
@@ -343,8 +343,8 @@ class LoopWatch:
             ask: lets the loop call a function, from any thread.
         """
         self._lanes, self._ask = lanes, ask
-        self._post = WorkerMonitor(SHARED, WorkerContext(0))
-        self._post.read_clocks()
+        self._monitor = WorkerMonitor(SHARED, WorkerContext(0))
+        self._monitor.read_clocks()
         self._asked = self._answers = 0
         self._due_ns = self._silence_due_ns = 0
         self._marker: Any = None
@@ -362,7 +362,7 @@ class LoopWatch:
     @property
     def queued_ns(self) -> int:
         """Read the clocks of the loop's thread; return how long it has waited for a CPU since the last look."""
-        return self._post.read_clocks()
+        return self._monitor.read_clocks()
 
     def observe(self, now_ns: int, elapsed_ns: int, wanted_ns: int) -> bool:
         """Look at all calls, after `queued_ns`; return whether one has begun or ended since the last look.
@@ -375,10 +375,10 @@ class LoopWatch:
         if self._answers == self._asked:
             self._asked += 1
             self._ask(self._answer)
-            self._post.restart()
+            self._monitor.restart()
         else:
-            self._post.grow(elapsed_ns, wanted_ns)
-        counted_ns = self._post.counted_ns(elapsed_ns, wanted_ns)
+            self._monitor.grow(elapsed_ns, wanted_ns)
+        counted_ns = self._monitor.counted_ns(elapsed_ns, wanted_ns)
         for _, _, call in self._flying():
             span_ns = min(elapsed_ns, now_ns - call.begin_ns)
             call.watched_ns += span_ns
@@ -391,13 +391,13 @@ class LoopWatch:
         oldest_ns = self.oldest_ns
         if oldest_ns < timeout_ns:
             self._due_ns = 0
-        if self._post.age_ns < timeout_ns:
+        if self._monitor.age_ns < timeout_ns:
             self._silence_due_ns = 0
-        calls, silent = oldest_ns >= max(self._due_ns, timeout_ns), self._post.age_ns >= max(self._silence_due_ns, timeout_ns)
+        calls, silent = oldest_ns >= max(self._due_ns, timeout_ns), self._monitor.age_ns >= max(self._silence_due_ns, timeout_ns)
         if calls:
             self._due_ns = 2 * oldest_ns
         if silent:
-            self._silence_due_ns = 2 * self._post.age_ns
+            self._silence_due_ns = 2 * self._monitor.age_ns
         return calls or silent
 
     def facts(self, scheduler: Scheduler, timeout_ns: int) -> tuple[list[WorkerFacts], int, int]:
@@ -408,7 +408,7 @@ class LoopWatch:
             timeout_ns: the limit.
         """
         flying = sorted(self._flying(), key=lambda one: one[2].begin_ns)
-        blocking = None if 2 * self._post.age_ns < timeout_ns else self._blocking(scheduler, flying)
+        blocking = None if 2 * self._monitor.age_ns < timeout_ns else self._blocking(scheduler, flying)
         facts = []
         if blocking is not None:
             facts.append(blocking[0])
@@ -421,19 +421,19 @@ class LoopWatch:
 
     def _blocking(self, scheduler: Scheduler, flying: Sequence[Flying]) -> tuple[WorkerFacts, Call | None] | None:
         """Say who holds up the loop: a call of ours, or something else that runs there; None when it only got no CPU."""
-        stack, frames = waits_of(self._post.ident)
+        stack, frames = waits_of(self._monitor.ident)
         try:
             found = next(((lanes, call) for lanes, task, call in flying if any(frame is _frame_of(task) for frame in frames)), None)
         finally:
             frames.clear()
         if not stack:
             return None
-        lasted_s = self._post.watched_ns / 1e9
+        lasted_s = self._monitor.watched_ns / 1e9
         if found is not None:
             return self._fact(scheduler, *found, lasted_s, stack=stack, stuck=True, blocks=True), found[1]
         facts = WorkerFacts(
-            index=0, thread=self._post.thread, stage="", element="none of the calls of the feed", lasted_s=lasted_s,
-            cpu_share=self._post.cpu_share, stack=stack, stuck=True, blocks=True,
+            index=0, thread=self._monitor.thread, stage="", element="none of the calls of the feed", lasted_s=lasted_s,
+            cpu_share=self._monitor.cpu_share, stack=stack, stuck=True, blocks=True,
         )  # fmt: skip
         return facts, None
 
@@ -443,11 +443,11 @@ class LoopWatch:
     def _fact(self, scheduler: Scheduler, lanes: AsyncCalls, call: Call, lasted_s: float, **more: Any) -> WorkerFacts:
         return WorkerFacts(
             index=call.lane,
-            thread=self._post.thread,
+            thread=self._monitor.thread,
             stage=lanes.name,
             element=call_of(scheduler, call.task, call.block, call.offset),
             lasted_s=lasted_s,
-            cpu_share=self._post.cpu_share if more.get("blocks") else None,
+            cpu_share=self._monitor.cpu_share if more.get("blocks") else None,
             call=True,
             **more,
         )
@@ -489,11 +489,11 @@ class Glances:
     A wait of less than 20 ms has no glance. A glance costs 1 us for each worker, and 20 us more for an element that is slow.
     """
 
-    __slots__ = ("_begin_ns", "_last_ns", "_posts", "_scheduler", "_seen")
+    __slots__ = ("_begin_ns", "_last_ns", "_monitors", "_scheduler", "_seen")
 
-    def __init__(self, posts: Sequence[WorkerMonitor], scheduler: Scheduler) -> None:
+    def __init__(self, monitors: Sequence[WorkerMonitor], scheduler: Scheduler) -> None:
         """Begin a wait."""
-        self._posts, self._scheduler = posts, scheduler
+        self._monitors, self._scheduler = monitors, scheduler
         self._begin_ns = self._last_ns = time.perf_counter_ns()
         self._seen: dict[WorkerMonitor, _Seen] = {}
 
@@ -505,14 +505,14 @@ class Glances:
     def look(self) -> list[SlowElement]:
         """Look at each worker; return the slow elements that one has left since the last glance."""
         now_ns, left = time.perf_counter_ns(), []
-        for post in list(self._posts):
-            task, seen = post.task, self._seen.get(post)
-            marker = None if task is None or task.read else (post.serial, post.worker.place())
+        for monitor in list(self._monitors):
+            task, seen = monitor.task, self._seen.get(monitor)
+            marker = None if task is None or task.read else (monitor.serial, monitor.worker.place())
             if task is None or marker is None or seen is None or seen.marker != marker:
                 left.append(None if seen is None else seen.ended((self._last_ns + now_ns) // 2))
-                self._seen[post] = _Seen(marker, now_ns)
+                self._seen[monitor] = _Seen(marker, now_ns)
             elif seen.slow is None and now_ns - seen.since_ns >= 0.9e9 * _GLANCE_S:
-                seen.slow = self._slow(post, task, now_ns, now_ns - seen.since_ns)
+                seen.slow = self._slow(monitor, task, now_ns, now_ns - seen.since_ns)
         self._last_ns = now_ns
         return [slow for slow in left if slow is not None]
 
@@ -521,8 +521,8 @@ class Glances:
         now_ns = time.perf_counter_ns()
         return [slow for seen in self._seen.values() if (slow := seen.ended(now_ns)) is not None]
 
-    def _slow(self, post: WorkerMonitor, task: Claim, now_ns: int, lasted_ns: int) -> SlowElement | None:
-        row, segment = row_of(post.worker, task), self._scheduler.segments[task.segment]
+    def _slow(self, monitor: WorkerMonitor, task: Claim, now_ns: int, lasted_ns: int) -> SlowElement | None:
+        row, segment = row_of(monitor.worker, task), self._scheduler.segments[task.segment]
         if row is None or lasted_ns < _DEAR * segment.blocks[task.stage].found[0]:
             return None
         found = place_of(segment, task, row)
@@ -549,7 +549,7 @@ class Watch:
         self.on_stall = on_stall
         self.slice_s = slice_of(self.timeout_s)
         self.clock = RunClock(int(1e9 * (self.slice_s or 0.5)))
-        self.posts: list[WorkerMonitor] = []
+        self.monitors: list[WorkerMonitor] = []
         self.loops: list[LoopWatch] = []
         self._timeout_ns = int(1e9 * (self.timeout_s or 0))
         self._looked_ns = self._process_ns = 0
@@ -559,9 +559,9 @@ class Watch:
 
     def enlist(self, pool: str, worker: WorkerContext) -> WorkerMonitor:
         """Make a post for the calling thread."""
-        post = WorkerMonitor(pool, worker)
-        self.posts.append(post)
-        return post
+        monitor = WorkerMonitor(pool, worker)
+        self.monitors.append(monitor)
+        return monitor
 
     def enlist_loop(self, lanes: Sequence[AsyncCalls], ask: Callable[[Callable[[], None]], None]) -> None:
         """Look at the event loop of the calling thread too, as `LoopWatch` does."""
@@ -593,29 +593,31 @@ class Watch:
         elapsed_ns, used_ns = ran_ns - self._looked_ns, process_ns - self._process_ns
         self._looked_ns, self._process_ns = ran_ns, process_ns
         waited_ns = min(elapsed_ns, int(1e9 * (self.slice_s or 0)))  # what lies before this wait is none
-        before, self._num_begun = self._num_begun, sum(post.serial for post in self.posts)
-        wanted_ns = used_ns + sum(post.sample() for post in self.posts) + sum(loop.queued_ns for loop in self.loops)
-        moved = [post.observe(ran_ns, elapsed_ns, wanted_ns, num_read) for post in self.posts]
+        before, self._num_begun = self._num_begun, sum(monitor.serial for monitor in self.monitors)
+        wanted_ns = used_ns + sum(monitor.sample() for monitor in self.monitors) + sum(loop.queued_ns for loop in self.loops)
+        moved = [monitor.observe(ran_ns, elapsed_ns, wanted_ns, num_read) for monitor in self.monitors]
         moved += [loop.observe(now_ns, elapsed_ns, wanted_ns) for loop in self.loops]
         moves = any(moved) or self._num_begun != before
         self._waited_ns += waited_ns
         self._still_ns = 0 if moves else self._still_ns + waited_ns
-        works = any(post.task is not None for post in self.posts) or any(loop.busy for loop in self.loops)
+        works = any(monitor.task is not None for monitor in self.monitors) or any(loop.busy for loop in self.loops)
         self._idle_ns = 0 if moves or works else self._idle_ns + waited_ns
         return self._verdict()
 
     def _verdict(self) -> Kind | None:
-        overdue = [post for post in self.posts if post.task is not None and post.age_ns >= max(post.due_ns, self._timeout_ns)]
+        overdue = [
+            monitor for monitor in self.monitors if monitor.task is not None and monitor.age_ns >= max(monitor.due_ns, self._timeout_ns)
+        ]
         late = [loop for loop in self.loops if loop.overdue(self._timeout_ns)]
         if overdue or late:
-            for post in overdue:
-                post.due_ns = 2 * post.age_ns
+            for monitor in overdue:
+                monitor.due_ns = 2 * monitor.age_ns
             return "stuck"
         if self._idle_ns >= self._idle_due_ns:
             self._idle_due_ns = 2 * self._idle_ns
             return "idle"
         # Who has not moved for half the time may be stuck: that is said when it is certain.
-        ages_ns = [post.age_ns for post in self.posts if post.task is not None] + [loop.oldest_ns for loop in self.loops]
+        ages_ns = [monitor.age_ns for monitor in self.monitors if monitor.task is not None] + [loop.oldest_ns for loop in self.loops]
         if self._waited_ns >= self._slow_due_ns and 2 * max([self._still_ns, *ages_ns]) < self._timeout_ns:
             self._slow_due_ns = 2 * self._waited_ns
             return "slow"
@@ -623,16 +625,19 @@ class Watch:
 
     def situation(self, kind: Kind, scheduler: Scheduler) -> Situation:
         """Gather the facts of a stall. Without the engine's mutex: a source may be asked to describe an element."""
-        seen = [(post, post.task) for post in self.posts]
-        workers = Counter(pool_words(scheduler, post.pool) for post, _ in seen if post.pool != MENDER)
-        idle = Counter(pool_words(scheduler, post.pool) for post, task in seen if task is None and post.pool != MENDER)
-        stacks = stacks_of({post.ident for post, task in seen if task is not None})
+        seen = [(monitor, monitor.task) for monitor in self.monitors]
+        workers = Counter(pool_words(scheduler, monitor.pool) for monitor, _ in seen if monitor.pool != RETRY_WORKER)
+        idle = Counter(pool_words(scheduler, monitor.pool) for monitor, task in seen if task is None and monitor.pool != RETRY_WORKER)
+        stacks = stacks_of({monitor.ident for monitor, task in seen if task is not None})
         calls, more, more_stuck = self._calls(scheduler)
         return Situation(
             kind=kind,
             waited_s=self._waited_ns / 1e9,
             timeout_s=self.timeout_s or 0.0,
-            busy=(*(self._facts(scheduler, post, task, stacks.get(post.ident, ())) for post, task in seen if task is not None), *calls),
+            busy=(
+                *(self._facts(scheduler, monitor, task, stacks.get(monitor.ident, ())) for monitor, task in seen if task is not None),
+                *calls,
+            ),
             more_calls=more,
             more_stuck=more_stuck,
             idle=tuple(f"{count} of {workers[words]} {words}: nothing to do" for words, count in idle.items()),
@@ -642,16 +647,16 @@ class Watch:
             state=f"state: {len(scheduler.ready)} ready, segments {[segment.position() for segment in scheduler.segments]}",
         )
 
-    def _facts(self, scheduler: Scheduler, post: WorkerMonitor, task: Claim, stack: tuple[Frame, ...]) -> WorkerFacts:
+    def _facts(self, scheduler: Scheduler, monitor: WorkerMonitor, task: Claim, stack: tuple[Frame, ...]) -> WorkerFacts:
         return WorkerFacts(
-            index=post.worker.index,
-            thread=post.thread,
-            stage=stage_of(scheduler, post, task),
-            element=element_of(scheduler, post, task),
-            lasted_s=post.watched_ns / 1e9,
-            cpu_share=post.cpu_share,
+            index=monitor.worker.index,
+            thread=monitor.thread,
+            stage=stage_of(scheduler, monitor, task),
+            element=element_of(scheduler, monitor, task),
+            lasted_s=monitor.watched_ns / 1e9,
+            cpu_share=monitor.cpu_share,
             stack=stack,
-            stuck=self._is_stuck(post),
+            stuck=self._is_stuck(monitor),
             reader=bool(task.read),
         )
 
@@ -663,8 +668,8 @@ class Watch:
             found, more, late = found + facts, more + others, late + too_late
         return found, more, late
 
-    def _is_stuck(self, post: WorkerMonitor) -> bool:
-        return post.task is not None and post.age_ns >= self._timeout_ns
+    def _is_stuck(self, monitor: WorkerMonitor) -> bool:
+        return monitor.task is not None and monitor.age_ns >= self._timeout_ns
 
 
 def _oldest(scheduler: Scheduler) -> str:

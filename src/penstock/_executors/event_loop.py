@@ -15,7 +15,7 @@ from penstock._engine.async_calls import AsyncCalls, Call, begun, failed_call, n
 from penstock._engine.chunk import Claim
 from penstock._engine.engine import Engine
 from penstock._engine.failing import hear
-from penstock._engine.segment import MENDER
+from penstock._engine.segment import RETRY_WORKER
 from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
 from penstock._ops.worker import WorkerContext
@@ -49,7 +49,7 @@ class EventLoop:
         self._stopped = False
 
     @property
-    def mends(self) -> bool:
+    def retries(self) -> bool:
         """Tell whether a policy may do something about a call that fails."""
         error_handler = self._engine.error_handler
         return any(not isinstance(op.policy or error_handler.policies.on_error, Raise) for op in self._engine.awaited.values())
@@ -67,7 +67,7 @@ class EventLoop:
 
     def mend(self) -> None:
         """Do what the policies say about elements that failed, until the engine stops."""
-        self._hear(self._mend)
+        self._hear(self._retry)
 
     def stop(self) -> None:
         """Let `serve`, `claim` and `mend` end. From any thread; a second call does nothing."""
@@ -143,17 +143,17 @@ class EventLoop:
         else:
             self._engine.book_awaited(task, block, outcomes, busy_ns, self._worker)
 
-    def _mend(self) -> None:
+    def _retry(self) -> None:
         worker = WorkerContext(0)
-        post = self._engine.watch.enlist(MENDER, worker)
+        monitor = self._engine.watch.enlist(RETRY_WORKER, worker)
         while True:
             job = self._broken.get()
             if job is None:
                 return
             if not self._stopped:
-                post.begin(job[0])
+                monitor.begin(job[0])
                 self._engine.book_awaited(*job, worker)
-            post.end()
+            monitor.end()
             del job
 
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from penstock._engine.engine import Engine
-from penstock._engine.segment import MENDER
+from penstock._engine.segment import RETRY_WORKER
 from penstock._executors.event_loop import EventLoop
 from penstock._ops.worker import WorkerContext
 
 __all__ = ["ThreadsExecutor", "work"]
 
-_EVENT_LOOP, _MENDER = "penstock-event-loop", f"penstock-{MENDER}-0"
+_EVENT_LOOP, _RETRY_WORKER = "penstock-event-loop", f"penstock-{RETRY_WORKER}-0"
 
 
 class ThreadsExecutor:
@@ -49,8 +49,8 @@ class ThreadsExecutor:
         engine, loop = self._engine, self._loop
         if loop is not None:
             yield _EVENT_LOOP, loop.serve
-            if loop.mends:
-                yield _MENDER, loop.mend
+            if loop.retries:
+                yield _RETRY_WORKER, loop.mend
         for pool, size in engine.pools.items():
             if loop is not None and pool in engine.awaited:
                 yield f"penstock-{pool}-claim", partial(loop.claim, pool)
@@ -85,16 +85,16 @@ class ThreadsExecutor:
 def work(engine: Engine, pool: str, index: int) -> None:
     """Claim and run tasks until the engine stops. An error that is not a user function's goes to the consumer."""
     worker = WorkerContext(index)
-    post = engine.watch.enlist(pool, worker)
+    monitor = engine.watch.enlist(pool, worker)
     with engine.breaker.attached():
         try:
             while True:
                 task = engine.claim(pool, index)
                 if task is None:
                     return
-                post.begin(task)
+                monitor.begin(task)
                 engine.run(task, worker)
-                post.end()
+                monitor.end()
                 del task
         except BaseException as error:
             engine.broke(error)

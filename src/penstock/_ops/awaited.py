@@ -38,10 +38,10 @@ class AwaitedOp:
     gather: Callable[[AwaitedOp, Block], list[CallResult]]
     policy: Policy | None = None
 
-    def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
+    def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
         return epochs, positions
 
-    def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+    def apply(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         block.rows()  # what cannot be read is a failure of the read, not of the call
         outcomes = self.gather(self, block)
         last = outcomes[-1] if outcomes else None

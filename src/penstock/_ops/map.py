@@ -28,10 +28,10 @@ class MapOp:
     random: bool
     policy: Policy | None = None
 
-    def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
+    def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
         return epochs, positions
 
-    def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+    def apply(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         out: list[Any] = []
         append = out.append
         rows = block.each()
@@ -72,7 +72,7 @@ class MapOp:
             raise ElementFailed(len(out), self.name, error, self.policy) from error
         return block.with_rows(out, room - left)
 
-    def up_into(self, block: Block, worker: WorkerContext, sink: RowSink, row: int) -> tuple[int, int]:
+    def apply_into(self, block: Block, worker: WorkerContext, sink: RowSink, row: int) -> tuple[int, int]:
         """Write each result into its row before the next is computed: it is still in the cache."""
         if sink.small:
             values = self._small(block, worker)
@@ -103,7 +103,7 @@ class MapOp:
         """Return the results that go into rows of 64 bytes at most: measuring each would cost as much as handing it on."""
         if self.random:
             nothing = block.epochs
-            return self.up(block, nothing, nothing, worker).rows()
+            return self.apply(block, nothing, nothing, worker).rows()
         out: list[Any] = []
         append, fn, rows = out.append, self.fn, block.each()
         try:

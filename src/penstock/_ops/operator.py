@@ -60,10 +60,10 @@ class Operator(Protocol):
     def name(self) -> str:
         """The stage name for errors and figures; empty for pure arithmetic."""
 
-    def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
+    def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
         """Return the (epochs, positions) below."""
 
-    def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+    def apply(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         """Turn the block from below into this operator's; `epochs` and `positions` are its own.
 
         What comes out may be shorter: see `Block`.
@@ -74,8 +74,8 @@ class Operator(Protocol):
 class WritesRows(Protocol):
     """An operator that can write its results straight into a batch."""
 
-    def up_into(self, block: Block, worker: WorkerContext, sink: RowSink, row: int) -> tuple[int, int]:
-        """Like `up`, with element i written to row `row + i`. Return how many were, and the bytes of those kept beside the batch."""
+    def apply_into(self, block: Block, worker: WorkerContext, sink: RowSink, row: int) -> tuple[int, int]:
+        """Like `apply`, with element i written to row `row + i`. Return how many were, and the bytes of those kept beside the batch."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +90,7 @@ class ChainOp:
         """Return the (epochs, positions) of every level, the leaf's first, the top's last."""
         out = [(epochs, positions)]
         for operator in reversed(self.operators):
-            epochs, positions = operator.down(epochs, positions)
+            epochs, positions = operator.source_positions(epochs, positions)
             out.append((epochs, positions))
         out.reverse()
         return out
@@ -131,7 +131,7 @@ def apply_all(operators: Sequence[Operator], block: Block, levels: Sequence[tupl
         worker.block, worker.operator = block, operator
         if len(block) < len(positions):
             epochs, positions = epochs[: len(block)], positions[: len(block)]
-        made = operator.up(block, epochs, positions, worker)
+        made = operator.apply(block, epochs, positions, worker)
         if made is not block:
             worker.weigh(block.num_bytes + made.num_bytes)
             block.let_go()

@@ -23,7 +23,7 @@ class _Moves:
     def name(self) -> str:
         return ""
 
-    def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+    def apply(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         return block
 
 
@@ -41,7 +41,7 @@ class ShuffleOp(_Moves):
     seed: int
     reshuffle: bool
 
-    def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
+    def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
         if self.buffer_size is None:
             return epochs, shuffled(epochs, positions, self.num_elements, seed=self.seed, reshuffle=self.reshuffle)
         window = window_shuffled(epochs, positions, self.num_elements, self.buffer_size, seed=self.seed, reshuffle=self.reshuffle)
@@ -54,7 +54,7 @@ class GroupShuffleOp(_Moves):
 
     orders: GroupOrders
 
-    def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
+    def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
         return epochs, self.orders.shuffled(epochs, positions)
 
 
@@ -67,7 +67,7 @@ class ShardOp(_Moves):
     first: int = 0
     padded_length: int | None = None
 
-    def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
+    def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
         below = arithmetic.sharded(positions, self.num_shards, self.index) + self.first
         if self.padded_length is not None:
             below = arithmetic.padded_round(below, self.padded_length, self.num_shards, self.first)
@@ -81,7 +81,7 @@ class PickOp(_Moves):
     epochs: Ints
     places: Ints
 
-    def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
+    def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
         return self.epochs[positions], self.places[positions]
 
 
@@ -91,7 +91,7 @@ class SkipOp(_Moves):
 
     count: int
 
-    def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
+    def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
         return epochs, positions + self.count
 
 
@@ -103,7 +103,7 @@ class RepeatOp(_Moves):
     count: int | None
     first: int = 0
 
-    def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
+    def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
         below, inner = arithmetic.repeated(epochs, positions, self.num_elements, self.count)
         return (below + self.first if self.first else below), inner
 
@@ -118,10 +118,10 @@ class EnumerateOp:
     def name(self) -> str:
         return ""
 
-    def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
+    def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
         return epochs, positions
 
-    def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+    def apply(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         rows = block.rows()  # perhaps fewer than there are positions
         numbers = (positions[: len(rows)] + self.start).tolist()
         return block.with_rows(list(zip(numbers, rows, strict=True)), block.num_bytes)

@@ -26,8 +26,8 @@ _SMALL_BYTES = 64
 class Rows:
     """The rows of a chunk.
 
-    The first finished element, or the chunk before, sets the guess of their spec; what does not fit it is kept aside and judged when all
-    rows are there, so that the outcome does not depend on who was first.
+    The first finished element, or the chunk before, sets the spec that is expected of all. What does not fit it is kept beside and judged
+    when all rows are there, so that the outcome does not depend on which was first.
 
     Thread-safe for different rows.
     """
@@ -35,12 +35,12 @@ class Rows:
     __slots__ = (
         "_allocate",
         "_arrays",
+        "_beside",
         "_collation",
-        "_guess",
+        "_expected_spec",
         "_in_place",
         "_largest",
         "_lock",
-        "_loose",
         "_most_bytes",
         "_names",
         "_num_rows",
@@ -50,7 +50,7 @@ class Rows:
     def __init__(
         self,
         sizes: Sequence[int],
-        guess: BatchSpec | None,
+        expected_spec: BatchSpec | None,
         allocate: Allocate,
         names: Callable[[int], str],
         collation: Collation,
@@ -61,7 +61,7 @@ class Rows:
 
         Args:
             sizes: rows of each batch.
-            guess: the spec of the chunk before, or None.
+            expected_spec: the spec of the chunk before, or None.
             allocate: gives the memory.
             names: says which element stands in a row, for errors.
             collation: what becomes of the rows of a batch.
@@ -70,13 +70,13 @@ class Rows:
         """
         self._sizes = sizes
         self._num_rows = sum(sizes)
-        self._guess = guess
+        self._expected_spec = expected_spec
         self._allocate = allocate
         self._names = names
         self._collation = collation
         self._in_place = collation.in_place
         self._arrays: list[NDArray[Any]] | None = None
-        self._loose: dict[int, Any] = {}
+        self._beside: dict[int, Any] = {}
         self._largest = 0
         self._lock = lock or nullcontext()
         self._most_bytes = most_bytes
@@ -84,30 +84,30 @@ class Rows:
     @property
     def spec(self) -> BatchSpec | None:
         """The spec that rows are written with, once known."""
-        return self._guess
+        return self._expected_spec
 
     @property
     def beside(self) -> bool:
         """Tell whether some rows are kept beside the arrays: then a batch is made of them in memory of its own."""
-        return bool(self._loose)
+        return bool(self._beside)
 
     @property
     def batch_bytes(self) -> int:
         """What a batch of all rows that are kept beside may take at most, at its end."""
-        return len(self._loose) * self._largest
+        return len(self._beside) * self._largest
 
     @property
     def small(self) -> bool:
         """Tell whether elements are known to be small."""
-        return self._guess is not None and self._guess.row_bytes <= _SMALL_BYTES
+        return self._expected_spec is not None and self._expected_spec.row_bytes <= _SMALL_BYTES
 
     def put(self, row: int, element: Any, done: str | None = None) -> int:
         """Write one element, or keep it beside the arrays; return the bytes of one that is kept."""
         if self._in_place:
             arrays = self._try_open(element, row)
-            if arrays is not None and self._guess is not None and self._guess.put(arrays, row, element, done):
+            if arrays is not None and self._expected_spec is not None and self._expected_spec.put(arrays, row, element, done):
                 return 0
-        self._loose[row] = element
+        self._beside[row] = element
         num_bytes = bytes_of(element)
         self._largest = max(self._largest, num_bytes)
         return num_bytes
@@ -116,7 +116,7 @@ class Rows:
         """Write several elements from `row` on; return the bytes of those that are kept beside the arrays."""
         if self._in_place and elements:
             arrays = self._try_open(elements[0], row)
-            if arrays is not None and self._guess is not None and self._guess.put_many(arrays, row, elements):
+            if arrays is not None and self._expected_spec is not None and self._expected_spec.put_many(arrays, row, elements):
                 return 0
         return sum(self.put(row + offset, element) for offset, element in enumerate(elements))
 
@@ -124,7 +124,7 @@ class Rows:
         """Write a whole block from `row` on, column by column where it has columns; return as `put_rows`."""
         if self._in_place and block.columnar:
             arrays = self.columns_of(block.structure(), row, len(block))
-            if arrays is None and self._guess is None:
+            if arrays is None and self._expected_spec is None:
                 self._try_open(block.first(), row)
                 arrays = self.columns_of(block.structure(), row, len(block))
             types = block.leaf_types()
@@ -138,15 +138,15 @@ class Rows:
 
     def array_of(self, field: str) -> NDArray[Any] | None:
         """Return the array of a field of flat dicts, or None when it is not known."""
-        if self._guess is None or not self._in_place:
+        if self._expected_spec is None or not self._in_place:
             return None
-        place = self._guess.place_of(field)
+        place = self._expected_spec.place_of(field)
         arrays = None if place is None else self._open(None, 0)
         return None if arrays is None or place is None else arrays[place]
 
     def columns_of(self, structure: Structure, row: int, count: int) -> list[NDArray[Any]] | None:
         """Return the rows of every leaf, or None when no spec is known or it is another one."""
-        if self._guess is None or not self._in_place or self._guess.structure != structure:
+        if self._expected_spec is None or not self._in_place or self._expected_spec.structure != structure:
             return None
         arrays = self._open(None, row)
         return None if arrays is None else [array[row : row + count] for array in arrays]
@@ -182,41 +182,41 @@ class Rows:
 
     def elements(self) -> list[Any]:
         """Return the elements of all rows again: of what was written into arrays, views. A row that was never put has any element."""
-        if self._arrays is None or self._guess is None:
-            return [self._loose.get(row) for row in range(self._num_rows)]
-        out = split(self._guess.structure, self._arrays)
-        for row, element in self._loose.items():
+        if self._arrays is None or self._expected_spec is None:
+            return [self._beside.get(row) for row in range(self._num_rows)]
+        out = split(self._expected_spec.structure, self._arrays)
+        for row, element in self._beside.items():
             out[row] = element
         return out
 
     def _batch(self, start: int, size: int) -> Any:
-        loose = [self._loose.get(row, self) for row in range(start, start + size)] if self._loose else []
-        if not any(element is not self for element in loose):
+        rows = [self._beside.get(row, self) for row in range(start, start + size)] if self._beside else []
+        if not any(element is not self for element in rows):
             assert self._arrays is not None
-            assert self._guess is not None
+            assert self._expected_spec is not None
             whole = len(self._sizes) == 1 and size == self._num_rows
             leaves = self._arrays if whole else [array[start : start + size] for array in self._arrays]
-            return unflatten(self._guess.structure, iter(leaves))
+            return unflatten(self._expected_spec.structure, iter(leaves))
 
         def names(row: int) -> str:
             return self._names(start + row)
 
-        for row, element in enumerate(loose):
+        for row, element in enumerate(rows):
             if element is self:
-                loose[row] = self._element(start + row)
+                rows[row] = self._element(start + row)
         if len(self._sizes) > 1:
-            return self._collation.collate(loose, names)
-        self._loose = {}  # the only batch: its rows are let go while it is made
+            return self._collation.collate(rows, names)
+        self._beside = {}  # the only batch: its rows are let go while it is made
         try:
-            return self._collation.collate(loose, names)
+            return self._collation.collate(rows, names)
         except BaseException:
-            self._loose = dict(enumerate(loose))
+            self._beside = dict(enumerate(rows))
             raise
 
     def _element(self, row: int) -> Any:
         assert self._arrays is not None
-        assert self._guess is not None
-        return unflatten(self._guess.structure, iter([array[row] for array in self._arrays]))
+        assert self._expected_spec is not None
+        return unflatten(self._expected_spec.structure, iter([array[row] for array in self._arrays]))
 
     def _try_open(self, element: Any, row: int) -> list[NDArray[Any]] | None:
         """Return the arrays, or None for a first element that cannot stand in a batch: it is judged when the batch is complete."""
@@ -231,12 +231,12 @@ class Rows:
             return arrays
         with self._lock:
             if self._arrays is None:
-                if self._guess is None or (element is not None and not self._guess.fits(element)):
-                    self._guess = BatchSpec(element, lambda: self._names(row))  # from here on others are as large, perhaps
-                if len(self._sizes) > 1 and self._num_rows * self._guess.row_bytes > self._most_bytes:
+                if self._expected_spec is None or (element is not None and not self._expected_spec.fits(element)):
+                    self._expected_spec = BatchSpec(element, lambda: self._names(row))  # from here on others are as large, perhaps
+                if len(self._sizes) > 1 and self._num_rows * self._expected_spec.row_bytes > self._most_bytes:
                     self._in_place = False
                     return None
-                leaves = self._guess.leaves
+                leaves = self._expected_spec.leaves
                 plain = [((self._num_rows, *sizes_of(leaf)), leaf.dtype) for leaf in leaves if not leaf.dtype.hasobject]
                 memory = self._allocate(plain) if plain else []
                 if memory is None:

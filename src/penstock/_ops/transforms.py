@@ -53,10 +53,10 @@ class TransformsOp:
     def name(self) -> str:
         return "+".join(step.name for step in self.steps)
 
-    def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
+    def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
         return epochs, positions
 
-    def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+    def apply(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         if self._blockwise(block):
             done = self._columns(block, worker, None)
             if done is not None:
@@ -70,7 +70,7 @@ class TransformsOp:
                 break
         return block.with_rows(out, num_bytes)
 
-    def up_into(self, block: Block, worker: WorkerContext, sink: RowSink, row: int) -> tuple[int, int]:
+    def apply_into(self, block: Block, worker: WorkerContext, sink: RowSink, row: int) -> tuple[int, int]:
         """Write each element into its row; the last transform of a field writes there itself."""
         if self._blockwise(block):
             kept = self._columns_into(block, worker, sink, row)

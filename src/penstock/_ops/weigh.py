@@ -34,7 +34,7 @@ class _OneToOne:
 
     __slots__ = ()
 
-    def down(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
+    def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
         return epochs, positions
 
 
@@ -45,7 +45,7 @@ class WeighOp(_OneToOne):
     fn: Callable[[Any], Any]
     name: str
 
-    def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+    def apply(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         out: list[Any] = []
         append, fn, rows = out.append, self.fn, block.each()
         try:
@@ -67,7 +67,7 @@ class GatherOp(_OneToOne):
     name: str
     measure: Callable[[Any], tuple[int, int]] | None = None
 
-    def up(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+    def apply(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         out: list[Any] = []
         append, fn, groups = out.append, self.fn, block.each()
         left = room = block.room - block.num_bytes

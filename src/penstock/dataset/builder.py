@@ -168,13 +168,13 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         from penstock.adapters.ranks import comparison
         from penstock.feed import Feed
 
-        if self._learned is None:
-            self._learned = TuningCache()
+        if self._tuning_cache is None:
+            self._tuning_cache = TuningCache()
         chosen = _options(self._options, options)
         made = output_of(chosen)
-        learned = self._learned if made is None or made.allocate is None else TuningCache()  # whose buffers are of its allocator
+        tuning_cache = self._tuning_cache if made is None or made.allocate is None else TuningCache()  # whose buffers are of its allocator
         heard = check.listeners_argument(listeners)
-        return Feed(self._root, chosen, heard, learned=learned, output=made, agree=comparison(ranks_of(self._root)))
+        return Feed(self._root, chosen, heard, tuning_cache=tuning_cache, output=made, agree=comparison(ranks_of(self._root)))
 
     def to_tf(self, feed: Feed | None = None, *, output_signature: Any = None) -> Any:
         """Return a `tf.data.Dataset` of whole batches: its iterations are the epochs of a feed. TensorFlow copies no array.

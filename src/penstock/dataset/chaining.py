@@ -25,14 +25,14 @@ _HAS_KEYWORDS = 0x08  # inspect.CO_VARKEYWORDS: a method that takes any keyword 
 class Chaining:
     """Holds a plan; each builder method returns a new holder."""
 
-    __slots__ = ("_learned", "_num_iterated", "_options", "_peek", "_root")
+    __slots__ = ("_num_iterated", "_options", "_peek", "_root", "_tuning_cache")
 
     def __init__(self, root: plan.Node, options: Options | None = None) -> None:
         """Wrap a plan. Use the functions `ps.from_...` and `ps.read_...` instead."""
         self._root = root
         self._options = options or Options()
         self._peek: Any = None
-        self._learned: Any = None  # what its feeds found out about sizes
+        self._tuning_cache: Any = None  # what its feeds found out about sizes
         self._num_iterated = 0
 
     def __init_subclass__(cls) -> None:
