@@ -147,22 +147,20 @@ def _block(rng: np.random.Generator, plan: Any) -> tuple[NDArray[np.uint8], NDAr
 def parse_examples(library: Any, rng: np.random.Generator) -> None:
     """Compare columns and reports of a block with the twin's, then every cut of one record."""
     from penstock.kernels import examples_twin
-    from penstock.kernels.examples_native import NativeExamples
 
-    native = NativeExamples(library.library)
     plan = random_plan(rng)
     buffer, starts, lengths = _block(rng, plan)
-    _compare(native, examples_twin, plan, buffer, starts, lengths)
+    _compare(library, examples_twin, plan, buffer, starts, lengths)
     record = random_example(rng, plan)
     for end in range(len(record)):
         own = np.frombuffer(record[:end], np.uint8).copy()
-        _compare(native, examples_twin, plan, own, np.zeros(1, np.int64), np.array([end], np.int64))
+        _compare(library, examples_twin, plan, own, np.zeros(1, np.int64), np.array([end], np.int64))
 
 
-def _compare(native: Any, twin: Any, plan: Any, buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+def _compare(library: Any, twin: Any, plan: Any, buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
     """Run both calls in both versions."""
     num, results = len(starts), []
-    for version in (native, twin):
+    for version in (library, twin):
         outs = [np.zeros(num if one.mode else num * one.count * one.width, np.int64 if one.mode else one.dtype) for one in plan.features]
         report = np.zeros(4, np.int64)
         row = version.parse_examples(buffer, starts, lengths, plan, plan.first, outs, None, report)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import tempfile
@@ -35,7 +34,7 @@ def frames(rng: np.random.Generator, num: int) -> list[bytes]:
     return made
 
 
-def stream_examples(library: ctypes.CDLL, rng: np.random.Generator) -> None:
+def stream_examples(library: Any, rng: np.random.Generator) -> None:
     """Compare how many are taken, and their columns; every array is an allocation of its own, and files are seen by maps or by reads."""
     from penstock.kernels import spans, spans_twin
 
@@ -57,8 +56,8 @@ def stream_examples(library: ctypes.CDLL, rng: np.random.Generator) -> None:
                 os.close(descriptor)
 
 
-def _compare(library: ctypes.CDLL, rng: np.random.Generator, files: Any, contents: list[list[bytes]], descriptors: list[int]) -> None:
-    from penstock.kernels import spans
+def _compare(library: Any, rng: np.random.Generator, files: Any, contents: list[list[bytes]], descriptors: list[int]) -> None:
+    from penstock.kernels import spans, spans_twin
 
     num = int(rng.integers(0, 300))
     of_file = rng.integers(0, len(contents), num)
@@ -75,7 +74,7 @@ def _compare(library: ctypes.CDLL, rng: np.random.Generator, files: Any, content
     most_rows, most_bytes, gap = int(rng.integers(1, 80)), int(rng.integers(1, 5000)), int(rng.choice([0, 64, 4096]))
     room = max(most_bytes, 600) + most_rows * gap
     sizes = [int(size) for size in files.known[:, 0]]
-    maps = [_map(library, descriptor, size) for descriptor, size in zip(descriptors, sizes, strict=True)]
+    maps = [library.map_file(descriptor, size) for descriptor, size in zip(descriptors, sizes, strict=True)]
     sink = os.memfd_create("fuzz")
     try:
         os.ftruncate(sink, room)
@@ -88,13 +87,15 @@ def _compare(library: ctypes.CDLL, rng: np.random.Generator, files: Any, content
         )
         columns: list[NDArray[Any]] = [np.zeros((num, 3), np.float32), np.zeros(num, np.int64)]
         taker = _taker(library, columns)
-        done, kept, _ = spans.streamer(library)(files, block, gap, out, (most_rows, most_bytes), int(rng.integers(0, 3)), taker)
-        for _, descriptor in kept:
+        kept, facts = np.empty((int(rng.integers(0, 3)), 2), np.int64), np.zeros(spans_twin.NUM_FACTS, np.int64)
+        places = np.empty(most_rows, np.int64)
+        done = library.stream_spans(files, block, gap, out, places, kept, facts, most_rows, most_bytes, taker.address, taker.context)
+        for _, descriptor in kept[: facts[6]].tolist():
             os.close(descriptor)
     finally:
         os.close(sink)
         for address, size in zip(maps, sizes, strict=True):
-            library.penstock_unmap_file(ctypes.c_int64(address), ctypes.c_int64(size))
+            library.unmap_file(address, size)
     # A span outside its file ends all of its piece.
     inside = (offsets >= 0) & (lengths >= 0) & (offsets <= np.array(sizes)[of_file] - lengths)
     if (
@@ -132,16 +133,10 @@ def _plan() -> Any:
     return make_plan([FeaturePlan(b"x", FLOAT, FIXED, 3, None), FeaturePlan(b"y", INT64, FIXED, 1, None)])
 
 
-def _taker(library: ctypes.CDLL, columns: list[NDArray[Any]]) -> Any:
-    from penstock.kernels.examples_native import NativeExamples
+def _taker(library: Any, columns: list[NDArray[Any]]) -> Any:
+    from penstock.kernels.examples import taker_of
 
-    return NativeExamples(library).taker(_plan(), columns, True)
-
-
-def _map(library: ctypes.CDLL, descriptor: int, size: int) -> int:
-    function = library.penstock_map_file
-    function.restype, function.argtypes = ctypes.c_int64, [ctypes.c_int, ctypes.c_int64]
-    return int(function(descriptor, size))
+    return taker_of(library, _plan(), columns, check_data=True)
 
 
 CASES = [stream_examples]

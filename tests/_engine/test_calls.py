@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from penstock._engine.scheduler import Scheduler
 
 import penstock as ps
 from penstock._engine.async_calls import AsyncCalls, gather_alone
 from penstock._engine.chunk import Token
 from penstock._engine.lowering import lower
+from penstock._engine.scheduler import Scheduler
 from penstock._engine.watchdog import LoopWatch
 from penstock._ops.awaited import AwaitedOp
 from penstock._ops.block import Block

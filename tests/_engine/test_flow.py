@@ -10,11 +10,11 @@ from _engine.stepping import Stepper
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from laws.plans import Plan, plain, plans
-from penstock._engine.scheduler import Scheduler
 
 import penstock as ps
 from penstock._engine.chunk import Token
 from penstock._engine.lowering import lower
+from penstock._engine.scheduler import Scheduler
 from penstock._engine.segment import READER, SHARED, pool_of
 
 SEEDS = st.integers(0, 2**32)

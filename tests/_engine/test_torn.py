@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from _engine.stepping import Stepper
-from penstock._engine.scheduler import poison_on_interrupt
 
 import penstock as ps
+from penstock._engine.scheduler import poison_on_interrupt
 from penstock._engine.segment import Segment
 
 

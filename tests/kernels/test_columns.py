@@ -74,7 +74,7 @@ def test_the_library_equals_its_twin(
     assert LIBRARY is not None
     *arguments, num_out = case
     results = []
-    for function in (columns.native(LIBRARY), columns.by_twin):
+    for function in (LIBRARY.gather_columns, columns.by_twin):
         out = [np.zeros((num_out, *column.shape[1:]), column.dtype) for column in arguments[0][0].columns]
         results.append((function(*arguments, out), [array.tobytes() for array in out]))
     assert results[0] == results[1]
@@ -144,3 +144,13 @@ def test_arguments_that_the_c_could_not_survive_are_refused() -> None:
         gather([*of, Table([np.zeros(3)])], ints([0]), ints([0]), None, [np.zeros(1, np.int64)])
     with pytest.raises(SpecError, match="one column has 3 rows, another 2"):
         Table([np.zeros(3), np.zeros(2)])
+
+
+def test_the_twin_puts_rows_where_they_should_go_and_converts_their_values() -> None:
+    tables = [Table([np.array([1, 2, 3]), np.array([[1.5, 2.5], [3.5, 4.5], [5.5, 6.5]])]), Table([np.array([7]), np.array([[8.0, 9.0]])])]
+    out = [np.zeros(4, np.float32), np.zeros((4, 2))]
+    assert columns.by_twin(tables, ints([0, 1, 0]), ints([2, 0, 0]), None, out) == -1
+    assert out[0].tolist() == [3, 7, 1, 0]
+    assert out[1].tolist() == [[5.5, 6.5], [8.0, 9.0], [1.5, 2.5], [0.0, 0.0]]
+    assert columns.by_twin(tables, ints([0, 1]), ints([1, 0]), ints([3, 0]), out) == -1
+    assert out[0].tolist() == [7, 7, 1, 2]

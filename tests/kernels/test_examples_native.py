@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuzz_examples import parse_examples
-from penstock.kernels import native
+from penstock.kernels.library import load_library
 
-LIBRARY = native.load()
+LIBRARY = load_library()
 pytestmark = pytest.mark.skipif(LIBRARY is None, reason="the C library was not built here")
 
 

@@ -3,13 +3,67 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from penstock.kernels.library import LIBRARY, load_library
+import penstock.kernels
+from penstock.kernels import backend
+from penstock.kernels.library import SIGNATURES, chosen, chosen_library, load_library
+from penstock.kernels.lines import find_lines_twin
+
+PROGRAM = """
+import sys
+import numpy as np
+from penstock import kernels
+out = np.empty((1, 3, 4, 6), np.float32)
+kernels.normalize(np.arange(72, dtype=np.uint8).reshape(1, 4, 6, 3)[:, :, ::-1], np.ones(3, np.float32), np.zeros(3, np.float32), out, True)
+print(kernels.backend(), kernels.permute(np.arange(5), 1000, 3).tolist(), out.sum())
+"""
+
+
+def run_with(**environment: str) -> list[str]:
+    source = str(Path(penstock.kernels.__file__).parents[2])
+    inherited = {name: value for name, value in os.environ.items() if name != "PENSTOCK_KERNELS"}
+    finished = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env={**inherited, "PYTHONPATH": source, **environment}, capture_output=True, text=True, check=True
+    )
+    return finished.stdout.split(maxsplit=1)
+
+
+def test_the_environment_can_ask_for_numpy_and_gets_the_same_numbers() -> None:
+    name, numbers = run_with(PENSTOCK_KERNELS="numpy")
+    assert name == "numpy"
+    assert run_with()[1] == numbers
+
+
+@pytest.mark.skipif(load_library() is None, reason="the C library was not built here")
+def test_without_the_switch_the_c_library_is_used_where_it_was_built() -> None:
+    assert run_with()[0] == "c"
+    assert run_with(PENSTOCK_KERNELS="c")[0] == "c"
+
+
+def test_without_the_library_the_same_program_runs_on_numpy(tmp_path: Path) -> None:
+    # The real thing: a copy of the package in which the library is missing.
+    package = Path(penstock.kernels.__file__).parents[1]
+    for room in (".", "_contracts", "kernels"):
+        (tmp_path / "penstock" / room).mkdir(parents=True, exist_ok=True)
+    for path in [package / "errors.py", *(package / "kernels").glob("*.py")]:
+        (tmp_path / "penstock" / path.relative_to(package)).write_bytes(path.read_bytes())
+    (tmp_path / "penstock" / "__init__.py").touch()
+    name, numbers = run_with(PYTHONPATH=str(tmp_path))
+    assert name == "numpy"
+    assert numbers == run_with()[1]
+
+
+def test_the_choice_is_made_once_and_for_all_functions() -> None:
+    library = chosen_library()
+    assert chosen_library() is library
+    assert backend() == ("numpy" if library is None else "c")
+    assert chosen("find_lines", find_lines_twin) is (find_lines_twin if library is None else library.find_lines)
 
 
 def test_a_file_that_is_no_library_or_not_there_gives_none(tmp_path: Path) -> None:
@@ -18,16 +72,11 @@ def test_a_file_that_is_no_library_or_not_there_gives_none(tmp_path: Path) -> No
     assert load_library(tmp_path / "absent.so") is None
 
 
-@pytest.mark.skipif(load_library() is None, reason="the C library was not built here")
-@pytest.mark.parametrize(("choice", "wanted"), [("numpy", False), ("c", True), ("", True)])
-def test_the_environment_asks_for_the_twins(choice: str, wanted: bool) -> None:
-    code = "from penstock.kernels.library import chosen_library; print(chosen_library() is not None)"
-    source = str(Path(LIBRARY).parents[2])
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PENSTOCK_KERNELS": choice, "PYTHONPATH": source},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == str(wanted)
+def test_the_table_has_every_function_of_the_c_files_with_as_many_arguments() -> None:
+    declared = {}
+    for path in Path(penstock.kernels.__file__).parent.glob("*.c"):
+        for name, parameters in re.findall(r"^API \w+ penstock_(\w+)\(([^)]*)\) {", path.read_text(), re.MULTILINE):
+            declared[name] = parameters.count(",") + (parameters != "void")
+    assert declared.pop("interface") == 0
+    assert declared.pop("take_framed_examples") == 6, "called from C alone"
+    assert declared == {signature.symbol or name: len(signature.arguments) for name, signature in SIGNATURES.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,11 +14,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels import lines, lines_twin
+from penstock.kernels import lines
 from penstock.kernels.library import load_library
 
 LIBRARY = load_library()
 needs_library = pytest.mark.skipif(LIBRARY is None, reason="the C library was not built here")
+TWIN = SimpleNamespace(find_lines=lines.find_lines_twin, find_records=lines.find_records_twin)
 COMMA, QUOTE = ord(","), ord('"')
 
 
@@ -31,20 +33,22 @@ def texts(alphabet: bytes, *, max_size: int = 300) -> st.SearchStrategy[bytes]:
     return st.lists(run, max_size=max_size // 4).map(lambda runs: b"".join(letter * count for letter, count in runs))
 
 
-def in_pieces(data: bytes, version: lines.Lines, sizes: list[int], capacity: int, *, csv_records: bool) -> tuple[list[int], int]:
+def in_pieces(data: bytes, version: SimpleNamespace, sizes: list[int], capacity: int, *, csv_records: bool) -> tuple[list[int], int]:
     """Scan a text piece by piece, with room for `capacity` ends at a time."""
-    ends, found_all, start, state, turn = np.empty(capacity, np.int64), [], 0, lines.BEFORE, 0
+    ends, state, done = np.empty(capacity, np.int64), np.array([lines.BEFORE]), np.zeros(1, np.int64)
+    found_all, start, turn = [], 0, 0
     while start < len(data):
         piece = array(data[start : start + sizes[turn % len(sizes)]])
         turn += 1
         if csv_records:
-            found, consumed, state = version.find_records(piece, start, COMMA, QUOTE, state, ends)
+            found = version.find_records(piece, start, (COMMA, QUOTE), ends, state, done)
         else:
-            found, consumed = version.find_lines(piece, start, ends)
+            found = version.find_lines(piece, start, ends, done)
+        consumed = int(done[0])
         assert consumed == len(piece) or found == capacity
         found_all += ends[:found].tolist()
         start += consumed
-    return found_all, state
+    return found_all, int(state[0])
 
 
 @pytest.mark.parametrize("data", [b"", b"\n", b"a", b"a\n", b"\n\n", b"a\nb", b"x" * 64 + b"\n", b"x" * 63 + b"\n" + b"y" * 64])
@@ -70,7 +74,7 @@ def test_the_scan_stops_where_there_is_no_more_room_and_goes_on_from_there() -> 
 def test_lines_equal_those_of_the_twin_and_of_python(data: bytes, sizes: list[int], capacity: int) -> None:
     assert LIBRARY is not None
     expected = [place + 1 for place, byte in enumerate(data) if byte == 10]
-    for version in (lines.NativeLines(LIBRARY), lines_twin):
+    for version in (LIBRARY, TWIN):
         assert in_pieces(data, version, sizes, capacity, csv_records=False)[0] == expected
 
 
@@ -80,9 +84,9 @@ def test_lines_equal_those_of_the_twin_and_of_python(data: bytes, sizes: list[in
 @example(b'a"b\n"' + b"x" * 70 + b'\n"\n', [64, 1], 2)
 def test_records_equal_those_of_the_twin(data: bytes, sizes: list[int], capacity: int) -> None:
     assert LIBRARY is not None
-    ours = in_pieces(data, lines.NativeLines(LIBRARY), sizes, capacity, csv_records=True)
-    assert ours == in_pieces(data, lines_twin, sizes, capacity, csv_records=True)
-    assert ours == in_pieces(data, lines_twin, [len(data) + 1], len(data) + 1, csv_records=True)
+    ours = in_pieces(data, LIBRARY, sizes, capacity, csv_records=True)
+    assert ours == in_pieces(data, TWIN, sizes, capacity, csv_records=True)
+    assert ours == in_pieces(data, TWIN, [len(data) + 1], len(data) + 1, csv_records=True)
 
 
 @given(texts(b'\n,"a'))
@@ -126,3 +130,17 @@ def test_arguments_that_the_c_could_not_survive_are_refused() -> None:
         lines.find_records(array(b"a"), 0, QUOTE, QUOTE, 0, ends)
     with pytest.raises(SpecError, match=r"state=4 is outside 0\.\.3"):
         lines.find_records(array(b"a"), 0, COMMA, QUOTE, 4, ends)
+
+
+def test_the_twin_finds_lines_and_records_of_one_text() -> None:
+    data, ends = array(b'a,"b\nc"\nd\n'), np.empty(5, np.int64)
+    state, done = np.array([lines.BEFORE]), np.zeros(1, np.int64)
+    assert (lines.find_lines_twin(data, 10, ends, done), done[0]) == (3, 10)
+    assert ends[:3].tolist() == [15, 18, 20]
+    assert (lines.find_records_twin(data, 0, (COMMA, QUOTE), ends, state, done), done[0], state[0]) == (2, 10, lines.BEFORE)
+    assert ends[:2].tolist() == [8, 10]
+    data = array(b"a\nb\nc")
+    state[0] = lines.PLAIN
+    assert (lines.find_lines_twin(data, 0, ends[:1], done), done[0]) == (1, 2)
+    assert (lines.find_records_twin(data, 0, (COMMA, QUOTE), ends[:1], state, done), done[0], state[0]) == (1, 2, lines.BEFORE)
+    assert (lines.find_lines_twin(data, 0, ends[:0], done), done[0]) == (0, 0)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels import tokens, tokens_twin
+from penstock.kernels import tokens
 from penstock.kernels.library import load_library
 
 LIBRARY = load_library()
@@ -54,7 +54,7 @@ def read(descriptor: int, offset: int, length: int, dtype: str, bound: int = 0) 
 def test_the_library_equals_its_twin(descriptor: int, dtype: Any, length: int, places: list[int], bound: int) -> None:
     assert LIBRARY is not None
     results = []
-    for function in (tokens.native(LIBRARY), tokens_twin.read_windows):
+    for function in (LIBRARY.read_windows, tokens.read_windows_twin):
         out, report = np.zeros((len(places), length), np.int64), np.zeros(2, np.int64)
         row = function(np.full(len(places), descriptor, np.int32), numbers(*places), dtype, bound, out, report)
         results.append((row, report.tolist(), out[: len(places) if row < 0 else row].tolist()))
@@ -120,3 +120,26 @@ def test_arguments_that_the_c_could_not_survive_are_refused(descriptor: int) -> 
         tokens.read_windows(one, numbers(-1), np.dtype("u2"), 0, np.zeros((1, 4), np.int64))
     with pytest.raises(SpecError, match="bound=-1 is outside"):
         tokens.read_windows(one, numbers(0), np.dtype("u2"), -1, np.zeros((1, 4), np.int64))
+
+
+@pytest.mark.parametrize(
+    ("offset", "bound", "row", "report", "read"),
+    [
+        (2, 0, -1, [0, 0], [1, 2, 3]),
+        (2, 4, -1, [0, 0], [1, 2, 3]),
+        (2, 3, 0, [tokens.OUTSIDE, 2], [1, 2, 3]),
+        (16, 0, 0, [tokens.SHORT, 4], [0, 0, 0]),
+    ],
+)
+def test_the_twin_reads_one_row(tmp_path: Path, offset: int, bound: int, row: int, report: list[int], read: list[int]) -> None:
+    path = tmp_path / "ten.bin"
+    path.write_bytes(np.arange(10, dtype=np.uint16).tobytes())
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        out, why = np.zeros((1, 3), np.int64), np.zeros(2, np.int64)
+        arguments = (np.array([descriptor], np.int32), np.array([offset]), np.dtype(np.uint16), bound)
+        assert tokens.read_windows_twin(*arguments, out, why) == row
+    finally:
+        os.close(descriptor)
+    assert why.tolist() == report
+    assert out[0].tolist() == read

@@ -7,11 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernels import native, twin
-
-
-def test_its_name_is_numpy() -> None:
-    assert twin.name == "numpy"
+from penstock.kernels import twin
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**64 - 1), st.integers(0, 9))
@@ -81,11 +77,6 @@ def test_long_runs_of_positions_are_the_same_as_short_ones() -> None:
     for start in (0, 8150, 8192, 19_900):
         twin.permute(positions[start : start + 100], 20_000, 5, part)
         assert np.array_equal(out[start : start + 100], part)
-
-
-def test_both_versions_offer_the_same_functions() -> None:
-    public = {entry for entry in vars(native.Native) if not entry.startswith("_")}
-    assert public == set(twin.__all__)
 
 
 @pytest.mark.parametrize("positions", [range(200), range(10**6, 10**6 + 200), [5, 5, 0, 10**9, 3]])

@@ -11,7 +11,7 @@ from testing.breaking import assert_broken
 
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
-from penstock.kernels import native
+from penstock.kernels.library import load_library
 from penstock.sources import ArraySource, FilesSource, GeneratorSource
 from penstock.testing import FailingSource, check_source
 
@@ -278,7 +278,7 @@ def test_a_transient_source_that_keeps_the_laws_passes(files: str) -> None:
             SharedBuffer,
             "element 0 changed when another scratch was read into",
             "from the scratch that was given",
-            marks=pytest.mark.skipif(native.load() is None, reason="without the C library no file is read into a scratch"),
+            marks=pytest.mark.skipif(load_library() is None, reason="without the C library no file is read into a scratch"),
         ),
         (Neighbour, "element 0 differs from what gather() gives", "from the scratch"),
         (OtherField, "element 0 has no field 'bytes'", "name the field"),

@@ -1,11 +1,10 @@
-"""The few hot loops: one C file through ctypes, each with a NumPy twin that gives the same bytes.
+"""The few hot loops: one C library through ctypes, each function with a twin in NumPy or Python that gives the same bytes.
 
 Private to Penstock. `backend()` says which version this process uses.
 """
 
 from __future__ import annotations
 
-from penstock.kernels.backends import backend
 from penstock.kernels.checked import (
     copy_images,
     crop_images,
@@ -18,6 +17,7 @@ from penstock.kernels.checked import (
     read_file,
 )
 from penstock.kernels.keys import mix
+from penstock.kernels.library import backend
 
 __all__ = [
     "backend",

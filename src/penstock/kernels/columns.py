@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import LengthMismatch, SpecError
-from penstock.kernels import columns_twin
 from penstock.kernels.checks import block, place
-from penstock.kernels.library import chosen_library
+from penstock.kernels.library import addresses, chosen
 
-__all__ = ["Table", "by_twin", "gather", "native"]
+__all__ = ["Table", "by_twin", "gather"]
 
 _INT64 = np.dtype(np.int64)
 Ints = NDArray[np.int64]
@@ -54,10 +51,7 @@ class Table:
         self.dtypes = [column.dtype for column in self.columns]
         self.shapes = [column.shape[1:] for column in self.columns]
         self.widths = np.array([column.itemsize * math.prod(column.shape[1:]) for column in self.columns], np.int64)
-        self.addresses = np.array([_address(column) for column in self.columns], np.int64)
-
-
-Gather = Callable[[Sequence[Table], Ints, Ints, Ints | None, Sequence[NDArray[Any]]], int]
+        self.addresses = addresses(self.columns)
 
 
 def gather(of: Sequence[Table], tables: Ints, rows: Ints, places: Ints | None, out: Sequence[NDArray[Any]]) -> None:
@@ -87,7 +81,8 @@ def gather(of: Sequence[Table], tables: Ints, rows: Ints, places: Ints | None, o
                 where=place("columns.gather", "out"),
                 fix="pass one array for each column, with rows of its shape",
             )
-    row = _chosen()(of, tables, rows, places, out)
+    plain = bool(of) and all(array.dtype == dtype and array.flags.carray for array, dtype in zip(out, of[0].dtypes, strict=True))
+    row = (chosen("gather_columns", by_twin) if plain else by_twin)(of, tables, rows, places, out)
     if row >= 0:
         to = row if places is None else int(places[row])
         raise LengthMismatch(
@@ -97,58 +92,21 @@ def gather(of: Sequence[Table], tables: Ints, rows: Ints, places: Ints | None, o
         )
 
 
-def native(library: ctypes.CDLL) -> Gather:
-    """Return the function of an open library: it returns -1, or the first row that is not there."""
-    function = library.penstock_gather_columns
-    pointer, integer64 = ctypes.c_void_p, ctypes.c_int64
-    function.restype = integer64
-    function.argtypes = [pointer, pointer, integer64, pointer, integer64, pointer, pointer, pointer, integer64, pointer, integer64]
-
-    def call(of: Sequence[Table], tables: Ints, rows: Ints, places: Ints | None, out: Sequence[NDArray[Any]]) -> int:
-        if not of or not all(array.dtype == dtype and array.flags.carray for array, dtype in zip(out, of[0].dtypes, strict=True)):
-            return by_twin(of, tables, rows, places, out)
-        bases, widths = np.concatenate([table.addresses for table in of]), of[0].widths
-        counts = np.array([table.num_rows for table in of], np.int64)
-        outs = np.array([_address(array) for array in out], np.int64)
-        sizes = (bases.ctypes.data, counts.ctypes.data, len(of), widths.ctypes.data, len(out))
-        where = (tables.ctypes.data, rows.ctypes.data, None if places is None else places.ctypes.data, tables.size)
-        row: int = function(*sizes, *where, outs.ctypes.data, _num_rows(out))
-        return row
-
-    return call
-
-
-_shared: Callable[[Any], Any] = (ctypes.c_char * 0).from_buffer
-
-
-def _address(array: NDArray[Any]) -> int:
-    try:
-        return ctypes.addressof(_shared(array))
-    except (TypeError, ValueError):
-        return int(array.ctypes.data)  # dates have no buffers, and those of read-only arrays are not shared; 1.6 us, the other way 0.2
-
-
-def _num_rows(out: Sequence[NDArray[Any]]) -> int:
-    return min((len(array) for array in out), default=0)
-
-
 def by_twin(of: Sequence[Table], tables: Ints, rows: Ints, places: Ints | None, out: Sequence[NDArray[Any]]) -> int:
     """Do what the C function does, with NumPy; return what it returns."""
     counts = np.array([*(table.num_rows for table in of), 0], np.int64)
     to = np.arange(len(rows)) if places is None else places
     known = (tables >= 0) & (tables < len(of))
-    good = known & (rows >= 0) & (rows < counts[np.where(known, tables, -1)]) & (to >= 0) & (to < _num_rows(out))
+    good = known & (rows >= 0) & (rows < counts[np.where(known, tables, -1)]) & (to >= 0) & (to < min(map(len, out), default=0))
     if not good.all():
         return int(np.argmin(good))
-    columns_twin.gather([table.columns for table in of], tables, rows, places, out)
+    for number in np.unique(tables).tolist():
+        members = np.flatnonzero(tables == number)
+        targets, sources = members if places is None else places[members], rows[members]
+        for values, target in zip(of[number].columns, out, strict=True):
+            target[targets] = values[sources]
     return -1
 
 
 def _words(arrays: Sequence[NDArray[Any]]) -> str:
     return ", ".join(f"{array.dtype}{list(array.shape[1:])}" for array in arrays)
-
-
-@cache
-def _chosen() -> Gather:
-    library = chosen_library()
-    return by_twin if library is None else native(library)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.kernels.library import chosen_library
+from penstock.kernels.library import addresses, chosen_library
 
 __all__ = ["LARGE_BYTES", "copies"]
 
@@ -31,16 +31,14 @@ def _chosen() -> Callable[[Sequence[memoryview]], list[bytes]] | None:
     # Of the stable interface: a new object whose bytes are undefined, to be written before anybody else has seen it.
     new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(("PyBytes_FromStringAndSize", python))
     start = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyBytes_AsString", python))
-    function = library.penstock_copy_spans
-    function.restype, function.argtypes = None, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
 
     def copy(views: Sequence[memoryview]) -> list[bytes]:
         arrays: list[Any] = [np.frombuffer(view, np.uint8) for view in views]
         made: list[bytes] = [new(None, array.nbytes) for array in arrays]
-        sources = np.array([array.ctypes.data for array in arrays], np.int64)
+        sources = addresses(arrays)
         targets = np.array([start(data) for data in made], np.int64)
         lengths = np.array([array.nbytes for array in arrays], np.int64)
-        function(sources.ctypes.data, targets.ctypes.data, lengths.ctypes.data, len(made))
+        library.copy_spans(sources, targets, lengths, len(made))
         return made
 
     return copy

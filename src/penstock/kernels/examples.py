@@ -5,8 +5,9 @@ The C is examples.c; examples_twin.py gives the same columns and the same report
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
-from functools import cache
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,13 +16,21 @@ from numpy.typing import NDArray
 from penstock.errors import SpecError
 from penstock.kernels import examples_twin
 from penstock.kernels.checks import block, place, require, require_shape
-from penstock.kernels.examples_native import NativeExamples
 from penstock.kernels.examples_plan import FIXED, ExamplePlan, FeaturePlan, make_plan
-from penstock.kernels.library import chosen_library
+from penstock.kernels.library import chosen, chosen_library, table_of_columns
 from penstock.kernels.spans import Taker
 from penstock.kernels.wire import Fault
 
-__all__ = ["BadRecord", "ExamplePlan", "FeaturePlan", "fill_examples", "framed_taker", "make_plan", "parse_examples"]
+__all__ = [
+    "BadRecord",
+    "ExamplePlan",
+    "FeaturePlan",
+    "fill_examples",
+    "framed_taker",
+    "make_plan",
+    "parse_examples",
+    "taker_of",
+]
 
 _UINT8, _INT64 = np.dtype(np.uint8), np.dtype(np.int64)
 
@@ -143,7 +152,8 @@ def framed_taker(plan: ExamplePlan, outs: Sequence[NDArray[Any]], num: int, *, c
                 fix="read the spans and call parse_examples",
             )
         _require_column(f"outs[{number}]", out, feature.dtype, num * feature.count)
-    return None if chosen_library() is None else _chosen().taker(plan, outs, check_data)
+    library = chosen_library()
+    return None if library is None else taker_of(library, plan, outs, check_data=check_data)
 
 
 def _block(
@@ -178,15 +188,19 @@ def _run(
     offsets: Sequence[NDArray[np.int64]] | None,
 ) -> BadRecord | None:
     report = np.zeros(4, np.int64)
-    row = _chosen().parse_examples(buffer, starts, lengths, plan, table, outs, offsets, report)
+    row = chosen("parse_examples", examples_twin.parse_examples)(buffer, starts, lengths, plan, table, outs, offsets, report)
     if row < 0:
         return None
     fault, feature, at, found = report.tolist()
     return BadRecord(row, Fault(fault), feature, at, found)
 
 
-@cache
-def _chosen() -> Any:
-    """Return the version that this process uses."""
-    library = chosen_library()
-    return examples_twin if library is None else NativeExamples(library)
+def taker_of(library: SimpleNamespace, plan: ExamplePlan, outs: Sequence[NDArray[Any]], *, check_data: bool) -> Taker:
+    """Return what checks the frames that spans are, and parses them into the rows of columns, one after the other."""
+    function = ctypes.cast(library.library.penstock_take_framed_examples, ctypes.c_void_p).value
+    assert function is not None
+    num = len(plan.features)
+    addresses, work = table_of_columns(outs, None), np.empty(max(1, 4 * num), np.int64)
+    texts, table, wanted = plan.texts.ctypes.data, plan.table.ctypes.data, plan.first.ctypes.data
+    numbers = [check_data, wanted, num, texts, table, plan.table.size - 1, addresses.ctypes.data, work.ctypes.data, 0]
+    return Taker(function, np.array(numbers, np.int64), (plan, outs, addresses, work))

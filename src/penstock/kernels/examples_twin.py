@@ -74,14 +74,7 @@ def _put(
 ) -> None:
     """Write one feature of one record."""
     at = 0 if entry is None else entry[0]
-    kind, values = (0, []) if entry is None else lists_of(record, values_of(record, entry), feature.kind)
-    if kind == 0:
-        if mode == FILL or (mode == COUNT and feature.default is not None):
-            values = []
-        elif feature.default is None:
-            raise WireFault(Fault.MISSING, 0)
-    elif kind != feature.kind:
-        raise WireFault(Fault.KIND, at, found=kind)
+    kind, values = _read(record, entry, feature, mode)
     begin, end = row * feature.count, (row + 1) * feature.count
     if mode == FILL:
         assert offsets is not None
@@ -98,6 +91,16 @@ def _put(
     if feature.kind == BYTES:
         column[:, 0] += start
     out.reshape(-1, feature.width)[begin:end] = column.reshape(-1, feature.width)
+
+
+def _read(record: bytes, entry: Entry | None, feature: FeaturePlan, mode: int) -> tuple[int, list[Any]]:
+    """Return the kind and the values of one feature of one record; kind 0 and no values where the default stands."""
+    kind, values = (0, []) if entry is None else lists_of(record, values_of(record, entry), feature.kind)
+    if kind not in (0, feature.kind):
+        raise WireFault(Fault.KIND, 0 if entry is None else entry[0], found=kind)
+    if kind == 0 and mode != FILL and feature.default is None:
+        raise WireFault(Fault.MISSING, 0)
+    return kind, values
 
 
 def _put_default(feature: FeaturePlan, out: NDArray[Any]) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from functools import cache
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +11,7 @@ from numpy.typing import NDArray
 from penstock.errors import SpecError
 from penstock.kernels import framing_twin
 from penstock.kernels.checks import block, integer, place, require_out
-from penstock.kernels.framing_native import NativeFraming
-from penstock.kernels.library import chosen_library
+from penstock.kernels.library import chosen
 
 __all__ = [
     "FOOTER_BYTES",
@@ -21,7 +19,6 @@ __all__ = [
     "HEADER_BYTES",
     "UNKNOWN",
     "FrameStatus",
-    "Framing",
     "Scan",
     "check_frames",
     "crc32c",
@@ -78,44 +75,6 @@ class Scan(NamedTuple):
     """MORE: bytes needed from `position` on. CUT, LENGTH_CRC, LIMIT, DATA_CRC: the length field there as int64; -1: cut itself."""
 
 
-class Framing(Protocol):
-    """What both versions offer. They trust their arguments."""
-
-    def crc32c(self, data: NDArray[np.uint8] | bytes, num: int, value: int, /) -> int:
-        """Continue a check sum."""
-
-    def scan_frames(
-        self,
-        buffer: NDArray[np.uint8],
-        bounds: tuple[int, int, int, int],
-        offsets: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        state: NDArray[np.int64],
-        /,
-    ) -> int:
-        """Find frames; bounds: left, limit, mode, base."""
-
-    def find_frame(self, buffer: NDArray[np.uint8], start: int, left: int, /) -> int:
-        """Find a header."""
-
-    def check_frames(
-        self,
-        buffer: NDArray[np.uint8],
-        starts: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        check_data: bool,
-        statuses: NDArray[np.uint8],
-        /,
-    ) -> int:
-        """Check frames."""
-
-
-@cache
-def _chosen() -> Framing:
-    library = chosen_library()
-    return framing_twin if library is None else NativeFraming(library)
-
-
 def crc32c(data: Bytes, value: int = 0) -> int:
     """Return the CRC32C (Castagnoli) of bytes; with `value` that of the bytes before and these, as `zlib.crc32` does it.
 
@@ -130,9 +89,9 @@ def crc32c(data: Bytes, value: int = 0) -> int:
     """
     value = integer("crc32c", "value", value, 0, _MASK32)
     if type(data) is bytes:
-        return _chosen().crc32c(data, len(data), value)
+        return chosen("crc32c", framing_twin.crc32c)(data, len(data), value)
     array = _bytes_of("crc32c", "data", data)
-    return _chosen().crc32c(array, array.size, value)
+    return chosen("crc32c", framing_twin.crc32c)(array, array.size, value)
 
 
 def masked(crc: int) -> int:
@@ -181,7 +140,7 @@ def scan_frames(
         integer("scan_frames", "base", base, 0, UNKNOWN >> 1),
     )
     state = np.empty(3, np.int64)
-    found = _chosen().scan_frames(data, bounds, offsets, lengths, state)
+    found = chosen("scan_frames", framing_twin.scan_frames)(data, bounds, offsets, lengths, state)
     position, status, detail = state.tolist()
     return Scan(found, position, FrameStatus(status), detail)
 
@@ -204,7 +163,7 @@ def find_frame(buffer: Bytes, start: int, *, left: int = UNKNOWN) -> int:
     """
     data = _bytes_of("find_frame", "buffer", buffer)
     left = integer("find_frame", "left", left, data.size, UNKNOWN)
-    return _chosen().find_frame(data, integer("find_frame", "start", start, 0, data.size), left)
+    return chosen("find_frame", framing_twin.find_frame)(data, integer("find_frame", "start", start, 0, data.size), left)
 
 
 def check_frames(
@@ -237,7 +196,7 @@ def check_frames(
         out = np.empty(starts.shape[0], np.uint8)
     else:
         require_out("check_frames", out, _UINT8, (starts.shape[0],), data)
-    num_bad = _chosen().check_frames(data, starts, lengths, bool(check_data), out)
+    num_bad = chosen("check_frames", framing_twin.check_frames)(data, starts, lengths, bool(check_data), out)
     return out if num_bad else None
 
 

@@ -1,34 +1,301 @@
-"""The C library: where it lies, which version of it fits this code, and whether this process wants it."""
+"""The C library: where it lies, the signature of each of its functions, and whether this process uses it.
+
+The library is plain C without Python.h, called through ctypes, which releases the GIL; it keeps no state. Its functions trust their
+arguments: the modules of the families (`lines`, `tar`...) check them first. From any thread; never closed.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from typing import Final
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
-__all__ = ["LIBRARY", "chosen_library", "load_library"]
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["LIBRARY", "SIGNATURES", "Signature", "addresses", "backend", "chosen", "chosen_library", "load_library", "table_of_columns"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 LIBRARY: Final = os.path.join(os.path.dirname(__file__), "_penstock.so")  # pathlib would cost 5 ms of import time
 # Raised with every change of an argument list, so that an old library beside new Python code is not called.
 _INTERFACE: Final = 7
 
+# Sharing the array's buffer costs 0.2 us and `array.ctypes.data` 0.9 us; a block of 256 permuted positions costs 2.
+_shared: Callable[[Any], Any] = (ctypes.c_char * 0).from_buffer
 
-def load_library(path: str | os.PathLike[str] = LIBRARY) -> ctypes.CDLL | None:
-    """Open the library; return None when it is not there, cannot be opened here or is of another version."""
+
+def _address(array: Any) -> Any:
+    """Return where an array begins, as C takes it; NULL for None."""
+    if array is None:
+        return None
+    flags = array.flags
+    return _shared(array) if flags.carray else ctypes.c_void_p(array.ctypes.data)  # a read-only or strided buffer may not be shared
+
+
+def _bytes_or_array(data: Any) -> Any:
+    return data if type(data) is bytes else _address(data)
+
+
+def addresses(arrays: Iterable[NDArray[Any]]) -> NDArray[np.int64]:
+    """Return where each of several arrays begins."""
+    return np.array([_number(array) for array in arrays], np.int64)
+
+
+def _number(array: NDArray[Any]) -> int:
+    if array.flags.carray:
+        try:
+            return ctypes.addressof(_shared(array))
+        except ValueError:
+            pass  # dates have no buffers
+    return int(array.ctypes.data)
+
+
+def table_of_columns(outs: Sequence[NDArray[Any]], offsets: Sequence[NDArray[np.int64]] | None) -> NDArray[np.int64]:
+    """Return int64 [columns, 2]: the addresses of column and offsets, 0 for no offsets."""
+    table = np.zeros((len(outs), 2), np.int64)
+    table[:, 0] = addresses(outs)
+    if offsets is not None:
+        table[:, 1] = addresses(offsets)
+    return table
+
+
+class IN:
+    """An array that C reads."""
+
+    from_param = staticmethod(_address)
+
+
+class OUT:
+    """A block of memory that C writes."""
+
+    from_param = staticmethod(_shared)
+
+
+class DATA:
+    """Bytes, or an array of them, that C reads."""
+
+    from_param = staticmethod(_bytes_or_array)
+
+
+POINTER, TEXT, INT64, UINT64, UINT32, INT = (
+    ctypes.c_void_p,
+    ctypes.c_char_p,
+    ctypes.c_int64,
+    ctypes.c_uint64,
+    ctypes.c_uint32,
+    ctypes.c_int,
+)
+
+
+class Signature(NamedTuple):
+    """How one function of the library is called.
+
+    Attributes:
+        result: its type; None for none.
+        arguments: their types, in the order of C.
+        spread: makes of the C function one that has the arguments of the twin; None where these are the same.
+        symbol: its name in C behind "penstock_", where that is another than the twin's.
+    """
+
+    result: Any
+    arguments: tuple[Any, ...]
+    spread: Callable[[Any], Callable[..., Any]] | None = None
+    symbol: str | None = None
+
+
+def _integer_kind(dtype: np.dtype[Any]) -> int:
+    """Return bytes per integer, negative when it is signed."""
+    return dtype.itemsize if dtype.kind == "u" else -dtype.itemsize
+
+
+def _spread_columns(function: Any) -> Callable[..., int]:
+    def call(of: Any, tables: Any, rows: Any, places: Any, out: Any) -> int:
+        bases, counts = np.concatenate([table.addresses for table in of]), np.array([table.num_rows for table in of], np.int64)
+        room = min(map(len, out), default=0)
+        row: int = function(bases, counts, len(of), of[0].widths, len(out), tables, rows, places, tables.size, addresses(out), room)
+        return row
+
+    return call
+
+
+def _spread_examples(function: Any) -> Callable[..., int]:
+    def call(buffer: Any, starts: Any, lengths: Any, plan: Any, table: Any, outs: Any, offsets: Any, report: Any) -> int:
+        num = len(plan.features)
+        wanted = (table, num, plan.texts, plan.table, plan.table.size - 1)
+        work = np.empty(max(1, 4 * num), np.int64)
+        row: int = function(buffer, buffer.size, starts, lengths, starts.size, *wanted, table_of_columns(outs, offsets), work, report)
+        return row
+
+    return call
+
+
+def _spread_spans(function: Any) -> Callable[..., int]:
+    def call(files: Any, block: Any, gap: int, out: Any, begins: Any, kept: Any, facts: Any, *pieces: Any) -> int:
+        tables = (files.paths, files.path_starts, files.known, len(files.known))
+        rows = (block.files, block.offsets, block.lengths, block.descriptors, block.files.size, gap, np.empty(2 * begins.size, np.int64))
+        results = (out, out.size, begins, len(kept), kept, facts)
+        done: int = function(*tables, *rows, *results, block.maps, block.sink, block.every, *pieces)
+        return done
+
+    return call
+
+
+_IMAGES = (IN, *[INT64] * 8)
+_NORMALIZE = (*_IMAGES, IN, IN, OUT, INT)
+_TAR_TABLE = (OUT, INT64, OUT, INT64)
+_SPANS = (TEXT, IN, IN, INT64, IN, IN, IN, IN, INT64, INT64, OUT, OUT, INT64, OUT, INT64, OUT, OUT, IN, INT, INT64)
+
+SIGNATURES: Final[dict[str, Signature]] = {
+    # checked.py
+    "permute": Signature(
+        INT64, (IN, INT64, UINT64, UINT64, OUT), lambda c: lambda positions, num, key, out: c(positions, positions.size, num, key, out)
+    ),
+    "philox_uniform": Signature(
+        None,
+        (UINT64, UINT64, IN, IN, IN, INT64, INT64, OUT),
+        lambda c: lambda key0, key1, epochs, indices, lanes, out: c(key0, key1, epochs, indices, lanes, *out.shape, out),
+    ),
+    "normalize": Signature(
+        None,
+        _NORMALIZE,
+        lambda c: lambda values, scale, bias, out, first: c(values, *values.shape, *values.strides, scale, bias, out, int(first)),
+    ),
+    "normalize_image": Signature(
+        None,
+        _NORMALIZE,
+        lambda c: lambda value, scale, bias, out, first: c(value, 1, *value.shape, 0, *value.strides, scale, bias, out, int(first)),
+        "normalize",
+    ),
+    "copy_images": Signature(None, (*_IMAGES, OUT), lambda c: lambda values, out: c(values, *values.shape, *values.strides, out)),
+    "crop_images": Signature(
+        None,
+        (IN, *[INT64] * 4, IN, IN, IN, INT, INT64, INT64, OUT),
+        lambda c: lambda values, tops, lefts, flips, fill, out: c(values, *values.shape, tops, lefts, flips, fill, *out.shape[1:3], out),
+    ),
+    "read_file": Signature(INT64, (TEXT, OUT, INT64), lambda c: lambda path, buffer: c(path, buffer, buffer.size)),
+    "gather_windows": Signature(
+        INT64,
+        (IN, INT64, INT, IN, INT64, INT64, OUT),
+        lambda c: lambda values, starts, out: c(values, values.size, _integer_kind(values.dtype), starts, *out.shape, out),
+    ),
+    "deal": Signature(
+        INT64,
+        (IN, INT64, IN, IN, INT64, INT64, OUT, POINTER),
+        lambda c: (
+            lambda positions, shares, sides, num, out, starts: c(
+                positions, positions.size, shares, sides, shares.size, num, out, _shared(starts) if starts.size else None
+            )
+        ),
+    ),
+    # framing.py
+    "crc32c": Signature(UINT32, (DATA, INT64, UINT32)),
+    "scan_frames": Signature(
+        INT64,
+        (IN, INT64, INT64, INT64, INT, INT64, OUT, OUT, INT64, OUT),
+        lambda c: lambda buffer, bounds, offsets, lengths, state: c(buffer, buffer.size, *bounds, offsets, lengths, lengths.size, state),
+    ),
+    "find_frame": Signature(INT64, (IN, INT64, INT64, INT64), lambda c: lambda buffer, start, left: c(buffer, buffer.size, start, left)),
+    "check_frames": Signature(
+        INT64,
+        (IN, INT64, IN, IN, INT64, INT, OUT),
+        lambda c: lambda buffer, starts, lengths, data, out: c(buffer, buffer.size, starts, lengths, starts.size, data, out),
+    ),
+    # lines.py
+    "find_lines": Signature(
+        INT64, (IN, INT64, INT64, OUT, INT64, OUT), lambda c: lambda data, base, ends, done: c(data, data.size, base, ends, ends.size, done)
+    ),
+    "find_records": Signature(
+        INT64,
+        (IN, INT64, INT64, INT, INT, OUT, OUT, INT64, OUT),
+        lambda c: lambda data, base, marks, ends, state, done: c(data, data.size, base, *marks, state, ends, ends.size, done),
+    ),
+    # tokens.py
+    "read_windows": Signature(
+        INT64,
+        (IN, IN, INT64, INT64, INT, UINT64, OUT, OUT),
+        lambda c: lambda files, offsets, dtype, bound, out, report: c(files, offsets, *out.shape, _integer_kind(dtype), bound, out, report),
+    ),
+    # columns.py
+    "gather_columns": Signature(INT64, (IN, IN, INT64, IN, INT64, IN, IN, IN, INT64, IN, INT64), _spread_columns),
+    # lookup.py
+    "look_up": Signature(
+        INT64,
+        (IN, INT64, POINTER, INT64, POINTER, INT64, POINTER, INT64, OUT),
+        lambda c: lambda places, rows, out: c(rows, rows.size, *places.arguments, out),
+    ),
+    # examples.py
+    "parse_examples": Signature(INT64, (IN, INT64, IN, IN, INT64, IN, INT64, IN, IN, INT64, IN, OUT, OUT), _spread_examples),
+    # tar.py
+    "tar_scan": Signature(
+        INT64,
+        (IN, INT64, INT64, INT64, *_TAR_TABLE, OUT),
+        lambda c: lambda data, base, total, rows, names, state: c(data, data.size, base, total, rows, len(rows), names, names.size, state),
+    ),
+    "tar_samples": Signature(
+        INT64,
+        (IN, INT64, IN, IN, INT64, *_TAR_TABLE, OUT, OUT),
+        lambda c: (
+            lambda data, starts, lengths, rows, names, ends, state: c(
+                data, data.size, starts, lengths, starts.size, rows, len(rows), names, names.size, ends, state
+            )
+        ),
+    ),
+    # spans.py
+    "read_spans": Signature(INT64, _SPANS, _spread_spans),
+    "stream_spans": Signature(INT64, (*_SPANS, INT64, INT64, POINTER, OUT), _spread_spans),
+    "map_file": Signature(INT64, (INT, INT64)),
+    "unmap_file": Signature(None, (INT64, INT64)),
+    # copying.py
+    "copy_spans": Signature(None, (IN, IN, IN, INT64)),
+}
+"""Each function by its name. Its twin has the arguments of what `spread` makes, and gives the same."""
+
+
+def load_library(path: str | os.PathLike[str] = LIBRARY) -> SimpleNamespace | None:
+    """Open the library; return its functions by their names, None when it cannot be opened here or is of another version.
+
+    The whole library, with every function under its name in C, is `library` of the result.
+    """
     try:
         library = ctypes.CDLL(str(path))
         interface = library.penstock_interface
     except (OSError, AttributeError):
         # Not built, built for another machine, or not ours: the twins give the same bytes, and `backend()` tells which one runs.
         return None
-    return library if interface() == _INTERFACE else None
+    if interface() != _INTERFACE:
+        return None
+    functions = SimpleNamespace(library=library)
+    for name, signature in SIGNATURES.items():
+        function = getattr(library, f"penstock_{signature.symbol or name}")
+        function.restype, function.argtypes = signature.result, signature.arguments
+        setattr(functions, name, function if signature.spread is None else signature.spread(function))
+    return functions
 
 
 @cache
-def chosen_library() -> ctypes.CDLL | None:
-    """Return the library that this process uses, None when the NumPy twins are to run. Decided at the first call."""
+def chosen_library() -> SimpleNamespace | None:
+    """Return the functions that this process uses, None when the twins are to run. Decided at the first call."""
     # The one environment switch of the library: which of two ways to compute the same bytes.
     if os.environ.get("PENSTOCK_KERNELS") == "numpy":
         return None
     return load_library()
+
+
+def chosen(name: str, twin: Callable[P, R]) -> Callable[P, R]:
+    """Return the C function of this name where the library is used, otherwise its twin."""
+    library = chosen_library()
+    function: Callable[P, R] = twin if library is None else getattr(library, name)
+    return function
+
+
+def backend() -> str:
+    """Return "c" or "numpy": which version of the kernels this process uses.
+
+    Chosen at the first use: NumPy when the C library was not built or PENSTOCK_KERNELS=numpy is in the environment.
+    """
+    return "numpy" if chosen_library() is None else "c"

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import ctypes
-from functools import cache
-from typing import Protocol
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels import lines_twin
 from penstock.kernels.checks import block, integer, place, require, require_out
-from penstock.kernels.library import chosen_library
-from penstock.kernels.lines_twin import BEFORE, BEHIND, PLAIN, QUOTED
+from penstock.kernels.library import chosen
 
-__all__ = ["BEFORE", "BEHIND", "PLAIN", "QUOTED", "Lines", "NativeLines", "find_lines", "find_records"]
+__all__ = ["BEFORE", "BEHIND", "PLAIN", "QUOTED", "find_lines", "find_lines_twin", "find_records", "find_records_twin"]
 
 _UINT8, _INT64 = np.dtype(np.uint8), np.dtype(np.int64)
 _MAX_BASE = 1 << 62
+_NEWLINE: Final = 10
 
-
-class Lines(Protocol):
-    """What both versions offer; they trust their arguments."""
-
-    def find_lines(self, data: NDArray[np.uint8], base: int, ends: NDArray[np.int64], /) -> tuple[int, int]:
-        """Find newlines."""
-
-    def find_records(
-        self, data: NDArray[np.uint8], base: int, delimiter: int, quote: int, state: int, ends: NDArray[np.int64], /
-    ) -> tuple[int, int, int]:
-        """Find newlines outside quotes."""
+BEFORE: Final = 0
+PLAIN: Final = 1
+QUOTED: Final = 2
+BEHIND: Final = 3
 
 
 def find_lines(data: NDArray[np.uint8], base: int, ends: NDArray[np.int64]) -> tuple[int, int]:
@@ -49,7 +39,9 @@ def find_lines(data: NDArray[np.uint8], base: int, ends: NDArray[np.int64]) -> t
     """
     data = block("find_lines", "data", data, _UINT8)
     _require_ends("find_lines", data, ends)
-    return _chosen().find_lines(data, integer("find_lines", "base", base, 0, _MAX_BASE), ends)
+    done = np.empty(1, np.int64)
+    found = chosen("find_lines", find_lines_twin)(data, integer("find_lines", "base", base, 0, _MAX_BASE), ends, done)
+    return found, int(done[0])
 
 
 def find_records(
@@ -82,7 +74,10 @@ def find_records(
         raise SpecError(
             f"delimiter {delimiter} and quote {quote}", where=place("find_records", "delimiter"), fix="pass two bytes that are no newline"
         )
-    return _chosen().find_records(data, base, delimiter, quote, integer("find_records", "state", state, BEFORE, BEHIND), ends)
+    where = np.array([integer("find_records", "state", state, BEFORE, BEHIND), 0], np.int64)
+    found = chosen("find_records", find_records_twin)(data, base, (delimiter, quote), ends, where[:1], where[1:])
+    after, done = where.tolist()
+    return found, done, after
 
 
 def _require_ends(function: str, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
@@ -90,36 +85,42 @@ def _require_ends(function: str, data: NDArray[np.uint8], ends: NDArray[np.int64
     require_out(function, ends, _INT64, ends.shape, data)
 
 
-class NativeLines:
-    """The functions of an open library. Any thread; never closed."""
-
-    def __init__(self, library: ctypes.CDLL) -> None:
-        pointer, number = ctypes.c_void_p, ctypes.c_int64
-        self._find_lines = library.penstock_find_lines
-        self._find_lines.restype = number
-        self._find_lines.argtypes = [pointer, number, number, pointer, number, pointer]
-        self._find_records = library.penstock_find_records
-        self._find_records.restype = number
-        self._find_records.argtypes = [pointer, number, number, ctypes.c_int, ctypes.c_int, pointer, pointer, number, pointer]
-
-    def find_lines(self, data: NDArray[np.uint8], base: int, ends: NDArray[np.int64]) -> tuple[int, int]:
-        """Find newlines."""
-        consumed = ctypes.c_int64()
-        found: int = self._find_lines(data.ctypes.data, data.size, base, ends.ctypes.data, ends.size, ctypes.byref(consumed))
-        return found, consumed.value
-
-    def find_records(
-        self, data: NDArray[np.uint8], base: int, delimiter: int, quote: int, state: int, ends: NDArray[np.int64]
-    ) -> tuple[int, int, int]:
-        """Find newlines outside quotes."""
-        consumed, here = ctypes.c_int64(), ctypes.c_int64(state)
-        found: int = self._find_records(
-            data.ctypes.data, data.size, base, delimiter, quote, ctypes.byref(here), ends.ctypes.data, ends.size, ctypes.byref(consumed)
-        )
-        return found, consumed.value, here.value
+def find_lines_twin(data: NDArray[np.uint8], base: int, ends: NDArray[np.int64], done: NDArray[np.int64]) -> int:
+    """Write base + the place behind each newline to `ends`; return how many. `done` gets how many bytes are done."""
+    found, done[0] = _keep(np.flatnonzero(data == _NEWLINE) + 1, data.size, base, ends)
+    return found
 
 
-@cache
-def _chosen() -> Lines:
-    library = chosen_library()
-    return lines_twin if library is None else NativeLines(library)
+def find_records_twin(
+    data: NDArray[np.uint8],
+    base: int,
+    marks: tuple[int, int],
+    ends: NDArray[np.int64],
+    state: NDArray[np.int64],
+    done: NDArray[np.int64],
+) -> int:
+    """Do as `find_lines_twin`, but newlines inside quotes end nothing; `state` also gets where the bytes that are done leave off."""
+    delimiter, quote = marks
+    places: list[int] = []
+    here = int(state[0])
+    for at, byte in enumerate(data.tobytes()):
+        if byte == quote and here in (BEFORE, BEHIND):
+            here = QUOTED
+        elif byte == quote and here == QUOTED:
+            here = BEHIND
+        elif here != QUOTED:
+            if byte == _NEWLINE:
+                places.append(at + 1)
+            here = BEFORE if byte in (delimiter, _NEWLINE) else PLAIN
+    found, done[0] = _keep(np.array(places, np.int64), data.size, base, ends)
+    if done[0]:
+        state[0] = here if done[0] == data.size else BEFORE
+    return found
+
+
+def _keep(places: NDArray[np.int64], size: int, base: int, ends: NDArray[np.int64]) -> tuple[int, int]:
+    found = min(len(places), ends.size)
+    np.add(places[:found], base, out=ends[:found])
+    if found == len(places):
+        return found, size
+    return found, int(places[found - 1]) if found else 0

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.kernels.checks import block, require, require_shape
-from penstock.kernels.library import chosen_library
+from penstock.kernels.library import chosen
 
-__all__ = ["Find", "Places", "by_twin", "native"]
+__all__ = ["Places", "by_twin"]
 
 _INT64, _UINT32 = np.dtype(np.int64), np.dtype(np.uint32)
 Ints = NDArray[np.int64]
@@ -54,10 +51,7 @@ class Places:
         """
         rows = block("find", "rows", rows, _INT64)
         out = np.empty((3, rows.size), np.int64)
-        return out if _chosen()(self, rows, out) < 0 else None
-
-
-Find = Callable[[Places, Ints, Ints], int]
+        return out if chosen("look_up", by_twin)(self, rows, out) < 0 else None
 
 
 def _column(argument: str, column: NDArray[Any], count: int) -> NDArray[Any]:
@@ -65,20 +59,6 @@ def _column(argument: str, column: NDArray[Any], count: int) -> NDArray[Any]:
         require("Places", argument, column, _INT64, 1)
     require_shape("Places", argument, column, (count,))
     return np.ascontiguousarray(column)
-
-
-def native(library: ctypes.CDLL) -> Find:
-    """Return the function of an open library: it returns -1, or the first row that is not there."""
-    function = library.penstock_look_up
-    pointer, integer64 = ctypes.c_void_p, ctypes.c_int64
-    function.restype = integer64
-    function.argtypes = [pointer, integer64, pointer, integer64, pointer, integer64, pointer, integer64, pointer]
-
-    def find(places: Places, rows: Ints, out: Ints) -> int:
-        bad: int = function(rows.ctypes.data, rows.size, *places.arguments, out.ctypes.data)
-        return bad
-
-    return find
 
 
 def by_twin(places: Places, rows: Ints, out: Ints) -> int:
@@ -89,9 +69,3 @@ def by_twin(places: Places, rows: Ints, out: Ints) -> int:
     out[0] = np.searchsorted(places.starts, rows, "right") - 1
     out[1], out[2] = places.offsets.take(rows), places.lengths.take(rows)
     return -1
-
-
-@cache
-def _chosen() -> Find:
-    library = chosen_library()
-    return by_twin if library is None else native(library)

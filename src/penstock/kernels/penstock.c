@@ -1,6 +1,6 @@
-/* The hot loops of Penstock: plain C11, no Python.h, no state, no allocation. Called through ctypes by native.py.
+/* The hot loops of Penstock: plain C11, no Python.h, no state, no allocation. Called through ctypes; library.py has the table of signatures.
  *
- * Every function has a NumPy twin in twin.py that gives the same bytes, so floating point is kept to single rounded
+ * Every function has a twin in NumPy or Python that gives the same bytes, so floating point is kept to single rounded
  * operations: build with -ffp-contract=off. The Python side has checked shapes, dtypes, layout and bounds; what it cannot
  * check cheaply (each position, each start) is checked here before it is used.
  *

@@ -1,7 +1,7 @@
 /* Members of a tar file and the samples that they make up, from bytes that may be anything.
  *
- * The twin is tar_twin.py, and the numbers of tar.h stand in tar_codes.py too. Every length is compared with the bytes that are left and with
- * a limit before it is used; nothing is allocated, and names are only copied.
+ * The twin is tar_twin.py, which has Python's tarfile read the headers; the numbers of tar.h stand in tar_codes.py too. Every length is
+ * compared with the bytes that are left and with a limit before it is used; nothing is allocated, and names are only copied.
  */
 #include "framing.h"
 #include "tar.h"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,49 +10,13 @@ from numpy.typing import NDArray
 from penstock.errors import SpecError
 from penstock.kernels import tar_twin
 from penstock.kernels.checks import block, integer, place, require, require_out, require_shape
-from penstock.kernels.library import chosen_library
+from penstock.kernels.library import chosen
 from penstock.kernels.tar_codes import MAX_NAME, MAX_PARTS, NUM_COLUMNS, NUM_STATES, UNIT, Column, Outcome, Place
-from penstock.kernels.tar_native import NativeTar
 
 __all__ = ["Table", "scan_members", "scan_samples"]
 
 _UINT8, _INT64 = np.dtype(np.uint8), np.dtype(np.int64)
 _MOST = 1 << 62
-
-
-class Scanners(Protocol):
-    """What both versions offer. They trust their arguments."""
-
-    def scan(
-        self,
-        data: NDArray[np.uint8],
-        base: int,
-        total: int,
-        rows: NDArray[np.int64],
-        names: NDArray[np.uint8],
-        state: NDArray[np.int64],
-        /,
-    ) -> int:
-        """Scan one piece of a file."""
-
-    def samples(
-        self,
-        data: NDArray[np.uint8],
-        starts: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        rows: NDArray[np.int64],
-        names: NDArray[np.uint8],
-        ends: NDArray[np.int64],
-        state: NDArray[np.int64],
-        /,
-    ) -> int:
-        """Scan whole samples."""
-
-
-@cache
-def _chosen() -> Scanners:
-    library = chosen_library()
-    return tar_twin if library is None else NativeTar(library)
 
 
 class Table:
@@ -124,7 +87,7 @@ def scan_members(data: NDArray[np.uint8], base: int, total: int, table: Table) -
     _check(table, "scan_members")
     # A name is shorter than the headers that it stands in.
     table.reserve(data.size // UNIT + 1, data.size + MAX_NAME)
-    return Outcome(_chosen().scan(data, base, total, table.rows, table.names, table.state))
+    return Outcome(chosen("tar_scan", tar_twin.scan)(data, base, total, table.rows, table.names, table.state))
 
 
 def scan_samples(
@@ -154,11 +117,11 @@ def scan_samples(
     # Few members as a rule: the table begins small. When it is full, it gets what the bytes could hold at most.
     table.reserve(4 * starts.size + MAX_PARTS, 256 * starts.size + MAX_NAME)
     before = table.state.copy()
-    outcome = Outcome(_chosen().samples(data, starts, lengths, table.rows, table.names, ends, table.state))
+    outcome = Outcome(chosen("tar_samples", tar_twin.samples)(data, starts, lengths, table.rows, table.names, ends, table.state))
     if outcome == Outcome.FULL:
         table.state[:] = before
         table.reserve(*_most(data.size, lengths))
-        outcome = Outcome(_chosen().samples(data, starts, lengths, table.rows, table.names, ends, table.state))
+        outcome = Outcome(chosen("tar_samples", tar_twin.samples)(data, starts, lengths, table.rows, table.names, ends, table.state))
     return outcome
 
 

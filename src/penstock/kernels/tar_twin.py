@@ -1,8 +1,15 @@
-"""Scanning tar files without the C library: the same results. Arguments are taken as `penstock.kernels.tar` left them."""
+"""Scanning tar files with Python's `tarfile` where the C library is missing. Arguments are taken as `penstock.kernels.tar` left them.
+
+The members and the samples are those of the C scan, and what is cut is refused as there. Headers that no program writes may be judged
+otherwise: `tarfile` wants numbers in fields that C does not read, and takes the last of two names in one PAX header. Hashes of keys differ.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import io
+import re
+import tarfile
+from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +19,11 @@ from penstock.kernels.tar_codes import MAX_BYTES, MAX_EXTENDED, MAX_NAME, MAX_PA
 
 __all__ = ["samples", "scan"]
 
-_ZEROS = bytes(UNIT)
-_DIGITS = frozenset(b"0123456789")
-_OCTAL = frozenset(b"01234567")
-_MASK64 = (1 << 64) - 1
-_WRAP = 1 << 63
+_ENCODING = ("utf-8", "surrogateescape")
+_EXTENDED = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+_REFUSED = {tarfile.GNUTYPE_SPARSE: Outcome.SPARSE, b"M": Outcome.SEVERAL_VOLUMES, b"N": Outcome.SEVERAL_VOLUMES}
+_OCTAL = re.compile(rb" *[0-7]*([ \0].*)?", re.DOTALL)
+_WITHOUT_DATA = (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE)
 
 
 class _Stop(Exception):
@@ -27,20 +34,16 @@ class _Stop(Exception):
         self.outcome = outcome
 
 
-@dataclass(slots=True)
-class _Extended:
-    """What headers before a member's own say of it."""
-
-    path: bytes = b""
-    size: int = -1
-    seen: frozenset[str] = frozenset()
-
-
 def scan(
     data: NDArray[np.uint8], base: int, total: int, rows: NDArray[np.int64], names: NDArray[np.uint8], state: NDArray[np.int64]
 ) -> int:
     """Scan one piece of a file that stands at `base` of `total` bytes; return an `Outcome`."""
-    return _Scanner(data, base, total, rows, names, state).run()
+    scanner = _Scanner(data, base, total, rows, names, state)
+    try:
+        scanner.run()
+    except _Stop as stop:
+        return int(stop.outcome)
+    return int(Outcome.MORE)
 
 
 def samples(
@@ -75,117 +78,116 @@ class _Scanner:
     def __init__(
         self, data: NDArray[np.uint8], base: int, total: int, rows: NDArray[np.int64], names: NDArray[np.uint8], state: NDArray[np.int64]
     ) -> None:
-        self._data = data.tobytes()
+        self._data = data.data
         self._base, self._total, self._rows, self._names, self._state = base, total, rows, names, state
 
-    def run(self) -> int:
+    def run(self) -> None:
+        """Take in the members whose headers lie in the piece."""
         state, owed = self._state, int(self._state[Place.OWED])
         if owed > self._base and state[Place.NUM_ROWS] > 0:
             self._sum_row(self._rows[state[Place.NUM_ROWS] - 1], self._base, owed)
         at = int(state[Place.POSITION])
-        try:
-            while True:
-                state[Place.POSITION] = at
-                at = self._member(at)
-        except _Stop as stop:
-            return int(stop.outcome)
+        while True:
+            state[Place.POSITION] = at
+            at = self._member(at)
 
     def _member(self, first: int) -> int:
-        """Take in one member with the headers that speak of it; return where the next one begins."""
-        ext, at = _Extended(), first
-        while True:
-            self._state[Place.ERROR_AT], self._state[Place.ERROR_NAME] = self._base + at, 0
-            if len(self._data) - at < UNIT:
-                raise _Stop(Outcome.MORE)
-            header = self._data[at : at + UNIT]
-            if header == _ZEROS:
-                if ext.seen:
-                    raise _Stop(Outcome.ORPHAN)
-                self._state[Place.POSITION] = at
-                raise _Stop(Outcome.END)
-            if not _checksum_fits(header):
-                raise _Stop(Outcome.BAD_CHECKSUM)
-            size = _size_of(header[124:136])
-            kind = header[156:157]
-            if kind not in (b"x", b"X", b"g", b"L", b"K"):
-                return at + UNIT + self._take(first, at, header, size if ext.size < 0 else ext.size, ext)
-            if size > MAX_EXTENDED:
+        """Take in one member with the headers that speak of it, or a global header; return where the next one begins."""
+        at, kinds = first, list[bytes]()
+        while (header := self._header(at, kinds)).type in _EXTENDED:
+            if header.size > MAX_EXTENDED:
                 raise _Stop(Outcome.LARGE_EXTENDED)
-            taken = -(-size // UNIT) * UNIT
-            if taken > self._total - self._base - at - UNIT:
+            body = _padded(header.size)
+            if body > self._total - self._base - at - UNIT:
                 raise _Stop(Outcome.CUT)
-            if taken > len(self._data) - at - UNIT:
+            if body > len(self._data) - at - UNIT:
                 raise _Stop(Outcome.MORE)
-            seen = ext.seen
-            if kind == b"g":
-                self._state[Place.GLOBALS] += 1
-            _extend(kind, self._data[at + UNIT : at + UNIT + size], ext)
-            at += UNIT + taken
-            if not ext.seen:
-                return at
-            if kind == b"g" and seen:
-                raise _Stop(Outcome.BAD_EXTENDED)
+            at += UNIT + body
+            if header.type == tarfile.XGLTYPE:
+                return self._global(first, at, kinds)
+            kinds.append(b"x" if header.type == tarfile.SOLARIS_XHDTYPE else header.type)
+        if kinds:
+            header = _read_together(bytes(self._data[first : at + UNIT]), kinds)
+        return at + UNIT + self._take(first, at, header)
 
-    def _take(self, first: int, at: int, header: bytes, size: int, ext: _Extended) -> int:
+    def _header(self, at: int, kinds: list[bytes]) -> tarfile.TarInfo:
+        """Return what the header at a place says by itself."""
+        self._state[Place.ERROR_AT], self._state[Place.ERROR_NAME] = self._base + at, 0
+        block = bytes(self._data[at : at + UNIT])
+        if len(block) < UNIT:
+            raise _Stop(Outcome.MORE)
+        if not any(block):
+            raise _Stop(Outcome.ORPHAN if kinds else Outcome.END)
+        try:
+            header = tarfile.TarInfo.frombuf(block, *_ENCODING)
+        except tarfile.HeaderError as error:
+            fits = "checksum" not in str(error) and _OCTAL.fullmatch(block, 148, 156)
+            raise _Stop(Outcome.BAD_SIZE if fits else Outcome.BAD_CHECKSUM) from None
+        if not 0 <= header.size < 1 << 63:
+            raise _Stop(Outcome.BAD_SIZE)
+        if block[257:263] != b"ustar\0":  # GNU's own format keeps times where POSIX, and `tarfile` always, has the front of the name
+            header.name = block[:100].partition(b"\0")[0].decode(*_ENCODING)
+        return header
+
+    def _global(self, first: int, end: int, kinds: list[bytes]) -> int:
+        """Look into a global header, which may stand before those of a member only; return its end."""
+        self._state[Place.GLOBALS] += 1
+        _read_together(bytes(self._data[first:end]) + tarfile.TarInfo("any").tobuf(), [tarfile.XGLTYPE])
+        if kinds:
+            raise _Stop(Outcome.BAD_EXTENDED)
+        return end
+
+    def _take(self, first: int, at: int, header: tarfile.TarInfo) -> int:
         """Book a member; return its bytes in the file behind the header."""
-        state, kind = self._state, header[156:157]
-        left = self._total - self._base - at - UNIT
-        if kind == b"S":
-            raise _Stop(Outcome.SPARSE)
-        if kind in (b"M", b"N"):
-            raise _Stop(Outcome.SEVERAL_VOLUMES)
-        name = ext.path or _name_of(header)
-        begin = int(state[Place.NUM_NAME_BYTES])
+        state, left = self._state, self._total - self._base - at - UNIT
+        if header.type in _REFUSED:
+            raise _Stop(_REFUSED[header.type])
+        name, begin = header.name.encode(*_ENCODING), int(state[Place.NUM_NAME_BYTES])
+        if len(name) > MAX_NAME:
+            raise _Stop(Outcome.LONG_NAME)
         if len(name) > self._names.size - begin:
             raise _Stop(Outcome.FULL)
         self._names[begin : begin + len(name)] = np.frombuffer(name, np.uint8)
         state[Place.ERROR_NAME] = len(name)
-        directory = kind in (b"5", b"D") or (kind == b"\0" and name.endswith(b"/"))
-        if (directory and kind != b"D") or kind in (b"1", b"2", b"3", b"4", b"5", b"6"):
-            size = 0
-        if size > left:
-            raise _Stop(Outcome.CUT)
-        padded = -(-size // UNIT) * UNIT
+        size = 0 if header.type in _WITHOUT_DATA else header.size
+        padded = _padded(size)
         if padded > left:
-            raise _Stop(Outcome.CUT_PADDING)
-        if directory:
+            raise _Stop(Outcome.CUT if size > left else Outcome.CUT_PADDING)
+        if header.isdir() or header.type == b"D":
             state[Place.DIRECTORIES] += 1
-        elif kind in (b"0", b"\0", b"7"):
+        elif header.type in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE):
             self._add(name, self._base + first, self._base + at + UNIT, size, self._base + at + UNIT + padded)
         else:
             if state[Place.FIRST_ODD] < 0:
                 state[Place.FIRST_ODD] = self._base + at
-            state[Place.LINKS if kind in (b"1", b"2") else Place.SPECIAL] += 1
+            state[Place.LINKS if header.type in (tarfile.LNKTYPE, tarfile.SYMTYPE) else Place.SPECIAL] += 1
         return padded
 
     def _add(self, name: bytes, start: int, data: int, size: int, end: int) -> None:
         """Put a regular member into the sample before it, or begin another one."""
         state, row, sample = self._state, int(self._state[Place.NUM_ROWS]), int(self._state[Place.SAMPLE])
         key = _key_of(name)
-        if _is_meta(name):
-            state[Place.META] += 1
-            return
         if key is None:
-            state[Place.NAMELESS] += 1
+            state[Place.META if _is_meta(name) else Place.NAMELESS] += 1
             return
         if size > MAX_BYTES:
             raise _Stop(Outcome.LARGE_MEMBER)
         if row >= len(self._rows):
             raise _Stop(Outcome.FULL)
-        field = name[len(key) + 1 :].lower()
-        if sample >= 0 and self._name(sample)[: int(self._rows[sample, Column.KEY_LENGTH])] == key:
+        if sample >= 0 and self._name(sample)[: int(self._rows[sample, Column.KEY_LENGTH])] != key:
+            sample = -1
+        if sample >= 0:
             if row - sample >= MAX_PARTS:
                 raise _Stop(Outcome.MANY_PARTS)
-            if any(self._name(other)[len(key) + 1 :].lower() == field for other in range(sample, row)):
+            field = name[len(key) :].lower()
+            if any(self._name(other)[len(key) :].lower() == field for other in range(sample, row)):
                 raise _Stop(Outcome.SAME_FIELD)
-        else:
-            sample = -1
         if end - (start if sample < 0 else int(self._rows[sample, Column.START])) > MAX_BYTES:
             raise _Stop(Outcome.LARGE_SAMPLE)
         own = self._rows[row]
         name_end = int(state[Place.NUM_NAME_BYTES]) + len(name)
-        crc = 0 if sample < 0 else int(self._rows[row - 1, Column.CRC])
-        own[:] = (start, data, size, name_end, len(key), sample < 0, _hash(key), _other_hash(key), _hash(field), crc)
+        hashes = np.frombuffer(blake2b(key, digest_size=16).digest(), np.int64)
+        own[:] = (start, data, size, name_end, len(key), sample < 0, *hashes, 0, 0 if sample < 0 else self._rows[row - 1, Column.CRC])
         self._sum_row(own, start, end)
         if sample < 0:
             state[Place.SAMPLE] = row
@@ -196,7 +198,7 @@ class _Scanner:
         if not self._state[Place.WITH_CRC]:
             return
         here = self._base + len(self._data)
-        part = self._data[start - self._base : min(end, here) - self._base]
+        part = np.frombuffer(self._data[start - self._base : min(end, here) - self._base], np.uint8)
         row[Column.CRC] = crc32c(part, len(part), int(row[Column.CRC]))
         self._state[Place.OWED] = end if end > here else 0
 
@@ -205,121 +207,38 @@ class _Scanner:
         return self._names[begin : int(self._rows[row, Column.NAME_END])].tobytes()
 
 
-def _octal(field: bytes) -> int:
-    """Return the number of a header field, -1 when it is none. Blank is 0."""
-    text = field.lstrip(b" ")
-    for stop in (b" ", b"\0"):
-        text = text.partition(stop)[0]
-    if not _OCTAL.issuperset(text):
-        return -1
-    return int(text or b"0", 8)
-
-
-def _size_of(field: bytes) -> int:
-    if field[0] < 0x80:
-        value = _octal(field)
-    else:
-        value = int.from_bytes(field[1:], "big") if field[0] == 0x80 else -1
-    if not 0 <= value < _WRAP:
+def _read_together(headers: bytes, kinds: list[bytes]) -> tarfile.TarInfo:
+    """Return what a header and those before it that speak of it say together."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(headers), mode="r:", encoding=_ENCODING[0], errors=_ENCODING[1]) as archive:
+            member = archive.next()
+            known = archive.pax_headers
+    except (tarfile.TarError, ValueError):
+        raise _Stop(Outcome.BAD_EXTENDED) from None
+    if member is None or "\0" in member.name:
+        raise _Stop(Outcome.BAD_EXTENDED)
+    if len(set(kinds)) < len(kinds) or (tarfile.GNUTYPE_LONGNAME in kinds and "path" in member.pax_headers):
+        raise _Stop(Outcome.TWO_NAMES)
+    if any(key.startswith("GNU.sparse.") for key in member.pax_headers):
+        raise _Stop(Outcome.SPARSE)
+    if not known.keys().isdisjoint(("path", "size")):
+        raise _Stop(Outcome.GLOBAL_NAME)
+    if not 0 <= member.size < 1 << 63:
         raise _Stop(Outcome.BAD_SIZE)
-    return value
+    return member
 
 
-def _checksum_fits(header: bytes) -> bool:
-    counted = header[:148] + b" " * 8 + header[156:]
-    wanted, plain = _octal(header[148:156]), sum(counted)
-    return wanted >= 0 and wanted in (plain, plain - 256 * sum(byte >> 7 for byte in counted))
-
-
-def _name_of(header: bytes) -> bytes:
-    name = header[:100].partition(b"\0")[0]
-    prefix = header[345:500].partition(b"\0")[0] if header[257:263] == b"ustar\0" else b""
-    return prefix + b"/" + name if prefix else name
+def _padded(size: int) -> int:
+    return -(-size // UNIT) * UNIT
 
 
 def _key_of(name: bytes) -> bytes | None:
-    """Return a name up to the first dot of the last part of the path; None when there is no such dot or nothing before it."""
+    """Return a name up to the first dot of the last part of its path; None when it has none, or nothing before it, or is no sample's."""
     part = name.rfind(b"/") + 1
     dot = name.find(b".", part)
-    return name[:dot] if dot > part else None
+    return name[:dot] if dot > part and not _is_meta(name) else None
 
 
 def _is_meta(name: bytes) -> bool:
     part = name.partition(b"/")[0]
     return len(part) >= 4 and part.startswith(b"__") and part.endswith(b"__")
-
-
-def _hash(text: bytes) -> int:
-    value = 0xCBF29CE484222325
-    for letter in text:
-        value = ((value ^ letter) * 0x100000001B3) & _MASK64
-    return _signed(value)
-
-
-def _other_hash(text: bytes) -> int:
-    value = len(text)
-    for letter in text:
-        value = ((value + letter + 1) * 0x9E3779B97F4A7C15) & _MASK64
-        value ^= value >> 29
-    return _signed(value)
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >= _WRAP else value
-
-
-def _extend(kind: bytes, body: bytes, ext: _Extended) -> None:
-    """Take in one header that only speaks about the next one."""
-    if kind != b"g":
-        what = {b"K": "link", b"L": "name"}.get(kind, "pax")
-        if what in ext.seen or (kind == b"L" and ext.path):
-            raise _Stop(Outcome.TWO_NAMES)
-        ext.seen |= {what}
-    if kind == b"K":
-        return
-    if kind == b"L":
-        name = body.partition(b"\0")[0]
-        if len(name) > MAX_NAME:
-            raise _Stop(Outcome.LONG_NAME)
-        if not name:
-            raise _Stop(Outcome.BAD_EXTENDED)
-        ext.path = name
-        return
-    at = 0
-    while at < len(body):
-        at = _pax_record(body, at, kind == b"g", ext)
-
-
-def _pax_record(body: bytes, at: int, is_global: bool, ext: _Extended) -> int:
-    """Take in one "LENGTH key=value" and a line feed; return where the next one begins."""
-    place, length = at, 0
-    while place < len(body) and body[place] in _DIGITS:
-        length = length * 10 + body[place] - ord("0")
-        place += 1
-        if length > len(body):
-            raise _Stop(Outcome.BAD_EXTENDED)
-    if place == at or body[place : place + 1] != b" " or length > len(body) - at or length <= place + 1 - at:
-        raise _Stop(Outcome.BAD_EXTENDED)
-    text = body[place + 1 : at + length]
-    key, equal, value = text[:-1].partition(b"=")
-    if not text.endswith(b"\n") or not key or not equal:
-        raise _Stop(Outcome.BAD_EXTENDED)
-    if key.startswith(b"GNU.sparse."):
-        raise _Stop(Outcome.SPARSE)
-    if is_global and key in (b"path", b"size"):
-        raise _Stop(Outcome.GLOBAL_NAME)
-    if key == b"path":
-        if ext.path:
-            raise _Stop(Outcome.TWO_NAMES)
-        if len(value) > MAX_NAME:
-            raise _Stop(Outcome.LONG_NAME)
-        if b"\0" in value:
-            raise _Stop(Outcome.BAD_EXTENDED)
-        ext.path = value
-    elif key == b"size":
-        if ext.size >= 0:
-            raise _Stop(Outcome.TWO_NAMES)
-        if not 1 <= len(value) <= 18 or not _DIGITS.issuperset(value):
-            raise _Stop(Outcome.BAD_SIZE)
-        ext.size = int(value)
-    return at + length

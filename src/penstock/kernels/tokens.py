@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable
-from functools import cache
-from typing import Any, NamedTuple
+import os
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels import tokens_twin
 from penstock.kernels.checks import block, integer, place, require, require_out
-from penstock.kernels.library import chosen_library
-from penstock.kernels.tokens_twin import FAILED, OUTSIDE, SHORT
+from penstock.kernels.library import chosen
 
-__all__ = ["FAILED", "OUTSIDE", "SHORT", "Failure", "native", "read_windows"]
+__all__ = ["FAILED", "OUTSIDE", "SHORT", "Failure", "read_windows", "read_windows_twin"]
 
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 _MAX_OFFSET = 1 << 62
+
+SHORT: Final = 1
+FAILED: Final = 2
+OUTSIDE: Final = 3
 
 
 class Failure(NamedTuple):
@@ -28,9 +28,6 @@ class Failure(NamedTuple):
     row: int
     cause: int
     detail: int
-
-
-ReadWindows = Callable[[NDArray[np.int32], NDArray[np.int64], np.dtype[Any], int, NDArray[np.int64], NDArray[np.int64]], int]
 
 
 def read_windows(
@@ -69,34 +66,47 @@ def read_windows(
             fix="pass places in a file, from 0 on",
         )
     report = np.zeros(2, np.int64)
-    row = _chosen()(descriptors, offsets, dtype, bound, out, report)
+    row = chosen("read_windows", read_windows_twin)(descriptors, offsets, dtype, bound, out, report)
     return None if row < 0 else Failure(row, int(report[0]), int(report[1]))
 
 
-def native(library: ctypes.CDLL) -> ReadWindows:
-    """Return the function of an open library, with the arguments of `tokens_twin.read_windows`."""
-    function = library.penstock_read_windows
-    pointer, integer64 = ctypes.c_void_p, ctypes.c_int64
-    function.restype = integer64
-    function.argtypes = [pointer, pointer, integer64, integer64, ctypes.c_int, ctypes.c_uint64, pointer, pointer]
+def read_windows_twin(
+    descriptors: NDArray[np.int32],
+    offsets: NDArray[np.int64],
+    dtype: np.dtype[Any],
+    bound: int,
+    out: NDArray[np.int64],
+    report: NDArray[np.int64],
+) -> int:
+    """Fill row i of `out` with the tokens from byte offsets[i] of descriptors[i] on; return -1, or the first row that failed.
 
-    def call(
-        descriptors: NDArray[np.int32],
-        offsets: NDArray[np.int64],
-        dtype: np.dtype[Any],
-        bound: int,
-        out: NDArray[np.int64],
-        report: NDArray[np.int64],
-    ) -> int:
-        kind = dtype.itemsize if dtype.kind == "u" else -dtype.itemsize
-        inputs = (descriptors.ctypes.data, offsets.ctypes.data, *out.shape, kind, bound)
-        row: int = function(*inputs, out.ctypes.data, report.ctypes.data)
-        return row
+    `report` says why: (SHORT, bytes of the row that are there), (FAILED, errno), (OUTSIDE, place of the token in its row).
+    """
+    size = out.shape[1] * dtype.itemsize
+    for row, (descriptor, offset) in enumerate(zip(descriptors.tolist(), offsets.tolist(), strict=True)):
+        try:
+            data = _read(descriptor, size, offset)
+        except OSError as error:
+            report[:] = FAILED, error.errno or 0
+            return row
+        if len(data) < size:
+            report[:] = SHORT, len(data)
+            return row
+        tokens = np.frombuffer(data, dtype)
+        out[row] = tokens.view(np.int64) if dtype.itemsize == 8 else tokens
+        outside = (tokens < 0) | (tokens > bound - 1) if bound else np.zeros(0, bool)
+        if outside.any():
+            report[:] = OUTSIDE, int(outside.argmax())
+            return row
+    return -1
 
-    return call
 
-
-@cache
-def _chosen() -> ReadWindows:
-    library = chosen_library()
-    return tokens_twin.read_windows if library is None else native(library)
+def _read(descriptor: int, size: int, offset: int) -> bytes:
+    """Read `size` bytes, fewer only at the end of the file."""
+    data = os.pread(descriptor, size, offset) if size else b""
+    while 0 < len(data) < size:
+        more = os.pread(descriptor, size - len(data), offset + len(data))
+        if not more:
+            break
+        data += more
+    return data

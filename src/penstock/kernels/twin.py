@@ -11,22 +11,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.kernels.permutation import ROUNDS, SMALL, grid, round_keys, seed_of
+from penstock.kernels.keys import GOLDEN, MASK64, finish
 
 __all__ = [
+    "ROUNDS",
+    "SMALL",
     "copy_images",
     "crop_images",
     "deal",
     "gather_windows",
-    "name",
+    "grid",
     "normalize",
     "normalize_image",
     "permute",
     "philox_uniform",
     "read_file",
+    "round_keys",
+    "seed_of",
 ]
-
-name = "numpy"
 
 # Positions per step: its arrays stay in the second-level cache.
 _PIECE = 8192
@@ -37,6 +39,14 @@ _MULTIPLY_1 = np.uint64(0xD6E8FEB86659FD93)
 _MULTIPLY_2 = np.uint64(0xA0761D6478BD642F)
 _PHILOX_MULTIPLY = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
 _PHILOX_WEYL = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
+
+# Up to `SMALL` elements the permutation is a shuffled table (Fisher-Yates), so that each of the n! orders is equally likely.
+# Above, it is a Feistel network over a grid of `num_left` x 2**right_bits cells, `num_left` chosen so that fewer than
+# 2**right_bits (about the square root of n) cells lie beyond n: a position that lands there walks on, which is rare.
+SMALL = 256
+# At n = 257, the weakest case, differences of neighbours over 30,000 keys are 2,100 standard deviations off after 4 rounds, 29 after 6 and
+# within 2 after 8. Ten keep a factor of 70 in hand, at 240 M positions/s.
+ROUNDS = 10
 
 
 def normalize_image(
@@ -72,6 +82,22 @@ def permute(positions: NDArray[np.int64], num_elements: int, key: int, out: NDAr
             beyond = beyond[walked >= end]
         out[start : start + _PIECE] = cells.view(np.int64)
     return -1
+
+
+def seed_of(num_elements: int, key: int) -> int:
+    """Mix the number of elements into the key, so that n and n + 1 give unrelated permutations."""
+    return finish((key + finish(num_elements)) & MASK64)
+
+
+def round_keys(seed: int, count: int) -> list[int]:
+    """Derive `count` 64-bit keys from one: the outputs of splitmix64."""
+    return [finish((seed + GOLDEN * (place + 1)) & MASK64) for place in range(count)]
+
+
+def grid(num_elements: int) -> tuple[int, int]:
+    """Return (num_left, right_bits) with num_left * 2**right_bits >= num_elements; right_bits <= 32, num_left <= 2**31."""
+    right_bits = ((num_elements - 1).bit_length() + 1) // 2
+    return -(-num_elements >> right_bits), right_bits
 
 
 def _shuffled_table(num_elements: int, seed: int) -> NDArray[np.int64]:
