@@ -71,6 +71,9 @@ class Folder:
                     where=f"pack() to {self.path!r}",
                     fix="give another folder, or remove the file",
                 )
+        else:
+            for name in filter(os.path.lexists, map(self.file, found.get("names", ()))):  # of a stream, which is packed again
+                self.disk.remove(name)
         other_shards = strangers(self.path, names)
         if other_shards:
             raise PackError(
@@ -80,7 +83,7 @@ class Folder:
             )
         self.disk.make_folder(self.work)
         for name in sorted(os.listdir(self.work)):
-            if name.endswith((".part", ".ticks")):
+            if name.endswith(".part"):
                 self.disk.remove(os.path.join(self.work, name))
         self._write(os.path.join(self.work, _RUN), run)
         self.disk.sync_folder(self.path)
@@ -153,6 +156,17 @@ class Folder:
         """
         note_path = os.path.join(self.work, name + _NOTE)
         return publish(self.disk, self.file(name), self.work, fill, lambda file: self._write(note_path, note(file)))
+
+    def give_names(self, parts: Sequence[str], names: Sequence[str]) -> None:
+        """Give all shards of the run their names, one after the other; a rerun removes those that have theirs.
+
+        Raises:
+            OSError: any step failed.
+        """
+        self._write(os.path.join(self.work, _RUN), {**(self.run() or {}), "names": list(names)})
+        for part, name in zip(parts, names, strict=True):
+            self.disk.rename(part, self.file(name))
+        self.disk.sync_folder(self.path)
 
     def finished(self, name: str) -> dict[str, Any] | None:
         """Return the note of a shard that an earlier run has finished, None when it must be written.

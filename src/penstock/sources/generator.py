@@ -8,7 +8,6 @@ from contextlib import closing
 from typing import Any
 
 from penstock.errors import PlanError, SourceError
-from penstock.sources.counted import Counted, Run
 
 __all__ = ["GeneratorSource", "rest_of"]
 
@@ -96,28 +95,6 @@ class GeneratorSource:
             where=f"{self._CALL}({self._name}), pass {number}",
             fix=self._ANEW,
         )
-
-    def counted(self) -> Counted | None:
-        """Return its elements with positions; None without `fast_forward` and `length`, or when it is no function."""
-        promised = self._fast_forward and self._length is not None and callable(self._fn)
-        return Counted(self, [self._length or 0]) if promised else None
-
-    @property
-    def num_parts(self) -> int:
-        """Return 1."""
-        return 1
-
-    def describe_in_part(self, part: int, number: int) -> str:
-        """Name the element."""
-        return self.describe(number)
-
-    def runs(self, part: int) -> Iterator[Run]:
-        """Give the elements of a pass of its own."""
-        return (Run(number, (element,)) for number, element in enumerate(self._as_iterator(self._iterable())))
-
-    def held(self) -> tuple[Any, ...]:
-        """Return the function."""
-        return (self._fn,)
 
     def declared_length(self) -> int | None:
         """Return `length` as given."""

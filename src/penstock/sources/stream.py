@@ -57,9 +57,6 @@ class IterableSource(GeneratorSource):
         super().__init__(stream, fast_forward, length)
         self._stream: Any = stream
 
-    def counted(self) -> None:
-        """Return None: one reader at a time may have the object."""
-
     def open(self, pass_number: int = 0) -> Iterator[Any]:
         """Start pass `pass_number`.
 
