@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Callable
@@ -129,6 +130,57 @@ def test_a_finished_folder_is_no_answer_to_a_file_that_changed(tmp_path: Path) -
     with pytest.raises(PackError) as caught:
         pack(files, tmp_path / "out")
     assert "the input files have changed" in str(caught.value)
+
+
+def test_what_an_earlier_version_packed_is_refused_and_says_so(tmp_path: Path) -> None:
+    earlier = {"inputs": {"count": 0, "digest": "e3b0"}, "functions": "0123", "data": "4567"}
+    words = "another version of Penstock made it, which compares functions and data in another way: nothing tells whether it is the same"
+    stream = ps.from_generator(lambda: iter(range(30)))
+    for name, ds in (("numbers", NUMBERS), ("stream", stream)):
+        dest = tmp_path / name
+        ps.pack(ds, dest, executor="threads")
+        (dest / ".data-origin.json").write_text(json.dumps(earlier))
+        before = hashes(dest)
+        with pytest.raises(PackError) as caught:
+            ps.pack(ds, dest, executor="threads")
+        assert caught.value.what == f"the folder holds a packed dataset 'data' already, and {words}"
+        assert hashes(dest) == before
+        assert len(ps.read_packed(dest)) in (30, 300)
+    with pytest.raises(OSError, match="broken"):
+        pack(NUMBERS, tmp_path / "unfinished", Broken(-1))
+    run = tmp_path / "unfinished" / ".packing" / "run.json"
+    run.write_text(json.dumps({key: value for key, value in json.loads(run.read_text()).items() if key != "form"} | earlier))
+    with pytest.raises(PackError) as caught:
+        pack(NUMBERS, tmp_path / "unfinished")
+    assert caught.value.what == f"the folder holds an unfinished packing of something else: {words}"
+
+
+def test_a_version_takes_the_place_of_the_comparison_of_functions(tmp_path: Path) -> None:
+    lock = threading.Lock()
+
+    def locked(step: int) -> Callable[[int], Any]:
+        def add(number: int) -> int:
+            with lock:
+                return number + step
+
+        return add
+
+    pack(NUMBERS.map(locked(1)), tmp_path / "without")
+    with pytest.raises(PackError) as caught:
+        pack(NUMBERS.map(locked(1)), tmp_path / "without")
+    assert "nothing tells whether it was made by the same" in caught.value.what
+    assert "version= would, given in both runs" in caught.value.what
+    first = pack(NUMBERS.map(locked(1)), tmp_path / "out", version="a")
+    assert first.record["options"]["version"] == "a"
+    assert pack(NUMBERS.map(locked(1)), tmp_path / "out", version="a").was_there
+    assert pack(NUMBERS.map(locked(2)), tmp_path / "out", version="a").was_there
+    for version, words in (("b", 'version was "a", now "b"'), ("", 'version was "a", now null')):
+        with pytest.raises(PackError) as caught:
+            pack(NUMBERS.map(locked(1)), tmp_path / "out", version=version)
+        assert words in caught.value.what
+    rows = ps.from_source(Rows(1, lock=lock))
+    pack(rows, tmp_path / "rows", version=1)
+    assert pack(rows, tmp_path / "rows", version=1).was_there
 
 
 class Broken(StepDisk):

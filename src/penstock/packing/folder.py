@@ -139,7 +139,8 @@ class Folder:
         return {**found, "options": {**found["options"], "on_error": run["options"]["on_error"]}}
 
     def _other(self, found: dict[str, Any], run: dict[str, Any], origin: Origin) -> str:
-        return difference(found, {key: value for key, value in run.items() if key not in ("id", *KEYS)}) or origin.difference(found)
+        wanted = {key: value for key, value in run.items() if key not in ("id", *KEYS)}
+        return origin.of_another_form(found) or difference(found, wanted) or origin.difference(found)
 
     # -- shards -------------------------------------------------------------------------------------------------------------------
 

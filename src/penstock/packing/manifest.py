@@ -232,7 +232,8 @@ def found_in(folder: Folder, options: PackOptions, record: dict[str, Any], origi
     if not os.path.lexists(path):
         return None
     manifest = read_manifest(path)
-    other = difference(manifest.record, record) or origin.difference(folder.origin(name))
+    earlier = folder.origin(name)
+    other = origin.of_another_form(earlier) or difference(manifest.record, record) or origin.difference(earlier)
     missing = manifest.missing()
     problem = other or next((problem for problem in manifest.problems(hashes=True) if problem not in missing), None)
     if problem is None:

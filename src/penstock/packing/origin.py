@@ -52,6 +52,10 @@ class Origin:
     record: dict[str, Any]
     untold: str = ""
 
+    def of_another_form(self, found: dict[str, Any] | None) -> str:
+        """Say that the record of an earlier packing cannot be compared with this one, "" if it can or if there is none."""
+        return "" if found is None or found.get("form") == _FORM else _WORDS["form"]
+
     def difference(self, found: dict[str, Any] | None) -> str:
         """Say in what an earlier packing was of another origin, "" if it was of this one.
 
