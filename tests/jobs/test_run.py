@@ -312,5 +312,5 @@ def test_a_function_that_nothing_tells_from_another_needs_a_version(tmp_path: Pa
     assert "locked is the same function: cannot pickle" in caught.value.what
     assert "give version=" in caught.value.fix
     assert ps.parallel_jobs(locked, [1], executor="inline", done=tmp_path / "done", version=1) == [1]
-    with pytest.raises(PlanError, match="version=1 without done=: nothing is compared"):
+    with pytest.raises(PlanError, match="version='1' without done=: nothing is compared"):
         ps.parallel_jobs(locked, [1], executor="inline", version=1)

@@ -8,6 +8,7 @@ import marshal
 import sys
 import sysconfig
 from contextlib import suppress
+from operator import methodcaller
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -42,8 +43,7 @@ def digest_of(value: Any, *, sources: bool = False) -> str:
 
 class _Contents:
     def __init__(self, sources: bool) -> None:
-        self._sources = sources
-        self._classes: dict[type, bytes] = {}
+        self._sources, self._classes = sources, dict[type, bytes]()
 
     def of(self, value: Any) -> bytes:
         kind = type(value)
@@ -65,7 +65,7 @@ class _Contents:
             return self._named(value)
         if hasattr(value, "__wrapped__"):  # of functools.cache, staticmethod and the like
             return b"wrapped " + self.of([kind, value.__wrapped__])
-        made = copyreg.dispatch_table[kind](value) if kind in copyreg.dispatch_table else value.__reduce_ex__(4)
+        made = copyreg.dispatch_table.get(kind, methodcaller("__reduce_ex__", 4))(value)
         call, arguments, state, items, pairs = (*([value.__module__, made] if isinstance(made, str) else made), None, None, None)[:5]
         return b"object " + self.of([call, arguments, state, list(items or ()), dict(pairs or ())])
 
@@ -92,9 +92,9 @@ def _text_of(value: Any) -> list[Any]:
     import inspect
 
     if isinstance(value, type):
-        with suppress(OSError, TypeError):  # of what a call has made, such as that of namedtuple: its name has to do
+        with suppress(OSError, TypeError):
             return [inspect.getsource(value)]
-        return []
+        return []  # made by a call, such as that of namedtuple: its name has to do
     places = [place for place in value.__code__.co_positions() if None not in place]
     lines = inspect.findsource(value.__code__)[0][value.__code__.co_firstlineno - 1 : max(place[1] for place in places)]
     return [lines, [place[2:] for place in places]]

@@ -119,8 +119,6 @@ def parallel_jobs(
     policy = _checked(fn, executor, method, on_error, progress)
     if not (trace is None or callable(trace) or isinstance(trace, (str, os.PathLike))):
         raise PlanError(f"trace={trace!r} is not known", where=f"{_WHERE}()", fix="give the path of a file, or a function")
-    if version and done is None:
-        raise PlanError(f"version={version!r} without done=: nothing is compared", where=f"{_WHERE}()", fix="give done=, or leave it out")
     listed = _listed(jobs)
     function = b""
     if executor == "processes" and num_workers != 0 and listed:
@@ -128,7 +126,7 @@ def parallel_jobs(
         function = packed_function(fn)
     count = available_cpus() if num_workers == "auto" else count_argument(num_workers, "num_workers", _WHERE)
     with SHORT_INTERRUPTS, ExitStack() as stack:
-        notes = None if done is None else DoneList(os.path.abspath(os.fsdecode(done)), _name_of(fn), listed, _told_by(fn, str(version)))
+        notes = _done_list(done, fn, listed, str(version))
         if notes is not None:
             stack.callback(notes.close)
         name = function_name(fn)
@@ -176,6 +174,14 @@ def _listed(jobs: Any) -> list[Any]:
 def _name_of(fn: Any) -> str:
     """Name the function for a done-list: a program is __main__ whether or not it has been renamed since."""
     return f"{getattr(fn, '__module__', '')}.{function_name(fn)}"
+
+
+def _done_list(done: str | os.PathLike[str] | None, fn: Any, jobs: list[Any], version: str) -> DoneList | None:
+    if done is not None:
+        return DoneList(os.path.abspath(os.fsdecode(done)), _name_of(fn), jobs, _told_by(fn, version))
+    if version:
+        raise PlanError(f"version={version!r} without done=: nothing is compared", where=f"{_WHERE}()", fix="give done=, or leave it out")
+    return None
 
 
 def _told_by(fn: Any, version: str) -> dict[str, str]:
