@@ -19,11 +19,13 @@ TIMEOUT_S = 120
 NO_RUN = "# no-run:"
 
 _RUNNER = """
-import sys
+import linecache, sys
 page, separator = sys.argv[1], sys.argv[2]
 namespace = {"__name__": "__main__"}
-for text in sys.stdin.read().split(separator):
-    exec(compile(text, page, "exec"), namespace)
+for number, text in enumerate(sys.stdin.read().split(separator), 1):
+    name = f"{page}, snippet {number}"
+    linecache.cache[name] = len(text), None, text.splitlines(True), name  # as of a file: functions have a source text
+    exec(compile(text, name, "exec"), namespace)
 """
 _SEPARATOR = "\n# ---- next snippet ----\n"
 
