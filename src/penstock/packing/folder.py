@@ -242,11 +242,11 @@ class Folder:
 def lock_folder(path: str, *, shared: bool) -> int:
     """Lock a destination and return the descriptor that holds the lock: it ends when that is closed, however the process ends.
 
-    The packer locks alone, to know that nobody is at work, not even a worker of a packer that was killed, and then goes on with the shared
-    lock that its workers take as well.
+    The packer locks alone, to know that no process is at work, not even a worker of a packer that was killed, and then goes on with the
+    shared lock that its workers take as well.
 
     Raises:
-        PackError: somebody else is at work there.
+        PackError: another packer is at work there.
         OSError: the folder cannot be opened.
     """
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0))

@@ -32,7 +32,7 @@ class PackOptions:
     Attributes:
         format: "tfrecord" (records are `tf.train.Example`), "tar" (as WebDataset has it) or "parquet".
         compression: None; "GZIP" for TFRecord, "zstd" for Parquet.
-        num_shards: how many files. None: as many as make them about `shard_bytes` large.
+        num_shards: how many files. None: as many as make them about `shard_bytes` large, as a stream is always cut.
         shard_bytes: the size to aim at, judged by a sample at fixed positions, so that it does not depend on who writes what; 256 MB by
             default. Shards get equal numbers of elements, so their sizes differ as the elements do.
         shuffle: seed of an order over all elements, variants included; None keeps the dataset's own.

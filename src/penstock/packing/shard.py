@@ -1,4 +1,4 @@
-"""One shard, written by one worker: the same bytes whoever writes it, and however often."""
+"""One shard, written by one worker: the same bytes from any worker, and however often."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Task:
         """Write shard `shard`, unless it is there already, and return its note; if traced, what there is to announce with it.
 
         Raises:
-            PackError: the packer that gave the task is gone.
+            PackError: the packer that gave the task has ended.
             OSError: the disk is full, was taken away, or another step failed; no file stands under a final name that is not complete.
             BaseException: of an element that could not be made or written.
         """

@@ -249,7 +249,7 @@ def _told(rows: Iterator[Any], advance: Any) -> Iterator[Any]:
 
 
 def _clear(folder: Folder, error: BaseException) -> None:
-    """Remove what cannot be gone on with; what goes wrong with that is a note of the error that made it necessary."""
+    """Remove unfinished files; an error of that is a note of the error that made it necessary."""
     try:
         folder.clear()
     except OSError as other:
