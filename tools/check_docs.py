@@ -21,10 +21,12 @@ TIMEOUT_S = 120
 NO_RUN = "# no-run:"
 
 _RUNNER = """
-import sys
+import itertools, linecache, sys
 page, separator = sys.argv[1], sys.argv[2]
-namespace = {"__name__": "__main__"}
+namespace, lines = {"__name__": "__main__"}, []
 for text in sys.stdin.read().split(separator):
+    lines = [new if new.strip() else old for old, new in itertools.zip_longest(lines, text.splitlines(True), fillvalue="\\n")]
+    linecache.cache[page] = len(text), None, lines, page  # functions have a source text, as those of a file
     exec(compile(text, page, "exec"), namespace)
 """
 _SEPARATOR = "\n# ---- next snippet ----\n"

@@ -25,7 +25,7 @@ BROAD_HANDLERS = (
     "_ops/transforms.py",
     "_processes/entry.py",
     "cli/doctor.py",
-    "jobs/crew.py",
+    "jobs/worker_pool.py",
     "jobs/local.py",
     "jobs/worker.py",
     "enqueuer/batches.py",

@@ -63,7 +63,7 @@ def test_a_rerun_says_that_all_was_there_and_an_edited_function_is_refused(capsy
         code, out, err = run(capsys, *given)
         assert wanted in out
         assert code == (0 if wanted else 1)
-    assert "its functions are others by their code" in err
+    assert "its functions are others by their source text" in err
 
 
 @pytest.mark.slow
@@ -247,6 +247,11 @@ def test_a_stream_is_packed_once_and_not_measured(
         "def as_row(number):\n    return {'number': number}\n\n"
         "def train():\n    return ps.from_stream(Once()).map(as_row)\n"
     )
+    code, out, err = run(capsys, "stream_to_pack:train", "out", "--num-workers=1", "--dry-run")
+    assert (code, err) == (0, "")
+    assert "a look at 64 elements of a dataset; nothing was written" in out
+    assert "an element; how many a stream has shows at its end" in out
+    assert "fewer shards than workers" not in out
     code, out, err = run(capsys, "stream_to_pack:train", "out", "--num-workers=1")
     assert (code, err) == (0, "")
     assert "written 300 elements" in out

@@ -6,12 +6,12 @@ import argparse
 
 import pytest
 
-from penstock.cli.pack_arguments import add_inspect, add_pack
+from penstock.cli.command import _add_inspect, _add_pack
 
 
 def parsed(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    add_pack(parser)
+    _add_pack(parser)
     return parser.parse_args(["a", "b", *arguments])
 
 
@@ -40,6 +40,6 @@ def test_workers_are_a_number_or_auto(capsys: pytest.CaptureFixture[str], text: 
 
 def test_inspect_has_arguments_too() -> None:
     parser = argparse.ArgumentParser()
-    add_inspect(parser)
+    _add_inspect(parser)
     found = parser.parse_args(["x", "--verify", "--samples=1", "--sheet=a.png"])
     assert (found.path, found.verify, found.samples, found.sheet) == ("x", True, 1, "a.png")

@@ -45,7 +45,7 @@ def changed(data: bytes, num_changes: int) -> list[tuple[int, int]]:
 
 def read_all(use: str, data: bytes, cases: list[tuple[int, int]], at: mmap.mmap, first: int) -> None:
     import penstock as ps
-    from penstock.packing.inspection import inspect
+    from penstock.packing.inspect import inspect
 
     for number, (place, value) in enumerate(cases, first):
         at[:8] = struct.pack("<q", number)

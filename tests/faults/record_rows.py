@@ -219,7 +219,7 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
             "faults/test_packing.py::test_a_disk_that_fills_up_meanwhile_is_an_error_and_a_rerun_gives_the_same_files",
             "faults/test_packing.py::test_a_system_call_on_a_shard_that_fails_is_an_error",
             "faults/test_packing_workers.py::test_when_the_disk_is_full_for_one_worker_the_others_stop",
-            "packing/test_positions.py::test_an_endless_stream_does_not_fill_the_disk",
+            "packing/test_stream.py::test_an_endless_stream_does_not_fill_the_disk",
         ),
     ),
     (
@@ -261,7 +261,8 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
             "faults/test_packing_workers.py::test_a_worker_that_is_killed_in_the_sample_is_an_error_and_nothing_is_written",
             "faults/test_packing_workers.py::test_a_packer_with_workers_is_killed_at_a_hundred_moments",
             "faults/test_packing.py::test_finished_shards_are_not_written_again",
-            "faults/test_packing_streams.py::test_a_packer_of_a_stream_that_is_killed_begins_the_stream_anew_and_keeps_finished_shards",
+            "faults/test_packing_streams.py::test_a_packer_of_a_stream_that_is_killed_begins_the_stream_again_and_writes_the_same",
+            "faults/test_packing_streams.py::test_a_packer_of_a_stream_that_is_killed_while_it_gives_names_leaves_what_a_rerun_takes_for_its_own",
             "faults/test_packing.py::test_a_finished_shard_that_was_changed_is_written_again",
         ),
     ),

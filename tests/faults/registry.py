@@ -648,7 +648,7 @@ _ROWS = (
         "H8",
         "a worker of jobs is killed while it starts",
         "another takes its place, within the number of retries",
-        _in("jobs/test_crew.py", "a_worker_that_is_killed_while_it_starts_is_replaced_within_the_number_of_retries"),
+        _in("jobs/test_worker_pool.py", "a_worker_that_is_killed_while_it_starts_is_replaced_within_the_number_of_retries"),
     ),
     Fault(
         "H10",
@@ -1205,7 +1205,7 @@ _OF_QUEUES: dict[str, tuple[str, ...]] = {
 }
 """Tests of the same rows with a queue in place of a feed."""
 
-_CREW, _JOBS, _LIVES = "jobs/test_crew.py", "jobs/test_run.py", "jobs/test_lives.py"
+_CREW, _JOBS, _LIVES = "jobs/test_worker_pool.py", "jobs/test_run.py", "jobs/test_lives.py"
 _JOB_ROWS = (
     Fault(
         "A6",

@@ -451,9 +451,8 @@ class Meddler(Disk):
 
 @pytest.mark.parametrize("what", ["grows", "replaced", "removed"])
 def test_an_input_that_changes_while_it_is_packed_is_an_error(tmp_path: Path, what: str) -> None:
-    from penstock.packing.options import PackOptions
+    from penstock.packing.options import PackOptions, Watching
     from penstock.packing.packer import Packing
-    from penstock.packing.ticks import Watching
 
     folder = tmp_path / "input"
     folder.mkdir()

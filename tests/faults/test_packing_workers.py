@@ -22,9 +22,8 @@ import penstock as ps
 from penstock.errors import WorkerDied
 from penstock.packing import pack
 from penstock.packing.disk import Disk
-from penstock.packing.options import PackOptions
+from penstock.packing.options import PackOptions, Watching
 from penstock.packing.packer import Packing
-from penstock.packing.ticks import Watching
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 SOURCE, TESTS = str(Path(ps.__file__).parents[1]), str(Path(__file__).parents[1])

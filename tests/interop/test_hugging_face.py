@@ -135,11 +135,11 @@ def test_an_iterable_dataset_is_told_its_epoch() -> None:
 @pytest.mark.usefixtures("fork_server")
 def test_an_iterable_dataset_is_packed(tmp_path: Path) -> None:
     stream = datasets.Dataset.from_dict(table()).to_iterable_dataset(num_shards=4).shuffle(seed=1, buffer_size=50)
-    manifest = ps.pack(ps.from_stream(stream).map(told), tmp_path / "out", num_workers=2, num_shards=3)
+    manifest = ps.pack(ps.from_stream(stream).map(told), tmp_path / "out", num_workers=2, shard_bytes=5000)
     found = list(ps.read_packed(tmp_path / "out"))
     assert [(int(row["x"]), row["word"]) for row in found] == [(row["x"], row["word"] + "!") for row in stream]
     assert sorted(int(row["x"]) for row in found) == list(range(COUNT))
-    assert ps.pack(ps.from_stream(stream).map(told), tmp_path / "out", num_workers=1, num_shards=3).record == manifest.record
+    assert ps.pack(ps.from_stream(stream).map(told), tmp_path / "out", num_workers=1, shard_bytes=5000).record == manifest.record
 
 
 def told(row: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -142,7 +142,7 @@ def test_a_done_list_gives_no_results_of_a_function_with_other_values(tmp_path: 
     done = tmp_path / "done"
     for _ in range(2):
         assert ps.parallel_jobs(partial(conv, size=2), [1, 2], executor="inline", done=done) == [2, 4]
-    with pytest.raises(StateMismatch, match="with other values"):
+    with pytest.raises(StateMismatch, match="or other values"):
         ps.parallel_jobs(partial(conv, size=3), [1, 2], executor="inline", done=done)
 
 
@@ -279,3 +279,38 @@ def test_the_done_list_of_a_run_is_closed_when_it_fails(tmp_path: Path) -> None:
             ps.parallel_jobs(acting.turn, [("value", 1), ("fail", 2)], 1, done=tmp_path / "done")
     lines = (tmp_path / "done").read_text().splitlines()
     assert [json.loads(line).get("index") for line in lines] == [None, 0]
+
+
+def scaled(size: int) -> Callable[[int], int]:
+    return lambda job: job * size
+
+
+def test_a_rerun_with_another_function_is_refused_and_version_takes_the_place_of_the_comparison(tmp_path: Path) -> None:
+    def run(fn: Callable[[int], int], **options: Any) -> list[int]:
+        return ps.parallel_jobs(fn, [1, 2], executor="inline", done=tmp_path / f"done{options.get('version')}", **options)
+
+    for options in ({}, {"version": "a"}, {"version": 3}):
+        assert run(scaled(2), **options) == [2, 4]
+        assert run(scaled(2), **options) == [2, 4]
+    with pytest.raises(StateMismatch, match="with another source text or other values"):
+        run(scaled(3))
+    assert run(scaled(3), version="a") == [2, 4]
+    (tmp_path / "doneb").write_bytes((tmp_path / "donea").read_bytes())
+    with pytest.raises(StateMismatch, match="of another version: 'a', and now it is 'b'"):
+        run(scaled(2), version="b")
+
+
+def test_a_function_that_nothing_tells_from_another_needs_a_version(tmp_path: Path) -> None:
+    lock = threading.Lock()
+
+    def locked(job: int) -> int:
+        with lock:
+            return job
+
+    with pytest.raises(PlanError) as caught:
+        ps.parallel_jobs(locked, [1], executor="inline", done=tmp_path / "done")
+    assert "locked is the same function: cannot pickle" in caught.value.what
+    assert "give version=" in caught.value.fix
+    assert ps.parallel_jobs(locked, [1], executor="inline", done=tmp_path / "done", version=1) == [1]
+    with pytest.raises(PlanError, match="version='1' without done=: nothing is compared"):
+        ps.parallel_jobs(locked, [1], executor="inline", version=1)

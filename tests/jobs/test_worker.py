@@ -1,4 +1,4 @@
-"""The worker by itself: a real process, a pipe and tickets, with the test in the place of the crew."""
+"""The worker by itself: a real process, a pipe and tickets, with the test in the place of the pool."""
 
 from __future__ import annotations
 

@@ -21,9 +21,8 @@ import numpy as np
 import penstock as ps
 from penstock.packing import pack
 from penstock.packing.disk import Disk
-from penstock.packing.options import PackOptions
+from penstock.packing.options import PackOptions, Watching
 from penstock.packing.packer import Packing
-from penstock.packing.ticks import Watching
 
 COUNT = 50
 
@@ -108,15 +107,33 @@ def mortal(element: dict[str, Any]) -> dict[str, Any]:
 
 
 def pack_stream(dest: str | Path, stream: Stream, num_workers: int = 1) -> Any:
-    """Pack a stream in threads."""
+    """Pack a stream into about ten files."""
     ds = ps.from_stream(stream).map(element, seed=5).map(mortal)
-    return pack(ds, dest, num_workers=num_workers, executor="threads", num_shards=5)
+    return pack(ds, dest, num_workers=num_workers, shard_bytes=10_000)
 
 
 def life_of_stream(dest: str, read_dies_at: int, map_dies_at: int) -> None:
-    """Pack a stream, and be killed at an element, while it is read or later."""
+    """Pack a stream, and be killed at an element, while it is read or mapped."""
     os.environ["DIES_AT"] = str(map_dies_at)
     pack_stream(dest, Stream(read_dies_at))
+
+
+def life_of_names(dest: str, after: bool) -> None:
+    """Pack a stream, and be killed when the third shard gets its name."""
+    given = os.replace
+    names = []
+
+    def replace(source: str, target: str) -> None:
+        names.append(target)
+        dies = sum(name.endswith(".tfrecord") for name in names) == 3
+        if dies and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        given(source, target)
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    os.replace = replace  # type: ignore[assignment]
+    pack_stream(dest, Stream())
 
 
 def dataset(count: int = COUNT) -> ps.Dataset:

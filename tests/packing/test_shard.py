@@ -20,7 +20,7 @@ from penstock.packing.sampling import take_sample
 from penstock.packing.shard import Task
 from penstock.packing.splitting import split
 
-ORIGIN = Origin(record={"inputs": None, "functions": None, "data": None})
+ORIGIN = Origin(record={"form": 2, "inputs": None, "functions": None, "data": None})
 
 
 def task(folder: Path, ds: ps.Dataset | None = None, **changes: Any) -> Task:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -11,23 +10,10 @@ from packing.small import dataset, odd, twice
 
 import penstock as ps
 from penstock.dataset import Dataset
-from penstock.errors import PlanError
-from penstock.packing.splitting import counted as counting
-from penstock.packing.splitting import for_part, policy_of, split
-
-
-def count_up() -> Iterator[int]:
-    yield from range(60)
-
-
-def counted() -> ps.Dataset:
-    return Dataset(counting(ps.from_generator(count_up, fast_forward=True, length=60)._root))
-
+from penstock.errors import PlanError, SourceError, TooManySkipped
+from penstock.packing.splitting import check_losses, for_part, has_positions, policy_of, split
 
 DATASETS = {
-    "generator": counted,
-    "generator and operators": lambda: counted().skip(3).take(50).filter(is_odd).map(str).prefetch(2),
-    "generator in batches": lambda: counted().batch(7).repeat(2),
     "plain": dataset,
     "shuffled": lambda: dataset().shuffle(seed=3).repeat(2),
     "filter": lambda: dataset().shuffle(seed=3).filter(odd).map(len),
@@ -36,10 +22,6 @@ DATASETS = {
     "unbatched": lambda: ps.from_source(range(20)).batch(3).unbatch(),
     "prefetch": lambda: dataset().filter(odd).prefetch(2),
 }
-
-
-def is_odd(number: int) -> bool:
-    return number % 2 == 1
 
 
 def same(one: list[Any], other: list[Any]) -> bool:
@@ -72,10 +54,17 @@ def test_variants_are_passes_with_other_random_numbers_and_are_shuffled_together
     assert [one["number"] for one in elements[:10]] != list(range(10))
 
 
-def test_a_shuffle_of_what_is_read_from_its_beginning_is_refused() -> None:
-    with pytest.raises(PlanError, match="can only be read from its beginning"):
-        split(counted().map(str), variants=1, shuffle=3)
-    assert len(list(split(counted(), variants=2, shuffle=None).part(0, 120).feed())) == 120
+def test_what_has_positions_is_told_from_what_only_reading_tells() -> None:
+    for make in DATASETS.values():
+        assert has_positions(make()._root)
+    for ds in (
+        ps.from_generator(lambda: iter(range(9))),
+        ps.from_generator(lambda: iter(range(9)), fast_forward=True, length=9).map(str),
+        dataset().filter(odd).take(5),
+        dataset().filter(odd).batch(2),
+        dataset().flat_map(twice).repeat(2).map(dict),
+    ):
+        assert not has_positions(ds._root)
 
 
 def test_variants_are_made_below_a_filter() -> None:
@@ -104,3 +93,14 @@ def test_a_rate_of_skipped_elements_is_not_judged_in_a_part() -> None:
     assert for_part(ps.Retry(2, then=ps.Skip(0.1))) == ps.Retry(2, then=ps.Skip())
     for policy in (ps.Skip(3), ps.Raise(), ps.Retry(2)):
         assert for_part(policy) is policy
+
+
+def test_a_result_of_which_too_much_is_missing_is_refused() -> None:
+    lost = [{"where": "line 3", "error": "ValueError", "text": "bad"}]
+    for policy in (ps.Raise(), ps.Skip(), ps.Skip(1), ps.Skip(0.1), ps.Retry(1, then=ps.Skip(1))):
+        check_losses(policy, lost, 9)
+    for policy, num_read in ((ps.Skip(0), None), (ps.Skip(0.09), None), (ps.Skip(0.001), 100)):
+        with pytest.raises(TooManySkipped, match=f"1 of {num_read or 10} elements failed, limit .*; first: ValueError: bad"):
+            check_losses(policy, lost, 9, num_read)
+    with pytest.raises(SourceError, match="no element is left to write"):
+        check_losses(ps.Skip(), lost, 0)

@@ -154,20 +154,6 @@ def test_it_says_what_it_was_told() -> None:
     assert plain.fingerprint() != GeneratorSource(Again()).fingerprint()
 
 
-def raising() -> Iterator[int]:
-    yield from range(505)
-    raise ValueError("no more")
-
-
-def test_a_counted_generator_that_raises_says_at_which_element() -> None:
-    counted = GeneratorSource(raising, fast_forward=True, length=1000).counted()
-    assert counted is not None
-    for index in (505, 507, 999):
-        with pytest.raises(ValueError, match="no more") as caught:
-            counted.gather([index], [])
-        assert caught.value.__notes__ == ["penstock: raised by reading element 505 of generator raising"]
-
-
 class Anew:
     """An iterator that begins anew whenever it is asked for one, as many programs have them."""
 

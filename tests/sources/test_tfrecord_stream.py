@@ -9,7 +9,7 @@ import pytest
 from formats.tfrecords import FIVE, tfrecord, write_tfrecord
 
 import penstock as ps
-from penstock._contracts.source import CountableStream, IndexedSource, StatefulStream
+from penstock._contracts.source import StatefulStream
 from penstock._storage import open_storage
 from penstock.errors import RecordError, StateDamaged, StateUnavailable
 from penstock.sources.tfrecord import StoredFile, TFRecordStream
@@ -33,12 +33,6 @@ def pattern(tmp_path: Path, compression: str) -> str:
 
 def opened(pattern: str, compression: str, **options: Any) -> TFRecordStream:
     return TFRecordStream(open_storage(pattern, "read_tfrecord"), compression, **options)
-
-
-def gathered(source: IndexedSource, indices: Any) -> list[Any]:
-    rows: list[Any] = []
-    source.gather(list(indices), rows)
-    return rows
 
 
 def test_the_laws_of_a_stream_hold(pattern: str, compression: str) -> None:
@@ -143,7 +137,6 @@ def test_nobody_is_told_to_go_on_behind_a_bad_record(tmp_path: Path, compression
     dataset = ps.read_tfrecord(str(tmp_path / "x"), compression=compression)
     for read in (
         lambda: list(source.open(0)),
-        source.counted,
         lambda: ps.pack(dataset, tmp_path / "out", executor="threads", on_error=ps.Skip()),
         lambda: list(dataset.feed(on_read_error=ps.Skip())),
     ):
@@ -190,23 +183,3 @@ def test_a_stored_file_is_read_to_its_end(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"0123456789")
     file = StoredFile(open_storage(str(tmp_path / "x"), "t"), 0)
     assert [file.read(4), file.read(4), file.read(4), file.read(4)] == [b"0123", b"4567", b"89", b""]
-
-
-def test_counted_it_has_positions(pattern: str, compression: str) -> None:
-    stream = opened(pattern, compression)
-    assert isinstance(stream, CountableStream)
-    counted = stream.counted()
-    assert gathered(counted, range(len(counted))) == ALL
-    assert len(counted) == len(ALL)
-    assert counted.describe(len(FIVE) + 7).startswith("record 7 of ")
-    assert counted.fingerprint() != stream.fingerprint()
-    assert [Path(path).name for path in counted.input_files()] == [f"x.tfrecord-0000{number}-of-00003" for number in range(3)]
-    assert gathered(pickle.loads(pickle.dumps(counted)), [3, 150, 151, 1]) == [ALL[3], ALL[150], ALL[151], ALL[1]]
-
-
-def test_a_damaged_file_is_found_when_it_is_counted(pattern: str, compression: str, tmp_path: Path) -> None:
-    path = tmp_path / "x.tfrecord-00001-of-00003"
-    path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(RecordError) as caught:
-        opened(pattern, compression).counted()
-    assert "x.tfrecord-00001" in str(caught.value)

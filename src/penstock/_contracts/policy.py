@@ -8,14 +8,13 @@ from typing import Any
 
 from penstock._contracts.arguments import real_number, whole_number
 from penstock._contracts.breaking import ReadBrokenOff
-from penstock._contracts.source import KeptLost
 from penstock.errors import PlanError
 
 __all__ = ["Errors", "Policy", "Raise", "Replace", "Retry", "Skip", "checked_policy", "decide", "final"]
 
 Errors = type[Exception] | tuple[type[Exception], ...]
-_NEVER = (StopIteration, StopAsyncIteration, ReadBrokenOff, KeptLost)
-"""What a loop would take for its end, what ends a worker, and what is the fault of no element: no policy hides them."""
+_NEVER = (StopIteration, StopAsyncIteration, ReadBrokenOff)
+"""What a loop would take for its end, and what ends a worker: no policy hides them."""
 
 
 def _checked_errors(errors: Any, policy: str) -> tuple[type[Exception], ...]:

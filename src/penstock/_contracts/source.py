@@ -9,17 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.transform import Scratch
-from penstock.errors import SourceError
 
 __all__ = [
     "ChunkedSource",
     "ColumnSource",
-    "CountableStream",
     "DistantSource",
     "FileSource",
     "GroupedSource",
     "IndexedSource",
-    "KeptLost",
     "RowFailed",
     "StatefulStream",
     "StreamSource",
@@ -63,10 +60,6 @@ class SubscriptedSource(IndexedSource, Protocol):
 
     def explained(self, index: int, error: Exception) -> Exception:
         """Return what is to be raised for an exception of `obj[index]`."""
-
-
-class KeptLost(SourceError):
-    """What was kept in a file for this run is gone or damaged: that is no element's fault, and no policy hides it."""
 
 
 class RowFailed(Exception):
@@ -172,17 +165,6 @@ class StatefulStream(StreamSource, Protocol):
 
     def open_at(self, pass_number: int, state: Any) -> Iterator[Any]:
         """Start pass `pass_number` behind a place that `state` said in it."""
-
-
-@runtime_checkable
-class CountableStream(StreamSource, Protocol):
-    """A stream that can be counted, at the cost of reading it once, and then has positions for who only reads runs of it."""
-
-    def counted(self) -> IndexedSource | None:
-        """Count, and return the same elements as a source with positions: any can be read, but only runs of them soon.
-
-        None when it does not promise to give the same in every pass.
-        """
 
 
 @runtime_checkable

@@ -70,7 +70,6 @@ class Node:
         selects: its elements are those of its child, in another order or number.
         groups_elements: each of its elements is made of several of its child.
         makes_batches: these are batches.
-        same_above_stream: it means the same above a stream as above a source with positions, and reads both from beginning to end.
         starts_chain: positions are known on its own account: a source, a cache, or several children.
         is_hint: it changes how a plan runs, not what it gives. Saved states and identities leave it out.
         moves_as: how a saved place passes it on its way to another number of shards: "same", "batch" or "repeat", of which the last two
@@ -84,7 +83,6 @@ class Node:
     selects: ClassVar[bool] = False
     groups_elements: ClassVar[bool] = False
     makes_batches: ClassVar[bool] = False
-    same_above_stream: ClassVar[bool] = False
     starts_chain: ClassVar[bool] = False
     is_hint: ClassVar[bool] = False
     moves_as: ClassVar[str] = ""

@@ -122,7 +122,6 @@ class Map(UnaryNode):
 
     aligned: ClassVar[bool] = True
     per_element: ClassVar[bool] = True
-    same_above_stream: ClassVar[bool] = True
     moves_as: ClassVar[str] = "same"
 
     fn: Function
@@ -166,7 +165,6 @@ class Filter(SelectingNode):
 
     streams: ClassVar[bool] = True
     per_element: ClassVar[bool] = True
-    same_above_stream: ClassVar[bool] = True
 
     fn: Function
     name: str
@@ -182,7 +180,6 @@ class FlatMap(UnaryNode):
 
     streams: ClassVar[bool] = True
     per_element: ClassVar[bool] = True
-    same_above_stream: ClassVar[bool] = True
 
     fn: Function
     name: str
@@ -198,7 +195,6 @@ class Unbatch(UnaryNode):
 
     streams: ClassVar[bool] = True
     per_element: ClassVar[bool] = True
-    same_above_stream: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -319,8 +315,6 @@ class Shard(SelectingNode):
 class Take(SelectingNode):
     """The first `count` elements."""
 
-    same_above_stream: ClassVar[bool] = True
-
     count: int
 
     def line(self, *, saved: bool = False) -> str:
@@ -347,8 +341,6 @@ class Take(SelectingNode):
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Skip(SelectingNode):
     """All but the first `count` elements. `lead`: count * num_shards less the place that all shards had reached (after a resume)."""
-
-    same_above_stream: ClassVar[bool] = True
 
     count: int
     lead: int = 0
@@ -377,7 +369,6 @@ class Skip(SelectingNode):
 class Repeat(SelectingNode):
     """`count` passes, or endless ones. After a resume with other shards: the passes from number `first` on, of `whole` in all."""
 
-    same_above_stream: ClassVar[bool] = True
     moves_as: ClassVar[str] = "repeat"
 
     count: int | None
@@ -461,7 +452,6 @@ class Prefetch(SelectingNode):
     """At least `buffer_size` finished batches ahead of the consumer, memory permitting."""
 
     aligned: ClassVar[bool] = True
-    same_above_stream: ClassVar[bool] = True
     is_hint: ClassVar[bool] = True
     moves_as: ClassVar[str] = "same"
 
@@ -616,7 +606,6 @@ class BatchNode(GroupNode):
     """A batch: these differ only in how rows become one."""
 
     __slots__ = ()
-    same_above_stream: ClassVar[bool] = True
     moves_as: ClassVar[str] = "batch"
 
     @property

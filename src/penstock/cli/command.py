@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 
 from penstock._contracts.version import VERSION
-from penstock.cli.pack_arguments import add_inspect, add_pack
 from penstock.errors import StopRaised
 
 __all__ = ["main"]
@@ -18,6 +17,7 @@ _DEMO = (
     " Clone the repository and type there: make demo"
 )
 _EXIT_ERROR, _EXIT_INTERRUPTED, _EXIT_PIPE_CLOSED = 1, 130, 141
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -85,8 +85,8 @@ def _parser() -> argparse.ArgumentParser:
     # With another prefix for options, those that the demo had here are positional, and do not hide where it is.
     commands.add_parser("demo", help="say where the demo is", prefix_chars="\0", add_help=False).add_argument("old", nargs="*")
     _add_bench(commands.add_parser("bench", help="measure a pipeline over your own images or arrays on this machine"))
-    add_pack(commands.add_parser("pack", help="write a dataset, through its preprocessing, to files that need no more work"))
-    add_inspect(commands.add_parser("inspect", help="show what is in a file of records, and verify it"))
+    _add_pack(commands.add_parser("pack", help="write a dataset, through its preprocessing, to files that need no more work"))
+    _add_inspect(commands.add_parser("inspect", help="show what is in a file of records, and verify it"))
     _add_index(commands.add_parser("index", help="build the indices of record files, so that any record can be read at any time"))
     _add_doctor(commands.add_parser("doctor", help="run a script and say what each operator took; or describe this machine"))
     return parser
@@ -139,6 +139,50 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
 
 
+def _add_pack(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Write a source, through your preprocessing, to files that need no more work: TFRecord, WebDataset tar or Parquet. The files are "
+        "the same for any number of workers; after a kill, the same command goes on."
+    )
+    parser.add_argument(
+        "source",
+        metavar="SOURCE",
+        help="a list file of `path label` lines, folder of images, quoted glob, .npy/.npz, tar, Parquet or JSON lines, or module:dataset",
+    )
+    parser.add_argument("dest", metavar="DEST", help="the folder to write to")
+    parser.add_argument("--root", metavar="DIR", help="the folder that the paths of a list file start from (default: the list's own)")
+    parser.add_argument("--map", metavar="MODULE:FUNCTION", help="your own function on each element")
+    parser.add_argument("--resize", type=int, metavar="N", help="decode images, resize the shorter side to N pixels, encode as JPEG")
+    parser.add_argument("--quality", type=int, metavar="Q", help="of these JPEGs, 1 to 100 (default: 90)")
+    parser.add_argument("--format", choices=("tfrecord", "tar", "parquet"), default="tfrecord", help="default: %(default)s")
+    parser.add_argument("--compression", metavar="NAME", help="GZIP for tfrecord, zstd for parquet (default: none)")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--shards", type=int, metavar="N", help="number of files; a stream is cut by --shard-bytes")
+    size.add_argument("--shard-bytes", type=_size, metavar="SIZE", help="size of a file to aim at, such as 256MB (default)")
+    parser.add_argument("--shuffle", type=int, metavar="SEED", help="write the elements in a random order")
+    parser.add_argument("--variants", type=int, default=1, metavar="K", help="write each element K times, with other random numbers")
+    parser.add_argument("--name", default="data", help="what the names of the files begin with (default: %(default)s)")
+    parser.add_argument("--num-workers", type=_workers, default="auto", metavar="N", help='processes, or "auto" (default): one per CPU')
+    parser.add_argument(
+        "--on-error", choices=("raise", "skip"), default="raise", help="what becomes of a bad element (default: %(default)s)"
+    )
+    run = parser.add_mutually_exclusive_group()
+    run.add_argument("--trace", metavar="FILE.json", help="write a timeline of the workers, for ui.perfetto.dev")
+    run.add_argument("--dry-run", action="store_true", help="predict size and time from a sample, write nothing")
+    parser.add_argument("--no-measure", action="store_true", help="do not measure, at the end, what packing bought")
+
+
+def _add_inspect(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Show what is in a TFRecord, WebDataset tar, Parquet, index or manifest file, or in a folder of such. "
+        "Exit status 1 when something is wrong."
+    )
+    parser.add_argument("path", metavar="FILE|DIR", help="a file, or a folder that `penstock pack` wrote")
+    parser.add_argument("--verify", action="store_true", help="check every check sum and every count; manifest against files")
+    parser.add_argument("--samples", type=int, default=3, metavar="N", help="elements to show (default: %(default)s)")
+    parser.add_argument("--sheet", metavar="OUT.png", help="write the first images, 48 at most, as a contact sheet")
+
+
 class _at_least:  # noqa: N801 (argparse shows it as a function)
     def __init__(self, lowest: int) -> None:
         self._lowest = lowest
@@ -168,3 +212,23 @@ def _float(text: str) -> float:
         return float(text)
     except ValueError:
         return float("nan")
+
+
+def _size(text: str) -> int:
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
+    unit = text[len(number) :].strip().lower()
+    try:
+        size = int(float(number) * _UNITS[unit])
+    except (ValueError, KeyError, OverflowError):
+        size = 0
+    if size < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size, such as 256MB")
+    return size
+
+
+def _workers(text: str) -> int | str:
+    if text == "auto":
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f'{text!r} is neither "auto" nor a whole number >= 1')
+    return int(text)

@@ -11,10 +11,8 @@ from penstock._storage.publish import publish
 from penstock.cli.screen import Screen
 from penstock.errors import SourceError
 from penstock.formats.sizes import size_words
-from penstock.packing.inspection import inspect
-from penstock.packing.report import Inspection, summary
-from penstock.packing.sheet import contact_sheet, images_of
-from penstock.packing.showing import shown
+from penstock.packing.contact_sheet import contact_sheet, images_of
+from penstock.packing.inspect import Inspection, inspect, shown, summary
 
 __all__ = ["Settings", "run", "settings_from"]
 

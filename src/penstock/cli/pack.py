@@ -20,6 +20,7 @@ from penstock.formats.sizes import size_words
 from penstock.observe.stats import available_cpus
 from penstock.packing import Manifest, estimate, pack
 from penstock.packing.reencode import reencoded
+from penstock.packing.splitting import has_positions
 
 __all__ = ["Settings", "run", "settings_from"]
 
@@ -105,7 +106,7 @@ def run(settings: Settings) -> int:
             add_note(error, "penstock: --on-error skip leaves such elements out, and lists them in the manifest; finished shards are kept")
         raise
     _report(settings, manifest, kind, screen)
-    if settings.measure and manifest.read_once:
+    if settings.measure and not has_positions(dataset._root):
         screen.point("What this bought was not measured: the source has no positions, and is read once.")
     elif settings.measure:
         resized = (source, settings.resize) if _encodes(settings) else None
@@ -180,11 +181,15 @@ def _open(source: str, root: str | None) -> tuple[Any, str]:
 def _predict(settings: Settings, dataset: Any, kind: str, screen: Screen) -> None:
     found = estimate(dataset, num_workers=settings.num_workers, on_error=settings.on_error, **settings.options)
     screen.line(f"penstock pack {settings.source}: a look at {found.num_sampled:,} elements of {kind}; nothing was written")
-    screen.fact("would write", f"{found.count:,} elements, about {size_words(found.size)} in {_files(found.num_shards)}")
-    screen.fact("would take", f"about {seconds(found.seconds)} with {_workers_words(settings.num_workers)}, once they have started")
+    if found.count is None or found.size is None or found.num_shards is None or found.seconds is None:
+        screen.fact("would write", f"about {size_words(round(found.mean_bytes))} an element; how many a stream has shows at its end")
+        screen.fact("would take", f"about {seconds(found.element_s)} an element, in one process")
+    else:
+        screen.fact("would write", f"{found.count:,} elements, about {size_words(found.size)} in {_files(found.num_shards)}")
+        screen.fact("would take", f"about {seconds(found.seconds)} with {_workers_words(settings.num_workers)}, once they have started")
     for line in found.fields:
         screen.fact("field", line)
-    if found.num_shards < settings.num_workers:
+    if found.num_shards is not None and found.num_shards < settings.num_workers and has_positions(dataset._root):
         screen.point(
             "A shard is written by one process. There are fewer shards than workers, so each process would have several threads, of which "
             f"one at a time runs Python code: if most of the work is such code, give --shards {settings.num_workers} or more."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.jobs.donelist import NOT_KEPT, NotKept
-from penstock.jobs.ledger import Skipped
+from penstock.jobs.results import Skipped
 from penstock.jobs.run import JobsProgress, parallel_jobs
 
 __all__ = ["NOT_KEPT", "JobsProgress", "NotKept", "Skipped", "parallel_jobs"]

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import json
 import os
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from penstock.errors import PlanError, StateDamaged, StateMismatch
-from penstock.jobs.identity import digest_of, digest_of_all
-from penstock.jobs.keeping import as_json, from_json
+from penstock.jobs.digest import Untold, digest_of
 
-__all__ = ["NOT_KEPT", "DoneList", "NotKept"]
+__all__ = ["NOT_KEPT", "DoneList", "NoForm", "NotKept", "as_json", "digest_of_job", "from_json"]
 
-_FORM = 1
+_FORM = 2
 _LARGEST = 1 << 14
-_CARRIED = "values (arguments of a partial, self, attributes, values or code of an inner function)"
+_CARRIED = "values (defaults, closure, arguments of a partial, self, attributes)"
 
 
 class NotKept:
@@ -38,19 +40,19 @@ NOT_KEPT = NotKept()
 class DoneList:
     """Notes jobs as they are done. A line is written whole by one call, so a kill cuts the last line at most. Used from one thread.
 
-    The first line says which function and jobs the others are of: {"penstock_jobs": 1, "function": ..., "count": ..., "jobs": hash}, and
-    with "carries": hash when there is more to the function than its name. Each other line is
-    {"index": ..., "job": hash, "result": ..., "crc32": ...}, without "result" when that was not kept.
+    The first line says which function and jobs the others are of: {"penstock_jobs": 2, "function": ..., "count": ..., "jobs": hash}, and
+    "source": hash, or "version": ... in its place. Each other line is {"index": ..., "job": hash, "result": ..., "crc32": ...}, without
+    "result" when that was not kept.
     """
 
-    def __init__(self, path: str, function: str, jobs: Sequence[Any], carries: str | None = None) -> None:
+    def __init__(self, path: str, function: str, jobs: Sequence[Any], told_by: Mapping[str, str]) -> None:
         """Open or make the file, and read what is done.
 
         Args:
             path: of the file.
             function: its name.
             jobs: all of them.
-            carries: what `digest_of_function` says of the function.
+            told_by: what else tells the function: {"source": hash} or {"version": what the user says}.
 
         Raises:
             StateMismatch: it is of other jobs or another function, or no done-list at all.
@@ -59,10 +61,8 @@ class DoneList:
             OSError: the file cannot be read or written.
         """
         self.path = path
-        self._digests = [digest_of(job, number) for number, job in enumerate(jobs)]
-        head: dict[str, Any] = {"penstock_jobs": _FORM, "function": function, "count": len(jobs), "jobs": digest_of_all(self._digests)}
-        if carries is not None:
-            head["carries"] = carries
+        self._digests = [digest_of_job(job, number) for number, job in enumerate(jobs)]
+        head = {"penstock_jobs": _FORM, "function": function, "count": len(jobs), "jobs": digest_of(self._digests), **told_by}
         self._broken = False
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         try:
@@ -143,13 +143,18 @@ class DoneList:
             found = None
         if not isinstance(found, dict) or "penstock_jobs" not in found:
             raise self._mismatch(f"this is no done-list: it begins with {line[:60]!r}")
-        for name, words in (("penstock_jobs", "form"), ("function", "function"), ("count", "number of jobs")):
-            if found.get(name) != head[name]:
-                raise self._mismatch(f"the done-list is of another {words}: {found.get(name)!r}, and now it is {head[name]!r}")
-        carried, carries = found.get("carries"), head.get("carries")
-        if carried != carries:
-            of = "with other" if carried is not None else "and an earlier version wrote it, which did not note its"
-            raise self._mismatch(f"the done-list is of {head['function']!r} {of} {_CARRIED}")
+        if found["penstock_jobs"] != _FORM:
+            raise StateMismatch(
+                f"another version of Penstock wrote this done-list, in form {found['penstock_jobs']!r}: it tells functions and jobs in "
+                f"another way than form {_FORM}, so nothing can be compared",
+                where=f"done-list {self.path!r}",
+                fix="finish it with that version, or give another file to begin anew",
+            )
+        for name, words in (("function", "function"), ("count", "number of jobs"), ("version", "version")):
+            if found.get(name) != head.get(name):
+                raise self._mismatch(f"the done-list is of another {words}: {found.get(name)!r}, and now it is {head.get(name)!r}")
+        if found.get("source") != head.get("source"):
+            raise self._mismatch(f"the done-list is of {head['function']!r} with another source text or other {_CARRIED}")
         if found.get("jobs") != head["jobs"]:
             raise self._mismatch(f"the done-list is of another job list, also of {head['count']} jobs")
 
@@ -165,6 +170,22 @@ class DoneList:
             where=f"done-list {self.path!r}",
             fix="give the jobs and the function that it was begun with, or another file to begin anew",
         )
+
+
+def digest_of_job(job: Any, number: int) -> str:
+    """Return the hash of one job.
+
+    Raises:
+        PlanError: it holds something that has no content, or itself.
+    """
+    try:
+        return digest_of(job)
+    except Untold as error:
+        raise PlanError(
+            f"job {number}, a {type(job).__name__}, cannot be told from others in another run: {error}",
+            where="parallel_jobs(done=...)",
+            fix="give jobs of numbers, texts, paths, arrays and containers of them, and look up the rest in the function",
+        ) from error
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
@@ -195,3 +216,65 @@ def _lock(descriptor: int, path: str) -> None:
         ) from None
     except OSError:  # a file system without locks
         return
+
+
+class NoForm(ValueError):
+    """A value, or a part of it, has no form here. Internal."""
+
+
+def as_json(value: Any) -> tuple[Any] | None:
+    """Return what `json` can write for a result, in a tuple of one; None for a result that has no form here."""
+    try:
+        return (_form(value),)
+    except (NoForm, RecursionError):
+        return None
+
+
+def _form(value: Any) -> Any:
+    kind = type(value)
+    if value is None or kind in (bool, int, float, str):
+        return value
+    if kind is list:
+        return [_form(child) for child in value]
+    if kind is tuple:
+        return {"tuple": [_form(child) for child in value]}
+    if kind is dict:
+        return {"dict": [[_form(key), _form(child)] for key, child in value.items()]}
+    if kind is bytes:
+        return {"bytes": _text(value)}
+    if kind is np.ndarray and value.dtype.kind in "biufc":
+        return {"array": [value.dtype.str, list(value.shape), _text(value.tobytes())]}
+    if isinstance(value, np.generic) and value.dtype.kind in "biufc":
+        return {"scalar": [value.dtype.str, _text(value.tobytes())]}
+    raise NoForm
+
+
+def from_json(form: Any) -> Any:
+    """Return the result.
+
+    Raises:
+        ValueError: it is no form of `as_json`; a TypeError says the same.
+    """
+    if isinstance(form, list):
+        return [from_json(child) for child in form]
+    if not isinstance(form, dict):
+        return form
+    ((kind, content),) = form.items()
+    match kind:
+        case "tuple":
+            return tuple(from_json(child) for child in content)
+        case "dict":
+            return {from_json(key): from_json(child) for key, child in content}
+        case "bytes":
+            return base64.b64decode(content, validate=True)
+        case "array":
+            dtype, shape, data = content
+            return np.frombuffer(base64.b64decode(data, validate=True), dtype).reshape(shape).copy()
+        case "scalar":
+            dtype, data = content
+            return np.frombuffer(base64.b64decode(data, validate=True), dtype)[0]
+    raise NoForm
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from penstock._contracts.failing import add_note
 from penstock._contracts.stopwatch import clocks, times_since
 from penstock._engine.failing import is_interrupt
-from penstock.jobs.ledger import Ledger, Silence, words_of_job
+from penstock.jobs.results import Results, Silence, words_of_job
 from penstock.queues.parking import ParkingLot
 from penstock.queues.standing import where_stand
 
@@ -30,55 +30,55 @@ class _Outcome(NamedTuple):
     worker: str
 
 
-def _outcome(function: Callable[[Any], Any], ledger: Ledger, job: int, number: int, worker: str) -> _Outcome:
+def _outcome(function: Callable[[Any], Any], results: Results, job: int, number: int, worker: str) -> _Outcome:
     begin = clocks()
     try:
-        value = function(ledger.jobs[job])
+        value = function(results.jobs[job])
     except BaseException as error:
-        ledger.ran(job, number, times_since(begin))
+        results.ran(job, number, times_since(begin))
         return _Outcome(job, None, error, worker)
-    return _Outcome(job, ledger.ran(job, number, times_since(begin), 0, value), None, worker)
+    return _Outcome(job, results.ran(job, number, times_since(begin), 0, value), None, worker)
 
 
-def run_inline(ledger: Ledger, function: Callable[[Any], Any]) -> None:
-    """Do what the ledger has to do, one job after the other, in the caller's thread.
+def run_inline(results: Results, function: Callable[[Any], Any]) -> None:
+    """Do the jobs that are left, one after the other, in the caller's thread.
 
     Raises:
-        BaseException: of the first job that fails, as the ledger's policy has it; KeyboardInterrupt.
+        BaseException: of the first job that fails, as the policy of `results` has it; KeyboardInterrupt.
     """
-    for job in ledger.todo:
+    for job in results.todo:
         while True:
-            outcome = _outcome(function, ledger, job, 0, "in the caller's thread")
+            outcome = _outcome(function, results, job, 0, "in the caller's thread")
             if outcome.error is None:
-                ledger.finished([(job, outcome.value)])
+                results.finished([(job, outcome.value)])
                 break
             if is_interrupt(outcome.error):
                 raise outcome.error
-            wait_s = ledger.failed(job, outcome.error, outcome.worker)
+            wait_s = results.failed(job, outcome.error, outcome.worker)
             if wait_s is None:
                 break
             ParkingLot().park(lambda: True, wait_s)
 
 
-def run_in_threads(ledger: Ledger, function: Callable[[Any], Any], num_workers: int) -> None:
-    """Do what the ledger has to do in threads; return when all is settled.
+def run_in_threads(results: Results, function: Callable[[Any], Any], num_workers: int) -> None:
+    """Do the jobs that are left in threads; return when all is settled.
 
     Raises:
-        BaseException: of the first job that fails, as the ledger's policy has it; KeyboardInterrupt. A thread whose job does not end
+        BaseException: of the first job that fails, as the policy of `results` has it; KeyboardInterrupt. A thread whose job does not end
             within two seconds then is named in a note; it ends with its job.
     """
-    crew = _Threads(ledger, function, num_workers)
+    pool = _Threads(results, function, num_workers)
     try:
-        crew.run()
+        pool.run()
     except BaseException as error:
-        crew.wind_up(error)
+        pool.wind_up(error)
         raise
-    crew.stop(None)
+    pool.stop(None)
 
 
 class _Threads:
-    def __init__(self, ledger: Ledger, function: Callable[[Any], Any], num_workers: int) -> None:
-        self._ledger = ledger
+    def __init__(self, results: Results, function: Callable[[Any], Any], num_workers: int) -> None:
+        self._results = results
         self._function = function
         self._todo: SimpleQueue[int | None] = SimpleQueue()
         self._outcomes: SimpleQueue[_Outcome] = SimpleQueue()
@@ -93,11 +93,11 @@ class _Threads:
         ]
 
     def run(self) -> None:
-        for job in self._ledger.todo:
+        for job in self._results.todo:
             self._todo.put(job)
         for thread in self._threads:
             thread.start()
-        while self._ledger.num_left:
+        while self._results.num_left:
             while self._later and self._later[0][0] <= time.monotonic():
                 self._todo.put(heapq.heappop(self._later)[1])
             limit_s = self._silence.left_s()
@@ -108,15 +108,15 @@ class _Threads:
                 self._silence.look(self._at_work)
             else:
                 self._silence.ends()
-            for wait_s, job in self._ledger.failed_together(self._booked()):
+            for wait_s, job in self._results.failed_together(self._taken()):
                 heapq.heappush(self._later, (time.monotonic() + wait_s, job))
 
     def wind_up(self, first: BaseException) -> None:
-        """Begin no job any more, and book those in work that end within the grace period; other errors become notes of the first."""
-        self._ledger.wind_up()
+        """Begin no job any more, and take results that arrive within the grace period; other errors become notes of the first."""
+        self._results.wind_up()
         alive = self.stop(_GRACE_S)
-        for job, error, _ in self._booked():
-            self._ledger.note(first, job, error)
+        for job, error, _ in self._taken():
+            self._results.note(first, job, error)
         if alive:
             add_note(first, f"penstock: still at work after {_GRACE_S:g} s: {', '.join(alive)}; a thread ends with its job")
 
@@ -134,7 +134,7 @@ class _Threads:
     def _work(self, number: int, name: str) -> None:
         while (job := self._todo.get()) is not None and not self._stopped:
             self._at[name] = job
-            self._outcomes.put(_outcome(self._function, self._ledger, job, number, name))
+            self._outcomes.put(_outcome(self._function, self._results, job, number, name))
             del self._at[name]
             self._lot.ring()
 
@@ -142,12 +142,12 @@ class _Threads:
         """Say of each worker at which job, and where in the user's code, it is."""
         places = list(where_stand(self._threads).values())
         return [
-            f"{words_of_job(job, self._ledger.jobs)} in {name} at {places[int(name.removeprefix('worker '))]}"
+            f"{words_of_job(job, self._results.jobs)} in {name} at {places[int(name.removeprefix('worker '))]}"
             for name, job in sorted(self._at.copy().items())
         ]
 
-    def _booked(self) -> list[tuple[int, BaseException, str]]:
-        """Book what has arrived, without waiting; return what failed."""
+    def _taken(self) -> list[tuple[int, BaseException, str]]:
+        """Take what has arrived, without waiting; return what failed."""
         arrived = [self._outcomes.get() for _ in range(self._outcomes.qsize())]
-        self._ledger.finished((outcome.job, outcome.value) for outcome in arrived if outcome.error is None)
+        self._results.finished((outcome.job, outcome.value) for outcome in arrived if outcome.error is None)
         return [(outcome.job, outcome.error, outcome.worker) for outcome in arrived if outcome.error is not None]

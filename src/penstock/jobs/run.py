@@ -16,12 +16,12 @@ from penstock._contracts.policy import Policy, Raise, Replace, checked_policy, f
 from penstock._plan.check import callable_argument, count_argument, no_async
 from penstock._plan.functions import function_name
 from penstock.errors import PlanError
-from penstock.jobs.crew import run_in_processes
+from penstock.jobs.digest import Untold, digest_of
 from penstock.jobs.donelist import DoneList
-from penstock.jobs.identity import digest_of_function
-from penstock.jobs.ledger import Ledger
 from penstock.jobs.local import run_in_threads, run_inline
+from penstock.jobs.results import Results
 from penstock.jobs.starting import check_may_start, packed_function, starter
+from penstock.jobs.worker_pool import run_in_processes
 from penstock.observe.guarded import Guarded
 from penstock.observe.progress import Progress
 from penstock.observe.stats import available_cpus
@@ -66,16 +66,17 @@ def parallel_jobs(
     method: Literal["forkserver", "spawn"] = "forkserver",
     on_error: Policy | None = None,
     done: str | os.PathLike[str] | None = None,
+    version: str | int = "",
     progress: bool | Literal["always"] | Callable[[JobsProgress], object] = False,
     trace: str | os.PathLike[str] | Listener | None = None,
 ) -> list[Result]:
     """Do `fn(job)` for each job, several at a time, and return the results in the order of the jobs.
 
     The list is cut as the classic programs with a `Pool` cut it: one part per worker, len(jobs) // num_workers jobs each, the first
-    len(jobs) % num_workers parts longer by one. There each worker does its part alone, and everybody waits for the slowest part. Here a
+    len(jobs) % num_workers parts longer by one. There each worker does its part alone, and all wait for the slowest part. Here a
     part is only where a worker begins. It is given a little at a time (10 ms of work, at least two jobs); one that is through takes the
     back half of the longest part that is left, and in the end jobs that another worker was given and has not begun. So no job waits for
-    a slow one, and no worker idles as long as there is a job that nobody has begun.
+    a slow one, and no worker idles as long as there is a job that no worker has begun.
 
     Blocks until all is done. May be called from any thread, and several times at once. A program whose file is run calls it under
     `if __name__ == "__main__":`, because the workers import that file.
@@ -94,7 +95,9 @@ def parallel_jobs(
         done: a file that gets a line of JSON for each job that is done. A call with the same jobs and function that finds it leaves out
             what it names: after a kill only the jobs in work are done again, and what was done in the last 5 ms. Results made of numbers,
             texts, bytes and arrays are kept up to 16 kB and come back; for others `penstock.jobs.NOT_KEPT` stands in the list. Skipped
-            jobs are not noted. The function is told by its name, and by what it carries: arguments of a `partial`, `self`, attributes.
+            jobs are not noted. The function is told by its name, its source text, and by what it carries: defaults, values of a closure,
+            arguments of a `partial`, `self`, attributes.
+        version: for `done`: takes the place of source text and carried values, so that only another version makes another function.
         progress: True draws rate and time left on stderr if that is a terminal; "always" writes elsewhere too, a line every 10 s; a
             callable is given a `JobsProgress`, in the caller's thread, whenever jobs are settled.
         trace: a file for a timeline, as `ps.observe.trace` writes it: a row for each worker with a span for each run of a job, and marks
@@ -123,21 +126,21 @@ def parallel_jobs(
         function = packed_function(fn)
     count = available_cpus() if num_workers == "auto" else count_argument(num_workers, "num_workers", _WHERE)
     with SHORT_INTERRUPTS, ExitStack() as stack:
-        notes = None if done is None else DoneList(os.path.abspath(os.fsdecode(done)), _name_of(fn), listed, digest_of_function(fn))
+        notes = _done_list(done, fn, listed, str(version))
         if notes is not None:
             stack.callback(notes.close)
         name = function_name(fn)
-        ledger = Ledger(listed, policy, notes, _teller(progress, name, stack), _listener(trace, name, stack), name)
-        count = min(count, len(ledger.todo))
-        if not ledger.todo:
+        results = Results(listed, policy, notes, _teller(progress, name, stack), _listener(trace, name, stack), name)
+        count = min(count, len(results.todo))
+        if not results.todo:
             pass
         elif count == 0 or executor == "inline":
-            run_inline(ledger, fn)
+            run_inline(results, fn)
         elif executor == "threads":
-            run_in_threads(ledger, fn, count)
+            run_in_threads(results, fn, count)
         else:
-            run_in_processes(ledger, function, count, starter(method))
-    return ledger.results
+            run_in_processes(results, function, count, starter(method))
+    return results.values
 
 
 def _checked(fn: Any, executor: Any, method: Any, on_error: Any, progress: Any) -> Policy:
@@ -173,32 +176,54 @@ def _name_of(fn: Any) -> str:
     return f"{getattr(fn, '__module__', '')}.{function_name(fn)}"
 
 
-def _teller(progress: Any, name: str, stack: ExitStack) -> Callable[[Ledger, int], None]:
+def _done_list(done: str | os.PathLike[str] | None, fn: Any, jobs: list[Any], version: str) -> DoneList | None:
+    if done is not None:
+        return DoneList(os.path.abspath(os.fsdecode(done)), _name_of(fn), jobs, _told_by(fn, version))
+    if version:
+        raise PlanError(f"version={version!r} without done=: nothing is compared", where=f"{_WHERE}()", fix="give done=, or leave it out")
+    return None
+
+
+def _told_by(fn: Any, version: str) -> dict[str, str]:
+    """Return what tells a function from others of its name."""
+    if version:
+        return {"version": version}
+    try:
+        return {"source": digest_of(fn, sources=True)}
+    except Untold as error:
+        raise PlanError(
+            f"nothing tells in another run whether {function_name(fn)} is the same function: {error}",
+            where=f"{_WHERE}(done=...)",
+            fix="give version=, and another one after each change of the function",
+        ) from error
+
+
+def _teller(progress: Any, name: str, stack: ExitStack) -> Callable[[Results, int], None]:
     """Return what is told when jobs are settled."""
     begun_s = time.perf_counter()
     if callable(progress):
 
-        def tell(ledger: Ledger, count: int) -> None:
+        def tell(results: Results, count: int) -> None:
             elapsed_s = time.perf_counter() - begun_s
-            settled = len(ledger.todo) - ledger.num_left
+            settled = len(results.todo) - results.num_left
             progress(
                 JobsProgress(
-                    done=len(ledger.jobs) - ledger.num_left,
-                    total=len(ledger.jobs),
-                    skipped=ledger.num_skipped,
+                    done=len(results.jobs) - results.num_left,
+                    total=len(results.jobs),
+                    skipped=results.num_skipped,
                     elapsed_s=elapsed_s,
-                    left_s=elapsed_s / settled * ledger.num_left if settled else None,
+                    left_s=elapsed_s / settled * results.num_left if settled else None,
                 )
             )
 
         return tell
     if not progress or (progress is True and not (sys.stderr and sys.stderr.isatty())):
-        return lambda ledger, count: None
+        return lambda results, count: None
     lines: list[Progress] = []
 
-    def draw(ledger: Ledger, count: int) -> None:
+    def draw(results: Results, count: int) -> None:
         if not lines:
-            lines.append(stack.enter_context(Progress(name, len(ledger.todo), unit="jobs")))
+            lines.append(stack.enter_context(Progress(name, len(results.todo), unit="jobs")))
         lines[0].advance(count)
 
     return draw

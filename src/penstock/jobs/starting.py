@@ -15,9 +15,9 @@ from penstock._plan.functions import function_name
 from penstock._processes.child import Child, stop_all, wait_any
 from penstock._processes.pipe import pickled
 from penstock.errors import PlanError, SpecError
-from penstock.jobs.crew import run_in_processes
-from penstock.jobs.ledger import Ledger
+from penstock.jobs.results import Results
 from penstock.jobs.worker import work
+from penstock.jobs.worker_pool import run_in_processes
 
 __all__ = ["Early", "check_may_start", "packed_function", "starter"]
 
@@ -80,16 +80,16 @@ class Early:
         Raises:
             BaseException: as that does.
         """
-        ledger = Ledger(list(jobs), Raise(), None, lambda book, count: None, listener, function_name(fn))
-        if not ledger.todo:
+        results = Results(list(jobs), Raise(), None, lambda results, count: None, listener, function_name(fn))
+        if not results.todo:
             return []
-        count = min(self._num_workers, len(ledger.todo))
+        count = min(self._num_workers, len(results.todo))
         stop_all([self._waiting.pop() for _ in range(len(self._waiting) - count)], 0.0)
-        for child in self._asked:  # they still owe what they were asked for, which nobody needs any more
+        for child in self._asked:  # they still owe what they were asked for, which is not needed any more
             if child in self._waiting:
                 child.receive()
-        run_in_processes(ledger, packed_function(fn), count, self._next)
-        return ledger.results
+        run_in_processes(results, packed_function(fn), count, self._next)
+        return results.values
 
     def close(self) -> None:
         """End those that were never given anything to do; may be called again."""

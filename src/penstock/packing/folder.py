@@ -71,6 +71,9 @@ class Folder:
                     where=f"pack() to {self.path!r}",
                     fix="give another folder, or remove the file",
                 )
+        else:
+            for name in filter(os.path.lexists, map(self.file, found.get("names", ()))):  # of a stream, which is packed again
+                self.disk.remove(name)
         other_shards = strangers(self.path, names)
         if other_shards:
             raise PackError(
@@ -80,7 +83,7 @@ class Folder:
             )
         self.disk.make_folder(self.work)
         for name in sorted(os.listdir(self.work)):
-            if name.endswith((".part", ".ticks")):
+            if name.endswith(".part"):
                 self.disk.remove(os.path.join(self.work, name))
         self._write(os.path.join(self.work, _RUN), run)
         self.disk.sync_folder(self.path)
@@ -136,7 +139,8 @@ class Folder:
         return {**found, "options": {**found["options"], "on_error": run["options"]["on_error"]}}
 
     def _other(self, found: dict[str, Any], run: dict[str, Any], origin: Origin) -> str:
-        return difference(found, {key: value for key, value in run.items() if key not in ("id", *KEYS)}) or origin.difference(found)
+        wanted = {key: value for key, value in run.items() if key not in ("id", *KEYS)}
+        return origin.of_another_form(found) or difference(found, wanted) or origin.difference(found)
 
     # -- shards -------------------------------------------------------------------------------------------------------------------
 
@@ -153,6 +157,17 @@ class Folder:
         """
         note_path = os.path.join(self.work, name + _NOTE)
         return publish(self.disk, self.file(name), self.work, fill, lambda file: self._write(note_path, note(file)))
+
+    def give_names(self, parts: Sequence[str], names: Sequence[str]) -> None:
+        """Give all shards of the run their names, one after the other; a rerun removes those that have theirs.
+
+        Raises:
+            OSError: any step failed.
+        """
+        self._write(os.path.join(self.work, _RUN), {**(self.run() or {}), "names": list(names)})
+        for part, name in zip(parts, names, strict=True):
+            self.disk.rename(part, self.file(name))
+        self.disk.sync_folder(self.path)
 
     def finished(self, name: str) -> dict[str, Any] | None:
         """Return the note of a shard that an earlier run has finished, None when it must be written.
@@ -227,11 +242,11 @@ class Folder:
 def lock_folder(path: str, *, shared: bool) -> int:
     """Lock a destination and return the descriptor that holds the lock: it ends when that is closed, however the process ends.
 
-    The packer locks alone, to know that nobody is at work, not even a worker of a packer that was killed, and then goes on with the shared
-    lock that its workers take as well.
+    The packer locks alone, to know that no process is at work, not even a worker of a packer that was killed, and then goes on with the
+    shared lock that its workers take as well.
 
     Raises:
-        PackError: somebody else is at work there.
+        PackError: another packer is at work there.
         OSError: the folder cannot be opened.
     """
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0))

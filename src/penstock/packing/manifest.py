@@ -6,21 +6,39 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from penstock._contracts.event import ElementLost
 from penstock._contracts.failing import text_of
+from penstock._contracts.policy import Policy
+from penstock._contracts.version import VERSION
+from penstock._plan.base import Node, walk
+from penstock._plan.describe import identity
 from penstock._storage.listing import refuse_url
 from penstock._storage.redaction import redacted
-from penstock.errors import RecordError, SourceError
+from penstock.errors import PackError, RecordError, SourceError
 from penstock.packing.columns import Column
-from penstock.packing.folder import sha256_of, strangers
+from penstock.packing.folder import Folder, difference, sha256_of, strangers
+from penstock.packing.options import PackOptions
+from penstock.packing.origin import Origin
 from penstock.packing.schema import NoSchema, Schema
 
-__all__ = ["FORM", "Manifest", "ShardEntry", "find_manifest", "lost_record", "manifests_in", "read_manifest", "sealed"]
+__all__ = [
+    "Manifest",
+    "ShardEntry",
+    "find_manifest",
+    "found_in",
+    "lost_record",
+    "manifests_in",
+    "read_manifest",
+    "record_of",
+    "sealed",
+    "with_notes",
+]
 
-FORM = 1
+_FORM = 1
 _SUFFIX = "-manifest.json"
 _MOST_BYTES = 1 << 30
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -96,11 +114,6 @@ class Manifest:
                 where=f"manifest {self.path!r}",
                 fix="restore the file from a copy, move away what does not belong there, or pack again",
             )
-
-    @property
-    def read_once(self) -> bool:
-        """Whether it was packed from what only reading tells, and was kept in a file for that."""
-        return any(one.get("kind") == "kept" for one in self.record["dataset"]["dataset"])
 
     def missing(self) -> list[str]:
         """Say of each file that is not there that it is missing, as `problems` does."""
@@ -200,6 +213,78 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
         ) from error
 
 
+def found_in(folder: Folder, options: PackOptions, record: dict[str, Any], origin: Origin) -> Manifest | None:
+    """Return the manifest of an earlier run that wrote the same of the same, None when there is none. Shards may be missing.
+
+    Args:
+        folder: the destination.
+        options: have the manifest's name.
+        record: of the manifest that would be written, or a part of it.
+        origin: what the elements come from.
+
+    Raises:
+        PackError: there is one of something else, or its files are not what they were.
+        RecordError: it cannot be read.
+    """
+    name = options.manifest_name()
+    path = folder.file(name)
+    if not os.path.lexists(path):
+        return None
+    manifest = read_manifest(path)
+    earlier = folder.origin(name)
+    other = origin.of_another_form(earlier) or difference(manifest.record, record) or origin.difference(earlier)
+    missing = manifest.missing()
+    problem = other or next((problem for problem in manifest.problems(hashes=True) if problem not in missing), None)
+    if problem is None:
+        return manifest
+    fix = "restore that file, or remove it and call this again: a missing shard is made again"
+    if other:
+        fix = "give another folder or name=, or remove what is there"
+    elif problem in manifest.strangers():
+        fix = "move that file away, or remove it"
+    raise PackError(
+        f"the folder holds a packed dataset {options.name!r} already, and {problem}", where=f"pack() to {folder.path!r}", fix=fix
+    )
+
+
+def record_of(
+    options: PackOptions, policy: Policy, root: Node, columns: Sequence[Column] | None = None, counts: Mapping[str, int] | None = None
+) -> dict[str, Any]:
+    """Return what the bytes depend on, as it stands in the manifest; of a stream columns and counts are not known when it begins."""
+    return {
+        "penstock_pack": _FORM,
+        "format": options.format,
+        "compression": options.compression,
+        **({} if columns is None else {"fields": [column.as_json() for column in columns]}),
+        "options": {**options.as_json(), "on_error": repr(policy)},
+        **(counts or {}),
+        "dataset": identity(root, ""),
+        "versions": _versions(root, options),
+    }
+
+
+def with_notes(record: dict[str, Any], notes: list[dict[str, Any]], lost_before: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the manifest, given the notes of its shards; `lost_before` was left out before there were shards.
+
+    Losses of several stages are told in an order that depends on the workers, so they are sorted.
+    """
+    skipped = [{"shard": None, **lost} for lost in sorted(lost_before, key=_place_of)]
+    skipped += [{"shard": number, **lost} for number, note in enumerate(notes) for lost in sorted(note["skipped"], key=_place_of)]
+    shards = [{key: note[key] for key in ("name", "count", "size", "sha256", "first", "positions")} for note in notes]
+    return {
+        **record,
+        "count": sum(note["count"] for note in notes),
+        "size": sum(note["size"] for note in notes),
+        "num_skipped": len(skipped),
+        "shards": shards,
+        "skipped": skipped,
+    }
+
+
+def _place_of(lost: dict[str, Any]) -> Any:
+    return lost["key"], lost["where"], lost["stage"], lost["text"]
+
+
 def sealed(record: dict[str, Any]) -> dict[str, Any]:
     """Return a manifest with the hash of itself."""
     return {**record, "sha256": _hash(record)}
@@ -213,8 +298,8 @@ def _hash(record: dict[str, Any]) -> str:
 def _manifest(path: str, record: Any) -> Manifest:
     if record["sha256"] != _hash(record):
         raise NoSchema("its own SHA-256 is wrong: it was changed")
-    if record["penstock_pack"] != FORM:
-        raise NoSchema(f"its form is {record['penstock_pack']!r}, and {FORM} is known")
+    if record["penstock_pack"] != _FORM:
+        raise NoSchema(f"its form is {record['penstock_pack']!r}, and {_FORM} is known")
     shards = tuple(_shard(part) for part in record["shards"])
     if not shards or record["count"] != sum(shard.count for shard in shards) or record["size"] != sum(shard.size for shard in shards):
         raise NoSchema("the counts or sizes of the shards are not those of the whole")
@@ -244,3 +329,40 @@ def _shard(part: Any) -> ShardEntry:
     if type(count) is not int or type(size) is not int or count < 0 or size < 0 or not _SHA256.fullmatch(sha256):
         raise NoSchema(f"shard {name!r} has no count, size and SHA-256")
     return ShardEntry(name=name, count=count, size=size, sha256=sha256)
+
+
+def _versions(root: Node, options: PackOptions) -> dict[str, str]:
+    """Return the versions of Penstock and NumPy, and of the libraries whose code runs: zlib, pyarrow, and those of Penstock's images.
+
+    What functions of the user call is not known here.
+    """
+    import numpy as np
+
+    versions = {"penstock": VERSION, "numpy": np.__version__}
+    if options.format == "parquet":
+        from penstock.formats.parquet import pyarrow
+
+        versions["pyarrow"] = pyarrow()[0].__version__
+    if options.compression == "GZIP":
+        import zlib
+
+        versions["zlib"] = zlib.ZLIB_RUNTIME_VERSION
+    if any(_is_of_images(getattr(node, "fn", None)) for node in walk(root)):
+        versions |= _of_images()
+    return versions
+
+
+def _is_of_images(function: object) -> bool:
+    return type(function).__module__.startswith(("penstock.image", "penstock.packing.reencode"))
+
+
+def _of_images() -> dict[str, str]:
+    from importlib import import_module
+
+    found = {}
+    for name in ("simplejpeg", "cv2"):
+        try:
+            found[name] = str(import_module(name).__version__)
+        except ImportError:  # it is an extra, and what needs it says so
+            continue
+    return found

@@ -1,19 +1,25 @@
-"""What decides the bytes of a packed dataset, beside the dataset."""
+"""The options of `pack`: what decides the bytes beside the dataset, where they go, and what shows how far it is."""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from penstock._contracts.event import Listener
 from penstock._plan import check
 from penstock._storage.redaction import redacted
 from penstock.errors import PlanError
+from penstock.observe.progress import Progress
 from penstock.observe.stats import available_cpus
+from penstock.observe.trace import Trace
 from penstock.packing.encoders import COMPRESSIONS, FORMATS, SUFFIXES
 
-__all__ = ["PackOptions", "destination", "options_of", "workers_of"]
+__all__ = ["PackOptions", "Watching", "destination", "options_of", "workers_of"]
 
 _SHARD_BYTES = 256_000_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -26,12 +32,14 @@ class PackOptions:
     Attributes:
         format: "tfrecord" (records are `tf.train.Example`), "tar" (as WebDataset has it) or "parquet".
         compression: None; "GZIP" for TFRecord, "zstd" for Parquet.
-        num_shards: how many files. None: as many as make them about `shard_bytes` large.
+        num_shards: how many files. None: as many as make them about `shard_bytes` large, as a stream is always cut.
         shard_bytes: the size to aim at, judged by a sample at fixed positions, so that it does not depend on who writes what; 256 MB by
             default. Shards get equal numbers of elements, so their sizes differ as the elements do.
         shuffle: seed of an order over all elements, variants included; None keeps the dataset's own.
         variants: how often each element is written. The random numbers of its maps are others each time, those of epochs 0, 1, ...
         name: what the names of the files begin with.
+        version: takes the place of the source text of functions, so that a rerun takes only another version for another dataset; also where
+            nothing tells whether a function or an object in memory is the same.
     """
 
     format: Literal["tfrecord", "tar", "parquet"] = "tfrecord"
@@ -41,6 +49,7 @@ class PackOptions:
     shuffle: int | None = None
     variants: int = 1
     name: str = "data"
+    version: str | int = ""
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
@@ -66,9 +75,13 @@ class PackOptions:
                 fix="give letters, digits, '_', '-' and '.', such as \"train\"",
             )
 
+    def aimed_bytes(self) -> int:
+        """Return the size of a shard to aim at."""
+        return self.shard_bytes or _SHARD_BYTES
+
     def count_of(self, estimated_bytes: float, num_positions: int) -> int:
         """Return how many shards there will be."""
-        wanted = self.num_shards or -(-int(estimated_bytes) // (self.shard_bytes or _SHARD_BYTES))
+        wanted = self.num_shards or -(-int(estimated_bytes) // self.aimed_bytes())
         return max(1, min(wanted, num_positions))
 
     def file_names(self, num_shards: int) -> list[str]:
@@ -84,7 +97,40 @@ class PackOptions:
 
     def as_json(self) -> dict[str, Any]:
         """Return what stands in the manifest."""
-        return asdict(self)
+        record = asdict(self)
+        version = str(record.pop("version"))
+        return {**record, "version": version} if version else record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watching:
+    """What shows how far packing is.
+
+    Attributes:
+        progress: a bar, as for `pack`.
+        timeline: None for none.
+    """
+
+    progress: bool | Literal["always"] = False
+    timeline: Trace | None = None
+
+    @contextmanager
+    def bar(self, what: str, total: int | None) -> Iterator[Callable[[float], object] | None]:
+        """Draw a bar for as long as the `with` block takes; give what moves it, None where none is to be seen.
+
+        Args:
+            what: is being done.
+            total: elements; None where that is not known.
+        """
+        if not self.progress or (self.progress is True and not (sys.stderr and sys.stderr.isatty())):
+            yield None
+            return
+        with Progress(what, total, unit="elements") as drawn:
+            yield drawn.advance
+
+    def listener(self, what: str, *, by_worker: bool = False) -> Listener | None:
+        """Return what draws events into the timeline, if there is one; see `Trace.listener`."""
+        return None if self.timeline is None else self.timeline.listener(what, by_worker=by_worker)
 
 
 def options_of(given: dict[str, Any]) -> PackOptions:

@@ -4,40 +4,36 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from penstock._contracts.event import BlockDone, Listener
-from penstock._contracts.policy import Policy, Skip, final
+from penstock._contracts.event import BlockDone, Event, Listener
+from penstock._contracts.policy import Policy
 from penstock._contracts.stopwatch import clocks, times_since
-from penstock._plan.describe import identity
-from penstock._plan.node import Node
 from penstock.dataset import Dataset
-from penstock.errors import PackError, PlanError, SourceError, TooManySkipped, WorkerDied
+from penstock.errors import PlanError, WorkerDied
 from penstock.formats.sizes import size_words
 from penstock.jobs import parallel_jobs
-from penstock.jobs.starting import Early, check_may_start
+from penstock.jobs.starting import Early
 from penstock.observe.trace import Trace
 from penstock.packing.disk import Disk
-from penstock.packing.folder import Folder, difference, lock_folder
-from penstock.packing.inputs import Inputs, changed, check_apart, look
-from penstock.packing.manifest import FORM, Manifest, read_manifest, sealed
-from penstock.packing.options import PackOptions, destination, options_of, workers_of
-from penstock.packing.origin import Origin, origin_of
-from penstock.packing.positions import positioned
+from penstock.packing.folder import Folder, lock_folder
+from penstock.packing.manifest import Manifest, found_in, read_manifest, record_of, sealed, with_notes
+from penstock.packing.options import PackOptions, Watching, destination, options_of, workers_of
+from penstock.packing.origin import Inputs, Origin, changed, check_apart, look, origin_of
 from penstock.packing.sampling import Look, Sample, SamplePart, check_room, take_sample
 from penstock.packing.shard import Task
-from penstock.packing.splitting import Split, policy_of, split
-from penstock.packing.ticks import Ticker, Watching
-from penstock.packing.versions import versions_of
+from penstock.packing.splitting import Split, check_losses, has_positions, leaving_out, policy_of, split
+from penstock.packing.stream import StreamPacking
 from penstock.queues.standing import SHORT_INTERRUPTS
 
-__all__ = ["Packing", "pack"]
+__all__ = ["Estimate", "Packing", "estimate", "pack"]
 
-_Jobs = Callable[[Task, range], list[dict[str, Any]]]
+_Jobs = Callable[[Task, range, Listener | None], list[dict[str, Any]]]
 _Looks = Callable[[], Sequence[Look | None]]
 
 _WHERE = "pack()"
@@ -68,10 +64,9 @@ def pack(
 
     Args:
         dataset: it has an end. Elements are dicts, tuples or single values of numbers, arrays, bytes and str, the same fields in each.
-            Filter, flat_map, unbatch and maps above positions run in the workers. Compressed TFRecord files are counted first, and
-            `from_generator(fn, fast_forward=True, length=n)` is read by each worker. Anything else whose elements only reading tells (a
-            stream; take, batch or shuffle above a filter) is read once, into a file in the destination that is gone at the end: maps
-            above it run in the workers, and a rerun goes on if it gives the same again.
+            Filter, flat_map, unbatch and maps above positions run in the workers. Anything else whose elements only reading tells (a
+            stream, compressed TFRecord; take, batch or shuffle above a filter) is read once, by threads of this process, and cut into
+            shards of `shard_bytes`; a rerun reads it again from its beginning.
         dest: a folder; it is made when it is not there.
         num_workers: how many at once; "auto" is one per available CPU. With fewer shards than workers, there is a process for each shard,
             with several threads.
@@ -81,9 +76,9 @@ def pack(
             is judged at the end.
         progress: True draws a bar on stderr if that is a terminal; "always" writes elsewhere too, a line every 10 s.
         trace: a file for a timeline, as `ps.observe.trace` writes it: a row for each worker with a span for each shard, and marks for
-            retries, skipped elements and errors; the sample, and what is read before.
+            retries, skipped elements and errors; the sample.
         **options: what is written, as in `penstock.packing.PackOptions`: format, compression, num_shards, shard_bytes, shuffle, variants,
-            name.
+            name, version.
 
     Returns:
         The manifest.
@@ -102,53 +97,84 @@ def pack(
     chosen, folder, count, disk = options_of(options), destination(dest), workers_of(num_workers), Disk()
     if executor not in ("processes", "threads"):
         raise PlanError(f"executor={executor!r} is not known", where=_WHERE, fix='give "processes" or "threads"')
-    check = partial(_check_before, folder, chosen, executor, on_error)
+    packing = _packing_of(dataset, chosen, on_error)
     with SHORT_INTERRUPTS, ExitStack() as stack:
         timeline = None if trace is None else stack.enter_context(Trace(os.fspath(trace)))
         watching = Watching(progress=progress, timeline=timeline)
-        ready = positioned(
-            dataset, folder, on_error=on_error, variants=chosen.variants, num_threads=count, watching=watching, disk=disk, check=check
-        )
-        found = stack.enter_context(ready)
-        packing = Packing(found.dataset, chosen, on_error, below=found.below, lost=found.lost)
         return packing.run(folder, num_workers=count, executor=executor, watching=watching, disk=disk)
 
 
-def _check_before(folder: str, options: PackOptions, executor: str, on_error: Policy | None, dataset: Dataset) -> None:
-    """Refuse, before a stream is read, what would be refused behind it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What packing would give, by a sample of the elements. None: how many elements a stream has shows at its end.
+
+    Attributes:
+        count: elements; exact where nothing is filtered or skipped.
+        size: bytes of all files.
+        num_shards: files.
+        seconds: how long it would take, by the time of the sample and as many CPUs as there are workers. With fewer shards than workers
+            Python code takes longer: a process has several threads then, of which one at a time runs it.
+        mean_bytes: of an element.
+        element_s: how long one element takes in one thread.
+        num_sampled: elements that were looked at.
+        fields: how they would be written, a line each.
+    """
+
+    count: int | None
+    size: int | None
+    num_shards: int | None
+    seconds: float | None
+    mean_bytes: float
+    element_s: float
+    num_sampled: int
+    fields: tuple[str, ...]
+
+
+def estimate(dataset: Any, *, num_workers: int | Literal["auto"] = "auto", on_error: Policy | None = None, **options: Any) -> Estimate:
+    """Say what `pack` with these arguments would write, and how long it would take. Makes at most 64 elements, writes nothing.
 
     Raises:
-        PenstockError, OSError: as `pack`.
+        PlanError, SpecError, SourceError, MissingExtra, BaseException: as `pack`.
     """
-    manifest = os.path.join(folder, options.manifest_name())
-    if os.path.lexists(manifest):
-        read_manifest(manifest)
-    elif executor == "processes":
-        check_may_start()
-        cut = split(dataset, variants=options.variants, shuffle=options.shuffle)
-        _sendable(SamplePart(cut, policy_of(cut.options, on_error), 1))
+    chosen, count = options_of(options), workers_of(num_workers)
+    packing = _packing_of(dataset, chosen, on_error)
+    sample = packing.sample()
+    num_positions = packing.split.num_positions if isinstance(packing, Packing) else sample.total_count or 0
+    return Estimate(
+        count=sample.total_count,
+        size=sample.total_bytes,
+        num_shards=None if sample.total_bytes is None else chosen.count_of(sample.total_bytes, num_positions),
+        seconds=None if sample.total_count is None else sample.element_s * sample.total_count / count,
+        mean_bytes=sample.mean_bytes,
+        element_s=sample.element_s,
+        num_sampled=sample.num_sampled,
+        fields=tuple(column.words() for column in sample.columns),
+    )
+
+
+def _packing_of(dataset: Any, options: PackOptions, on_error: Policy | None) -> Packing | StreamPacking:
+    """Return what packs a dataset.
+
+    Raises:
+        PlanError: it is none, has no end, or is a stream that the options are not for.
+    """
+    if not isinstance(dataset, Dataset):
+        raise PlanError(f"{dataset!r} is not a Dataset", where=_WHERE, fix="wrap it with ps.from_source or ps.from_arrays")
+    root = leaving_out(dataset._root)
+    kind = Packing if has_positions(root) else StreamPacking
+    return kind(Dataset(root, dataset._options), options, on_error)
 
 
 class Packing:
-    """A dataset with all that decides the bytes. Nothing runs before `run` or `sample`."""
+    """A dataset with positions, with all that decides the bytes. Nothing runs before `run` or `sample`."""
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        options: PackOptions,
-        on_error: Policy | None,
-        *,
-        below: Node | None = None,
-        lost: Sequence[dict[str, Any]] = (),
-    ) -> None:
+    def __init__(self, dataset: Dataset, options: PackOptions, on_error: Policy | None) -> None:
         """Check.
 
         Args:
-            dataset: it has positions; see `positioned`.
+            dataset: it has positions; see `has_positions`.
             options: what else decides the bytes.
             on_error: as for `pack`.
-            below: the part of the plan that was run before.
-            lost: records of elements that were left out there.
 
         Raises:
             PlanError: as `pack`.
@@ -156,7 +182,6 @@ class Packing:
         self.options = options
         self.split: Split = split(dataset, variants=options.variants, shuffle=options.shuffle)
         self.policy = policy_of(self.split.options, on_error)
-        self._below, self._lost = below, list(lost)
 
     def sample(self, looks: Sequence[Look | None] = ()) -> Sample:
         """Look at some elements; see `take_sample`."""
@@ -165,31 +190,32 @@ class Packing:
     def run(self, dest: str, *, num_workers: int, executor: Any, watching: Watching, disk: Disk) -> Manifest:
         """Pack to a folder; see `pack`."""
         with ExitStack() as stack:
-            looks, jobs = self._jobs(dest, num_workers, executor, watching.listener("pack", by_worker=True), stack)
+            looks, jobs = self._jobs(dest, num_workers, executor, stack)
             check_apart(self.split.base, dest)
             inputs = look(self.split.base)  # before anything is read
             return self._packed(inputs, dest, num_workers, looks, jobs, watching, disk)
 
-    def _jobs(self, dest: str, count: int, executor: Any, listener: Listener | None, stack: ExitStack) -> tuple[_Looks, _Jobs]:
+    def _jobs(self, dest: str, count: int, executor: Any, stack: ExitStack) -> tuple[_Looks, _Jobs]:
         """Return what looks at the sample and what does a list of jobs. Processes for a first run start at once, and do both."""
         if executor == "threads":
-            return tuple, partial(parallel_jobs, num_workers=count, executor="threads", trace=listener)
+            return tuple, partial(_in_threads, count)
         most = min(count, self.options.num_shards or count, max(1, self.split.num_positions))
         part = SamplePart(self.split, self.policy, most)
         if not self.split.num_positions or os.path.lexists(os.path.join(dest, self.options.manifest_name())):
-            return tuple, partial(_late, part, count, listener)
+            return tuple, partial(_late, part, count)
         function = _sendable(part)
         early = stack.enter_context(Early(most))
-        return partial(_looked, early, function), partial(early.jobs, listener=listener)
+        return partial(_looked, early, function), early.jobs
 
     def _packed(self, inputs: Inputs, dest: str, count: int, looks: _Looks, jobs: _Jobs, watching: Watching, disk: Disk) -> Manifest:
-        origin = origin_of(self.split.whole(), inputs)
+        origin = origin_of(self.split.whole(), inputs, self.options.version)
         begin = clocks()
         sample = self.sample(looks())
         listener = watching.listener("sample")
         if listener is not None:
             listener(BlockDone("sample", 0, *times_since(begin), sample.num_sampled, chunk=(0, 0)))
-        num_shards = self.options.count_of(sample.total_bytes, self.split.num_positions)
+        num_bytes = sample.total_bytes or 0
+        num_shards = self.options.count_of(num_bytes, self.split.num_positions)
         record = self._record(sample, num_shards)
         names = self.options.file_names(num_shards)
         folder = Folder(dest, disk)
@@ -198,12 +224,15 @@ class Packing:
         try:
             done = _finished(folder, self.options, record, origin)
             if done is None:
-                check_room(dest, sample.total_bytes - _written(folder, names))
+                check_room(dest, num_bytes - _written(folder, names))
                 task = self._task(folder, sample, names, record, origin)
                 notes = _notes(task, count, jobs, watching)
-                self._judge(notes, inputs)
+                if (error := changed(self.split.base, inputs)) is not None:
+                    raise error
+                lost = [lost for note in notes for lost in note["skipped"]]
+                check_losses(self.policy, lost, sum(note["count"] for note in notes), self.split.num_positions)
                 folder.write_origin(self.options.manifest_name(), origin)
-                folder.write_manifest(self.options.manifest_name(), sealed(_with_notes(record, notes, self._lost)))
+                folder.write_manifest(self.options.manifest_name(), sealed(with_notes(record, notes, [])))
             if done is None or folder.is_of(record, origin):
                 folder.clear()
             return done or read_manifest(folder.file(self.options.manifest_name()))
@@ -211,7 +240,7 @@ class Packing:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 error.add_note(
                     f"penstock: {size_words(_written(folder, names))} are in finished files; by the sample all of them would take about "
-                    f"{size_words(sample.total_bytes)}"
+                    f"{size_words(num_bytes)}"
                 )
             raise
         finally:
@@ -219,17 +248,8 @@ class Packing:
 
     def _record(self, sample: Sample, num_shards: int) -> dict[str, Any]:
         """Return what the bytes depend on, as it stands in the manifest."""
-        return {
-            "penstock_pack": FORM,
-            "format": self.options.format,
-            "compression": self.options.compression,
-            "fields": [column.as_json() for column in sample.columns],
-            "options": {**self.options.as_json(), "on_error": repr(self.policy)},
-            "num_shards": num_shards,
-            "num_positions": self.split.num_positions,
-            "dataset": identity(self.split.whole(), ""),
-            "versions": versions_of(self.split.whole(), self.options, self._below),
-        }
+        counts = {"num_shards": num_shards, "num_positions": self.split.num_positions}
+        return record_of(self.options, self.policy, self.split.whole(), sample.columns, counts)
 
     def _task(self, folder: Folder, sample: Sample, names: list[str], record: dict[str, Any], origin: Origin) -> Task:
         run_id = os.urandom(8).hex()
@@ -247,30 +267,6 @@ class Packing:
             num_threads=0,
         )
 
-    def _judge(self, notes: list[dict[str, Any]], inputs: Inputs) -> None:
-        """Refuse a result of which too much is missing, or whose input changed while it was made.
-
-        Raises:
-            TooManySkipped, SourceError: what is wrong.
-        """
-        error = changed(self.split.base, inputs)
-        if error is not None:
-            raise error
-        if not sum(note["count"] for note in notes):
-            raise SourceError("no element is left to write", where=_WHERE, fix="look at the filter, and at what on_error leaves out")
-        last = final(self.policy)
-        limit = last.limit if isinstance(last, Skip) else None
-        lost = [*self._lost, *(lost for note in notes for lost in note["skipped"])]
-        count = self.split.num_positions + len(self._lost)
-        most = None if limit is None else limit if isinstance(limit, int) else limit * count
-        if most is not None and len(lost) > most:
-            first = lost[0]
-            raise TooManySkipped(
-                f"{len(lost)} of {count} elements failed, limit {limit!r}; first: {first['error']}: {first['text']}",
-                where=f"{_WHERE}, {first['where']}",
-                fix="mend the input, or allow more: ps.Skip(limit)",
-            )
-
 
 def _looked(early: Early, function: bytes) -> Sequence[Look | None]:
     try:
@@ -286,27 +282,11 @@ def _finished(folder: Folder, options: PackOptions, record: dict[str, Any], orig
     Raises:
         PackError: there is one of something else, or its files are not what they were.
     """
-    path = folder.file(options.manifest_name())
-    if not os.path.lexists(path):
-        return None
-    manifest = read_manifest(path)
-    name = options.manifest_name()
-    other = difference(manifest.record, record) or origin.difference(folder.origin(name))
-    missing = manifest.missing()
-    problem = other or next((problem for problem in manifest.problems(hashes=True) if problem not in missing), None)
-    if problem is not None:
-        fix = "restore that file, or remove it and call this again: a missing shard is made again"
-        if other:
-            fix = "give another folder or name=, or remove what is there"
-        elif problem in manifest.strangers():
-            fix = "move that file away, or remove it"
-        raise PackError(
-            f"the folder holds a packed dataset {options.name!r} already, and {problem}", where=f"{_WHERE} to {folder.path!r}", fix=fix
-        )
-    if missing:
+    manifest = found_in(folder, options, record, origin)
+    if manifest is not None and manifest.missing():
         folder.take_back(record, manifest.notes(), origin)
         return None
-    return replace(manifest, was_there=True)
+    return manifest and replace(manifest, was_there=True)
 
 
 def _written(folder: Folder, names: list[str]) -> int:
@@ -319,15 +299,32 @@ def _notes(task: Task, count: int, jobs: _Jobs, watching: Watching) -> list[dict
     num_shards = len(task.names)
     threads = -(-count // min(count, num_shards))
     task = replace(task, num_threads=threads if threads > 1 else 0, traced=watching.timeline is not None)
-    with ExitStack() as stack:
-        advance = stack.enter_context(watching.bar("packing", task.split.num_positions))
-        if advance is not None:
-            path = os.path.join(task.folder.work, f"{task.run_id}.ticks")
-            task = replace(task, ticks=stack.enter_context(Ticker(path, advance)).path)
-        return jobs(task, range(num_shards))
+    listener = watching.listener("pack", by_worker=True)
+    with watching.bar("packing", task.split.num_positions) as advance:
+        return jobs(task, range(num_shards), listener if advance is None else _Counting(task.borders, advance, listener))
 
 
-def _late(part: SamplePart, count: int, listener: Listener | None, task: Task, shards: range) -> list[dict[str, Any]]:
+class _Counting:
+    """A listener that moves a bar by the positions of each shard that is done. Called from any thread."""
+
+    def __init__(self, borders: Sequence[int], advance: Callable[[float], object], then: Listener | None) -> None:
+        self._borders, self._advance, self._then = borders, advance, then
+        self._lock = threading.Lock()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, BlockDone) and event.chunk is not None:
+            shard = event.chunk[1]
+            with self._lock:
+                self._advance(self._borders[shard + 1] - self._borders[shard])
+        if self._then is not None:
+            self._then(event)
+
+
+def _in_threads(count: int, task: Task, shards: range, listener: Listener | None) -> list[dict[str, Any]]:
+    return parallel_jobs(task, shards, count, executor="threads", trace=listener)
+
+
+def _late(part: SamplePart, count: int, task: Task, shards: range, listener: Listener | None) -> list[dict[str, Any]]:
     """Do what is left of an earlier run: perhaps nothing, so that no process starts before it is known."""
     _sendable(part)
     return parallel_jobs(task, shards, count, trace=listener)
@@ -356,25 +353,3 @@ def _sendable(part: SamplePart) -> bytes:
             fix='give executor="threads", or a dataset that reads files',
         )
     return data
-
-
-def _with_notes(record: dict[str, Any], notes: list[dict[str, Any]], lost_before: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the manifest; what was left out before there were positions belongs to no shard.
-
-    Losses of several stages are told in an order that depends on the workers, so they are sorted.
-    """
-    skipped = [{"shard": None, **lost} for lost in sorted(lost_before, key=_place_of)]
-    skipped += [{"shard": number, **lost} for number, note in enumerate(notes) for lost in sorted(note["skipped"], key=_place_of)]
-    shards = [{key: note[key] for key in ("name", "count", "size", "sha256", "first", "positions")} for note in notes]
-    return {
-        **record,
-        "count": sum(note["count"] for note in notes),
-        "size": sum(note["size"] for note in notes),
-        "num_skipped": len(skipped),
-        "shards": shards,
-        "skipped": skipped,
-    }
-
-
-def _place_of(lost: dict[str, Any]) -> Any:
-    return lost["key"], lost["where"], lost["stage"], lost["text"]

@@ -16,15 +16,17 @@ from penstock._plan.specs import spec_of_plan
 from penstock.errors import PackError, SourceError, SpecError
 from penstock.formats.sizes import size_words
 from penstock.packing.columns import Column, columns_of
-from penstock.packing.disk import Disk, OutFile
+from penstock.packing.disk import NoDisk, OutFile
 from penstock.packing.encoders import open_encoder
 from penstock.packing.options import PackOptions
 from penstock.packing.schema import Schema, alike, schema_of
 from penstock.packing.splitting import Split, for_part
 
-__all__ = ["Look", "Sample", "SamplePart", "check_room", "take_sample"]
+__all__ = ["MOST", "Look", "Sample", "SamplePart", "check_room", "declared_of", "encoded_bytes", "take_sample"]
 
-_MOST = 64
+MOST = 64
+"""So many elements a sample has at most."""
+
 _AT_ONCE = 1024
 _SPARE = 1.05
 _INLINE: dict[str, Any] = {"executor": "inline", "ordered": True, "quarantine": None, "record": None, "replay": None}
@@ -37,16 +39,18 @@ class Sample:
     Attributes:
         schema: the fields.
         columns: how they are written.
-        total_bytes: what all will take, by the mean of the sample.
+        total_bytes: what all will take, by the mean of the sample; None of a stream that goes on behind it.
         total_count: how many elements there will be, likewise; exact where nothing is filtered or skipped.
+        mean_bytes: of an element.
         element_s: how long one element takes to make and encode, in one thread.
-        num_sampled: positions that were looked at.
+        num_sampled: positions, or elements of a stream, that were looked at.
     """
 
     schema: Schema
     columns: tuple[Column, ...]
-    total_bytes: int
-    total_count: int
+    total_bytes: int | None
+    total_count: int | None
+    mean_bytes: float
     element_s: float
     num_sampled: int
 
@@ -84,7 +88,7 @@ def take_sample(split: Split, options: PackOptions, policy: Policy, looks: Seque
     schema = _schema(split, elements, look.positions)
     rows = [schema.values(element) for element in elements]
     columns = columns_of(schema, options.format, rows[0])
-    num_bytes = _encoded(columns, options, rows)
+    num_bytes = encoded_bytes(columns, options, rows)
     taken_s = look.taken_s + time.perf_counter() - begun_s
     times = count / look.num_tried
     return Sample(
@@ -92,6 +96,7 @@ def take_sample(split: Split, options: PackOptions, policy: Policy, looks: Seque
         columns=columns,
         total_bytes=round(num_bytes * times * look.num_found / len(look.elements)),
         total_count=round(len(elements) * times * look.num_found / len(look.elements)),
+        mean_bytes=num_bytes / len(rows),
         element_s=taken_s / max(1, len(elements) - look.num_first),
         num_sampled=len(look.positions),
     )
@@ -149,7 +154,7 @@ class SamplePart:
 
 def _spaced(count: int) -> list[int]:
     """Return the positions of the sample: at most 64, spaced evenly over all."""
-    return sorted({place * (count - 1) // (_MOST - 1) for place in range(_MOST)} if count > _MOST else range(count))
+    return sorted({place * (count - 1) // (MOST - 1) for place in range(MOST)} if count > MOST else range(count))
 
 
 def _looks(split: Split, policy: Policy, count: int, looks: Sequence[Look | None]) -> Iterator[Look]:
@@ -157,7 +162,7 @@ def _looks(split: Split, policy: Policy, count: int, looks: Sequence[Look | None
     there = [look for look in looks if look is not None]
     made = looks and len(there) == len(looks) and not _too_many(sum(look.num_lost for look in there), policy)
     yield _joined(there) if made else _look(split, policy, _spaced(count))
-    for first in range(0, count if count > _MOST else 0, _AT_ONCE):
+    for first in range(0, count if count > MOST else 0, _AT_ONCE):
         look = _look(split, policy, list(range(first, min(first + _AT_ONCE, count))))
         yield replace(look, num_tried=first + look.num_tried)
 
@@ -172,12 +177,12 @@ def _joined(looks: Sequence[Look]) -> Look:
     elements = [element for look in looks for element in look.elements]
     return Look(
         positions=[position for look in looks for position in look.positions],
-        elements=elements[:_MOST],
+        elements=elements[:MOST],
         num_found=sum(look.num_found for look in looks),
         num_tried=sum(look.num_tried for look in looks),
         num_lost=sum(look.num_lost for look in looks),
         num_first=sum(look.num_first for look in looks),
-        taken_s=sum(look.taken_s for look in looks) * min(1.0, _MOST / max(1, len(elements))),
+        taken_s=sum(look.taken_s for look in looks) * min(1.0, MOST / max(1, len(elements))),
     )
 
 
@@ -193,7 +198,7 @@ def _look(split: Split, policy: Policy, positions: list[int]) -> Look:
         found = iter(feed)
         elements = list(islice(found, 1))
         begun_s = time.perf_counter()
-        elements += islice(found, _MOST - 1)
+        elements += islice(found, MOST - 1)
         taken_s = time.perf_counter() - begun_s
         num_found = len(elements) + sum(1 for _ in found)
     return Look(
@@ -213,7 +218,7 @@ def _schema(split: Split, elements: list[Any], positions: list[int]) -> Schema:
     Raises:
         SpecError: of the element that differs from most, named as a feed names it; or one that no element would pass.
     """
-    declared = _declared(split.whole())
+    declared = declared_of(split.whole())
     try:
         return schema_of(elements, declared)
     except SpecError:
@@ -226,7 +231,7 @@ def _schema(split: Split, elements: list[Any], positions: list[int]) -> Schema:
         raise
 
 
-def _declared(root: Node) -> Any:
+def declared_of(root: Node) -> Any:
     """Return what the maps of a plan say of its elements, as far as nothing must be computed for it; None for nothing."""
     try:
         return spec_of_plan(root, _nothing)
@@ -242,24 +247,9 @@ def _nothing(root: Node) -> Any:
     raise _NotDeclared
 
 
-class _Nowhere(Disk):
-    """Counts, and writes nothing."""
-
-    def create(self, path: str) -> int:
-        return 0
-
-    def write(self, descriptor: int, data: memoryview) -> int:
-        return len(data)
-
-    def sync_ahead(self, descriptor: int) -> None:
-        return None
-
-    def close(self, descriptor: int) -> None:
-        return None
-
-
-def _encoded(columns: Sequence[Column], options: PackOptions, rows: Sequence[Sequence[Any]]) -> int:
-    out = OutFile(_Nowhere(), "")
+def encoded_bytes(columns: Sequence[Column], options: PackOptions, rows: Sequence[Sequence[Any]]) -> int:
+    """Return the size of a file of these rows."""
+    out = OutFile(NoDisk(), "")
     encoder = open_encoder(options.format, columns, options.compression, out, 0)
     for row in rows:
         encoder.add(row)

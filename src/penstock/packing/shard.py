@@ -1,4 +1,4 @@
-"""One shard, written by one worker: the same bytes whoever writes it, and however often."""
+"""One shard, written by one worker: the same bytes from any worker, and however often."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock._contracts.event import ElementLost, ElementRetried, Event
 from penstock._contracts.policy import Policy
 from penstock._processes.failure import Failure
 from penstock.errors import PenstockError
-from penstock.jobs.ledger import Reported
+from penstock.jobs.results import Reported
 from penstock.packing.columns import Column
 from penstock.packing.disk import OutFile
 from penstock.packing.encoders import open_encoder
@@ -20,7 +20,6 @@ from penstock.packing.manifest import lost_record
 from penstock.packing.options import PackOptions
 from penstock.packing.schema import Schema
 from penstock.packing.splitting import Split, for_part
-from penstock.packing.ticks import Ticks
 
 __all__ = ["Task"]
 
@@ -40,7 +39,6 @@ class Task:
         folder: the destination.
         run_id: of the packer's run.
         num_threads: of the feed in each worker; 0 is in line.
-        ticks: the named pipe for the progress, or None.
         traced: whether to say, beside the note, what a timeline shows.
     """
 
@@ -54,7 +52,6 @@ class Task:
     folder: Folder
     run_id: str
     num_threads: int
-    ticks: str | None = None
     traced: bool = False
 
     def __repr__(self) -> str:
@@ -65,24 +62,21 @@ class Task:
         """Write shard `shard`, unless it is there already, and return its note; if traced, what there is to announce with it.
 
         Raises:
-            PackError: the packer that gave the task is gone.
+            PackError: the packer that gave the task has ended.
             OSError: the disk is full, was taken away, or another step failed; no file stands under a final name that is not complete.
             BaseException: of an element that could not be made or written.
         """
         lock = lock_folder(self.folder.path, shared=True)
-        ticks = Ticks(self.ticks)
-        content = _Content(self, shard, ticks)
+        content = _Content(self, shard)
         try:
             self.folder.check_run(self.run_id)
             note = self.folder.finished(self.names[shard])
             if note is None:
                 note = self._write(shard, content)
             else:
-                ticks.add(note["positions"])
                 note = {**note, "reused": True}
             return content.reported(note) if self.traced else note
         finally:
-            ticks.close()
             os.close(lock)
 
     def _write(self, shard: int, content: _Content) -> dict[str, Any]:
@@ -107,8 +101,8 @@ class Task:
 class _Content:
     """What goes into one shard."""
 
-    def __init__(self, task: Task, shard: int, ticks: Ticks) -> None:
-        self._task, self._shard, self._ticks = task, shard, ticks
+    def __init__(self, task: Task, shard: int) -> None:
+        self._task, self._shard = task, shard
         self._begin, self._end = task.borders[shard], task.borders[shard + 1]
         self._lost: list[dict[str, Any]] = []
         self._events: list[Any] = []
@@ -121,16 +115,11 @@ class _Content:
         part = task.split.part(self._begin, self._end).map(task.schema.values, name="pack")
         fixed: dict[str, Any] = {"quarantine": None, "record": None, "replay": None, "on_error": for_part(task.policy)}
         executor: Literal["threads", "inline"] = "threads" if task.num_threads else "inline"
-        done = 0
         with part.feed(listeners=[self._listen], executor=executor, num_workers=task.num_threads, ordered=True, **fixed) as feed:
             feed._warns_when_empty = False
             for values in feed:
                 encoder.add(values)
                 self._count += 1
-                if done < self._end - self._begin:
-                    self._ticks.add()
-                    done += 1
-        self._ticks.add(self._end - self._begin - done)
         encoder.finish()
 
     def note(self, out: OutFile) -> dict[str, Any]:

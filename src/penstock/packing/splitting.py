@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from penstock._contracts.options import Options
 from penstock._contracts.policy import Policy, Replace, Retry, Skip, checked_policy, final
-from penstock._contracts.source import CountableStream
 from penstock._plan import node as plan
-from penstock._plan.base import sources, substituted
+from penstock._plan.base import substituted
 from penstock._plan.length import is_indexable, length_of, never_ends
 from penstock.dataset import Dataset
-from penstock.errors import PlanError
-from penstock.sources.counted import Counted
+from penstock.errors import PlanError, SourceError, TooManySkipped
 
-__all__ = ["Split", "check_ends", "counted", "for_part", "leaving_out", "policy_of", "split"]
+__all__ = ["Split", "check_ends", "check_losses", "for_part", "has_positions", "leaving_out", "policy_of", "split"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,16 +55,23 @@ class Split:
         return root
 
 
+def has_positions(root: plan.Node) -> bool:
+    """Tell whether a plan has positions, but for elementwise operators above them. The elements of any other only reading tells."""
+    while (root.per_element or root.is_hint) and not is_indexable(root):
+        root = root.children[0]
+    return is_indexable(root)
+
+
 def split(dataset: Dataset, *, variants: int, shuffle: int | None) -> Split:
     """Cut a dataset for packing.
 
     Args:
-        dataset: what is to be packed; it has positions but for elementwise operators above them, as `positioned` gives it.
+        dataset: what is to be packed; it has positions, see `has_positions`.
         variants: passes over it; the random numbers of each are other ones.
         shuffle: seed of an order over all of it, variants included; None for its own.
 
     Raises:
-        PlanError: it is endless, or cannot be read in the order of `shuffle`.
+        PlanError: it is endless.
     """
     chain = [dataset._root]
     while not is_indexable(chain[0]):
@@ -75,12 +82,6 @@ def split(dataset: Dataset, *, variants: int, shuffle: int | None) -> Split:
     if variants > 1:
         whole = whole.repeat(variants)
     if shuffle is not None:
-        if any(isinstance(node.source, Counted) for node in sources(base)):
-            raise PlanError(
-                "the input can only be read from its beginning, and shuffle= reads it in any order",
-                where="pack(shuffle=...)",
-                fix="pack it as it is; what was packed can be shuffled when it is read, or packed again with shuffle=",
-            )
         whole = whole.shuffle(seed=shuffle)
     return Split(base=whole._root, above=tuple(above), options=dataset._options, num_positions=int(length_of(base) or 0) * variants)
 
@@ -93,19 +94,6 @@ def check_ends(root: plan.Node) -> None:
     """
     if never_ends(root):
         raise PlanError("an endless dataset cannot be packed", where="pack()", fix="give repeat a count, use take(n), or variants=K")
-
-
-def counted(root: plan.Node) -> plan.Node:
-    """Return a plan with positions in place of one of a stream that can be counted, which happens here; any other plan as it is.
-
-    Raises:
-        PenstockError, OSError: the files of the stream cannot be read.
-    """
-    if root.same_above_stream:
-        return root.with_children([counted(child) for child in root.children])
-    stream = sources(root)[0].source
-    source = stream.counted() if not root.children and isinstance(stream, CountableStream) else None
-    return root if source is None else plan.Read(source=source)
 
 
 def leaving_out(root: plan.Node) -> plan.Node:
@@ -139,3 +127,29 @@ def for_part(policy: Policy) -> Policy:
         return policy
     free = replace(last, limit=None)
     return replace(policy, then=free) if isinstance(policy, Retry) else free
+
+
+def check_losses(policy: Policy, lost: Sequence[dict[str, Any]], num_written: int, num_read: int | None = None) -> None:
+    """Refuse a result of which too much, or all, is missing.
+
+    Args:
+        policy: what is done about elements that fail.
+        lost: a record of each that was left out.
+        num_written: elements.
+        num_read: positions that were read; None: those that were written or left out.
+
+    Raises:
+        SourceError, TooManySkipped: what is wrong.
+    """
+    if not num_written:
+        raise SourceError("no element is left to write", where="pack()", fix="look at the filter, and at what on_error leaves out")
+    last = final(policy)
+    limit = last.limit if isinstance(last, Skip) else None
+    count = num_written + len(lost) if num_read is None else num_read
+    most = None if limit is None else limit if isinstance(limit, int) else limit * count
+    if most is not None and len(lost) > most:
+        raise TooManySkipped(
+            f"{len(lost)} of {count} elements failed, limit {limit!r}; first: {lost[0]['error']}: {lost[0]['text']}",
+            where=f"pack(), {lost[0]['where']}",
+            fix="mend the input, or allow more: ps.Skip(limit)",
+        )

@@ -12,7 +12,6 @@ from typing import Any
 
 from penstock._contracts.failing import add_note
 from penstock.errors import PlanError, SourceError, StateUnavailable
-from penstock.sources.counted import Counted, Run
 
 __all__ = ["GeneratorSource", "IterableSource", "IteratorStates", "StatefulSource", "has_iterator_states", "rest_of", "stream_source"]
 
@@ -102,28 +101,6 @@ class GeneratorSource:
             fix=self._ANEW,
         )
 
-    def counted(self) -> Counted | None:
-        """Return its elements with positions; None without `fast_forward` and `length`, or when it is no function."""
-        promised = self._fast_forward and self._length is not None and callable(self._fn)
-        return Counted(self, [self._length or 0]) if promised else None
-
-    @property
-    def num_parts(self) -> int:
-        """Return 1."""
-        return 1
-
-    def describe_in_part(self, part: int, number: int) -> str:
-        """Name the element."""
-        return self.describe(number)
-
-    def runs(self, part: int) -> Iterator[Run]:
-        """Give the elements of a pass of its own."""
-        return (Run(number, (element,)) for number, element in enumerate(self._as_iterator(self._iterable())))
-
-    def held(self) -> tuple[Any, ...]:
-        """Return the function."""
-        return (self._fn,)
-
     def declared_length(self) -> int | None:
         """Return `length` as given."""
         return self._length
@@ -208,9 +185,6 @@ class IterableSource(GeneratorSource):
             )
         super().__init__(stream, fast_forward, length)
         self._stream: Any = stream
-
-    def counted(self) -> None:
-        """Return None: one reader at a time may have the object."""
 
     def open(self, pass_number: int = 0) -> Iterator[Any]:
         """Start pass `pass_number`.

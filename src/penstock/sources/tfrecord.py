@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import zlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,6 @@ from penstock.formats.index import Indices
 from penstock.formats.tfrecord import MAX_RECORD_BYTES, Block, frame_error, read_blocks, scan_headers
 from penstock.kernels.copying import LARGE_BYTES, copies
 from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, FrameStatus, check_frames, scan_frames
-from penstock.sources.counted import Counted, Run, counts_of
 from penstock.sources.paths import common_folder, local_files, shown
 from penstock.sources.record_format import RecordTable
 from penstock.sources.records import RecordSource
@@ -247,35 +246,6 @@ class TFRecordStream:
         self._own.place = file, number
         return self._pass(file, number)
 
-    def counted(self) -> Counted:
-        """Decompress all files, several at once, and return their records with positions.
-
-        Raises:
-            RecordError, SourceError, OSError: a file that is damaged, or cannot be read.
-        """
-        return Counted(self, counts_of(self))
-
-    @property
-    def num_parts(self) -> int:
-        """Return the number of files."""
-        return len(self._storage)
-
-    def describe_in_part(self, part: int, number: int) -> str:
-        """Name record and file."""
-        return f"record {number} of {shown(self._storage.name(part))}"
-
-    def runs(self, part: int) -> Iterator[Run]:
-        """Give the records of one file, from its beginning.
-
-        Raises:
-            RecordError, SourceError, OSError: where the first bad record begins; those before it have been given.
-        """
-        return (Run(block.first, _Records(block)) for block in self._blocks(part))
-
-    def held(self) -> tuple[Any, ...]:
-        """Return nothing: all is in the files."""
-        return ()
-
     def input_files(self) -> Iterator[str]:
         """Give the full path of each file of this machine."""
         return local_files(self._storage)
@@ -349,20 +319,6 @@ class TFRecordStream:
 def _raise_for_good(number: int, offset: int, error: RecordError) -> None:
     """Raise the error of a bad record. What its advice says of going on behind it is for files whose records have positions."""
     raise RecordError(error.what, where=error.where, fix=f"{error.fix.partition(';')[0]}; {_NO_FURTHER}")
-
-
-class _Records(Sequence[dict[str, bytes]]):
-    """The elements of a block, each made when it is asked for."""
-
-    def __init__(self, block: Block) -> None:
-        self._block = block
-
-    def __len__(self) -> int:
-        return len(self._block.starts)
-
-    def __getitem__(self, place: Any) -> Any:
-        start, length = int(self._block.starts[place]), int(self._block.lengths[place])
-        return {"record": self._block.data[start + HEADER_BYTES : start + length - FOOTER_BYTES]}
 
 
 # -- opening: which source fits the files -----------------------------------------------------------------------------------------

@@ -9,37 +9,37 @@ import pytest
 import penstock as ps
 from penstock.errors import StopRaised, TooManySkipped, WorkerDied
 from penstock.jobs.donelist import DoneList
-from penstock.jobs.ledger import Ledger, Skipped, words_of_job
+from penstock.jobs.results import Results, Skipped, words_of_job
 
 JOBS = list("abcdef")
 
 
-def ledger(policy: Any = None, jobs: Any = JOBS, done: DoneList | None = None) -> tuple[Ledger, list[int]]:
+def results(policy: Any = None, jobs: Any = JOBS, done: DoneList | None = None) -> tuple[Results, list[int]]:
     told: list[int] = []
-    return Ledger(jobs, policy or ps.Raise(), done, lambda _, count: told.append(count)), told
+    return Results(jobs, policy or ps.Raise(), done, lambda _, count: told.append(count)), told
 
 
 def test_results_stand_in_the_order_of_the_jobs() -> None:
-    book, told = ledger()
+    book, told = results()
     assert (book.todo, book.num_left) == ([0, 1, 2, 3, 4, 5], 6)
     book.finished([(4, "E"), (1, None)])
     book.finished([])
-    assert (book.results, book.num_left, told) == ([None, None, None, None, "E", None], 4, [2])
+    assert (book.values, book.num_left, told) == ([None, None, None, None, "E", None], 4, [2])
 
 
 def test_what_an_earlier_run_has_done_is_not_to_do(tmp_path: Path) -> None:
     for number in range(2):
-        done = DoneList(str(tmp_path / "done"), "f", JOBS)
-        book, _ = ledger(done=done)
+        done = DoneList(str(tmp_path / "done"), "f", JOBS, {"source": "12ab"})
+        book, _ = results(done=done)
         if number == 0:
             book.finished([(2, "C"), (0, "A")])
         done.close()
     assert book.todo == [1, 3, 4, 5]
-    assert book.results == ["A", None, "C", None, None, None]
+    assert book.values == ["A", None, "C", None, None, None]
 
 
 def test_an_error_is_raised_as_itself_and_names_the_job() -> None:
-    book, told = ledger()
+    book, told = results()
     error = LookupError("no")
     with pytest.raises(LookupError) as caught:
         book.failed(3, error, "worker 1")
@@ -50,7 +50,7 @@ def test_an_error_is_raised_as_itself_and_names_the_job() -> None:
 
 @pytest.mark.parametrize("kind", [StopIteration, SystemExit, GeneratorExit, KeyboardInterrupt])
 def test_an_error_that_would_be_taken_for_something_else_is_a_stop_raised(kind: type[BaseException]) -> None:
-    book, _ = ledger(ps.Skip())
+    book, _ = results(ps.Skip())
     with pytest.raises(StopRaised) as caught:
         book.failed(3, kind(7), "worker 1")
     assert caught.value.what == f"{kind.__name__} was raised (7), which would pass for an end"
@@ -59,7 +59,7 @@ def test_an_error_that_would_be_taken_for_something_else_is_a_stop_raised(kind: 
 
 
 def test_a_retry_says_how_long_to_wait_and_how_often_it_was_tried() -> None:
-    book, _ = ledger(ps.Retry(2, backoff_s=0.5, errors=(OSError, WorkerDied)))
+    book, _ = results(ps.Retry(2, backoff_s=0.5, errors=(OSError, WorkerDied)))
     assert [book.failed(1, OSError("busy")), book.failed(1, OSError("busy"))] == [0.5, 1.0]
     assert book.failed(2, WorkerDied("gone", where="worker", fix="none")) == 0.5
     with pytest.raises(OSError) as caught:
@@ -70,7 +70,7 @@ def test_a_retry_says_how_long_to_wait_and_how_often_it_was_tried() -> None:
 
 
 def test_a_skipped_job_has_its_error_in_its_place() -> None:
-    book, told = ledger(ps.Retry(1, then=ps.Skip(limit=2)))
+    book, told = results(ps.Retry(1, then=ps.Skip(limit=2)))
     errors = [OSError(str(number)) for number in range(3)]
     assert [book.failed(4, errors[0], "w"), book.failed(4, errors[0], "w"), book.failed(0, errors[1]), book.failed(0, errors[1])] == [
         0.0,
@@ -78,7 +78,7 @@ def test_a_skipped_job_has_its_error_in_its_place() -> None:
         0.0,
         None,
     ]
-    assert book.results[4] == Skipped(4, errors[0])
+    assert book.values[4] == Skipped(4, errors[0])
     assert (book.num_left, book.num_skipped, told) == (4, 2, [1, 1])
     book.failed(1, errors[2])
     with pytest.raises(TooManySkipped) as caught:
@@ -89,7 +89,7 @@ def test_a_skipped_job_has_its_error_in_its_place() -> None:
 
 
 def test_it_tells_what_the_policy_forgives() -> None:
-    assert [ledger(policy)[0].forgives(OSError()) for policy in (None, ps.Skip(), ps.Retry(1), ps.Skip(errors=ValueError))] == [
+    assert [results(policy)[0].forgives(OSError()) for policy in (None, ps.Skip(), ps.Retry(1), ps.Skip(errors=ValueError))] == [
         False,
         True,
         True,
@@ -98,13 +98,13 @@ def test_it_tells_what_the_policy_forgives() -> None:
 
 
 def test_a_limit_that_is_a_share_counts_at_least_a_hundred_jobs() -> None:
-    book, _ = ledger(ps.Skip(limit=0.1), jobs=list(range(1000)))
+    book, _ = results(ps.Skip(limit=0.1), jobs=list(range(1000)))
     for number in range(10):
         book.failed(number, OSError())
     with pytest.raises(TooManySkipped) as caught:
         book.failed(10, OSError())
     assert caught.value.what == "11 of 11 jobs were skipped, the limit is 0.1"
-    book, _ = ledger(ps.Skip(limit=0.1), jobs=list(range(1000)))
+    book, _ = results(ps.Skip(limit=0.1), jobs=list(range(1000)))
     book.finished((number, None) for number in range(200, 400))
     for number in range(22):
         book.failed(number, OSError())
@@ -113,7 +113,7 @@ def test_a_limit_that_is_a_share_counts_at_least_a_hundred_jobs() -> None:
 
 
 def test_errors_that_are_heard_of_at_once_become_notes_of_the_first_that_is_raised() -> None:
-    book, told = ledger(ps.Retry(1, errors=OSError))
+    book, told = results(ps.Retry(1, errors=OSError))
     errors = [OSError("busy"), LookupError("one"), LookupError("two"), OSError("three")]
     with pytest.raises(LookupError) as caught:
         book.failed_together([(number, error, "w") for number, error in enumerate(errors)])
@@ -128,10 +128,10 @@ def test_errors_that_are_heard_of_at_once_become_notes_of_the_first_that_is_rais
 
 
 def test_what_is_booked_while_it_winds_up_is_told_to_nobody() -> None:
-    book, told = ledger()
+    book, told = results()
     book.wind_up()
     book.finished([(1, "B")])
-    assert (book.results[1], book.num_left, told) == ("B", 5, [])
+    assert (book.values[1], book.num_left, told) == ("B", 5, [])
 
 
 class Shy:

@@ -12,9 +12,24 @@ import pytest
 from packing.small import bad_at_7, dataset
 
 import penstock as ps
-from penstock.errors import SourceError
+from penstock.errors import RecordError, SourceError
 from penstock.formats.tfrecord import frame
-from penstock.packing.inspection import NO_COUNT, NO_SUM, inspect
+from penstock.packing.inspect import (
+    NO_COUNT,
+    NO_SUM,
+    Inspection,
+    _begins_as_tfrecord,
+    _look_parquet,
+    _look_tar,
+    _look_tfrecord,
+    _pieces_of,
+    _spec_words,
+    inspect,
+    is_image,
+    shown,
+    summary,
+)
+from penstock.packing.reencode import EncodeJpeg
 
 
 @pytest.fixture
@@ -217,3 +232,157 @@ def test_what_is_nothing_to_inspect_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(SourceError) as caught:
             inspect(path)
         assert words in str(caught.value)
+
+
+LOOKS = {"tfrecord": _look_tfrecord, "tar": _look_tar, "parquet": _look_parquet}
+WAYS = [("tfrecord", None), ("tfrecord", "GZIP"), ("tar", None), ("parquet", None)]
+
+
+@pytest.fixture(params=WAYS, ids=["tfrecord", "tfrecord-gzip", "tar", "parquet"])
+def one_file(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, Path]:
+    fmt, compression = request.param
+    if fmt == "parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    manifest = ps.pack(dataset(12), tmp_path / "out", executor="threads", num_shards=1, format=fmt, compression=compression)
+    return LOOKS[fmt], Path(manifest.files()[0])
+
+
+def look(function: Any, path: Path, verify: bool = True) -> Inspection:
+    report = Inspection(path=str(path), kind="", size=path.stat().st_size)
+    function(report, verify, 2)
+    return report
+
+
+def test_records_sizes_fields_and_samples_are_found(one_file: tuple[Any, Path]) -> None:
+    report = look(*one_file)
+    assert report.count == 12
+    assert len(report.samples) == 2
+    assert any("number" in line for line in report.fields)
+    assert report.problems == []
+    assert any(line.startswith("verified: ") for line in report.remarks)
+    assert report.lengths is None or (len(report.lengths) == 12 and report.lengths.min() > 100)
+    assert not any(line.startswith("verified: ") for line in look(*one_file, verify=False).remarks)
+
+
+def test_every_cut_is_an_error_or_a_problem_or_a_smaller_count(one_file: tuple[Any, Path]) -> None:
+    function, path = one_file
+    data = path.read_bytes()
+    whole = len(data.rstrip(b"\0")) + 1024 if function is _look_tar else len(data)  # what pads a tar behind its end may be missing
+    for length in range(0, whole, max(1, whole // 40)):
+        path.write_bytes(data[:length])
+        try:
+            report = look(function, path)
+        except RecordError:
+            continue
+        assert report.problems or report.count < 12
+
+
+def test_changed_bytes_of_records_are_found(tmp_path: Path) -> None:
+    manifest = ps.pack(dataset(12), tmp_path / "out", executor="threads", num_shards=1)
+    path = Path(manifest.files()[0])
+    data = path.read_bytes()
+    for place in range(0, len(data), 41):
+        changed = bytearray(data)
+        changed[place] ^= 0x40
+        path.write_bytes(changed)
+        with pytest.raises(RecordError):
+            look(_look_tfrecord, path)
+
+
+def test_records_that_are_no_examples_are_shown_as_bytes(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(frame(b"\xffno") + frame(b""))
+    assert look(_look_tfrecord, tmp_path / "a").samples == [{"record": b"\xffno"}, {"record": b""}]
+
+
+def test_a_damaged_record_among_the_samples_is_a_problem_and_no_sample_also_unverified(tmp_path: Path) -> None:
+    frames = [frame(b"%d" % number) for number in range(4)]
+    for damaged, whole, num_problems in ((0, [b"1"], 1), (1, [b"0"], 1), (2, [b"0", b"1"], 0)):
+        bad = frames[damaged][:12] + b"x" + frames[damaged][13:]
+        (tmp_path / "a").write_bytes(b"".join([*frames[:damaged], bad, *frames[damaged + 1 :]]))
+        report = look(_look_tfrecord, tmp_path / "a", verify=False)
+        assert [sample["record"] for sample in report.samples] == whole
+        assert len(report.problems) == num_problems
+        assert all(f"record {damaged} of" in problem and "masked CRC32C" in problem for problem in report.problems)
+        assert report.count == 4
+
+
+# Their low bytes are those that gzip and zlib begin with.
+@pytest.mark.parametrize("length", [0x0178, 0x5E78, 0x9C78, 0xDA78, 0x8B1F])
+def test_a_record_as_long_as_compressed_files_begin_is_no_compressed_file(tmp_path: Path, length: int) -> None:
+    (tmp_path / "a").write_bytes(frame(bytes(length)) * 2)
+    report = look(_look_tfrecord, tmp_path / "a")
+    assert (report.kind, report.count) == ("TFRecord", 2)
+
+
+def test_a_parquet_footer_without_the_rows_that_it_counts_is_a_problem_or_an_error(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    path = Path(ps.pack(ps.from_source(range(5)), tmp_path / "out", executor="threads", format="parquet").files()[0])
+    data = path.read_bytes()
+    found = []
+    for place in range(len(data) - 8 - int.from_bytes(data[-8:-4], "little"), len(data)):
+        changed = bytearray(data)
+        changed[place] ^= 16
+        path.write_bytes(changed)
+        try:
+            found += look(_look_parquet, path, verify=False).problems
+        except RecordError:
+            continue
+    assert "no row can be read, and the footer says 5" in found
+
+
+def test_a_frame_is_known_by_the_check_sum_of_its_length() -> None:
+    assert _begins_as_tfrecord(frame(b"x")[:12])
+    assert not _begins_as_tfrecord(b"{" * 12)
+    assert not _begins_as_tfrecord(b"")
+
+
+def test_problems_are_sentences_and_fields_are_told_by_samples() -> None:
+    report = Inspection(path="a", kind="b", size=1, samples=[{"x": 1, "y": b""}, {"x": 1.5}])
+    report.add_problem(SourceError("it is bad", where="a", fix="none"))
+    report.add_problem(ValueError("odd"))
+    assert report.problems == ["it is bad (a)", "ValueError: odd"]
+    report.describe_samples()
+    assert report.fields == ["'x': int or float", "'y': bytes"]
+
+
+def test_a_file_comes_in_pieces_and_sizes_have_a_median(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(bytes(5 << 20))
+    assert [piece.size for piece in _pieces_of(str(tmp_path / "a"))] == [4 << 20, 1 << 20]
+    assert summary([5, 1, 3]) == (1, 3, 5)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (b"ab\x1b[31m", r"b'ab\x1b[31m'"),
+        (b"x" * 30, "b'xxxxxxxxxxxxxxxxxxxxxxxx'... (30 bytes)"),
+        ("\x1b]0;title\x07 \u202e", r"'\x1b]0;title\x07 \u202e'"),
+        ("é" * 70, f"'{'é' * 60}'... (70 characters)"),
+        (np.int64(3), "3"),
+        (2.5, "2.5"),
+        (None, "None"),
+        (np.arange(3, dtype=np.uint8), "uint8[3] 0, 1, 2"),
+        (np.zeros((2, 4), np.float32), "float32[2, 4] 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, ..."),
+        ([b"a", b"b", b"c", b"d"], "[b'a', b'b', b'c', ... (4)]"),
+        ([b"a"], "[b'a']"),
+        (np.array([b"\x1b", "a"], object), r"object[2] b'\x1b', 'a'"),
+        ({"a": "x" * 200}, "{'a': '" + "x" * 113 + "..."),
+    ],
+)
+def test_values_are_one_short_line_without_control_characters(value: Any, text: str) -> None:
+    assert shown(value) == text
+    assert shown(value).isprintable()
+
+
+def test_images_are_told_by_their_headers() -> None:
+    pytest.importorskip("simplejpeg", reason="simplejpeg is not installed")
+    data = EncodeJpeg("data")({"data": np.zeros((30, 40, 3), np.uint8)})["data"]
+    assert shown(data) == f"JPEG 40x30 ({len(data)} bytes)"
+    assert is_image(data)
+    assert not is_image(b"<html>")
+    assert shown(data[:12]).startswith("a damaged image (12 bytes): ")
+
+
+def test_kinds_are_said_with_sizes() -> None:
+    values: list[Any] = [b"", "x", [b"a", b"b"], [], np.zeros((2, 3)), np.int32(1), 1.5]
+    assert [_spec_words(value) for value in values] == ["bytes", "str", "bytes [2]", "nothing [0]", "float64[2, 3]", "int32", "float"]

@@ -1,4 +1,4 @@
-"""What became of each job, and what is done about one that fails. Used from the caller's thread, but for `Ledger.ran`."""
+"""What became of each job, and what is done about one that fails. Used from the caller's thread, but for `Results.ran`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.jobs.donelist import DoneList
 from penstock.queues.diagnosis import PATIENCE_S
 from penstock.queues.standing import call_and_place, level_of_caller
 
-__all__ = ["Ledger", "Reported", "Silence", "Skipped", "words_of_job"]
+__all__ = ["Reported", "Results", "Silence", "Skipped", "words_of_job"]
 
 _PATIENCE_S = PATIENCE_S
 
@@ -71,12 +71,12 @@ _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 100
 
 
-class Ledger:
+class Results:
     """The results so far.
 
     Attributes:
         jobs: all of them.
-        results: one place for each job.
+        values: one place for each job: its result, or `Skipped`.
         todo: numbers of those that no earlier run has done.
         num_left: how many are neither done nor left out.
         num_skipped: how many were left out.
@@ -87,7 +87,7 @@ class Ledger:
         jobs: Sequence[Any],
         policy: Policy,
         done: DoneList | None,
-        tell: Callable[[Ledger, int], None],
+        tell: Callable[[Results, int], None],
         listener: Listener | None = None,
         name: str = "",
     ) -> None:
@@ -97,27 +97,27 @@ class Ledger:
             jobs: all of them.
             policy: what is done about one that fails.
             done: the list of what was done before.
-            tell: `tell(ledger, count)` is called whenever `count` more jobs are settled.
+            tell: `tell(results, count)` is called whenever `count` more jobs are settled.
             listener: is given an event for each run of a job, each retry and each failure.
             name: of the function, for these.
         """
         self.jobs = jobs
         self._listener, self._name = listener, name
         self._ran: dict[int, tuple[int, int]] = {}  # (worker, when it ended) of jobs that are not settled; empty without a listener
-        self.results: list[Any] = [None] * len(jobs)
+        self.values: list[Any] = [None] * len(jobs)
         self._policy = policy
         self._done = done
         self._tell = tell
         self._tries: dict[int, int] = {}
         earlier = {} if done is None else done.done
         for index, result in earlier.items():
-            self.results[index] = result
+            self.values[index] = result
         self.todo = [index for index in range(len(jobs)) if index not in earlier]
         self.num_left = len(self.todo)
         self.num_skipped = 0
 
     def finished(self, items: Iterable[tuple[int, Any]]) -> None:
-        """Book results, given as (index, result): in the done-list first, so that what was told stays done."""
+        """Take results, given as (index, result): into the done-list first, so that what was reported stays done."""
         new = list(items)
         if not new:
             return
@@ -126,7 +126,7 @@ class Ledger:
         if self._done is not None:
             self._done.add(new)
         for index, result in new:
-            self.results[index] = result
+            self.values[index] = result
         self._settle(len(new))
 
     def ran(self, index: int, worker: int, times: Times | None = None, num_bytes: int = 0, result: Any = None) -> Any:
@@ -159,7 +159,7 @@ class Ledger:
             self._listener(Notice(time.perf_counter_ns(), kind, text))
 
     def failed(self, index: int, error: BaseException, worker: str = "") -> float | None:
-        """Book a failure.
+        """Take a failure.
 
         Args:
             index: of the job.
@@ -192,7 +192,7 @@ class Ledger:
             raise error
         self.num_skipped += 1
         self._check_limit(policy, error, words)
-        self.results[index] = Skipped(index, error)
+        self.values[index] = Skipped(index, error)
         self._settle(1)
         return None
 
@@ -205,7 +205,7 @@ class Ledger:
         return isinstance(decide(self._policy, error, tries), Retry)
 
     def failed_together(self, failures: Sequence[tuple[int, BaseException, str]]) -> list[tuple[float, int]]:
-        """Book failures that were heard of at once, as `failed` does; return (wait, job) of those to try again.
+        """Take failures that arrived together, as `failed` does; return (wait, job) of those to try again.
 
         Raises:
             BaseException: the first that is to be raised; those behind it become its notes.
@@ -228,7 +228,7 @@ class Ledger:
         add_note(first, f"penstock: also failed: {words_of_job(job, self.jobs)}: {words_of(error)}")
 
     def wind_up(self) -> None:
-        """Tell nobody any more: what is booked from here on only completes the done-list."""
+        """Report no progress any more: results from here on only complete the done-list."""
         self._tell = _nothing
 
     def _announce_lost(self, action: str, index: int, error: BaseException) -> None:
@@ -286,5 +286,5 @@ class Silence:
         )
 
 
-def _nothing(ledger: Ledger, count: int) -> None:
-    """Tell nobody."""
+def _nothing(results: Results, count: int) -> None:
+    """Report nothing."""

@@ -19,10 +19,10 @@ from jobs import acting
 import penstock as ps
 from penstock._processes.child import Child
 from penstock.errors import PlanError, SpecError, StopRaised, TooManySkipped, WorkerDied, WorkerFailed
-from penstock.jobs import crew, ledger
-from penstock.jobs.crew import run_in_processes
-from penstock.jobs.ledger import Ledger, Skipped
+from penstock.jobs import results, worker_pool
+from penstock.jobs.results import Results, Skipped
 from penstock.jobs.starting import starter
+from penstock.jobs.worker_pool import run_in_processes
 
 pytestmark = [
     pytest.mark.usefixtures("fork_server"),
@@ -33,7 +33,7 @@ pytestmark = [
 @pytest.fixture
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests in which a job would never end."""
-    monkeypatch.setattr(crew, "_GRACE_S", 0.05)
+    monkeypatch.setattr(worker_pool, "_GRACE_S", 0.05)
 
 
 def run(
@@ -41,10 +41,10 @@ def run(
     jobs: Any,
     num_workers: int = 2,
     policy: Any = None,
-    tell: Callable[[Ledger], None] | None = None,
+    tell: Callable[[Results], None] | None = None,
     method: str = "forkserver",
-) -> Ledger:
-    book = Ledger(list(jobs), policy or ps.Raise(), None, lambda book, count: None if tell is None else tell(book))
+) -> Results:
+    book = Results(list(jobs), policy or ps.Raise(), None, lambda book, count: None if tell is None else tell(book))
     run_in_processes(book, pickle.dumps(function), num_workers, starter(method))
     return book
 
@@ -52,7 +52,7 @@ def run(
 @pytest.mark.parametrize("num_workers", [1, 2, 5])
 @pytest.mark.parametrize("count", [1, 2, 7, 1000])
 def test_results_come_in_the_order_of_the_jobs(count: int, num_workers: int) -> None:
-    assert run(acting.square, range(count), num_workers).results == [job * job for job in range(count)]
+    assert run(acting.square, range(count), num_workers).values == [job * job for job in range(count)]
 
 
 def test_all_workers_are_on_their_way_before_one_is_told_a_function_that_fills_its_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,21 +65,21 @@ def test_all_workers_are_on_their_way_before_one_is_told_a_function_that_fills_i
         return offer(child, message, **options)
 
     monkeypatch.setattr(Child, "offer", noting)
-    ledger = Ledger(list(range(9)), ps.Raise(), None, lambda book, count: None)
-    run_in_processes(ledger, pickle.dumps(acting.square), 3, lambda name: (done.append("started"), starter("forkserver")(name))[1])
-    assert ledger.results == [job * job for job in range(9)]
+    results = Results(list(range(9)), ps.Raise(), None, lambda book, count: None)
+    run_in_processes(results, pickle.dumps(acting.square), 3, lambda name: (done.append("started"), starter("forkserver")(name))[1])
+    assert results.values == [job * job for job in range(9)]
     assert done == ["started"] * 3 + ["told"] * 3
 
 
 def test_workers_may_be_spawned() -> None:
-    assert run(acting.square, range(20), method="spawn").results == [job * job for job in range(20)]
+    assert run(acting.square, range(20), method="spawn").values == [job * job for job in range(20)]
 
 
 def test_jobs_run_in_other_processes_and_in_as_many_as_asked_for() -> None:
     seen: set[int] = set()
 
-    def enough(book: Ledger) -> None:
-        seen.update(result[0] for result in book.results if result is not None)
+    def enough(book: Results) -> None:
+        seen.update(result[0] for result in book.values if result is not None)
 
     run(acting.pair, range(3000), 3, tell=enough)
     assert len(seen) == 3
@@ -87,8 +87,8 @@ def test_jobs_run_in_other_processes_and_in_as_many_as_asked_for() -> None:
 
 
 def test_large_jobs_and_results_pass_both_ways_at_once() -> None:
-    assert run(acting.total, [np.full(3_000_000, job, np.uint8) for job in range(5)]).results == [3_000_000 * job for job in range(5)]
-    found = run(acting.large, range(5)).results
+    assert run(acting.total, [np.full(3_000_000, job, np.uint8) for job in range(5)]).values == [3_000_000 * job for job in range(5)]
+    found = run(acting.large, range(5)).values
     assert [(int(one[0]), len(one)) for one in found] == [(job, 3_000_000) for job in range(5)]
 
 
@@ -103,11 +103,11 @@ def test_no_job_waits_for_a_slow_one(tmp_path: Path, places: list[int]) -> None:
 
     writer = threading.Thread(target=lambda: [fifo.write_text("held") for fifo in fifos])
 
-    def release(book: Ledger) -> None:
+    def release(book: Results) -> None:
         if book.num_left == len(places):
             writer.start()
 
-    found = run(acting.turn, jobs, len(places) + 1, tell=release).results
+    found = run(acting.turn, jobs, len(places) + 1, tell=release).values
     writer.join()
     assert found == ["held" if number in places else number for number in range(10)]
 
@@ -146,7 +146,7 @@ def test_a_result_that_cannot_be_sent_or_read_is_the_jobs_error(word: str, kind:
         run(acting.turn, [("value", 1), (word, 3)])
     assert words in str(caught.value)
     assert any("job 1 of 2" in note for note in caught.value.__notes__)
-    found = run(acting.turn, [("value", 1), (word, 3), ("value", 2)], policy=ps.Skip()).results
+    found = run(acting.turn, [("value", 1), (word, 3), ("value", 2)], policy=ps.Skip()).values
     assert [found[0], type(found[1]), found[2]] == [1, Skipped, 2]
 
 
@@ -185,7 +185,7 @@ def test_a_dead_worker_may_be_a_job_left_out_and_another_goes_on() -> None:
     jobs: list[Any] = [("value", number) for number in range(30)]
     for place, death in ((0, ("kill", signal.SIGKILL)), (11, ("leave", 0)), (29, ("doomed", signal.SIGSEGV))):
         jobs[place] = death
-    found = run(acting.turn, jobs, policy=ps.Skip(limit=3)).results
+    found = run(acting.turn, jobs, policy=ps.Skip(limit=3)).values
     assert [place for place, result in enumerate(found) if isinstance(result, Skipped)] == [0, 11, 29]
     assert all(isinstance(found[place].error, WorkerDied) for place in (0, 11, 29))
     assert [result for result in found if not isinstance(result, Skipped)] == [number for number in range(30) if number not in (0, 11, 29)]
@@ -198,7 +198,7 @@ def test_a_dead_worker_may_be_a_job_left_out_and_another_goes_on() -> None:
 def test_a_failing_job_and_one_whose_worker_dies_are_tried_again(tmp_path: Path) -> None:
     jobs = [("only once", str(tmp_path / "fail-2")), ("value", 1), ("only once", str(tmp_path / "die-1")), ("value", 3)]
     policy = ps.Retry(2, backoff_s=0.001, errors=(OSError, WorkerDied))
-    assert run(acting.turn, jobs, policy=policy).results == ["done at try 3", 1, "done at try 2", 3]
+    assert run(acting.turn, jobs, policy=policy).values == ["done at try 3", 1, "done at try 2", 3]
 
 
 @pytest.mark.parametrize("policy", [None, ps.Skip(errors=OSError)], ids=str)
@@ -206,8 +206,8 @@ def test_a_worker_that_is_killed_while_it_waits_is_an_error_without_a_job(policy
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
 
-    def kill(book: Ledger) -> None:
-        os.kill(book.results[0], signal.SIGKILL)
+    def kill(book: Results) -> None:
+        os.kill(book.values[0], signal.SIGKILL)
 
     with pytest.raises(WorkerDied) as caught:
         run(acting.turn, [("pid", 0), ("hold", str(fifo))], policy=policy, tell=kill)
@@ -221,13 +221,13 @@ def test_a_policy_is_for_a_worker_that_is_killed_while_it_waits_too(policy: Any,
     os.mkfifo(fifo)
     told: list[int] = []
 
-    def kill(book: Ledger) -> None:
+    def kill(book: Results) -> None:
         told.append(book.num_left)
         if book.num_left == 1:
-            os.kill(book.results[0], signal.SIGKILL)
+            os.kill(book.values[0], signal.SIGKILL)
             fifo.write_text("held")
 
-    found = run(acting.turn, [("pid", 0), ("hold", str(fifo))], policy=policy, tell=kill).results
+    found = run(acting.turn, [("pid", 0), ("hold", str(fifo))], policy=policy, tell=kill).values
     assert found[1] == "held"
     assert told == [1, 0]
 
@@ -240,14 +240,14 @@ def test_workers_that_are_killed_at_random_times_cost_no_job(seed: int) -> None:
     pids: set[int] = set()
     killed: list[int] = []
 
-    def kill(book: Ledger) -> None:
-        pids.update(result[0] for result in book.results if result is not None)
+    def kill(book: Results) -> None:
+        pids.update(result[0] for result in book.values if result is not None)
         alive = sorted(pids - set(killed))
         if alive and chance.random() < 0.5 and len(killed) < 40:
             killed.append(chance.choice(alive))
             os.kill(killed[-1], signal.SIGKILL)
 
-    found = run(acting.pair, range(20_000), 3, policy=ps.Retry(100, errors=WorkerDied), tell=kill).results
+    found = run(acting.pair, range(20_000), 3, policy=ps.Retry(100, errors=WorkerDied), tell=kill).values
     assert [job for _, job in found] == list(range(20_000))
     assert killed
 
@@ -267,7 +267,7 @@ def test_a_worker_that_is_killed_while_it_starts_is_replaced_within_the_number_o
     num_deaths: int, num_workers: int, tmp_path: Path
 ) -> None:
     function = acting.DeadlyAtFirst(tmp_path / "starts", num_deaths)
-    assert run(function, range(20), num_workers, policy=ps.Retry(3)).results == [job * job for job in range(20)]
+    assert run(function, range(20), num_workers, policy=ps.Retry(3)).values == [job * job for job in range(20)]
 
 
 def test_a_worker_that_is_gone_before_its_function_is_sent_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +283,7 @@ def test_a_worker_that_is_gone_before_its_function_is_sent_is_replaced(monkeypat
         return offer(child, message, **options)
 
     monkeypatch.setattr(Child, "offer", late)
-    assert run(acting.square, range(20), policy=ps.Retry(1)).results == [job * job for job in range(20)]
+    assert run(acting.square, range(20), policy=ps.Retry(1)).values == [job * job for job in range(20)]
     assert len(killed) == 1
 
 
@@ -306,9 +306,9 @@ def test_a_job_in_work_at_an_error_is_booked_when_it_ends_and_its_error_noted(tm
     fifos = [tmp_path / "one", tmp_path / "other"]
     for fifo in fifos:
         os.mkfifo(fifo)
-    books: list[Ledger] = []
+    books: list[Results] = []
 
-    def fail(book: Ledger) -> None:
+    def fail(book: Results) -> None:
         books.append(book)
         for fifo, text in zip(fifos, (b"held", b"\xff"), strict=True):
             fifo.write_bytes(text)  # opens when the job is in work
@@ -317,7 +317,7 @@ def test_a_job_in_work_at_an_error_is_booked_when_it_ends_and_its_error_noted(tm
     with pytest.raises(LookupError) as caught:
         run(acting.turn, [("hold", str(fifos[0])), ("hold", str(fifos[1])), ("value", 2)], 3, tell=fail)
     (book,) = books  # nothing is told behind the error
-    assert book.results == ["held", None, 2]
+    assert book.values == ["held", None, 2]
     (note,) = caught.value.__notes__
     assert note.startswith("penstock: also failed: job 1 of 3 (('hold', ")
     assert "UnicodeDecodeError" in note
@@ -328,7 +328,7 @@ def test_a_job_that_does_not_end_is_ended(word: str, tmp_path: Path, short_grace
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
 
-    def fail(book: Ledger) -> None:
+    def fail(book: Results) -> None:
         raise LookupError("enough")
 
     with pytest.raises(LookupError):
@@ -337,7 +337,7 @@ def test_a_job_that_does_not_end_is_ended(word: str, tmp_path: Path, short_grace
 
 def test_jobs_may_be_run_from_another_thread_and_outlive_nobody() -> None:
     found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(run(acting.square, range(50)).results))
+    thread = threading.Thread(target=lambda: found.append(run(acting.square, range(50)).values))
     thread.start()
     thread.join()
     assert found == [[job * job for job in range(50)]]
@@ -347,7 +347,7 @@ def test_a_job_that_does_not_end_is_named_with_its_worker_and_the_callers_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_grace: None
 ) -> None:
     """The warning is an error here, so it ends the call; the jobs behind the one that hangs are done all the same."""
-    monkeypatch.setattr(ledger, "_PATIENCE_S", 3.0)
+    monkeypatch.setattr(results, "_PATIENCE_S", 3.0)
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     jobs: list[Any] = [("value", 1), ("hold", str(fifo)), ("value", 2), ("value", 3)]
@@ -355,7 +355,7 @@ def test_a_job_that_does_not_end_is_named_with_its_worker_and_the_callers_line(
     with pytest.raises(RuntimeWarning) as caught:
         run(acting.turn, jobs, 1, tell=lambda book: left.append(book.num_left))
     words = str(caught.value)
-    place = f"test_crew.py:{run.__code__.co_firstlineno + 9}"
+    place = f"test_worker_pool.py:{run.__code__.co_firstlineno + 9}"
     assert words.startswith(f"no job of run_in_processes() at {place} has ended for 3 s; in work: job 1 of 4 (('hold', '")
     assert " in worker 0 (process " in words
     assert 'find its line with executor="threads"' in words

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
-__all__ = ["Dealing", "parts_of"]
+__all__ = ["JobQueue", "parts_of"]
 
 _AHEAD_S = 0.01
 _AHEAD_JOBS = 1024
@@ -21,8 +21,8 @@ def parts_of(count: int, num_parts: int) -> list[tuple[int, int]]:
     return list(pairwise(borders))
 
 
-class Dealing:
-    """The jobs that nobody has yet, and those that each worker has and has not reported.
+class JobQueue:
+    """The jobs that no worker has yet, and those that each worker has and has not reported.
 
     Each worker begins with a part of the list of its own, and is given a little of it at a time. One whose part is used up takes the back
     half of what is left of the longest part; when nothing is left of any, half of what another worker has and has not begun.
@@ -78,7 +78,7 @@ class Dealing:
             self._mean_s = mean_s if self._mean_s is None else 0.75 * self._mean_s + 0.25 * mean_s
 
     def again(self, job: int) -> None:
-        """Have a job done once more, by whoever is free first."""
+        """Have a job done once more, by the worker that is free first."""
         self._again.append(job)
 
     def victims(self) -> list[tuple[int, int]]:

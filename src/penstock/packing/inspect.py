@@ -3,25 +3,98 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from penstock.errors import PenstockError, RecordError, SourceError
+from penstock.errors import DecodeError, PenstockError, RecordError, SourceError
 from penstock.formats import index as sidecar
-from penstock.kernels.framing import crc32c
-from penstock.packing import looks
+from penstock.formats.compression import Decompressed
+from penstock.formats.example import decode_example
+from penstock.formats.parquet import pyarrow
+from penstock.formats.tar import Names, find_samples, split_samples
+from penstock.formats.tfrecord import Block, frame_error, read_blocks
+from penstock.image.header import read_header
+from penstock.kernels.framing import FOOTER_BYTES, FrameStatus, crc32c, masked
+from penstock.packing.columns import extension_of
 from penstock.packing.folder import sha256_of
 from penstock.packing.manifest import Manifest, ShardEntry, find_manifest, manifests_in, read_manifest
 from penstock.packing.reading import Restore
-from penstock.packing.report import Inspection, pieces_of
 from penstock.sources.indexing import cached_index, user_folder
 
-__all__ = ["NO_COUNT", "NO_SUM", "inspect"]
+__all__ = ["NO_COUNT", "NO_SUM", "Inspection", "inspect", "is_image", "shown", "summary"]
 
 NO_SUM = "no check sum of the whole file to check against: neither a manifest nor an index is beside it"
 NO_COUNT = "no count to check against: that the file was cut between two records could not be seen"
+_GZIP, _ZLIB = b"\x1f\x8b", (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
+_PIECE_BYTES = 4 << 20
+_MOST_BYTES = 24
+_MOST_CHARS = 60
+_MOST_NUMBERS = 6
+_IMAGES = ("jpg", "png", "webp")
+
+
+@dataclass(slots=True, kw_only=True)
+class Inspection:
+    """What was found in one file.
+
+    Attributes:
+        path: of the file.
+        kind: what it is.
+        size: in bytes.
+        count: records; of a damaged file those before the damage.
+        noun: what a record is called.
+        lengths: int64 [count], in bytes; None where records have none of their own.
+        fields: a line each.
+        samples: the first elements.
+        problems: a sentence for each thing that is wrong.
+        remarks: what else is worth a sentence, such as what was checked.
+    """
+
+    path: str
+    kind: str
+    size: int
+    count: int = 0
+    noun: str = "records"
+    lengths: NDArray[np.int64] | None = None
+    fields: list[str] = field(default_factory=list)
+    samples: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def add_problem(self, error: Exception) -> None:
+        """Note an error as a problem."""
+        if isinstance(error, PenstockError):
+            self.problems.append(f"{error.what} ({error.where})")
+        else:
+            self.problems.append(f"{type(error).__name__}: {error}")
+
+    def describe_samples(self) -> None:
+        """Take the fields from the samples."""
+        found: dict[str, list[str]] = {}
+        for sample in self.samples:
+            for name, value in sample.items():
+                words = _spec_words(value)
+                if words not in found.setdefault(name, []):
+                    found[name].append(words)
+        self.fields = [f"{name!r}: {' or '.join(words)}" for name, words in found.items()]
+
+
+def _pieces_of(path: str) -> Iterator[NDArray[np.uint8]]:
+    """Give the bytes of a file in order."""
+    with open(path, "rb", buffering=0) as file:
+        while data := file.read(_PIECE_BYTES):
+            yield np.frombuffer(data, np.uint8)
+
+
+def summary(lengths: Sequence[int] | NDArray[np.int64]) -> tuple[int, int, int]:
+    """Return the least, the median and the largest of some sizes."""
+    values = np.asarray(lengths)
+    return int(values.min()), int(np.median(values)), int(values.max())
 
 
 def inspect(path: str | os.PathLike[str], *, verify: bool = False, num_samples: int = 3) -> list[Inspection]:
@@ -111,13 +184,13 @@ def _one(path: str, manifest: Manifest | None, verify: bool, num_samples: int) -
 
 def _look_of(path: str, head: bytes) -> Callable[[Inspection, bool, int], None] | None:
     if head.startswith(b"PSINDEX\n") or path.endswith(sidecar.SUFFIX):
-        return look_index
+        return _look_index
     if head.startswith(b"PAR1") or path.endswith(".parquet"):
-        return looks.look_parquet
+        return _look_parquet
     if head[257:262] == b"ustar" or path.endswith(".tar"):
-        return looks.look_tar
-    if ".tfrecord" in os.path.basename(path) or looks.begins_as_tfrecord(head):
-        return looks.look_tfrecord
+        return _look_tar
+    if ".tfrecord" in os.path.basename(path) or _begins_as_tfrecord(head):
+        return _look_tfrecord
     return None
 
 
@@ -238,7 +311,7 @@ def _index_of(report: Inspection, verify: bool) -> sidecar.Index | None:
     return index
 
 
-def look_index(report: Inspection, verify: bool, num_samples: int) -> None:
+def _look_index(report: Inspection, verify: bool, num_samples: int) -> None:
     """Look into a sidecar index.
 
     Raises:
@@ -266,6 +339,177 @@ def look_index(report: Inspection, verify: bool, num_samples: int) -> None:
 
 def _crc_of(path: str) -> int:
     crc = 0
-    for piece in pieces_of(path):
+    for piece in _pieces_of(path):
         crc = crc32c(piece, crc)
     return crc
+
+
+def _begins_as_tfrecord(head: bytes) -> bool:
+    """Tell whether bytes begin with a frame: a length, and its check sum."""
+    return len(head) >= 12 and struct.unpack("<I", head[8:12])[0] == masked(crc32c(head[:8]))
+
+
+def _look_tfrecord(report: Inspection, verify: bool, num_samples: int) -> None:
+    """Look into a TFRecord file, compressed or not.
+
+    Raises:
+        RecordError: it is damaged; what stands before the damage is in the report.
+    """
+    report.kind = "TFRecord"
+    lengths: list[Any] = []
+    with open(report.path, "rb") as file:
+        head = file.read(12)
+        file.seek(0)
+        stream: Any = file
+        # The length of a first record may have the bytes that a compressed file begins with; its check sum tells them apart.
+        if head[:2] in (_GZIP, *_ZLIB) and not _begins_as_tfrecord(head):
+            compression = "GZIP" if head[:2] == _GZIP else "ZLIB"
+            report.kind = f"TFRecord, {compression}"
+            stream = Decompressed(file, compression, report.path)
+        try:
+            for block in read_blocks(stream, name=report.path, check_crc=verify):
+                _take_samples(report, block, num_samples)
+                lengths.append(block.lengths - 16)
+                report.count += len(block.lengths)
+        finally:
+            report.lengths = np.concatenate(lengths) if lengths else None
+            report.describe_samples()
+    if verify:
+        report.remarks.append(f"verified: both CRCs of {report.count:,} records")
+
+
+def _take_samples(report: Inspection, block: Block, num_samples: int) -> None:
+    """Take those of a block that are among the first records of the file; one whose check sum is wrong is a problem and no sample."""
+    few = max(0, num_samples - block.first)
+    places = zip(block.starts[:few].tolist(), block.lengths[:few].tolist(), strict=True)
+    for number, ((start, length), record) in enumerate(zip(places, block.records(), strict=False), start=block.first):
+        whole = block.data[start : start + length]
+        if whole[-FOOTER_BYTES:] == masked(crc32c(record)).to_bytes(FOOTER_BYTES, "little"):
+            report.samples.append(_example(record))
+        else:
+            offset = block.offset + start
+            report.add_problem(frame_error(FrameStatus.DATA_CRC, whole, name=report.path, record=number, offset=offset))
+
+
+def _example(record: bytes) -> dict[str, Any]:
+    try:
+        found = decode_example(record)
+    except RecordError:
+        return {"record": record}
+    return found or {"record": record}
+
+
+def _look_tar(report: Inspection, verify: bool, num_samples: int) -> None:
+    """Look into a tar file.
+
+    Raises:
+        RecordError: it is damaged.
+    """
+    report.kind, report.noun = "WebDataset tar", "samples"
+    found = find_samples(_pieces_of(report.path), report.size, report.path)
+    offsets, lengths = found["offsets"], found["lengths"]
+    report.count, report.lengths = len(offsets), lengths
+    if found["meta"]["end"] != "blocks":
+        report.problems.append("the blocks of zeros that end an archive are missing: it may be cut between two members")
+    left_out = {key: count for key, count in found["meta"].items() if key not in ("end", "first_odd") and count}
+    if left_out:
+        report.remarks.append("members that belong to no sample: " + ", ".join(f"{count} {key}" for key, count in left_out.items()))
+    few = min(num_samples, len(offsets))
+    if few:
+        with open(report.path, "rb") as file:
+            file.seek(int(offsets[0]))
+            data = np.frombuffer(file.read(int(offsets[few - 1] + lengths[few - 1] - offsets[0])), np.uint8)
+        samples: list[Any] = []
+        error = split_samples(
+            data, offsets[:few] - offsets[0], lengths[:few], None, Names(), samples, lambda number: (report.path, int(offsets[number]))
+        )
+        if error is not None:
+            raise error
+        report.samples = [{"__key__": one.key, **{name: bytes(part) for name, part in one.fields.items()}} for one in samples]
+        report.describe_samples()
+    if verify:
+        report.remarks.append(f"verified: the check sums of all headers; the format has none for data ({report.count:,} samples)")
+
+
+def _look_parquet(report: Inspection, verify: bool, num_samples: int) -> None:
+    """Look into a Parquet file.
+
+    Raises:
+        RecordError: it is damaged.
+        MissingExtra: pyarrow is not installed.
+    """
+    report.kind, report.noun = "Parquet", "rows"
+    arrow, parquet = pyarrow()
+    try:
+        with parquet.ParquetFile(report.path, page_checksum_verification=verify) as file:
+            report.count = file.metadata.num_rows
+            report.fields = [f"{one.name!r}: {one.type}" for one in file.schema_arrow]
+            report.remarks.append(f"{file.num_row_groups} row groups")
+            if num_samples and report.count:
+                batch = next(file.iter_batches(batch_size=num_samples), None)
+                if batch is None:
+                    report.problems.append(f"no row can be read, and the footer says {report.count}")
+                else:
+                    report.samples = batch.to_pylist()
+            if verify:
+                rows = sum(file.read_row_group(number).num_rows for number in range(file.num_row_groups))
+                if rows != report.count:
+                    report.problems.append(f"{rows} rows were read, and the footer says {report.count}")
+                report.remarks.append(f"verified: {rows:,} rows were read, with the check sums of pages that have one")
+    except (arrow.ArrowException, OSError) as error:
+        raise RecordError(
+            f"it cannot be read as Parquet: {str(error).splitlines()[0]}", where=repr(report.path), fix="write it again"
+        ) from error
+
+
+def shown(value: Any) -> str:
+    """Return a value in one line of printable characters: what is not printable is escaped, what is long is cut and its size said."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _bytes(bytes(value))
+    if isinstance(value, str):
+        text = repr(value[:_MOST_CHARS])
+        return text if len(value) <= _MOST_CHARS else f"{text}... ({len(value):,} characters)"
+    if isinstance(value, np.ndarray) and value.ndim:
+        return _array(value)
+    if isinstance(value, (list, tuple)):
+        parts = [shown(part) for part in value[:3]]
+        return f"[{', '.join(parts)}{f', ... ({len(value):,})' if len(value) > 3 else ''}]"
+    text = repr(value.item() if isinstance(value, np.generic) else value)
+    return text if len(text) <= 2 * _MOST_CHARS else text[: 2 * _MOST_CHARS] + "..."
+
+
+def _bytes(data: bytes) -> str:
+    if is_image(data):
+        return _image_words(data)
+    text = repr(data[:_MOST_BYTES])
+    return text if len(data) <= _MOST_BYTES else f"{text}... ({len(data):,} bytes)"
+
+
+def _array(array: Any) -> str:
+    numbers = ", ".join(repr(number.item() if hasattr(number, "item") else number) for number in array.reshape(-1)[:_MOST_NUMBERS])
+    return f"{array.dtype.name}{list(array.shape)} {numbers}{', ...' if array.size > _MOST_NUMBERS else ''}"
+
+
+def _spec_words(value: Any) -> str:
+    """Say the kind of a value, its size left open."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return "bytes"
+    if isinstance(value, (list, tuple)):
+        return f"{_spec_words(value[0]) if value else 'nothing'} [{len(value)}]"
+    if isinstance(value, (np.ndarray, np.generic)):
+        return f"{value.dtype.name}{list(value.shape) if value.shape else ''}"
+    return type(value).__name__
+
+
+def is_image(data: bytes) -> bool:
+    """Tell whether bytes begin as an image does that can be decoded."""
+    return extension_of(data) in _IMAGES
+
+
+def _image_words(data: bytes) -> str:
+    """Say of an encoded image what its header says."""
+    try:
+        header = read_header(data, "inspect")
+    except DecodeError as error:
+        return f"a damaged image ({len(data):,} bytes): {error.what}"
+    return f"{header.kind} {header.width}x{header.height} ({len(data):,} bytes)"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.packing.contact_sheet import contact_sheet, images_of
 from penstock.packing.reencode import EncodeJpeg
-from penstock.packing.sheet import contact_sheet, images_of
 
 pytest.importorskip("cv2", reason="OpenCV is not installed")
 pytest.importorskip("simplejpeg", reason="simplejpeg is not installed")

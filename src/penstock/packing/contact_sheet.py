@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from penstock import image
 from penstock.errors import DecodeError
 from penstock.image.operator import load_cv2
-from penstock.packing.showing import is_image
+from penstock.packing.inspect import is_image
 
 __all__ = ["contact_sheet", "images_of"]
 
