@@ -46,7 +46,7 @@ def text(number):
 def rest(feed):
     calm = 0
     while calm < 20:
-        calm = calm + 1 if all(post.task is None for post in list(feed._engine.watch.posts)) else 0
+        calm = calm + 1 if all(monitor.task is None for monitor in list(feed._engine.watch.monitors)) else 0
         threading.Event().wait(0.002)
 
 numbers = ps.from_source(range(4000))

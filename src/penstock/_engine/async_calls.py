@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from penstock._contracts.element import bytes_of_all
 from penstock._engine.chunk import Claim
 from penstock._engine.failing import hear
 from penstock._ops.awaited import AwaitedOp, CallResult
@@ -296,7 +297,8 @@ def ended(task: Claim, block: Block, outcomes: Sequence[CallResult], stage: str)
     if last is None or last.error is None:
         out = block.with_rows(values)
         out.origins = block.origins
-        return Outcome(task.end, out)
+        num_bytes = bytes_of_all(values)
+        return Outcome(task.end, out, kept_bytes=num_bytes, most_bytes=num_bytes)
     failed = len(outcomes) - 1
     row = failed if block.origins is None else int(block.origins[failed])
     failure = Failure(task.begin + row, last.error, stage, last.worker)
@@ -307,7 +309,8 @@ def ended(task: Claim, block: Block, outcomes: Sequence[CallResult], stage: str)
     kept = block.select(slice(0, count))
     out = kept.with_rows(values[:count])
     out.origins = kept.origins
-    return Outcome(task.begin + row, out, failure)
+    num_bytes = bytes_of_all(out.rows())
+    return Outcome(task.begin + row, out, failure, kept_bytes=num_bytes, most_bytes=num_bytes)
 
 
 def gather_alone(op: AwaitedOp, block: Block) -> list[CallResult]:

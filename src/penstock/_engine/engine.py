@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 from penstock._contracts.breaking import Breaker
-from penstock._contracts.element import bytes_of_all
 from penstock._contracts.event import BlockDone, Event, Listener, Notice, RowsPacked
 from penstock._contracts.fill import Fill
 from penstock._contracts.memory import FeedMemory
@@ -196,24 +195,21 @@ class Engine:
             return
         segment, chunk = self._scheduler.segments[task.segment], task.chunk
         assert chunk is not None
-        outcome = self._compute(segment, chunk, task, worker)
+        made = [self._compute(segment, chunk, task, worker)]
         end_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns() - begin_cpu
         stage = segment.plan.stages[task.stage].name or "batch"
-        made_of, keys = chunk.made_of, (chunk.key_of(task.begin), chunk.key_of(max(task.begin, outcome.end - 1)))
+        made_of, keys = chunk.made_of, (chunk.key_of(task.begin), chunk.key_of(max(task.begin, made[0].end - 1)))
         chunk_id, count = (task.segment, chunk.seq), task.end - task.begin
-        event = BlockDone(stage, worker.index, begin_ns, end_ns, cpu_ns, count, chunk_id, made_of, *keys, outcome.kept_bytes)
-        self._book(task, outcome, end_ns - begin_ns, event, worker)
-        del outcome  # the frames of its errors lead to this one
+        event = BlockDone(stage, worker.index, begin_ns, end_ns, cpu_ns, count, chunk_id, made_of, *keys, made[0].kept_bytes)
+        self._book(task, made, end_ns - begin_ns, event, worker)
 
     def _compute(self, segment: Segment, chunk: Chunk, task: Claim, worker: WorkerContext) -> Outcome:
         """Compute the rows of a task, unless they are there already or no longer wanted."""
         last = task.stage == len(segment.plan.stages) - 1
         if last and chunk.rows is None:
             self._open_rows(segment, chunk)
-        slot, item = (
-            chunk.rows if last else None,
-            task.item,
-        )  # before looking at `finishing`: the worker that finishes the chunk takes them away
+        # Before looking at `finishing`: the worker that finishes the chunk takes its rows and given elements away.
+        slot, item = chunk.rows if last else None, task.item
         if chunk.all_in_place:
             return Outcome(task.end)  # its rows are written already
         if chunk.finishing:
@@ -232,34 +228,34 @@ class Engine:
         """
         op, segment = self.awaited_by(task), self._scheduler.segments[task.segment]
         assert op is not None
-        outcome = Outcome(task.begin) if block is None else ended(task, block, outcomes, op.name)
-        if outcome.block is not None:
-            num_bytes = bytes_of_all(outcome.block.rows())
-            outcome = outcome._replace(kept_bytes=num_bytes, most_bytes=num_bytes)
+        made = [Outcome(task.begin) if block is None else ended(task, block, outcomes, op.name)]
         failed = failed_call(op, outcomes)
         if failed is not None and (segment.plan.late_failures or self.error_handler.cares(failed)):
-            outcome = compute(segment.plan, task.item, None, worker, self.error_handler)  # one element after the other fails or not
-        if outcome.failure is not None and is_interrupt(outcome.failure.error):
-            raise outcome.failure.error
+            made = [compute(segment.plan, task.item, None, worker, self.error_handler)]  # one element after the other fails or not
+        failure = made[0].failure
+        if failure is not None and is_interrupt(failure.error):
+            raise failure.error
         cost_ns = awaited_ns(busy_ns, task.end - task.begin, op.concurrency, batched=segment.plan.batch is not None)
-        self._book(task, outcome, cost_ns, None, worker)  # each call was announced when it ended
+        self._book(task, made, cost_ns, None, worker)  # each call was announced when it ended
 
     def _book(
         self,
         task: Claim,
-        outcome: Outcome,
+        made: list[Outcome],
         wall_ns: int,
         event: BlockDone | None,
         worker: WorkerContext,
     ) -> None:
+        """Book the outcome in `made`, and take it out: its elements may then be delivered before this thread runs again."""
         segment, chunk = self._scheduler.segments[task.segment], task.chunk
         assert chunk is not None
-        if outcome.failure is not None:
-            outcome = outcome._replace(failure=prepare(outcome.failure, *segment.where(chunk, outcome.failure.at)))
-        worker.rest()  # once it is booked, its elements may be delivered before this thread runs again
+        failure = made[0].failure
+        if failure is not None:
+            made[0] = made[0]._replace(failure=prepare(failure, *segment.where(chunk, failure.at)))
+        worker.rest()
         with self._mutex:
             notice = self._scheduler.active.notice
-            complete = self._scheduler.complete(segment, task, outcome, wall_ns, 0 if event is None else event.cpu_ns)
+            complete = self._scheduler.complete(segment, task, made.pop(), wall_ns, 0 if event is None else event.cpu_ns)
         if self._scheduler.active.notice != notice:
             self._idle_workers.ring_all()
             self.announce(Notice(time.perf_counter_ns(), self._scheduler.active.subject, self._scheduler.active.notice))
