@@ -1,7 +1,7 @@
 """Scanning tar files with Python's `tarfile` where the C library is missing. Arguments are taken as `penstock.kernels.tar` left them.
 
 The members and the samples are those of the C scan, and what is cut is refused as there. Headers that no program writes may be judged
-otherwise: `tarfile` wants numbers in fields that C does not read, and takes the last of two names in one PAX header. Hashes of keys differ.
+otherwise, as `tarfile` wants numbers in fields that C does not read. Hashes of keys differ.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ _ENCODING = ("utf-8", "surrogateescape")
 _EXTENDED = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 _REFUSED = {tarfile.GNUTYPE_SPARSE: Outcome.SPARSE, b"M": Outcome.SEVERAL_VOLUMES, b"N": Outcome.SEVERAL_VOLUMES}
 _OCTAL = re.compile(rb" *[0-7]*([ \0].*)?", re.DOTALL)
+_LINE = re.compile(rb"([0-9]{1,7}) ([^=]+)=")
+_SIZE = re.compile(rb"[0-9]{1,18}")
 _WITHOUT_DATA = (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE)
 
 
@@ -103,8 +105,12 @@ class _Scanner:
             if body > len(self._data) - at - UNIT:
                 raise _Stop(Outcome.MORE)
             at += UNIT + body
+            _check_extended(header.type, bytes(self._data[at - body : at - body + header.size]))
             if header.type == tarfile.XGLTYPE:
-                return self._global(first, at, kinds)
+                self._state[Place.GLOBALS] += 1
+                if kinds:
+                    raise _Stop(Outcome.BAD_EXTENDED)
+                return at
             kinds.append(b"x" if header.type == tarfile.SOLARIS_XHDTYPE else header.type)
         if kinds:
             header = _read_together(bytes(self._data[first : at + UNIT]), kinds)
@@ -128,14 +134,6 @@ class _Scanner:
         if block[257:263] != b"ustar\0":  # GNU's own format keeps times where POSIX, and `tarfile` always, has the front of the name
             header.name = block[:100].partition(b"\0")[0].decode(*_ENCODING)
         return header
-
-    def _global(self, first: int, end: int, kinds: list[bytes]) -> int:
-        """Look into a global header, which may stand before those of a member only; return its end."""
-        self._state[Place.GLOBALS] += 1
-        _read_together(bytes(self._data[first:end]) + tarfile.TarInfo("any").tobuf(), [tarfile.XGLTYPE])
-        if kinds:
-            raise _Stop(Outcome.BAD_EXTENDED)
-        return end
 
     def _take(self, first: int, at: int, header: tarfile.TarInfo) -> int:
         """Book a member; return its bytes in the file behind the header."""
@@ -212,20 +210,37 @@ def _read_together(headers: bytes, kinds: list[bytes]) -> tarfile.TarInfo:
     try:
         with tarfile.open(fileobj=io.BytesIO(headers), mode="r:", encoding=_ENCODING[0], errors=_ENCODING[1]) as archive:
             member = archive.next()
-            known = archive.pax_headers
     except (tarfile.TarError, ValueError):
         raise _Stop(Outcome.BAD_EXTENDED) from None
     if member is None or "\0" in member.name:
         raise _Stop(Outcome.BAD_EXTENDED)
     if len(set(kinds)) < len(kinds) or (tarfile.GNUTYPE_LONGNAME in kinds and "path" in member.pax_headers):
         raise _Stop(Outcome.TWO_NAMES)
-    if any(key.startswith("GNU.sparse.") for key in member.pax_headers):
-        raise _Stop(Outcome.SPARSE)
-    if not known.keys().isdisjoint(("path", "size")):
-        raise _Stop(Outcome.GLOBAL_NAME)
-    if not 0 <= member.size < 1 << 63:
-        raise _Stop(Outcome.BAD_SIZE)
     return member
+
+
+def _check_extended(kind: bytes, body: bytes) -> None:
+    """Refuse what `tarfile` would pass over in a header that speaks of others: broken lines, two names, sparse files."""
+    if kind == tarfile.GNUTYPE_LONGNAME and not body.partition(b"\0")[0]:
+        raise _Stop(Outcome.BAD_EXTENDED)
+    at, seen = 0, set[bytes]()
+    while at < len(body) and kind not in (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK):
+        line = _LINE.match(body, at)
+        end = at + int(line[1]) if line else 0
+        if line is None or not line.end() < end <= len(body) or body[end - 1 : end] != b"\n":
+            raise _Stop(Outcome.BAD_EXTENDED)
+        key, value = line[2], body[line.end() : end - 1]
+        if key.startswith(b"GNU.sparse."):
+            raise _Stop(Outcome.SPARSE)
+        if key in (b"path", b"size"):
+            if kind == tarfile.XGLTYPE:
+                raise _Stop(Outcome.GLOBAL_NAME)
+            if key in seen:
+                raise _Stop(Outcome.TWO_NAMES)
+            if key == b"size" and not _SIZE.fullmatch(value):
+                raise _Stop(Outcome.BAD_SIZE)
+            seen.add(key)
+        at = end
 
 
 def _padded(size: int) -> int:
