@@ -27,15 +27,20 @@ PAGES = [
 ]
 BLOCKS = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 END = "<end of snippet>"
+RUNNER = """
+import linecache, sys
+text = sys.stdin.read()
+linecache.cache["<string>"] = len(text), None, text.splitlines(True), "<string>"  # functions have a source text, as those of a file
+exec(compile(text, "<string>", "exec"), {"__name__": "__main__"})
+"""
 
 
 def test_what_a_page_says_a_snippet_prints_is_what_it_prints(page: str, tmp_path: Path) -> None:
     blocks = [(code, said) for code, said in BLOCKS.findall((ROOT / page).read_text(encoding="utf-8")) if not code.startswith("# no-run:")]
     assert blocks
     program = "".join(f"{code}\nprint({END!r}, flush=True)\n" for code, _ in blocks)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=100, check=False
-    )
+    command = [sys.executable, "-W", "error", "-c", RUNNER]
+    done = subprocess.run(command, input=program, capture_output=True, text=True, cwd=tmp_path, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     printed = done.stdout.split(END + "\n")
     for (code, said), text in zip(blocks, printed, strict=False):

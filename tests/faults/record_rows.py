@@ -56,7 +56,7 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
             "formats/test_tfrecord.py::test_every_cut_inside_a_record_is_found_there",
             "sources/test_tfrecord.py::test_every_cut_inside_a_record_is_an_error",
             "formats/test_tfrecord_scan.py::test_every_cut_inside_a_record_is_found",
-            "packing/test_inspection.py::test_a_cut_between_two_records_is_found_by_manifest_or_index_and_else_is_said_to_be_unseen",
+            "packing/test_inspect.py::test_a_cut_between_two_records_is_found_by_manifest_or_index_and_else_is_said_to_be_unseen",
             "sources/test_indexing.py::test_a_file_that_is_shorter_than_when_it_was_indexed_is_indexed_again_with_a_warning",
         ),
     ),

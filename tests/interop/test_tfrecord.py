@@ -10,7 +10,7 @@ import pytest
 from formats.tfrecords import tfrecord
 
 import penstock as ps
-from penstock.packing.inspection import inspect
+from penstock.packing.inspect import inspect
 
 pytestmark = pytest.mark.slow
 

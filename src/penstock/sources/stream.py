@@ -101,6 +101,10 @@ class GeneratorSource:
             fix=self._ANEW,
         )
 
+    def held(self) -> Any:
+        """Return the function, or the iterable, that it was made of."""
+        return self._fn
+
     def declared_length(self) -> int | None:
         """Return `length` as given."""
         return self._length
