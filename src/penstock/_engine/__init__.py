@@ -1,1 +1,1 @@
-"""The engine: pure decisions (tune, segment), slots, and the one mutex around them."""
+"""The engine: from a plan to a program, pure decisions about what runs next, and the one mutex around them."""

@@ -45,7 +45,7 @@ def compute(plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: Worker
 
     It stops early behind the element with which it holds more than `item.room` bytes: then its end is not the item's, without a failure.
 
-    When an element fails, the rows before it are run again without it, and `rescue` says what becomes of it; then the rows behind it are
+    When an element fails, the rows before it are run again without it, and `error_handler` says what becomes of it; then the rows behind it are
     run. If it gives up, everything before the failure is delivered whatever the size of the block.
 
     Raises:

@@ -54,7 +54,7 @@ Mark = tuple[int, int, int, int]
 class Engine:
     """Runs a program. Starts no thread: an executor calls `claim` and `run`, in as many threads as it likes.
 
-    Thread-safe. `poll` and `wait` are for consumers, `stop` for anybody. `rescue` says what policies do about elements that fail.
+    Thread-safe. `poll` and `wait` are for consumers, `stop` for anybody. `error_handler` says what policies do about elements that fail.
     """
 
     def __init__(

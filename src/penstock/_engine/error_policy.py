@@ -132,7 +132,7 @@ class ErrorHandler:
         return not isinstance(decide(self.policies.of(failed)[0], failed.error, 0), Raise)
 
     def handle(self, case: FailedElement, failed: ElementFailed, worker: int, lost: list[LostElement]) -> tuple[Any, ElementFailed]:
-        """Return the result of the element or of its replacement, GONE, or a Failure, and how it failed the last time.
+        """Return the result of the element or of its replacement, SKIPPED, or a Failure, and how it failed the last time.
 
         Books what was skipped or replaced in `losses`.
         """
@@ -267,7 +267,7 @@ def handled(
             except ElementFailed as found:
                 _let_interrupt_through(found)
                 failed = found.with_traceback(None)
-    finally:  # as in `ErrorHandler.treat`
+    finally:  # as in `ErrorHandler.handle`
         del failed
 
 
@@ -294,7 +294,7 @@ def in_pieces(
         end: behind the last one.
         known: rows that `handle` is to be asked for at once.
         run: computes rows (begin, end); an ElementFailed counts from its begin, and a Partial ends all.
-        handle: returns what stands for a row that failed: a result, GONE or a Failure. None stands for a row that is known.
+        handle: returns what stands for a row that failed: a result, SKIPPED or a Failure. None stands for a row that is known.
 
     Returns:
         (the results, each with its first row; the first row that is not done; the failure or None).

@@ -118,6 +118,14 @@ class Placed:
 Item = Operator | Fusible | Placed
 
 
+def _not_lowered(node: plan.Node) -> PlanError:
+    return PlanError(
+        f"there is no way to run {type(node).__name__}: {node.line()}",
+        where="lowering the plan",
+        fix="this is a fault of penstock: please report it, with print(ds)",
+    )
+
+
 def _leaf(node: plan.Node, counter: Counter) -> Leaf:
     match node:
         case plan.Read():
@@ -201,15 +209,20 @@ def items_of(node: plan.Node, counter: Counter) -> list[Item]:
             places = np.array(node.places, np.int64).reshape(-1, 2)
             return [PickOp(places[:, 0].copy(), places[:, 1].copy())]
         case plan.Shard():
-            padded_length = int(below) if node.even == "pad" and below not in (None, INFINITE) else None
-            return [ShardOp(node.num_shards, node.index, node.first, padded_length)]
+            return [ShardOp(node.num_shards, node.index, node.first, _padded_length(node, below))]
         case plan.Skip():
             return [SkipOp(node.count)]
         case plan.Repeat():
             return [] if below in (INFINITE, 0) else [RepeatOp(int(below or 0), node.whole or node.count, node.first)]
         case plan.Enumerate():
             return [EnumerateOp(node.start)]
-    return []
+    if node.is_hint or isinstance(node, plan.Take):  # it is shorter, and its positions are those below
+        return []
+    raise _not_lowered(node)
+
+
+def _padded_length(node: plan.Shard, below: Length) -> int | None:
+    return int(below) if node.even == "pad" and below not in (None, INFINITE) else None
 
 
 def map_item(node: plan.Map, counter: Counter) -> Item:
@@ -311,9 +324,6 @@ def _collation(node: plan.AnyBatch) -> Collation:
         case plan.RaggedBatch():
             return Ragged(node.ragged)
     return Stack() if node.collate_fn is None else Collate(node.collate_fn)
-
-
-_NUMBERING = (plan.Take, plan.Skip, plan.Shard, plan.Repeat)
 
 
 def lower(root: plan.Node, *, folded: bool = False, skips: bool = False) -> Program:
@@ -497,7 +507,7 @@ class _Builder:
                 case plan.RejectionResample():
                     self._place(WeighOp(_checked_class(node), node.name), None)
                     self._fold(ResampleFold(node.target, node.initial, node.seed, size_of, unmeasured))
-                case _ if isinstance(node, _NUMBERING):
+                case _ if node.children and not node.is_hint:
                     self._number(_fold_of(node, chain[place + 1 :]))
 
     def finish(self) -> list[SegmentPlan]:
@@ -667,7 +677,8 @@ def _fold_of(node: plan.Node, above: list[plan.Node]) -> Fold:
             return SkipFold(node.count)
         case plan.Shard():
             return ShardFold(node.num_shards, node.index) if node.even is None else RankFold(node.num_shards, node.index, node.even)
-    assert isinstance(node, plan.Repeat), node
+    if not isinstance(node, plan.Repeat):
+        raise _not_lowered(node)
     empty = is_indexable(node.child) and length_of(node.child) == 0  # stays empty however often it is repeated
     return RepeatFold(1 if empty else node.count)
 

@@ -87,7 +87,6 @@ class SegmentPlan:
         direct: whether the next segment is the last one and does nothing but make these batches.
         late_failures: whether an element that fails is raised only when the folds let it through: they may leave it out by count.
         hands_failures_on: whether its folds let failures through to the next segment, whose folds may leave them out.
-        concurrency: of the whole segment; None means the shared workers.
     """
 
     leaf: Leaf | None = None

@@ -55,16 +55,16 @@ class Segment:
         inbox: chunks that the fold runner before has made, waiting to be opened.
         queues: blocks waiting for each stage after the first.
         opened, committed: how many chunks.
-        guess: the spec of the last finished batch.
+        expected_spec: the spec of the last finished batch.
         most_rows: of a chunk without a batch, for the byte budget.
-        loose: whether chunks are committed as they are finished; the end of a pass still waits for all of it.
+        unordered: whether chunks are committed as they are finished; the end of a pass still waits for all of it.
         lowest: the first chunk that is not committed.
         ends_coming: how many ends of passes the fold runner before has let through that this segment has not committed.
         rows_open: of the chunks that are not committed.
-        widest: workers of its own, or calls in flight, that its widest stage has, or 0.
+        max_stage_concurrency: the most workers of its own, or calls in flight, that a stage has; or 0.
         failed_seq: the lowest chunk that failed, or None; nothing behind it is claimed.
-        row_bytes: what a row takes of a worker's memory while a task of each stage runs; a guess.
-        item_bytes: what a row of a finished chunk takes; a guess.
+        row_bytes: what a row takes of a worker's memory while a task of each stage runs; estimated.
+        item_bytes: what a row of a finished chunk takes; estimated.
         unfinished: tasks without rows, of chunks that are complete and have to wait for room to make their batches.
         folded_bytes: of what the folds behind this segment hold, at most; `num_folded` inputs ago it was measured: `num_held` elements.
     """
