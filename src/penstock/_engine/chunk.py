@@ -222,7 +222,6 @@ class Chunk:
     result: Result | None = None
     leased: bool = False
     lease: weakref.ref[Lease] | None = None
-    closed: bool = False
     beyond: CompletedRuns = NOTHING_COMPLETED
     lost: list[LostElement] = field(default_factory=list)
     known: dict[int, list[KnownLoss]] = field(default_factory=dict)

@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock._engine.chunk import Chunk, Counted, Failure, FoldState, LateFailure, Result, Token
 from penstock._engine.completion import Completion
+from penstock._engine.compute import keys_of
 from penstock._engine.folding import OPEN, Failing, FoldRunner, Sequenced, failure_in, pieces_of
 from penstock._engine.losses import LossLedger, merged
 from penstock._engine.program import Program, SegmentPlan
@@ -237,7 +238,7 @@ def passed_on(chunk: Chunk, tokens: Sequence[Token] | Counted) -> Chunk:
         assert block is not None
         given = Block(block.epochs, block.indices, block.lanes, rows=block.rows())
     elif not done:
-        given = _keys_of([chunk.keys[begin][0] for begin in sorted(chunk.keys)])
+        given = keys_of([chunk.keys[begin][0] for begin in sorted(chunk.keys)])
     num_rows = chunk.num_rows if chunk.batch_rows_in_place else len(chunk.result.items)
     count = num_rows // (chunk.batch_rows_in_place or 1)
     rows, chunk.rows = chunk.rows, None  # they know the chunk by name: the one that made them must not hold them
@@ -255,12 +256,4 @@ def passed_on(chunk: Chunk, tokens: Sequence[Token] | Counted) -> Chunk:
         all_in_place=chunk.batch_rows_in_place > 0,
         leased=chunk.leased and chunk.batch_rows_in_place > 0,
         lease=chunk.lease if chunk.batch_rows_in_place else None,
-    )
-
-
-def _keys_of(blocks: list[Block]) -> Block:
-    return Block(
-        np.concatenate([block.epochs for block in blocks]),
-        np.concatenate([block.indices for block in blocks]),
-        np.concatenate([block.lanes for block in blocks]),
     )

@@ -34,7 +34,7 @@ from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import INFINITE, Length
 from penstock.errors import StateMismatch
 
-__all__ = ["compute", "compute_batches", "concatenated", "filter_step", "joined"]
+__all__ = ["compute", "compute_batches", "concatenated", "filter_step", "joined", "keys_of"]
 
 
 T = TypeVar("T")
@@ -45,8 +45,8 @@ def compute(plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: Worker
 
     It stops early behind the element with which it holds more than `item.room` bytes: then its end is not the item's, without a failure.
 
-    When an element fails, the rows before it are run again without it, and `error_handler` says what becomes of it; then the rows behind it are
-    run. If it gives up, everything before the failure is delivered whatever the size of the block.
+    When an element fails, the rows before it are run again without it, and `error_handler` says what becomes of it; then the rows behind
+    it are run. If it gives up, everything before the failure is delivered whatever the size of the block.
 
     Raises:
         KeyboardInterrupt: of the user, in the main thread; the item may be computed again.
@@ -211,6 +211,7 @@ class _Job:
     def _case(self, row: int, without: Without, found: list[LostElement]) -> FailedElement:
         key, where, place = self._identity(row)
         saved = self._places(row)
+        keys = () if place is None and self.item.given is None else (key,)  # a whole batch has no key of an element
 
         def restore() -> None:
             if row in self.moved:
@@ -231,7 +232,7 @@ class _Job:
             restore,
             key,
             where,
-            () if place is None and self.item.given is None else (key,),  # a whole batch has no key of an element
+            keys,
             place,
             row < self.item.num_replayed,
             self.item.stage,
@@ -537,13 +538,13 @@ def concatenated(blocks: list[Block]) -> Block | None:
         return blocks[0]
     if not blocks:
         return None
-    rows = [row for block in blocks for row in block.rows()]
-    return Block(
-        np.concatenate([block.epochs for block in blocks]),
-        np.concatenate([block.indices for block in blocks]),
-        np.concatenate([block.lanes for block in blocks]),
-        rows=rows,
-    )
+    return keys_of(blocks).with_rows([row for block in blocks for row in block.rows()])
+
+
+def keys_of(blocks: list[Block]) -> Block:
+    """Return the keys of blocks one behind the other, without elements."""
+    keys = ([block.epochs for block in blocks], [block.indices for block in blocks], [block.lanes for block in blocks])
+    return Block(*map(np.concatenate, keys))  # type: ignore[arg-type]
 
 
 def joined(start: int, blocks: list[tuple[int, Block]]) -> Block:

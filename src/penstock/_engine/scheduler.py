@@ -9,7 +9,7 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import reduce, wraps
-from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from penstock._contracts.element import bytes_of_all
 from penstock._contracts.fill import Fill
@@ -26,24 +26,16 @@ from penstock._engine.tuning import ActiveWorkers, followed
 from penstock._ops.block import UNLIMITED
 from penstock._order.runs import Recording
 
-__all__ = ["Poisonable", "Ready", "Scheduler", "poison_on_interrupt"]
+__all__ = ["Ready", "Scheduler", "poison_on_interrupt"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Poisonable(Protocol):
-    """Something whose changes may be cut: `poisoned` during a change, and for ever after one that did not end."""
-
-    poisoned: bool
-    ended: bool
-
-
-S = TypeVar("S", bound=Poisonable)
-
-
-def poison_on_interrupt(change: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+def poison_on_interrupt(change: Callable[Concatenate[Scheduler, P], R]) -> Callable[Concatenate[Scheduler, P], R]:
     """Let a method that changes the run, called under its mutex, end the run for everybody when it does not come to its own end.
+
+    The scheduler is `poisoned` during a change, and for ever after one that did not end.
 
     An exception may come from outside between any two instructions: Ctrl-C in the main thread, MemoryError, one that a debugger or a
     library raises in a worker. Without this, a worker that comes before the error is booked would go on with half a change, and might
@@ -51,7 +43,7 @@ def poison_on_interrupt(change: Callable[Concatenate[S, P], R]) -> Callable[Conc
     """
 
     @wraps(change)
-    def changed(self: S, /, *arguments: P.args, **options: P.kwargs) -> Any:
+    def changed(self: Scheduler, /, *arguments: P.args, **options: P.kwargs) -> Any:
         before = self.poisoned
         if before:
             self.ended = True
