@@ -92,9 +92,9 @@ class _Epoch:
 class Feed:
     """Delivers a dataset, element by element or batch by batch, in its order.
 
-    Each `for` over it is the next epoch: another order and other random numbers, where the dataset shuffles or draws. An epoch that a `for`
-    began and left is over, as with a DataLoader; one begun by `next(feed)` or by `load_state_dict()` is continued by the first `for`.
-    `len(feed)` is the length of a whole epoch.
+    Each `for` over it is the next epoch: another order and other random numbers, where the dataset shuffles or uses random numbers. An
+    epoch that a `for` began and left is over, as with a DataLoader; one begun by `next(feed)` or by `load_state_dict()` is continued by the
+    first `for`. `len(feed)` is the length of a whole epoch.
 
     Nothing runs before the first element is asked for; nothing runs after `close()`, after the end of an epoch, or after an error. The
     first error of a user's function is raised once, as its own exception, behind everything that comes before it in order; after it, the

@@ -48,7 +48,7 @@ Structure = Any
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """Shape and dtype of one leaf. A Python scalar has shape () and the dtype it becomes in a batch; str and bytes have dtype object.
+    """Shape and dtype of an array or field. A Python scalar has shape () and the dtype it becomes in a batch; a text has dtype object.
 
     In a declaration, as in `map(fn, output_spec=...)`, a size of None stands for any, and `dtype` may be whatever `numpy.dtype` takes.
     """

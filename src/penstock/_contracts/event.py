@@ -76,7 +76,8 @@ class ElementLost(NamedTuple):
     Attributes:
         action: "skipped" or "replaced"; of jobs, and of the items of an enqueuer, also "raised".
         where: its place in words, empty when only the key is known.
-        keys: of the elements in it, (epoch, index, lane) each, when it is a group such as a batch; else its own.
+        keys: of the elements in it, (epoch, index, number of the result of a `flat_map`) each, when it is a group such as a batch; else its
+            own.
         place: pass and number in what the plan begins with, None when only the keys are known.
         retries: how often it was tried again before.
     """

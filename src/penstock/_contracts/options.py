@@ -29,12 +29,13 @@ class Options:
         num_workers: threads of the stages without a `concurrency=` of their own; "auto" is one per available CPU, 0 means inline.
         executor: "threads", "inline" (everything in the consumer's thread) or "auto" (threads, or inline with num_workers=0).
         memory_bytes: bound on what the feed holds: elements that are read or computed ahead, finished batches, and the one delivered
-            last; "auto" is 256 MB. Where the batch delivered, the one being built and what a fold has to hold (buckets, packs, a shuffle
-            buffer, windows) need more, it is these and nothing else; then batches are made one at a time, and a Notice says so. To this
-            come at most two of the largest elements for each worker, or call in flight. Arrays, bytes and texts are counted, other objects
-            as 8 bytes, and a view as what it shows. Batches that the consumer keeps are its own.
+            last; "auto" is 256 MB. Where the batch delivered, the one being built and what a stateful operator has to hold (buckets, packs,
+            a shuffle buffer, windows) need more, it is these and nothing else; then batches are made one at a time, and a Notice says so.
+            To this come at most two of the largest elements for each worker, or call in flight. Arrays, bytes and texts are counted, other
+            objects as 8 bytes, and a view as what it shows. Batches that the consumer keeps are its own.
         ordered: True delivers the elements in their order. False delivers whatever is finished first, so that a slow element holds up
-            nobody: exactly once all the same, and exactly resumable. The passes of a `repeat` above a batch or a fold stay apart.
+            none: exactly once all the same, and exactly resumable. The passes of a `repeat` above a batch or a stateful operator stay
+            apart.
         on_error: what to do about an element that fails in a stage without an `on_error=` of its own, reading included: `Raise()`,
             `Retry(...)`, `Skip(...)` or `Replace(...)`. Where there is nothing to put in its place, `Replace` raises.
         on_read_error: the same for reading alone; None is `on_error`.

@@ -70,7 +70,7 @@ class Replace:
     """Put the next element of the order in the place of a failing one, after the last the first; when that fails too, the next again.
 
     Positions stay as they are, so every shard makes equal steps. The element that stands in is delivered twice. For elements whose
-    positions are known before reading; behind a filter's fold or of a generator use `Skip`.
+    positions are known before reading; behind a filter or of a generator use `Skip`.
 
     Attributes:
         limit: how many elements may be replaced, as for `Skip`.

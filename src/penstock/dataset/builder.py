@@ -281,7 +281,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         return list(found.pop())
 
     def spec(self) -> Any:
-        """Push one element through and return the tree of `ArraySpec` (shape, dtype) of its leaves.
+        """Push one element through and return the tree of `ArraySpec` (shape, dtype) of its arrays and fields.
 
         A generator is started for it, and closed again. What a `map(fn, output_spec=...)` declares is taken as declared, and neither fn nor
         what stands below it is run: a size is then None where the declaration says so, or where only reading tells how full a batch is.

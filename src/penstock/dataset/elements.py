@@ -114,9 +114,9 @@ class ElementMethods(Chaining):
         Args:
             class_fn: returns an element's class, 0..len(target_dist)-1.
             target_dist: the wanted share of each class; any positive scale, zero leaves a class out.
-            initial_dist: the shares below; None counts them on the way, anew in each pass, so its first hundred elements are only roughly
+            initial_dist: the shares below; None counts them on the way, again in each pass, so its first hundred elements are only roughly
                 balanced.
-            seed: of the draws; each depends on the seed, the pass and the number of the element.
+            seed: of the random numbers; each depends on the seed, the pass and the number of the element.
             name: of the stage in errors and figures; the function's name by default.
         """
         check.callable_argument(class_fn, "rejection_resample")
@@ -147,7 +147,7 @@ class ElementMethods(Chaining):
 
         Later passes, feeds and `ds[i]` read what was kept. It is computed as of epoch 0, so what is random or shuffled below a cache is
         the same in every epoch; what stands above still differs. What does not fit `max_bytes` is computed each time: the same elements.
-        Workers that miss an element at the same moment each compute it, and one result is kept: nobody waits for another.
+        Workers that miss an element at the same moment each compute it, and one result is kept: none waits for another.
         An element is a tree of dict, tuple and list over arrays, numbers, str and bytes; its arrays come back read-only, so no function
         can change what is kept, and a function that writes into its argument must copy first.
 

@@ -76,7 +76,7 @@ def _elements(data: Any, loader: Any, seed: int) -> Dataset:
     if kind is data.DistributedSampler:
         shuffled = ds.shuffle(seed=sampler.seed) if sampler.shuffle else ds
         return shuffled.shard_by_rank("drop" if sampler.drop_last else "pad", rank=sampler.rank, num_ranks=sampler.num_replicas)
-    raise _no_order(sampler, "shuffle(seed=...) visits each element once, and a.mix(b, weights=[...]) draws from datasets by weight")
+    raise _no_order(sampler, "shuffle(seed=...) visits each element once, and a.mix(b, weights=[...]) takes from datasets by weight")
 
 
 def _no_order(sampler: Any, instead: str) -> PlanError:

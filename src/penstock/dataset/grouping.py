@@ -27,7 +27,7 @@ class GroupMethods(Chaining):
     def batch(self, batch_size: int, drop_remainder: bool = False, collate_fn: Callable[[list[Any]], Any] | None = None) -> Dataset:
         """Stack `batch_size` elements along a new first dimension.
 
-        Each leaf becomes an array (batch_size, *shape); Python numbers become int64, float64 or bool; str and bytes become object arrays.
+        Each field becomes an array (batch_size, *shape); Python numbers become int64, float64 or bool; str and bytes become object arrays.
         A list of numbers is an array.
         The arrays lie over recycled memory: they stay valid and unchanged as long as you, or any view or tensor over them, hold them.
 

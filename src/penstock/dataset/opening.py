@@ -34,7 +34,7 @@ def from_arrays(tree: Any) -> Dataset:
     Memory-mapped arrays are read as they are used. Whole blocks are gathered at once.
 
     Raises:
-        PlanError: when lengths differ or a leaf is no array.
+        PlanError: when lengths differ or a field is no array.
     """
     from penstock.sources import ArraySource
 
@@ -73,10 +73,10 @@ def from_stream(iterable: Iterable[Any], *, length: int | None = None, fast_forw
     An object with `state_dict()` and `load_state_dict(state)`, such as a Hugging Face IterableDataset or a torchdata Loader, makes resuming
     exact and cheap: the feed notes its state once per block that it reads, and a resume loads the last note and drops the few elements
     behind it. The state must be JSON-able and exact to the element, and `load_state_dict` must act on the next `iter` only. One feed at a
-    time can read such an object. An object with `set_epoch(number)` is told the number of each pass, from 0 in each feed.
+    time can read such an object. An object with `set_epoch(number)` is given the number of each pass, from 0 in each feed.
 
     Args:
-        iterable: a torch or Hugging Face IterableDataset, or anything with `__iter__` that begins anew each time.
+        iterable: a torch or Hugging Face IterableDataset, or anything with `__iter__` that begins again each time.
         length: how many elements a pass has, if known: then another number is an error.
         fast_forward: allow a resume to read and drop what was already delivered when the object has no states.
 

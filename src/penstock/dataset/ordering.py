@@ -197,10 +197,10 @@ class OrderMethods(Chaining):
     ) -> Dataset:
         """Take elements of this dataset and the others in turn, in proportion to `weights`.
 
-        Nothing is drawn: which dataset gives element t is arithmetic, and before any t each has given its share of t, less or more a few
-        elements (3/4 of the binary logarithm of the number of datasets). A state may be loaded with other weights, or with more datasets
-        behind the others, if every operator above is a map, take, skip, shard, enumerate, zip, batch or prefetch. They hold for what
-        follows.
+        No random number is used: which dataset gives element t is arithmetic, and before any t each has given its share of t, less or more
+        a few elements (3/4 of the binary logarithm of the number of datasets). A state may be loaded with other weights, or with more
+        datasets behind the others, if every operator above is a map, take, skip, shard, enumerate, zip, batch or prefetch. They hold for
+        what follows.
 
         Args:
             other: a second dataset.

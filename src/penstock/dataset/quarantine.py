@@ -19,8 +19,8 @@ def read_quarantine(file: str | os.PathLike[str], ds: Dataset) -> Dataset:
     """Return the elements of a quarantine file alone: those of `ds`, run through its operators up to the first batch, window or pack.
 
     Each comes once, in the order of the file, with the epoch and so the random numbers that it failed with. What only orders, repeats or
-    leaves out is not there: `shuffle`, `shard`, `take`, `skip`, `repeat`; `enumerate` counts anew. Policies are taken off, so an element
-    that still fails raises: give `feed(on_error=ps.Skip())` to go on. A line of a whole batch stands for all its elements.
+    leaves out is not there: `shuffle`, `shard`, `take`, `skip`, `repeat`; `enumerate` counts again from its start. Policies are taken off,
+    so an element that still fails raises: give `feed(on_error=ps.Skip())` to go on. A line of a whole batch stands for all its elements.
 
     Args:
         file: what a feed wrote with `quarantine=`; an element may stand in several lines.

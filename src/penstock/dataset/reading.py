@@ -112,7 +112,7 @@ def read_tokens(pattern: Any, length: int, *, dtype: Any = None, stride: int | N
         length: tokens of the inputs; each window has one more, the last target.
         dtype: of the tokens of raw files, such as np.uint16; .npy files say it themselves.
         stride: tokens from the beginning of one window to that of the next. None is `length`: each token is a target once in an epoch.
-            1 with `shuffle` draws random places, as nanoGPT does, but none twice in an epoch.
+            1 with `shuffle` takes random places, as nanoGPT does, but none twice in an epoch.
         vocab_size: if given, a token outside 0..vocab_size-1 is an error when its window is read.
 
     Raises:

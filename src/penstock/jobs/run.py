@@ -95,8 +95,8 @@ def parallel_jobs(
         done: a file that gets a line of JSON for each job that is done. A call with the same jobs and function that finds it leaves out
             what it names: after a kill only the jobs in work are done again, and what was done in the last 5 ms. Results made of numbers,
             texts, bytes and arrays are kept up to 16 kB and come back; for others `penstock.jobs.NOT_KEPT` stands in the list. Skipped
-            jobs are not noted. The function is told by its name, its source text, and by what it carries: defaults, values of a closure,
-            arguments of a `partial`, `self`, attributes.
+            jobs are not noted. The function is identified by its name, its source text, and by what it carries: defaults, values of a
+            closure, arguments of a `partial`, `self`, attributes.
         version: for `done`: takes the place of source text and carried values, so that only another version makes another function.
         progress: True draws rate and time left on stderr if that is a terminal; "always" writes elsewhere too, a line every 10 s; a
             callable is given a `JobsProgress`, in the caller's thread, whenever jobs are settled.
