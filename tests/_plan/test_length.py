@@ -13,7 +13,6 @@ from penstock._plan.length import (
     highest_number,
     is_indexable,
     length_of,
-    mixing_of,
     never_ends,
     passes_of,
     walk,
@@ -198,7 +197,7 @@ def test_a_mix_with_an_endless_dataset_is_as_long_as_the_others_last() -> None:
     assert length_of(Mix(children=(endless, read(4)), history=weights, restart=False)) == 9
     assert length_of(Mix(children=(read(3), read(4)), history=weights, restart=True)) == 8
     assert length_of(Mix(children=(read(4), read(1)), history=weights, restart=True)) == 7
-    order = mixing_of(Mix(children=(read(4), read(1)), history=weights, restart=True))
+    order = Mix(children=(read(4), read(1)), history=weights, restart=True).mixing()
     assert (order.counts(7), order.passes) == ([4, 3], (1, 3))
 
 

@@ -15,7 +15,7 @@ KINDS: tuple[Any, ...] = get_args(plan.AnyNode)
 
 def test_every_kind_of_node_is_exported() -> None:
     unions = {"AnyBatch", "AnyBranching", "AnyGroup", "AnyNode", "AnySelecting"}
-    assert {kind.__name__ for kind in KINDS} | unions | {"Node", "children_of", "mixes_of", "shards_of"} == set(plan.__all__)
+    assert {kind.__name__ for kind in KINDS} | unions | {"Node", "mixes_of", "shards_of"} == set(plan.__all__)
 
 
 def test_a_field_without_a_default_must_be_given() -> None:

@@ -41,15 +41,14 @@ from penstock._order.holding import BucketFold, ConcatenateFold, PackFold, Shuff
 from penstock._order.interleaving import interleaving
 from penstock._order.resampling import ResampleFold
 from penstock._plan import node as plan
+from penstock._plan.base import Node
 from penstock._plan.check import rank_notes, reading_notes
 from penstock._plan.describe import lines
 from penstock._plan.groups import groups_of
-from penstock._plan.length import STREAMS, is_indexable, length_of, mixing_of, passes_of, walk
-from penstock._plan.node import Cache, Node
+from penstock._plan.length import is_indexable, length_of, passes_of, walk
 from penstock.errors import PlanError
 
 __all__ = [
-    "BATCHES",
     "Counter",
     "Evaluator",
     "Fusible",
@@ -69,8 +68,6 @@ __all__ = [
     "stages_of",
 ]
 
-BATCHES = (plan.Batch, plan.PaddedBatch, plan.RaggedBatch, plan.Window)
-
 
 def evaluator(root: plan.Node) -> ChainOp:
     """Return the whole of an indexable plan as one function of positions, for `ds[i]` and branches."""
@@ -81,7 +78,7 @@ def chain_of(root: plan.Node) -> list[plan.Node]:
     """List the nodes from the last branching (or the source) up to the root."""
     out = [root]
     while True:
-        below = plan.children_of(out[-1])
+        below = out[-1].children
         if len(below) != 1:
             return out[::-1]
         out.append(below[0])
@@ -136,7 +133,7 @@ def _leaf(node: plan.Node, counter: Counter) -> Leaf:
             return ZipLeaf(tuple(_branch(child, counter) for child in node.children))
         case plan.Mix():
             mixed = tuple(_branch(child, counter) for child in node.children)
-            return MixLeaf(mixed, mixing_of(node), in_turn(mixed))
+            return MixLeaf(mixed, node.mixing(), in_turn(mixed))
         case plan.Interleave():
             sizes = [int(length_of(child) or 0) for child in node.children]
             table = interleaving(sizes, node.cycle_length, node.block_length)
@@ -182,13 +179,13 @@ def _chain(leaf: Leaf, items: list[Item], counter: Counter) -> ChainOp:
 
 def operators_of(chain: list[plan.Node], counter: Counter) -> tuple[Leaf, list[Item]]:
     """Turn an indexable chain into a leaf and operators; a batch or cache inside becomes part of the leaf."""
-    start = max((place for place, node in enumerate(chain) if isinstance(node, plan.Cache)), default=0)
+    start = max(place for place, node in enumerate(chain) if node.starts_chain)
     leaf: Leaf = _leaf(chain[start], counter)
     items: list[Item] = []
     for node in chain[start + 1 :]:
-        if isinstance(node, BATCHES):
+        if node.groups_elements:
             inner = _chain(leaf, items, counter)
-            batch = batch_plan(node, length_of(node.child))
+            batch = batch_plan(node, length_of(node.children[0]))
             leaf, items = BatchLeaf(inner, batch.length, batch.batch_size, batch.collation, batch.shift, batch.stride), []
         else:
             items.extend(items_of(node, counter))
@@ -196,7 +193,7 @@ def operators_of(chain: list[plan.Node], counter: Counter) -> tuple[Leaf, list[I
 
 
 def items_of(node: plan.Node, counter: Counter) -> list[Item]:
-    below = length_of(plan.children_of(node)[0])
+    below = length_of(node.children[0])
     match node:
         case plan.Map():
             return [map_item(node, counter)]
@@ -310,20 +307,19 @@ def stages_of(items: list[Item], counter: Counter) -> list[StagePlan]:
     return out
 
 
-def batch_plan(node: plan.AnyBatch | plan.Window, length: Length) -> BatchPlan:
+def batch_plan(node: plan.Node, length: Length) -> BatchPlan:
     """Say which rows a batch or window has, and what becomes of them; `length` is that of the elements below."""
-    if isinstance(node, plan.Window):
-        return BatchPlan(batch_size=node.size, length=length, collation=Stack(), shift=node.shift, stride=node.stride)
-    return BatchPlan(batch_size=node.batch_size, length=length, collation=_collation(node), shift=node.batch_size)
-
-
-def _collation(node: plan.AnyBatch) -> Collation:
     match node:
+        case plan.Window():
+            return BatchPlan(batch_size=node.size, length=length, collation=Stack(), shift=node.shift, stride=node.stride)
         case plan.PaddedBatch():
-            return Pad(node.padded_shapes, node.padding_values)
+            collation: Collation = Pad(node.padded_shapes, node.padding_values)
         case plan.RaggedBatch():
-            return Ragged(node.ragged)
-    return Stack() if node.collate_fn is None else Collate(node.collate_fn)
+            collation = Ragged(node.ragged)
+        case _:
+            assert isinstance(node, plan.Batch), node
+            collation = Stack() if node.collate_fn is None else Collate(node.collate_fn)
+    return BatchPlan(batch_size=node.batch_size, length=length, collation=collation, shift=node.batch_size)
 
 
 def lower(root: plan.Node, *, folded: bool = False, skips: bool = False) -> Program:
@@ -338,7 +334,7 @@ def lower(root: plan.Node, *, folded: bool = False, skips: bool = False) -> Prog
     """
     chain = chain_of(root)
     prefetch = max((node.buffer_size for node in chain if isinstance(node, plan.Prefetch)), default=0)
-    chain = [node for node in chain if not isinstance(node, plan.Prefetch)]
+    chain = [node for node in chain if not node.is_hint]
     first = _num_indexed(chain, folded=folded)
     builder = _Builder(counter=Counter(), folded=folded, skips=skips)
     if isinstance(chain[0], plan.ReadStream):
@@ -377,14 +373,14 @@ def _check_takes(segments: Sequence[SegmentPlan]) -> None:
 
 def _num_indexed(chain: Sequence[plan.Node], *, folded: bool) -> int:
     """Count the nodes of the first segment whose positions are arithmetic."""
-    cut = (*STREAMS, *BATCHES) if folded else STREAMS
-    cached = max((place for place, node in enumerate(chain) if isinstance(node, plan.Cache)), default=0)  # what it keeps is made at once
-    return next((place for place, node in enumerate(chain) if isinstance(node, cut) and place >= cached), len(chain))
+    start = max(place for place, node in enumerate(chain) if node.starts_chain)  # what a cache keeps is made at once
+    cuts = [place for place, node in enumerate(chain) if node.streams or (folded and node.groups_elements)]
+    return next((place for place in cuts if place >= start), len(chain))
 
 
 def counted_node(root: plan.Node, *, folded: bool) -> plan.Node:
     """Return the node whose elements the positions of a state count: the top of the first segment, or the stream itself."""
-    chain = [node for node in chain_of(root) if not isinstance(node, plan.Prefetch)]
+    chain = [node for node in chain_of(root) if not node.is_hint]
     return chain[max(0, _num_indexed(chain, folded=folded) - 1)]
 
 
@@ -444,15 +440,12 @@ class _Builder:
 
     def index(self, chain: list[plan.Node]) -> None:
         """Take the indexable part: its last batch is the one that workers write into, unless a cache keeps whole batches."""
-        place = max((place for place, node in enumerate(chain) if isinstance(node, (*BATCHES, plan.Cache))), default=None)
-        if place is not None and isinstance(chain[place], plan.Cache):
-            place = None
+        lowest = max(place for place, node in enumerate(chain) if node.groups_elements or node.starts_chain)
+        place = lowest if chain[lowest].groups_elements else None
         leaf, items = operators_of(chain if place is None else chain[:place], self.counter)
         batch, top = None, []
         if place is not None:
-            node = chain[place]
-            assert isinstance(node, BATCHES)
-            batch = batch_plan(node, length_of(node.child))
+            batch = batch_plan(chain[place], length_of(chain[place - 1]))
             top = [item for above in chain[place + 1 :] for item in items_of(above, self.counter)]
         stages = stages_of(items, self.counter)
         stages[0] = replace(stages[0], name="+".join(filter(None, ("cache" if isinstance(leaf, CacheLeaf) else "read", stages[0].name))))
@@ -647,7 +640,7 @@ def _period(root: plan.Node) -> int:
     """Return the elements of one pass below an endless repeat, the longest of all such passes; 0 for a plan that ends."""
     if length_of(root) != INFINITE:
         return 0
-    passes = [length_of(node.child) for node in walk(root) if isinstance(node, plan.Repeat) and node.count is None]
+    passes = [length_of(node.children[0]) for node in walk(root) if node.num_passes is None]
     return max((int(length) for length in passes if length and length != INFINITE), default=0)
 
 
@@ -690,7 +683,7 @@ def explain(root: Node) -> str:
     for number, segment in enumerate(program.segments):
         out.extend(_segment(number, segment, last=number == len(program.segments) - 1))
     out.extend(f"  note: {words}" for words in (*reading_notes(root), *rank_notes(root)))
-    out.extend(f"  cache {node.store.label()}" for node in walk(root) if isinstance(node, Cache))
+    out.extend(f"  cache {node.store.label()}" for node in walk(root) if node.store is not None)
     return "\n".join(out)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 from penstock._contracts.options import Options
 from penstock._contracts.policy import Policy, Replace, Skip, final
 from penstock._engine.error_policy import Policies
-from penstock._engine.lowering import BATCHES, chain_of, lower
+from penstock._engine.lowering import chain_of, lower
 from penstock._engine.program import SegmentPlan
-from penstock._plan.length import STREAMS, walk
-from penstock._plan.node import Cache, Filter, FlatMap, Map, Node, Shard, children_of
+from penstock._plan.base import Node, walk
+from penstock._plan.node import Map, shards_of
 from penstock.errors import PlanError
 
 __all__ = ["check_policies", "policies_in", "policies_of", "rank_notice"]
@@ -25,14 +25,14 @@ _IN_BRANCH = (
 
 def policies_in(root: Node) -> list[Policy]:
     """List the policies that operators have of their own."""
-    return [node.on_error for node in walk(root) if isinstance(node, (Map, Filter, FlatMap)) and node.on_error is not None]
+    return [node.on_error for node in walk(root) if node.on_error is not None]
 
 
 def policies_of(root: Node, options: Options) -> Policies:
     """Return the policies of a feed. Beside a shard of known positions elements are replaced where a policy says skip."""
     chain = chain_of(root)
-    first = next((place for place, node in enumerate(chain) if isinstance(node, STREAMS)), len(chain))
-    shards = first > 0 and any(isinstance(node, Shard) and node.equal_steps for node in walk(chain[first - 1]))
+    first = next((place for place, node in enumerate(chain) if node.streams), len(chain))
+    shards = first > 0 and any(node.equal_steps for node in shards_of(chain[first - 1]))
     every = [options.on_error, options.on_read_error, *policies_in(root)]
     skips = any(isinstance(final(policy), Skip) for policy in every if policy is not None)
     return Policies(
@@ -46,8 +46,9 @@ def policies_of(root: Node, options: Options) -> Policies:
 
 def _batches_in_branches(root: Node) -> bool:
     """Tell whether a batch stands below an operator that needs the positions of what comes to it."""
-    branching = [node for node in walk(root) if isinstance(node, Cache) or len(children_of(node)) > 1]
-    return any(isinstance(below, BATCHES) for node in branching for child in children_of(node) for below in walk(child))
+    branching = [node for node in walk(root) if node.starts_chain]
+    parts = [below for node in branching for child in node.children for below in walk(child)]
+    return any(below.groups_elements and not below.streams for below in parts)
 
 
 def check_policies(root: Node, policies: Policies, *, folded: bool) -> None:
@@ -81,7 +82,8 @@ def _counted_ranks(chain: Sequence[Node], policies: Policies) -> int | None:
     """Return where a shard by rank stands whose rounds are counted as they come, or None."""
     if policies.keeps_positions:
         return None
-    return next((place for place, node in enumerate(chain) if isinstance(node, Shard) and node.even and node.num_shards > 1), None)
+    counted = [node for node in shards_of(chain[-1]) if node.even and node.num_shards > 1]
+    return next((place for place, node in enumerate(chain) if node in counted), None)
 
 
 def rank_notice(root: Node, policies: Policies) -> str:

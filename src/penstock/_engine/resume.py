@@ -11,16 +11,16 @@ from penstock._engine.chunk import CompletedRuns, Counted, FoldState, KnownLoss,
 from penstock._engine.error_policy import MOST_REPLACEMENTS
 from penstock._engine.folding import OPEN, PASS_END
 from penstock._engine.losses import Entry, LossCounts, num_lost
-from penstock._engine.lowering import counted_node, lower
+from penstock._engine.lowering import chain_of, counted_node, lower
 from penstock._engine.program import Program
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.chain import HoldingFold
 from penstock._order.folds import Fold, RepeatFold
-from penstock._plan.base import sources
+from penstock._plan.base import Descent, Node, sources
 from penstock._plan.describe import components, lines
-from penstock._plan.length import ROOM, highest_number, is_indexable, length_of, passes_of, walk
-from penstock._plan.node import AnyBatch, Map, Node, Prefetch, ReadStream, Repeat, Shard, children_of
-from penstock._plan.progress import GlobalPosition, global_position, histories, plan_before, resharded, reweighted, shard_of
+from penstock._plan.length import ROOM, highest_number, is_indexable, length_of, passes_of
+from penstock._plan.node import Shard, shards_of
+from penstock._plan.progress import GlobalPosition, above_shard, global_position, histories, plan_before, resharded, reweighted, shard_of
 from penstock._plan.saved import FORMAT, LARGEST, checked, compare, sealed, short
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 
@@ -179,7 +179,7 @@ def saved(
     """
     note = _note_of(root, token)
     shard = None if form.folded else movable_shard(root)
-    shards = [node for node in walk(root) if isinstance(node, Shard)]
+    shards = shards_of(root)
     record: dict[str, Any] = {
         "penstock_state": FORMAT,
         "version": version,
@@ -217,9 +217,9 @@ def is_end_of_all(root: Node, form: PlanVariant, token: Token) -> bool:
     shard = None if form.folded else movable_shard(root)
     if shard is None or shard.even is not None:
         return True
-    place, repeat, total = global_position(form.root, token.source[1]), repeated(root, shard), length_of(shard.child)
+    place, repeat, total = global_position(form.root, token.source[1]), repeated(root), length_of(shard.child)
     if repeat is not None:
-        return place.epoch >= (repeat.count or 1)
+        return place.epoch >= (repeat.num_passes or 1)
     return place.element >= (total or 0)
 
 
@@ -231,7 +231,7 @@ def _note_of(root: Node, token: Token) -> StreamState | None:
     """
     note = token.note
     for node in sources(root):
-        if not isinstance(node, ReadStream) or node.source.can_fast_forward():
+        if not node.streams or node.source.can_fast_forward():
             continue
         if not isinstance(node.source, StatefulStream):
             raise StateUnavailable(
@@ -263,7 +263,7 @@ def restored(
         fingerprints = dict(zip(map(id, sources(root)), dataset, strict=False))
         kept = [fingerprints[id(node)] for node in sources(before) if id(node) in fingerprints]
         compare(record, lines(before, saved=True), kept, components(before), changes)
-    shards = [[node.num_shards, node.index] for node in walk(root) if isinstance(node, Shard)]
+    shards = [[node.num_shards, node.index] for node in shards_of(root)]
     root = _with_weights(root, record, epoch, strict=strict)
     if record["global"] is not None and movable_shard(root) is not None:
         place = global_place(root, record["global"])
@@ -314,7 +314,7 @@ def _with_weights(root: Node, record: dict[str, Any], epoch: int, *, strict: boo
     shard = movable_shard(root)
     place, everywhere, number, below = record["position"], record["global"], None, None
     if shard is not None and everywhere is not None:
-        number = everywhere["element"] if everywhere["epoch"] == 0 and not repeated(root, shard) else None
+        number = everywhere["element"] if everywhere["epoch"] == 0 and not repeated(root) else None
         below = shard.child
     elif is_indexable(root) and place is not None and place["source"][0] == epoch and not place.get("folded"):
         number = place["source"][1]
@@ -323,11 +323,9 @@ def _with_weights(root: Node, record: dict[str, Any], epoch: int, *, strict: boo
 
 def _kept_shards(root: Node, shards: list[Any]) -> list[Any]:
     """Return the shards that must be those of the state: not the one by rank whose rounds a fold runner counts, if it can move."""
-    kept, node = list(shards), root
-    while isinstance(node, Map | Prefetch | AnyBatch | Repeat):
-        node = node.child
-    moves = isinstance(node, Shard) and node.even is not None and not is_indexable(node.child)
-    return kept[:-1] if moves else kept
+    bottom = above_shard(root)[1]
+    moves = any(node is bottom and node.even is not None and not is_indexable(node.child) for node in shards_of(bottom))
+    return shards[:-1] if moves else shards
 
 
 def _words(shards: Any) -> str:
@@ -517,8 +515,8 @@ def global_place(root: Node, record: dict[str, int]) -> GlobalPosition:
     shard = shard_of(root)
     assert shard is not None
     total = length_of(shard.child)
-    repeat = repeated(root, shard)
-    most_epochs: float = 1 if repeat is None else (INFINITE if repeat.count is None else repeat.count)
+    repeat = repeated(root)
+    most_epochs: float = 1 if repeat is None else (INFINITE if repeat.num_passes is None else repeat.num_passes)
     epoch = count(record["epoch"], "epoch", min(most_epochs, LARGEST // int(total or 1) - ROOM) if total != INFINITE else most_epochs)
     element = count(record["element"], "element", INFINITE if total is None else total)
     if total == INFINITE:
@@ -526,14 +524,9 @@ def global_place(root: Node, record: dict[str, int]) -> GlobalPosition:
     return GlobalPosition(epoch, 0 if epoch == most_epochs else element)
 
 
-def repeated(root: Node, shard: Shard) -> Repeat | None:
+def repeated(root: Node) -> Node | None:
     """Return the repeat above the shard."""
-    here = root
-    while here is not shard:
-        if isinstance(here, Repeat):
-            return here
-        here = children_of(here)[0]
-    return None
+    return next((node for node in above_shard(root)[0] if node.moves_as == "repeat"), None)
 
 
 def parts_at(root: Node, place: GlobalPosition) -> list[ResumeStep]:
@@ -553,24 +546,13 @@ def _aligned(root: Node, place: GlobalPosition) -> int | None:
         epoch, offset = epoch + 1, 0
     elif offset * shard.num_shards != place.element:
         return None  # the shards stand between two of their positions: only a moved plan can say that again
-    chain: list[Node] = []
-    node = root
-    while node is not shard:
-        chain.append(node)
-        node = children_of(node)[0]
-    position: int | None = offset
-    has_repeat = False
-    for node in reversed(chain):
-        if isinstance(node, AnyBatch):
-            if position is None or position % node.batch_size:
-                return None
-            position //= node.batch_size
-        elif isinstance(node, Repeat):
-            has_repeat = True
-            position = (position or 0) + epoch * int(length_of(node.child) or 0)
-    if not has_repeat and epoch:
-        return int(length_of(root) or 0)
-    return position
+    here = Descent(offset, epoch)
+    for node in reversed(above_shard(root)[0]):
+        above = node.ascend(here)
+        if above is None:
+            return None
+        here = above
+    return int(length_of(root) or 0) if epoch and not here.repeated else here.position
 
 
 def folded_part(root: Node, part: ResumeStep, *, ordered: bool) -> ResumeStep:
@@ -588,29 +570,26 @@ def folded_part(root: Node, part: ResumeStep, *, ordered: bool) -> ResumeStep:
                 fix="resume with ordered=True",
             )
         return ResumeStep(form._replace(folded=True), token)
-    chain = [form.root]
-    while len(children_of(chain[-1])) == 1:
-        chain.append(children_of(chain[-1])[0])
-    lowest = max((place for place, node in enumerate(chain) if isinstance(node, AnyBatch)), default=None)
+    chain = chain_of(form.root)[::-1]
+    lowest = max((place for place, node in enumerate(chain) if node.moves_as == "batch"), default=None)
     if lowest is None:
         return ResumeStep(PlanVariant(form.root, True), token)
     batch, above = chain[lowest], chain[:lowest]
-    if form.root is not root or not all(isinstance(node, (Map, Prefetch, Repeat)) for node in above):
+    if form.root is not root or not all(node.moves_as in ("same", "repeat") for node in above):
         raise StateMismatch(
             "a state that was saved with ordered=True cannot be moved to completion order here: something other than map, prefetch and "
             "repeat stands above the batch, or the number of shards changes as well",
             where="load_state_dict()",
             fix="resume with ordered=True",
         )
-    assert isinstance(batch, AnyBatch)
     passes, position, states = 0, token.source[1], []
     for node in above:
-        if isinstance(node, Repeat):
-            length = int(length_of(node.child) or 1)
+        if node.moves_as == "repeat":
+            length = int(length_of(node.children[0]) or 1)
             number, position = divmod(position, length)
-            if node.count is not None and number >= node.count:
-                number, position = node.count - 1, length
-            passes = passes * (node.count or 1) + number
+            if node.num_passes is not None and number >= node.num_passes:
+                number, position = node.num_passes - 1, length
+            passes = passes * (node.num_passes or 1) + number
             states.append(number)
-    element = int(min(position * batch.batch_size, length_of(batch.child) or 0))
+    element = int(min(position * (batch.batch_size_each() or 1), length_of(batch.children[0]) or 0))
     return ResumeStep(PlanVariant(root, True), Token((passes, element), (FoldState(0, 0, ([], *reversed(states))),)))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from penstock._contracts.element import ArraySpec, map_leaves
 from penstock._contracts.policy import Policy
+from penstock._contracts.store import RecordStore
 from penstock._contracts.transform import Transform
 from penstock._order.arithmetic import INFINITE, Length
 from penstock._order.mixing import History
@@ -123,6 +124,11 @@ class Node:
     @property
     def transform(self) -> tuple[Transform, int] | None:
         """The transform that it applies, with its seed."""
+        return None
+
+    @property
+    def store(self) -> RecordStore | None:
+        """Where it keeps elements."""
         return None
 
     @property
@@ -263,6 +269,10 @@ class Node:
     def descend(self, place: Descent) -> tuple[Node, Descent] | None:
         """Return the child that a place falls in, and the place there; None at the shard or where there is nothing below."""
         return None
+
+    def ascend(self, place: Descent) -> Descent | None:
+        """Return the place of the node for one of its child: what `descend` goes down from; None between two of its elements."""
+        return place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

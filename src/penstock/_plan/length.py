@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 from penstock._order.arithmetic import INFINITE
-from penstock._order.mixing import MixFold
 from penstock._plan.base import Node, length_of, never_ends, walk
-from penstock._plan.node import AnyNode, Mix, shards_of
+from penstock._plan.node import shards_of
 from penstock.errors import LengthUnknown
 
 __all__ = [
     "INFINITE",
     "ROOM",
-    "STREAMS",
     "highest_number",
     "is_indexable",
     "known_length",
     "length_of",
-    "mixing_of",
     "never_ends",
     "passes_of",
     "ranks_of",
     "walk",
 ]
-
-STREAMS: tuple[type[Node], ...] = tuple(kind for kind in get_args(AnyNode) if kind.streams)
-"""Nodes behind which only reading tells which element stands where."""
 
 ROOM = 2**32
 """So many elements of an endless dataset must be within reach of 64 bits."""
@@ -58,11 +50,6 @@ def known_length(root: Node, where: str) -> int:
 def passes_of(node: Node) -> int:
     """Return how many passes of its source one pass of the plan holds: by so much its epochs count up. Endless repeats count as one."""
     return max(map(passes_of, node.children), default=1) * (node.num_passes or 1)
-
-
-def mixing_of(node: Mix) -> MixFold:
-    """Return the order of a mix."""
-    return node.mixing([length_of(child) for child in node.children])
 
 
 def highest_number(root: Node, position: int | None = None) -> int:

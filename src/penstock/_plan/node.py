@@ -69,7 +69,6 @@ __all__ = [
     "Unbatch",
     "Window",
     "Zip",
-    "children_of",
     "mixes_of",
     "shards_of",
 ]
@@ -405,6 +404,9 @@ class Repeat(SelectingNode):
             epoch, position = self.count or 0, 0
         return self.child, place._replace(position=position, epoch=epoch + self.first, repeated=True, ended=ended)
 
+    def ascend(self, place: Descent) -> Descent | None:
+        return place._replace(position=place.position + place.epoch * int(length_of(self.child) or 0), repeated=True)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RejectionResample(SelectingNode):
@@ -469,7 +471,7 @@ class Cache(SelectingNode):
     starts_chain: ClassVar[bool] = True
     can_pickle: ClassVar[bool] = False
 
-    store: RecordStore
+    store: RecordStore = field()
     path: str | None
     max_bytes: int | None
     version: str
@@ -563,21 +565,21 @@ class Mix(BranchingNode):
     def component(self, number: int) -> str:
         return f"component {number + 1} of the mix"
 
-    def mixing(self, below: Sequence[Length]) -> MixFold:
-        """Return the order of the mix of children of some lengths."""
-        return mixing(self.history, below, restart=self.restart)
+    def mixing(self) -> MixFold:
+        """Return the order of the mix."""
+        return mixing(self.history, [length_of(child) for child in self.children], restart=self.restart)
 
     def num_elements(self, below: Sequence[Length]) -> Length:
-        return self.mixing(below).length
+        return mixing(self.history, below, restart=self.restart).length
 
     @property
     def changes_order(self) -> bool:
         return self.restart
 
     def given_below(self, position: int) -> Sequence[int | None]:
-        lengths = [length_of(child) for child in self.children]
-        counts = self.mixing(lengths).counts(position)
-        return [count if length is None or count <= length else None for count, length in zip(counts, lengths, strict=True)]
+        order = self.mixing()
+        counts = zip(order.counts(position), order.lengths, strict=True)
+        return [count if length is None or count <= length else None for count, length in counts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -625,6 +627,10 @@ class BatchNode(GroupNode):
 
     def descend(self, place: Descent) -> tuple[Node, Descent] | None:
         return self.child, place._replace(position=place.position * self.batch_size)
+
+    def ascend(self, place: Descent) -> Descent | None:
+        number, rest = divmod(place.position, self.batch_size)
+        return None if rest else place._replace(position=number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -769,11 +775,6 @@ def shards_of(root: Node) -> list[Shard]:
 def mixes_of(root: Node) -> list[Mix]:
     """List the mixes of a plan from the sources up."""
     return [node for node in walk(root) if isinstance(node, Mix)]
-
-
-def children_of(node: Node) -> tuple[Node, ...]:
-    """Return the nodes that `node` reads from."""
-    return node.children
 
 
 def _last_row(length: Length, position: int, size: int, shift: int, stride: int) -> int:

@@ -14,10 +14,20 @@ from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.folds import uneven
 from penstock._order.mixing import History, tree_of
 from penstock._plan.base import Descent, Node, length_of, walk
-from penstock._plan.node import Concatenate, Mix, Repeat, Shard, Skip, mixes_of
+from penstock._plan.node import Concatenate, Mix, Repeat, Shard, Skip, mixes_of, shards_of
 from penstock.errors import StateDamaged, StateMismatch
 
-__all__ = ["GlobalPosition", "global_position", "histories", "mix_places", "plan_before", "resharded", "reweighted", "shard_of"]
+__all__ = [
+    "GlobalPosition",
+    "above_shard",
+    "global_position",
+    "histories",
+    "mix_places",
+    "plan_before",
+    "resharded",
+    "reweighted",
+    "shard_of",
+]
 
 
 class GlobalPosition(NamedTuple):
@@ -33,7 +43,7 @@ _FIX = (
 )
 
 
-def _above_shard(root: Node) -> tuple[list[Node], Node]:
+def above_shard(root: Node) -> tuple[list[Node], Node]:
     """Return the nodes that a saved place passes on its way to another number of shards, from the root down, and the node below them."""
     above: list[Node] = []
     node = root
@@ -48,11 +58,11 @@ def shard_of(root: Node) -> Shard | None:
 
     That is a shard with nothing above it but maps, prefetches, one batch and one repeat, which is not that of an endless shard.
     """
-    above, bottom = _above_shard(root)
+    above, bottom = above_shard(root)
     kinds = [node.moves_as for node in above]
     if kinds.count("batch") > 1 or kinds.count("repeat") > 1 or ("repeat" in kinds and length_of(bottom) == INFINITE):
         return None
-    return bottom if isinstance(bottom, Shard) else None
+    return next((node for node in shards_of(bottom) if node is bottom), None)
 
 
 def global_position(root: Node, position: int) -> GlobalPosition:
@@ -72,7 +82,7 @@ def global_position(root: Node, position: int) -> GlobalPosition:
 
 def resharded(root: Node, place: GlobalPosition) -> list[Node]:
     """Return the plans that deliver, one after the other, what is left after `place`: the rest of its pass, then the passes after it."""
-    path, shard = _above_shard(root)[0], shard_of(root)
+    path, shard = above_shard(root)[0], shard_of(root)
     assert shard is not None
     number = next((number for number, node in enumerate(path) if node.moves_as == "repeat"), None)
     if number is None:
