@@ -454,7 +454,7 @@ def slow(value):
 
 feed = ps.from_source(list(range(1, 91))).map(slow).batch(5).repeat(2).feed(num_workers=4, ordered=False, record="order")
 for number in range(12):
-    if not feed._hand.items:
+    if not feed._delivery.items:
         event.set()
     print(next(feed).tolist(), flush=True)
     event.clear()
