@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from penstock._contracts.event import ElementLost, Event
 from penstock._contracts.policy import Policy, Skip, final
-from penstock._plan.node import Node
+from penstock._plan.base import Node, walk
 from penstock._plan.specs import spec_of_plan
+from penstock.dataset import Dataset
 from penstock.errors import PackError, SourceError, SpecError
 from penstock.formats.sizes import size_words
 from penstock.packing.columns import Column, columns_of
@@ -193,14 +194,12 @@ def _look(split: Split, policy: Policy, positions: list[int]) -> Look:
         nonlocal num_lost
         num_lost += isinstance(event, ElementLost)
 
-    with split.some(positions).feed(**_INLINE, on_error=for_part(policy), listeners=[listen]) as feed:
-        feed._warns_when_empty = False
-        found = iter(feed)
-        elements = list(islice(found, 1))
-        begun_s = time.perf_counter()
-        elements += islice(found, MOST - 1)
-        taken_s = time.perf_counter() - begun_s
-        num_found = len(elements) + sum(1 for _ in found)
+    found = chain.from_iterable(_elements(dataset, policy, listen) for dataset in _parts(split, policy, positions))
+    elements = list(islice(found, 1))
+    begun_s = time.perf_counter()
+    elements += islice(found, MOST - 1)
+    taken_s = time.perf_counter() - begun_s
+    num_found = len(elements) + sum(1 for _ in found)
     return Look(
         positions=positions,
         elements=elements,
@@ -210,6 +209,18 @@ def _look(split: Split, policy: Policy, positions: list[int]) -> Look:
         num_first=len(elements[:1]),
         taken_s=taken_s,
     )
+
+
+def _parts(split: Split, policy: Policy, positions: list[int]) -> list[Dataset]:
+    """Return the datasets of some positions: one, or one for each where elements may be left out below a batch and its position moves."""
+    moves = isinstance(final(policy), Skip) and any(node.groups_elements for node in walk(split.base))
+    return [split.part(position, position + 1) for position in positions] if moves else [split.some(positions)]
+
+
+def _elements(dataset: Dataset, policy: Policy, listen: Callable[[Event], None]) -> Iterator[Any]:
+    with dataset.feed(**_INLINE, on_error=for_part(policy), listeners=[listen]) as feed:
+        feed._warns_when_empty = False
+        yield from feed
 
 
 def _schema(split: Split, elements: list[Any], positions: list[int]) -> Schema:
