@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from laws.plans import plain
 
 import penstock as ps
 from penstock._engine.lowering import check_completion, lower
+from penstock._plan import node as plan
 from penstock.errors import PlanError
 
 
@@ -157,3 +159,17 @@ def test_a_generator_cannot_be_recorded() -> None:
         assert refusal.value.what == "record= and replay= need positions that can be read in any order, but a generator is the source"
         assert refusal.value.where == "feed options"
         assert refusal.value.fix == "use from_source with __getitem__, or leave them out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Unknown(plan.UnaryNode):
+    """A kind of node that lowering has no case for."""
+
+    def line(self, *, saved: bool = False) -> str:
+        return "unknown()"
+
+
+def test_a_node_that_there_is_no_way_to_run_is_an_error_and_is_not_left_out() -> None:
+    for below in (ps.from_source([1, 2]), ps.from_source([1, 2]).filter(bool), ps.from_generator(lambda: iter([1, 2]))):
+        with pytest.raises(PlanError, match=r"there is no way to run Unknown: unknown\(\)"):
+            lower(Unknown(child=below._root))
