@@ -252,3 +252,21 @@ def test_the_scheduler_counts_the_batches_that_the_consumer_keeps() -> None:
     assert stepper.scheduler.kept >= 1
     assert stepper.scheduler.limit >= stepper.scheduler.kept
     assert Scheduler(lower(ps.from_source(range(9))._root), 1, 1 << 20, Token((0, 0))).kept == 0
+
+
+def test_the_buffers_before_the_later_stages_are_told_with_what_fits_in() -> None:
+    dataset = ps.from_source(range(9)).map(double).map(double, concurrency=5, name="second")
+    scheduler = Scheduler(lower(dataset._root), 3, 1 << 20, Token((0, 0)))
+    assert [(fill.name, fill.size, fill.capacity) for fill in scheduler.fills()] == [("ready", 0, 8), ("before_second", 0, 13)]
+
+
+def test_the_claim_of_a_read_is_put_back_with_its_room() -> None:
+    scheduler = Scheduler(lower(ps.from_generator(lambda: iter(range(3)))._root), 3, 1 << 20, Token((0, 0)))
+    task = scheduler.next_task(READER, 0)
+    assert task is not None
+    assert task.read
+    held = scheduler.held_bytes
+    assert scheduler.next_task(READER, 0) is None
+    assert scheduler.put_back(task)
+    assert scheduler.held_bytes < held
+    assert scheduler.next_task(READER, 0) == task
