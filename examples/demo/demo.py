@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="examples/demo/demo.py",
-        description="Train a small model on crops of real photographs, first reading in line, then through Penstock; compare and explain.",
+        description="Train a small model on crops of real photographs, first without workers, then through Penstock; compare and explain.",
     )
     parser.add_argument("--out", default="demo-out", metavar="DIR", help="where the crops and the picture go (default: %(default)s)")
     parser.add_argument("--photos", metavar="DIR", help="cut the crops from your own photographs in DIR, one class per file")
@@ -108,7 +108,7 @@ def run(settings: Settings) -> int:
     picture = settings.out / "demo.png"
     draw(
         picture,
-        [in_line.lane("The loop that reads in line"), through.lane(f"Through Penstock, {_threads(settings.num_workers)}")],
+        [in_line.lane("The baseline without workers"), through.lane(f"Through Penstock, {_threads(settings.num_workers)}")],
         title=f"The same batches for a stand-in device of {step_s * 1000:.0f} ms per step, before and after",
         window_s=max(40 * step_s, 1.0),
     )
@@ -127,7 +127,7 @@ def run(settings: Settings) -> int:
 
 def _prepare(settings: Settings, screen: Screen) -> photographs.Crops:
     found = photographs.find_photos() if settings.photos is None else photographs.photos_in(settings.photos)
-    screen.line(f"penstock {ps.__version__} demo: the same training, read in line and through Penstock")
+    screen.line(f"penstock {ps.__version__} demo: the same training, by a baseline without workers and by Penstock")
     start_s = time.perf_counter()
     crops = photographs.cut_crops(found, settings.out, num_train=settings.num_train, num_test=settings.num_test)
     made = "from an earlier run" if crops.reused else f"cut in {seconds(time.perf_counter() - start_s)}"
@@ -175,14 +175,14 @@ class _Training:
 
 
 def _train_both(settings: Settings, screen: Screen, crops: photographs.Crops, plan: Any) -> tuple[bool, Trial]:
-    """Train in line and through Penstock; print and compare. Returns whether both were the same, and the in-line trial."""
+    """Train without workers and through Penstock; print and compare. Returns whether both were the same, and the baseline's trial."""
     batch_size = settings.batch_size
     num_batches = settings.num_train * settings.epochs // batch_size
     passes = "1 pass" if settings.epochs == 1 else f"{settings.epochs} passes"
     elements = plan.repeat(settings.epochs)
     screen.heading(f"1. Train a small model in NumPy: {num_batches} steps of {batch_size} random crops, {passes} over the files")
     in_line, through = (_Training(PatchNet(len(crops.names), num_steps=num_batches), []) for _ in range(2))
-    slow = run_trial(InLine(elements, batch_size), in_line.step, what="training, in line", num_steps=num_batches)
+    slow = run_trial(InLine(elements, batch_size), in_line.step, what="training, baseline", num_steps=num_batches)
     batches = ThroughPenstock(elements.batch(batch_size, drop_remainder=True), settings.num_workers)
     fast = run_trial(batches, through.step, what="training, Penstock", num_steps=num_batches)
     _show(screen, slow, fast, "training")
@@ -202,7 +202,7 @@ def _compare(screen: Screen, in_line: _Training, through: _Training) -> bool:
     if ours == theirs:
         screen.fact("weights", f"identical after the last step, bit for bit (SHA-256 {ours[:12]}...)")
     else:
-        screen.fact("weights", f"DIFFERENT after the last step: {theirs[:12]}... in line, {ours[:12]}... through Penstock")
+        screen.fact("weights", f"DIFFERENT after the last step: {theirs[:12]}... of the baseline, {ours[:12]}... through Penstock")
     return same_batches and ours == theirs
 
 
@@ -221,7 +221,7 @@ def _accuracy(model: PatchNet, crops: photographs.Crops, settings: Settings) -> 
 
 
 def _feed_device(settings: Settings, screen: Screen, plan: Any, trained: Trial) -> tuple[Trial, Trial, float]:
-    """Feed a device that sleeps: through Penstock the CPUs can just keep up with it, in line they cannot."""
+    """Feed a device that sleeps: through Penstock the CPUs can just keep up with it, without workers they cannot."""
     batch_size = settings.batch_size
     read_s = (trained.total_s - trained.busy_s) / len(trained.steps)
     # 1.35 times what the CPUs need for a batch when all of them read: hand-over, noise and hyper-threads take their part.
@@ -235,7 +235,7 @@ def _feed_device(settings: Settings, screen: Screen, plan: Any, trained: Trial) 
     def step(_: Batch) -> None:
         time.sleep(step_s)
 
-    slow = run_trial(InLine(elements, batch_size), step, what="device, in line", num_steps=settings.device_steps)
+    slow = run_trial(InLine(elements, batch_size), step, what="device, baseline", num_steps=settings.device_steps)
     fast = run_trial(
         ThroughPenstock(elements.batch(batch_size, drop_remainder=True), settings.num_workers, settings.out),
         step,
@@ -248,17 +248,17 @@ def _feed_device(settings: Settings, screen: Screen, plan: Any, trained: Trial) 
 
 def _show(screen: Screen, slow: Trial, fast: Trial, who: str) -> None:
     """Print both times as bars (dark: steps, pale: waiting) and what limited each loop."""
-    for name, trial in (("in-line loop", slow), ("Penstock", fast)):
+    for name, trial in (("baseline", slow), ("Penstock", fast)):
         busy_s, total_s = trial.busy_s, trial.total_s
         text = f"{total_s:5.1f} s, {who} {percent(busy_s / total_s)}, waiting {percent(1 - busy_s / total_s)}"
         screen.bar(name, text, busy_s / slow.total_s, (total_s - busy_s) / slow.total_s)
     screen.fact("speed-up", f"{slow.total_s / fast.total_s:.2f} times as fast with Penstock")
     screen.fact(
         "first batch",
-        f"after {seconds(fast.first_batch_s)} with Penstock ({seconds(slow.first_batch_s)} in line);"
+        f"after {seconds(fast.first_batch_s)} with Penstock ({seconds(slow.first_batch_s)} the baseline);"
         f" from then on {who} {percent(fast.busy_share_after_first)} of the time",
     )
-    screen.fact("why, in line", judge(slow.snapshot).headline)
+    screen.fact("why, baseline", judge(slow.snapshot).headline)
     screen.fact("why, Penstock", judge(fast.snapshot).headline)
 
 

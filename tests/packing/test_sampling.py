@@ -14,7 +14,7 @@ from packing.small import bad_at_7, dataset, odd
 import penstock as ps
 from penstock.errors import PackError, SourceError, SpecError, TooManySkipped
 from penstock.packing.options import PackOptions
-from penstock.packing.sampling import Look, SamplePart, check_room, take_sample
+from penstock.packing.sampling import Look, SamplePart, _look, check_room, take_sample
 from penstock.packing.splitting import split
 
 
@@ -158,3 +158,14 @@ def test_of_a_sample_in_parts_nothing_is_made_again_unless_a_part_is_missing() -
     assert made == []
     take_sample(cut, PackOptions(), ps.Raise(), [*looks[:2], None])
     assert len(made) == 64
+
+
+def test_the_sample_has_the_positions_that_it_names_also_where_elements_are_left_out_below_a_batch() -> None:
+    def bad_at_9(number: int) -> int:
+        if number == 9:
+            raise ValueError(number)
+        return number
+
+    dataset = ps.from_source(range(40)).map(bad_at_9).batch(4)
+    found = _look(split(dataset, variants=1, shuffle=None), ps.Skip(), [0, 7])
+    assert [batch.tolist() for batch in found.elements] == [[0, 1, 2, 3], [29, 30, 31, 32]]

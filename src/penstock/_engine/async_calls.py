@@ -146,7 +146,7 @@ class AsyncCalls:
 
         Args:
             op: what to call.
-            on_error: hears what the other functions here raise: in a callback of the loop nobody else would.
+            on_error: gets what the other functions here raise: in a callback of the loop no caller sees it.
             on_begin: called after calls were begun.
             on_end: called with every call that ended, and when it did.
         """
@@ -265,7 +265,7 @@ class AsyncCalls:
 
 
 def begun(task: Claim) -> Block | None:
-    """Return the elements of a task, or None when a row before them failed meanwhile: nobody wants them any more."""
+    """Return the elements of a task, or None when a row before them failed meanwhile: they are no longer wanted."""
     chunk = task.chunk
     assert chunk is not None
     given = chunk.given  # before looking at `finishing`: who finishes the chunk takes it away
@@ -401,7 +401,7 @@ class PrivateLoop:
 
     def _dispose(self) -> None:
         try:
-            runner = self._runner.pop()  # whoever gets it closes it
+            runner = self._runner.pop()  # the thread that gets it closes it
         except IndexError:
             return
         runner.close()

@@ -207,7 +207,7 @@ class Completion:
         return (self._pass, watermark), CompletedRuns(runs, some)
 
     def _states(self) -> list[Any]:
-        """Return the states of the folds: those that hold items start anew, the others go on."""
+        """Return the states of the folds: those that hold items start empty, the others go on."""
         now = self._chain.snapshot(first=self._chain.num_entered)
         fresh = Chain(self._folds).snapshot()
         return [

@@ -79,7 +79,7 @@ class Engine:
             allocate: gives the memory of batches.
             listeners: called with every event, from the thread where it happens.
             ordered: whether elements keep their order, or go on as they are finished, or as they did in a recorded run.
-            watch: looks at the workers while a consumer waits; by default nobody does.
+            watch: looks at the workers while a consumer waits; by default none does.
         """
         self.stopping = False
         self.occupied = False  # by a consumer that runs a task itself
@@ -400,7 +400,7 @@ class Engine:
             waiters.ring_all()
 
     def dispose(self) -> None:
-        """Drop what is queued and free buffers, after the workers have ended. Batches that somebody holds stay valid."""
+        """Drop what is queued and free buffers, after the workers have ended. Batches that are still held stay valid."""
         self._tuning_cache.keep(self._scheduler)
         self._scheduler.ready.clear()
         if not (self.occupied or self.breaker.is_attached or self._scheduler.waiting):  # a function that closes its own feed goes on

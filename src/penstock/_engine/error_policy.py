@@ -120,7 +120,7 @@ class ErrorHandler:
     Attributes:
         policies: what to do.
         pause: waits so many seconds; returns True when the engine stops meanwhile.
-        retrying: is told (failure, key, worker, number of the retry, wait) before each retry.
+        retrying: gets (failure, key, worker, number of the retry, wait) before each retry.
     """
 
     policies: Policies

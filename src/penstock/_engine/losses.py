@@ -187,7 +187,7 @@ class LossAnnouncer:
         self.broken: BaseException | None = None
 
     def tell(self) -> None:
-        """Announce what was booked, in order; who finds somebody else at it waits."""
+        """Announce what was booked, in order; one thread at a time."""
         lost = self.waiting
         if not lost:
             return
@@ -197,7 +197,7 @@ class LossAnnouncer:
                     try:
                         self._announce(lost[0].event(time.perf_counter_ns()))
                     finally:
-                        lost.popleft()  # only now: who finds nothing here may rely on everything being told
+                        lost.popleft()  # only now: where nothing is left, everything has been announced
         except OSError as error:  # of a file that cannot be written: nothing may be lost unseen
             self.broken = error
             self._broke(error)

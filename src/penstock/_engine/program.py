@@ -193,7 +193,7 @@ class Program:
 
     @property
     def may_cut(self) -> bool:
-        """Tell whether a full `take` may end a pass early and ask for the next: an error behind it is then nobody's."""
+        """Tell whether a full `take` may end a pass early and ask for the next: an error behind it is then not raised."""
         return any(isinstance(fold, TakeFold) and fold.repeated for segment in self.segments for fold in segment.folds or ())
 
 

@@ -94,7 +94,7 @@ def known_of(record: list[Any]) -> tuple[KnownLoss, ...]:
 
 
 def lost_before(token: Token) -> tuple[int, int]:
-    """Return how many elements were skipped and replaced up to a token; those that will be read again are told apart by it."""
+    """Return how many elements were skipped and replaced up to a token; those that will be read again are recognised by it."""
     again = [known.how for record in token.fold_runners for known in record.known]
     replaced = sum(how > 0 for how in again)
     return num_lost(token.loss_counts, "skipped") + len(again) - replaced, num_lost(token.loss_counts, "replaced") + replaced
@@ -115,7 +115,7 @@ Places = Sequence[Token] | Counted
 class Delivery(NamedTuple):
     """What the feed has in hand. `items` shrinks as they are delivered; the rest stays, so any thread can read a consistent state.
 
-    Places are looked up when somebody asks for the state, not when items are handed over.
+    Places are looked up when the state is asked for, not when items are handed over.
     """
 
     items: list[Any]

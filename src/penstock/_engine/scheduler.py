@@ -83,11 +83,11 @@ class Scheduler:
     """Chunks on their way through the segments of a program.
 
     Attributes:
-        version: changes with every change that may give somebody work.
+        version: changes with every change that may give a worker something to do.
         ready: what the consumer has not taken yet; it may pop at any time.
         memory_bytes: for the batches that are in flight.
         waiting: how many consumers wait (the engine's counter).
-        log: in completion order, (pass, begin, end) of what went on; whoever records pops it.
+        log: in completion order, (pass, begin, end) of what went on; the recorder pops it.
         failures: all errors so far.
         lost: what was skipped and replaced, and not announced yet.
         held_bytes: of all chunks, of what folds hold, of what is ready and of what was taken last; with what running tasks were granted.

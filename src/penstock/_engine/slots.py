@@ -120,7 +120,7 @@ class SlotPool:
 
         Args:
             allocate: returns a writable buffer of so many bytes; who owns the memory is its business.
-            wake: a C function of one argument, called when a buffer comes back (`ParkingLot.bell`); nobody by default.
+            wake: a C function of one argument, called when a buffer comes back (`ParkingLot.bell`); none by default.
         """
         self._allocate = allocate
         self._wake = wake
@@ -135,7 +135,7 @@ class SlotPool:
         if buffer is None:
             buffer = self._allocate(num_bytes)
         lease = Lease(buffer)
-        # The last reference made is called first: the buffer is back before somebody is woken for it.
+        # The last reference made is called first: the buffer is back before a thread is woken for it.
         wake = None if self._wake is None else weakref.ref(lease, self._wake)
         watch = _Watch(lease, self._returned.append)
         watch.buffer, watch.wake = buffer, wake
@@ -147,7 +147,7 @@ class SlotPool:
         self._free.extend(buffers)
 
     def close(self) -> list[Any]:
-        """Return the free buffers and forget them; those still leased are dropped when nobody uses them any more."""
+        """Return the free buffers and forget them; those still leased are dropped when they are no longer used."""
         self.take_returned()
         self._out.clear()
         free = [self._free.pop() for _ in range(len(self._free))]

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 __all__ = ["Frame", "Kind", "Report", "RunClock", "Situation", "WorkerFacts", "counted_ns", "report", "slice_of"]
 
 Kind = Literal["stuck", "idle", "slow"]
-"""One element runs too long; nobody has anything to do; or work goes on and nothing has arrived all the same."""
+"""One element runs too long; no worker has anything to do; or work goes on and nothing has arrived all the same."""
 
 _SLICE_S = 0.5  # the main thread wakes as often for signals anyway
 _SLICES = 8  # a pause of the process counts as at most this part of the timeout
@@ -45,7 +45,7 @@ class RunClock:
 
 
 def slice_of(timeout_s: float | None) -> float | None:
-    """Return how long a consumer waits between two looks, in seconds; None when nobody looks."""
+    """Return how long a consumer waits between two looks, in seconds; None without looks."""
     return None if timeout_s is None else min(_SLICE_S, timeout_s / _SLICES)
 
 

@@ -188,7 +188,7 @@ class ActiveWorkers:
     server are not), one of them alone is tried for some tasks. If it is not slower per row than several are together, before and after, it
     stays alone, and all are tried again later, ever more rarely: another program may have used the CPUs. If it is a little slower, it is
     tried again as rarely. Before and after, because the first rows of a run are dear: nothing that they touch has been touched before.
-    Tasks whose size still grows are not to be told: a row of a small one costs more.
+    Tasks whose size still grows do not count: a row of a small one costs more.
     """
 
     __slots__ = (

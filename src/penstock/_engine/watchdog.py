@@ -351,7 +351,7 @@ class LoopWatch:
 
     @property
     def busy(self) -> bool:
-        """Tell whether calls are in flight that somebody waits for."""
+        """Tell whether calls are in flight."""
         return bool(self._flying())
 
     @property
@@ -537,7 +537,7 @@ class Watch:
 
     Attributes:
         clock: the time in which the process was seen running.
-        slice_s: how long to wait between two looks; None when nobody looks.
+        slice_s: how long to wait between two looks; None without looks.
         on_stall: what the engine does about a stall.
         posts: all workers, in the order in which they started.
         loops: the event loops, at most one.
@@ -577,7 +577,7 @@ class Watch:
             self.restart()
 
     def restart(self) -> None:
-        """Begin the wait anew: what held it up was seen to."""
+        """Begin the wait again: what held it up has been reported."""
         self._waited_ns = self._idle_ns = self._still_ns = 0
         self._slow_due_ns = self._idle_due_ns = self._timeout_ns
 

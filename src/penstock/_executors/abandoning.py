@@ -1,4 +1,4 @@
-"""The end of a feed that nobody closed: nobody holds it any more, or the interpreter exits."""
+"""The end of a feed that was not closed: it is no longer referred to, or the interpreter exits."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class EventLoop:
         return not self._stopped
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Call a function in the loop's thread, where nobody hears an error: it goes to the consumer."""
+        """Call a function in the loop's thread, where no caller sees an error: it goes to the consumer."""
         loop = self._loop
         if loop is None:
             return
