@@ -255,7 +255,7 @@ def _show(screen: Screen, slow: Trial, fast: Trial, who: str) -> None:
     screen.fact("speed-up", f"{slow.total_s / fast.total_s:.2f} times as fast with Penstock")
     screen.fact(
         "first batch",
-        f"after {seconds(fast.first_batch_s)} with Penstock ({seconds(slow.first_batch_s)} the baseline);"
+        f"after {seconds(fast.first_batch_s)} with Penstock (baseline: {seconds(slow.first_batch_s)});"
         f" from then on {who} {percent(fast.busy_share_after_first)} of the time",
     )
     screen.fact("why, baseline", judge(slow.snapshot).headline)
