@@ -16,7 +16,7 @@ __all__ = ["Options"]
 
 _ON_STALL = ("raise", "warn")
 _OUTPUTS = ("numpy", "torch", "jax")
-_EXECUTORS = ("auto", "inline", "threads")
+_EXECUTORS = ("auto", "inline", "threads", "processes")
 _LONGEST_S = 2.0**31
 """68 years: clocks and locks of the system count little further."""
 
@@ -58,7 +58,7 @@ class Options:
     """
 
     num_workers: int | Literal["auto"] = "auto"
-    executor: Literal["auto", "inline", "threads"] = "auto"
+    executor: Literal["auto", "inline", "threads", "processes"] = "auto"
     memory_bytes: int | Literal["auto"] = "auto"
     grace_period_s: float = 2.0
     ordered: bool = True

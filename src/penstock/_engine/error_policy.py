@@ -286,6 +286,8 @@ def in_pieces(
     known: Collection[int],
     run: Callable[[int, int], T | Partial],
     handle: Callable[[int, ElementFailed | None], Any],
+    *,
+    one_by_one: bool = False,
 ) -> tuple[list[tuple[int, T]], int, Failure | None]:
     """Run the rows begin..end, around those that fail or are known to.
 
@@ -295,6 +297,7 @@ def in_pieces(
         known: rows that `handle` is to be asked for at once.
         run: computes rows (begin, end); an ElementFailed counts from its begin, and a Partial ends all.
         handle: returns what stands for a row that failed: a result, SKIPPED or a Failure. None stands for a row that is known.
+        one_by_one: whether each row is run alone.
 
     Returns:
         (the results, each with its first row; the first row that is not done; the failure or None).
@@ -302,7 +305,7 @@ def in_pieces(
     done: list[tuple[int, T]] = []
     failed: ElementFailed | None = None
     bad = end
-    alone = begin  # up to here rows are run one by one: they failed as one block
+    alone = end if one_by_one else begin  # up to here rows are run one by one: they failed as one block
     while begin < end:
         stop = min([bad, *(row for row in known if begin <= row)])
         if begin < alone:

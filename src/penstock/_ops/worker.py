@@ -113,11 +113,13 @@ class WorkerContext:
         room: how many bytes the task may hold before it stops behind the element with which it does.
         kept: the bytes that it left behind, for the batch or the next stage.
         most_bytes: that it held at once.
+        cpu_ns: the CPU time that another process spent on the task for it.
+        announce_row: called with a row before it is computed, where rows kill worker processes.
     """
 
     __slots__ = (
-        "_generators", "_packed", "_scratch", "began", "block", "finishing", "index", "kept", "mend", "most_bytes", "operator", "origins",
-        "piece", "room",
+        "_generators", "_packed", "_scratch", "announce_row", "began", "block", "cpu_ns", "finishing", "index", "kept", "mend",
+        "most_bytes", "operator", "origins", "piece", "room",
     )  # fmt: skip
 
     def __init__(self, index: int) -> None:
@@ -125,6 +127,8 @@ class WorkerContext:
         self.began: tuple[int, int] | None = None
         self.take_room(UNLIMITED)
         self.rest()
+        self.cpu_ns = 0
+        self.announce_row: Callable[[int], object] = lambda row: None
         self._packed = (0, 0)
         self._scratch: dict[tuple[int, int], Scratch] = {}
         self._generators: dict[tuple[int, int], KeyedGenerator] = {}

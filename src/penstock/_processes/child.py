@@ -30,7 +30,7 @@ from penstock._processes.failure import Failure
 from penstock._processes.pipe import FAILURE, READY, Pipe, PipeEnded, not_sendable
 from penstock.errors import PlanError, WorkerDied
 
-__all__ = ["Child", "stop_all", "wait_any"]
+__all__ = ["Child", "importable_program", "stop_all", "wait_any"]
 
 METHODS = ("forkserver", "spawn", "fork")
 _SIGNALS_MS = 500
@@ -353,6 +353,13 @@ def _program_file() -> str | None:
     """Return the file that a process which is not forked imports as the program; None without one (`python -c`, a notebook)."""
     main = sys.modules.get("__main__")
     return None if main is None or getattr(main, "__spec__", None) is not None else getattr(main, "__file__", None)
+
+
+def importable_program() -> bool:
+    """Tell whether a process that is not forked can import what the program defines."""
+    main = sys.modules.get("__main__")
+    program = _program_file()
+    return getattr(main, "__spec__", None) is not None or (program is not None and os.path.exists(program))
 
 
 def _advice(code: int | None, began: bool, program: str | None) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
 
 from penstock._contracts.failing import add_note, argument_of, text_of, traceback_text_of, would_end
+from penstock._ops.block import ElementFailed
 from penstock.errors import StopRaised, WorkerFailed
 
-__all__ = ["Failure", "fit_to_raise"]
+__all__ = ["Failure", "dump_with_errors", "fit_to_raise"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,41 @@ def fit_to_raise(error: BaseException, where: str) -> BaseException:
         stopped.__cause__ = error
         return stopped
     add_note(error, f"penstock: {where}")
+    return error
+
+
+def dump_with_errors(value: object, keep: Callable[[pickle.PickleBuffer], Any] | None, *, where: str) -> bytes:
+    """Pickle a value that may hold exceptions of users, anywhere: each arrives as itself, with the traceback of here as a note.
+
+    Args:
+        value: the value.
+        keep: gets the buffers that are left out, as the `buffer_callback` of pickle; None leaves none out.
+        where: where it was raised, in words.
+    """
+    file = BytesIO()
+    _ErrorPickler(file, keep, where).dump(value)
+    return file.getvalue()
+
+
+class _ErrorPickler(pickle.Pickler):
+    def __init__(self, file: BytesIO, keep: Callable[[pickle.PickleBuffer], Any] | None, where: str) -> None:
+        super().__init__(file, protocol=5, buffer_callback=keep)
+        self._where = where
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, BaseException) and not isinstance(value, ElementFailed):
+            return _arrived, (Failure.of(value), self._where)
+        return NotImplemented
+
+
+def _arrived(failure: Failure, where: str) -> BaseException:
+    error = None if failure.pickle is None else _read(failure.pickle)
+    if error is None:
+        error = WorkerFailed(
+            f"{failure.kind}: {failure.text}", where=where, fix="the exception could not be pickled, so only its type and text came here"
+        )
+    if failure.traceback:
+        add_note(error, f"penstock: in {where}:\n{failure.traceback}")
     return error
 
 
