@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import weakref
+from dataclasses import replace
 
 from penstock._contracts.element import bytes_of_all
 from penstock._contracts.event import Notice
@@ -72,8 +73,7 @@ class WorkerProcesses:
         before, self._form = self._form, form
         if before is not None and before.root is form.root and before[1:] == form[1:]:
             return
-        stages = Stages(program.segments, program.policies)
-        where, descriptor = _pickled(stages)
+        where, descriptor = _pickled(Stages(tuple(map(_computed_part, program.segments)), program.policies))
         serial = 1
         if self._stages is not None:
             serial = self._stages[0] + 1
@@ -154,6 +154,8 @@ class WorkerProcess:
         """Compute an item in the process; see `penstock._engine.compute.compute`."""
         reply = self._ask(plan, item, slot, worker, error_handler)
         outcome = reply.outcome
+        if outcome.lost and plan.stream is not None:
+            outcome = outcome._replace(lost=[one._replace(where=plan.stream.describe(one.key[1])) for one in outcome.lost])
         if slot is None or not (reply.beside or reply.texts):
             return outcome
         num_bytes = bytes_of_all(list(reply.beside.values()))
@@ -212,6 +214,7 @@ class WorkerProcess:
         if self.child is None:
             arena = self._processes.arena
             with self._processes.starting:
+                _preload()
                 self.child = Child.start(serve, (self._name, self._index, arena.num_bytes), name=self._name, method=_METHOD)
             self.child.send(self._name, fds=[arena.fd])
         return self.child
@@ -242,6 +245,20 @@ class WorkerProcess:
         return Place(len(arrays[0]), serial, spec if sent is None else None, offsets)
 
 
+def _preload() -> None:
+    """Let the fork server import this package once, unless the program has said what it imports, or it runs already."""
+    from multiprocessing import forkserver
+
+    server = forkserver._forkserver  # type: ignore[attr-defined]
+    if server._forkserver_pid is None and server._preload_modules == ["__main__"]:
+        server.set_forkserver_preload(["__main__", serve.__module__])
+
+
+def _computed_part(plan: SegmentPlan) -> SegmentPlan:
+    """Return what a worker needs of a segment: a generator stays here, and so do the folds."""
+    return replace(plan, stream=None, folds=None if plan.folds is None else ())
+
+
 def _pickled(stages: Stages) -> tuple[PickledOnce, int]:
     """Pickle what is run, with cloudpickle where functions cannot be imported by their names.
 
@@ -262,4 +279,11 @@ def _pickled(stages: Stages) -> tuple[PickledOnce, int]:
             where='executor="processes"',
             fix='define functions at the top of a module, run `pip install "penstock[processes]"`, or give executor="threads"',
         ) from None
-    return pickle_once(stages, cloudpickle.dumps)
+    try:
+        return pickle_once(stages, cloudpickle.dumps)
+    except Exception as error:
+        raise PlanError(
+            not_sendable(stages, error, "").what,
+            where='executor="processes"',
+            fix='make it where it is used (open a file, a lock or a client inside the function), or give executor="threads"',
+        ) from error

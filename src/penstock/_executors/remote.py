@@ -176,6 +176,7 @@ class _Worker:
 
 def serve(pipe: Pipe, name: str, index: int, arena_bytes: int) -> None:
     """Compute requests until the parent asks for the end. The descriptor of the arena comes with the first message."""
+    np.random.seed()  # a forked process would draw the same numbers as its siblings; `random` sees to that itself
     pipe.receive()
     worker = _Worker(pipe, name, index, ArenaView(pipe.take_fd(), arena_bytes))
     while True:
