@@ -448,8 +448,8 @@ class WorkItem(NamedTuple):
         bad_rows: of these rows, those without an element.
         num_replayed: rows of the chunk before this one were read before the state was saved.
         writes_ahead: whether rows go into batches before the fold behind has counted them.
-        fatal: once it has killed a worker process twice: the rows that did, each with the error of its death. Its rows are computed one
-            by one then, and each is announced before.
+        fatal: once it has ended or stalled worker processes: the rows that did, each with the error. Its rows are computed one by one
+            then, and each is announced before.
     """
 
     segment: int

@@ -115,7 +115,9 @@ class _Job:
     def _died(self, row: int) -> ElementFailed:
         """Return the failure of a row that kills worker processes."""
         assert self.item.fatal is not None
-        return ElementFailed(0, self.plan.stages[self.item.stage].name or self.plan.name, self.item.fatal[row])
+        failed = ElementFailed(0, self.plan.stages[self.item.stage].name or self.plan.name, self.item.fatal[row])
+        failed.fatal = True
+        return failed
 
     def known_rows(self) -> Collection[int]:
         """Return the rows that are known to have failed in this stage: before the state was saved, or by killing worker processes."""

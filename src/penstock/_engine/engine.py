@@ -352,6 +352,8 @@ class Engine:
         what, where, fix = report(situation)
         error = FeedStalled(what, where=where, fix=fix)
         self.announce(Notice(time.perf_counter_ns(), "stall", what))
+        if kind == "stuck" and self.watch.on_stall == "skip" and self.watch.give_up(error):
+            return
         if kind != "slow" and self.watch.on_stall != "warn":
             self.broke(error)
         else:

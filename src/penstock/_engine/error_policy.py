@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from penstock._contracts.failing import add_note
-from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, decide
+from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, decide, final
 from penstock._engine.chunk import Failure, KnownLoss
 from penstock._engine.failing import is_interrupt
 from penstock._engine.losses import LostElement
@@ -54,6 +54,10 @@ class Policies:
         """Return the policy for a failure, and the name that its limit is counted under."""
         if failed.final:
             return Raise(), ""
+        policy, site = self._given(failed)
+        return final(policy) if failed.fatal else policy, site
+
+    def _given(self, failed: ElementFailed) -> tuple[Policy, str]:
         if failed.policy is not None:
             return failed.policy, f"stage {failed.stage!r}"
         if failed.stage == "read" and self.on_read_error is not None:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
+import select
+import signal
+import socket
 import sys
 import threading
 import time
 import weakref
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from penstock._contracts.element import bytes_of_all
 from penstock._contracts.event import Notice
@@ -19,7 +25,7 @@ from penstock._engine.error_policy import ErrorHandler
 from penstock._engine.program import Program, SegmentPlan
 from penstock._engine.resume import PlanVariant
 from penstock._engine.segment import READER
-from penstock._executors.remote import AtRow, Place, Reply, Request, Retrying, Stages, serve
+from penstock._executors.remote import SPOT, AtRow, Place, Reply, Request, Retrying, Spot, Stages, serve
 from penstock._executors.threads import Stopped, ThreadsExecutor, work
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
@@ -36,6 +42,8 @@ __all__ = ["ProcessesExecutor", "WorkerProcesses"]
 
 _MOST_LEASED = 16
 """So many results of one process may be referred to before further ones are copied out of its memory."""
+_STACK_S, _QUIET_S = 0.5, 0.05
+_CALL = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 _METHOD = "forkserver" if sys.platform == "linux" else "spawn"
 _GRACE_S = 1.0  # an idle process ends in 2 ms
 _MOST_STARTS = 3
@@ -121,7 +129,7 @@ class ProcessesExecutor(ThreadsExecutor):
             work(self._engine, pool, index)
         else:
             process = self._processes.worker(pool, index, self._engine, self._plans)
-            work(self._engine, pool, index, Computer(process.compute, process.compute_batches))
+            work(self._engine, pool, index, Computer(process.compute, process.compute_batches), _Elsewhere(index, process))
 
     def join(self, grace_period_s: float) -> list[str]:
         """Wait for the threads to end; kill the processes that compute longer than `grace_period_s`."""
@@ -130,6 +138,46 @@ class ProcessesExecutor(ThreadsExecutor):
             return []
         self._processes.kill()
         return super().join(grace_period_s)
+
+
+class _Elsewhere(WorkerContext):
+    """The context of a thread whose items are computed by a worker process: it knows where that is."""
+
+    __slots__ = ("process",)
+
+    def __init__(self, index: int, process: WorkerProcess) -> None:
+        super().__init__(index)
+        self.process = process
+
+    def place(self) -> Any:
+        """Return where the worker is; see `WorkerContext.place`."""
+        spot = self.process.spot()
+        return super().place() if spot is None else spot.marker
+
+    def row(self) -> int | None:
+        """Return the row of the chunk that it is with; see `WorkerContext.row`."""
+        spot = self.process.spot()
+        return super().row() if spot is None else spot.row
+
+    @property
+    def step_name(self) -> str:
+        """The step that runs."""
+        spot = self.process.spot()
+        return super().step_name if spot is None else spot.step
+
+    @property
+    def pid(self) -> int | None:
+        """The process that computes."""
+        child = self.process.child
+        return child.pid if child is not None and self.process.busy else None
+
+    def calls(self) -> list[tuple[str, int, str]] | None:
+        """Return the Python calls of the process."""
+        return self.process.calls() if self.process.busy else None
+
+    def give_up(self, error: BaseException) -> bool:
+        """Kill the process."""
+        return self.process.give_up(error)
 
 
 class WorkerProcess:
@@ -142,11 +190,15 @@ class WorkerProcess:
         self.plans: list[SegmentPlan]
         self._processes, self._name, self._index = processes, name, index
         self._num_failed_starts = 0
+        self._line: _Line | None = None
         self._begin()
 
     def _begin(self) -> None:
         """Begin with a new process, which has nothing yet."""
-        self.child, self._serial = None, 0
+        if self._line is not None:
+            self._line.close()
+        self.child, self._line, self._serial = None, None, 0
+        self._given_up: BaseException | None = None
         self._inbox = Inbox(_MOST_LEASED)
         self._spec: tuple[int, BatchSpec | None] = (0, None)  # the last one that was sent, and its number
 
@@ -165,6 +217,25 @@ class WorkerProcess:
         """Compute batches in this process."""
         return HERE.compute_batches(plan, item, worker, error_handler)
 
+    def spot(self) -> Spot | None:
+        """Return where the process was a moment ago; None while it computes nothing. From any thread; never blocks."""
+        line = self._line
+        return line.spot() if line is not None and self.busy else None
+
+    def calls(self) -> list[tuple[str, int, str]]:
+        """Return the Python calls of the process, innermost last: file, line and function. From any thread; blocks for a moment."""
+        line, child = self._line, self.child
+        return [] if line is None or child is None else line.calls(child)
+
+    def give_up(self, error: BaseException) -> bool:
+        """Kill the process; its element is one that failed with `error`. From any thread."""
+        child = self.child
+        if child is None or not self.busy:
+            return False
+        self._given_up = error
+        child.kill()
+        return True
+
     def _ask(self, plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: WorkerContext, error_handler: ErrorHandler) -> Reply:
         """Send an item and wait for the reply; send it again, to another process, when this one dies.
 
@@ -180,9 +251,12 @@ class WorkerProcess:
                 return self._exchange(plan, item, slot, worker, error_handler, at)
             except WorkerDied as died:
                 num_deaths += 1
+                spot, given_up = self.spot(), self._given_up
                 self._lose(died)
-                if num_deaths > 1:
-                    fatal.update((row, died) for row in at[-1:])
+                if given_up is not None and spot is not None and spot.row is not None:
+                    at = [spot.row]
+                if num_deaths > 1 or given_up is not None:
+                    fatal.update((row, given_up or died) for row in at[-1:])
                     item = item._replace(fatal=fatal)
             finally:
                 self.busy = False
@@ -216,7 +290,7 @@ class WorkerProcess:
             with self._processes.starting:
                 _preload()
                 self.child = Child.start(serve, (self._name, self._index, arena.num_bytes), name=self._name, method=_METHOD)
-            self.child.send(self._name, fds=[arena.fd])
+            self._line = _Line(self.child, arena.fd)
         return self.child
 
     def _lose(self, died: WorkerDied) -> None:
@@ -245,11 +319,73 @@ class WorkerProcess:
         return Place(len(arrays[0]), serial, spec if sent is None else None, offsets)
 
 
+class _Line:
+    """A second line to a worker process, for questions while it computes. From any thread."""
+
+    __slots__ = ("_asked", "_buffer", "_end", "_lock", "_spot")
+
+    def __init__(self, child: Child, arena: int) -> None:
+        """Send the process its end, and the descriptor of the arena."""
+        self._end, theirs = socket.socketpair()
+        self._end.setblocking(False)
+        with theirs:
+            child.send(None, fds=[arena, theirs.fileno()])
+        self._lock = threading.Lock()
+        self._buffer = b""
+        self._spot: Spot | None = None
+        self._asked = False
+
+    def spot(self) -> Spot | None:
+        """Return the answer to an earlier question, and ask again."""
+        with self._lock:
+            self._read()
+            if not self._asked:
+                self._asked = True
+                with suppress(OSError):  # the process has ended, which its pipe tells
+                    self._end.send(b"?")
+            return self._spot
+
+    def _read(self) -> list[str]:
+        """Take in what has arrived; return the lines that are no spots."""
+        with suppress(OSError):  # nothing has arrived, or the process has ended
+            while data := self._end.recv(1 << 16):
+                self._buffer += data
+        *lines, self._buffer = self._buffer.split(b"\n")
+        others = []
+        for line in lines:
+            if line.startswith(SPOT):
+                self._spot, self._asked = pickle.loads(bytes.fromhex(line[len(SPOT) :].decode())), False
+            else:
+                others.append(line.decode(errors="replace"))
+        return others
+
+    def calls(self, child: Child) -> list[tuple[str, int, str]]:
+        """Let the process tell its stack; what it has told within half a second is returned."""
+        lines: list[str] = []
+        with self._lock:
+            self._read()
+            child.signal(signal.SIGUSR1)
+            poll = select.poll()
+            poll.register(self._end, select.POLLIN)
+            deadline = time.monotonic() + _STACK_S
+            while (left_s := deadline - time.monotonic()) > 0 and poll.poll(1000 * (left_s if not lines else _QUIET_S)):
+                found = self._read()
+                lines += found
+                if not found and not self._buffer:
+                    break
+        found_calls = [_CALL.match(line) for line in lines]
+        return [(call[1], int(call[2]), call[3]) for call in reversed(found_calls) if call is not None]
+
+    def close(self) -> None:
+        """Close it."""
+        self._end.close()
+
+
 def _preload() -> None:
     """Let the fork server import this package once, unless the program has said what it imports, or it runs already."""
     from multiprocessing import forkserver
 
-    server = forkserver._forkserver  # type: ignore[attr-defined]
+    server: Any = vars(forkserver)["_forkserver"]
     if server._forkserver_pid is None and server._preload_modules == ["__main__"]:
         server.set_forkserver_preload(["__main__", serve.__module__])
 

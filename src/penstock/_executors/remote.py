@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import pickle
 import select
+import signal
+import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -28,7 +33,10 @@ from penstock._processes.pipe import Pipe
 from penstock._processes.shared_pickle import PickledOnce
 from penstock.errors import PlanError
 
-__all__ = ["AtRow", "Place", "Reply", "Request", "Retrying", "Stages", "serve"]
+__all__ = ["SPOT", "AtRow", "Place", "Reply", "Request", "Retrying", "Spot", "Stages", "serve"]
+
+SPOT = b"spot "
+"""What a line begins with that holds a `Spot`; other lines are those of a stack."""
 
 
 class Stages(NamedTuple):
@@ -104,10 +112,26 @@ class Retrying(NamedTuple):
     what: bytes
 
 
+class Spot(NamedTuple):
+    """Where a worker process is.
+
+    Attributes:
+        number: of the request that it answers.
+        marker: another value means that it has moved on.
+        row: of the chunk, where that is known.
+        step: as `WorkerContext.step_name`.
+    """
+
+    number: int
+    marker: Any
+    row: int | None
+    step: str
+
+
 class _Worker:
     """What a worker process has."""
 
-    __slots__ = ("_arena", "_context", "_handler", "_outbox", "_pipe", "_segments", "_specs", "_words")
+    __slots__ = ("_arena", "_context", "_handler", "_num_requests", "_outbox", "_pipe", "_segments", "_specs", "_words")
 
     def __init__(self, pipe: Pipe, name: str, index: int, arena: ArenaView) -> None:
         self._pipe, self._arena = pipe, arena
@@ -118,11 +142,20 @@ class _Worker:
         self._specs: dict[int, BatchSpec] = {}
         self._segments: tuple[SegmentPlan, ...] = ()
         self._handler: ErrorHandler | None = None
+        self._num_requests = 0
+
+    def tell_spots(self, line: socket.socket) -> None:
+        """Say where the worker is as often as the parent asks, in a thread of its own: it answers unless C code holds the interpreter."""
+        while line.recv(1):
+            context = self._context
+            spot = Spot(self._num_requests, context.place(), context.row(), context.step_name)
+            line.sendall(SPOT + pickle.dumps(spot).hex().encode() + b"\n")
 
     def answer(self, request: Request) -> None:
         """Compute a request and send the reply."""
         if request.stages is not None:
             self._begin(request.stages)
+        self._num_requests += 1
         self._outbox.given_back(list(request.free))
         assert self._handler is not None
         begin_ns, plan, context, item = time.thread_time_ns(), self._segments[request.segment], self._context, request.item
@@ -179,6 +212,9 @@ def serve(pipe: Pipe, name: str, index: int, arena_bytes: int) -> None:
     np.random.seed()  # a forked process would draw the same numbers as its siblings; `random` sees to that itself
     pipe.receive()
     worker = _Worker(pipe, name, index, ArenaView(pipe.take_fd(), arena_bytes))
+    line = socket.socket(fileno=pipe.take_fd())
+    faulthandler.register(signal.SIGUSR1, line.fileno(), all_threads=False)  # tells the stack also where C code holds the interpreter
+    threading.Thread(target=worker.tell_spots, args=(line,), name="penstock-spots", daemon=True).start()
     while True:
         worker.answer(pipe.receive())
 

@@ -91,9 +91,9 @@ class Stopped(Exception):
     """The engine was stopped in the middle of a task, which nothing waits for any more."""
 
 
-def work(engine: Engine, pool: str, index: int, computer: Computer = HERE) -> None:
+def work(engine: Engine, pool: str, index: int, computer: Computer = HERE, worker: WorkerContext | None = None) -> None:
     """Claim and run tasks until the engine stops. An error that is not a user function's goes to the consumer."""
-    worker = WorkerContext(index)
+    worker = worker or WorkerContext(index)
     monitor = engine.watch.enlist(pool, worker)
     with engine.breaker.attached():
         try:

@@ -52,6 +52,7 @@ class ElementFailed(Exception):
         self.inside_batch = False  # one element of a batch inside the leaf failed, and the block counts batches
         self.of_batch = False  # a step above a batch inside the leaf failed, and what it failed on is a whole batch
         self.final = False  # no policy acts on it (again)
+        self.fatal = False  # it ended or stalled its worker process: it is not tried again
         self.step = -1  # of a run of filters, flat_maps and the maps among them, which one failed; -1 below them
 
     def moved(self, offset: int) -> ElementFailed:

@@ -193,6 +193,25 @@ class WorkerContext:
             return begin + int(origins[begun]) if begun < len(origins) else None
         return begin + begun if len(block) == end - begin else None
 
+    @property
+    def step_name(self) -> str:
+        """The step that runs: "read", the name of an operator, or nothing where that is not known. From any thread."""
+        block = self.block
+        return "read" if block is not None and block.reading else str(getattr(self.operator, "name", "") or "")
+
+    @property
+    def pid(self) -> int | None:
+        """The process that computes; None for this one."""
+        return None
+
+    def calls(self) -> list[tuple[str, int, str]] | None:
+        """Return the Python calls of the process that computes, innermost last: file, line, function. None for this process."""
+        return None
+
+    def give_up(self, error: BaseException) -> bool:
+        """End the process that computes, so that its element counts as one that failed with `error`; return whether there is one."""
+        return False
+
     def scratch(self, owner: int, step: int) -> Scratch:
         """Return the scratch memory of one step of one operator."""
         found = self._scratch.get((owner, step))

@@ -177,9 +177,9 @@ class Child:
                 return self._close()
             self._pipe.shut()
             if not self._reap(grace_s):
-                self._signal(signal.SIGTERM)
+                self.signal(signal.SIGTERM)
                 if not self._reap(_TERM_S):
-                    self._signal(signal.SIGKILL)
+                    self.signal(signal.SIGKILL)
                     self._reap(_KILL_S)
             return self._close()
 
@@ -213,7 +213,12 @@ class Child:
             self._gone = self._exit_code is not None or self._pidfd is not None
             return self._gone
 
-    def _signal(self, number: signal.Signals) -> None:
+    def kill(self) -> None:
+        """Kill the child, and return; `receive` tells of its death."""
+        self.signal(signal.SIGKILL)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send the child a signal, unless it has ended."""
         try:
             if self._pidfd is not None:
                 signal.pidfd_send_signal(self._pidfd, number)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Any
 
-from penstock._contracts.failing import add_note, argument_of, text_of, traceback_text_of, would_end
+from penstock._contracts.failing import add_note, argument_of, text_of, traceback_of, traceback_text_of, would_end
 from penstock._ops.block import ElementFailed
 from penstock.errors import StopRaised, WorkerFailed
 
@@ -87,7 +87,8 @@ class _ErrorPickler(pickle.Pickler):
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, BaseException) and not isinstance(value, ElementFailed):
-            return _arrived, (Failure.of(value), self._where)
+            failure = Failure.of(value)  # one that was not raised has no traceback
+            return _arrived, (failure if traceback_of(value) is not None else replace(failure, traceback=""), self._where)
         return NotImplemented
 
 
