@@ -479,6 +479,7 @@ class BatchItem(NamedTuple):
         num_replayed: batches before this one were read before the state was saved.
         bad: the failures of batches whose elements do not fit each other.
         without: batches that lack an element: nothing is done with them.
+        fatal: as that of a WorkItem.
     """
 
     batches: list[Any]
@@ -489,6 +490,7 @@ class BatchItem(NamedTuple):
     num_replayed: int
     bad: dict[int, ElementFailed]
     without: frozenset[int]
+    fatal: dict[int, BaseException] | None = None
 
     def key_of(self, number: int) -> tuple[int, int, int]:
         """Return the key of a batch that has a position of its own."""

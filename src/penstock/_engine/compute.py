@@ -474,7 +474,17 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
     kept: list[tuple[int, tuple[int, tuple[int, int, int], LateFailure]]] = []
 
     def run(begin: int, end: int, without: Without = ()) -> tuple[Block, Ints]:
+        if item.fatal is not None:
+            if begin in item.fatal:
+                raise died(begin)
+            worker.announce_row(begin)
         return _top(plan, item, begin, end, worker, without)
+
+    def died(number: int) -> ElementFailed:
+        assert item.fatal is not None
+        failed = ElementFailed(0, plan.name, item.fatal[number])
+        failed.fatal = True
+        return failed
 
     def late(number: int, failed: ElementFailed, failure: Failure) -> tuple[int, ...] | None:
         settled = failed.step <= plan.settled_at_top
@@ -488,6 +498,8 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
     def handle(number: int, failed: ElementFailed | None) -> Any:
         if number in item.without:
             return SKIPPED
+        if item.fatal and number in item.fatal:
+            failed = died(number)
         failed = failed or item.bad.get(number)
         known = item.known.get(number, []) if failed is None else []
         if known and not known[0].inner:
@@ -502,7 +514,8 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
             Around(worker.index, lost, partial(late, number)),
         )
 
-    parts, end, failure = in_pieces(0, len(item.batches), [*item.known, *item.bad, *item.without], run, handle)
+    asked = [*item.known, *item.bad, *item.without, *(item.fatal or ())]
+    parts, end, failure = in_pieces(0, len(item.batches), asked, run, handle, one_by_one=item.fatal is not None)
     worker.piece = None
     origins = [origin + begin for begin, (_, part) in parts for origin in part.tolist()]
     block = concatenated([part for _, (part, _) in parts])

@@ -19,7 +19,7 @@ from typing import Any
 from penstock._contracts.element import bytes_of_all
 from penstock._contracts.event import Notice
 from penstock._engine.chunk import BatchItem, Outcome, WorkItem
-from penstock._engine.compute import HERE, Computer
+from penstock._engine.compute import Computer
 from penstock._engine.engine import Engine
 from penstock._engine.error_policy import ErrorHandler
 from penstock._engine.program import Program, SegmentPlan
@@ -214,8 +214,8 @@ class WorkerProcess:
         return outcome._replace(kept_bytes=outcome.kept_bytes - num_bytes + slot.merge(item.begin, reply.texts, reply.beside))
 
     def compute_batches(self, plan: SegmentPlan, item: BatchItem, worker: WorkerContext, error_handler: ErrorHandler) -> Outcome:
-        """Compute batches in this process."""
-        return HERE.compute_batches(plan, item, worker, error_handler)
+        """Compute batches in the process, from copies of them: a function that changes its batch may be run again."""
+        return self._ask(plan, item, None, worker, error_handler).outcome
 
     def spot(self) -> Spot | None:
         """Return where the process was a moment ago; None while it computes nothing. From any thread; never blocks."""
@@ -236,7 +236,9 @@ class WorkerProcess:
         child.kill()
         return True
 
-    def _ask(self, plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: WorkerContext, error_handler: ErrorHandler) -> Reply:
+    def _ask(
+        self, plan: SegmentPlan, item: WorkItem | BatchItem, slot: Rows | None, worker: WorkerContext, error_handler: ErrorHandler
+    ) -> Reply:
         """Send an item and wait for the reply; send it again, to another process, when this one dies.
 
         Raises:
@@ -246,7 +248,7 @@ class WorkerProcess:
         fatal: dict[int, BaseException] = {}
         num_deaths = 0
         while True:
-            self.busy, at = True, [item.begin] if item.end - item.begin == 1 else []
+            self.busy, at = True, _only_row(item)
             try:
                 return self._exchange(plan, item, slot, worker, error_handler, at)
             except WorkerDied as died:
@@ -262,7 +264,13 @@ class WorkerProcess:
                 self.busy = False
 
     def _exchange(
-        self, plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: WorkerContext, error_handler: ErrorHandler, at: list[int]
+        self,
+        plan: SegmentPlan,
+        item: WorkItem | BatchItem,
+        slot: Rows | None,
+        worker: WorkerContext,
+        error_handler: ErrorHandler,
+        at: list[int],
     ) -> Reply:
         """Send an item and return the reply; `at` gets the rows that are announced meanwhile."""
         child = self._started()
@@ -270,7 +278,8 @@ class WorkerProcess:
         serial, stages, descriptor = self._processes.stages
         place = None if slot is None else self._place(slot)
         given = stages if serial != self._serial else None
-        request = Request(number, item, slot is not None, place, self._inbox.take_returned(), given)
+        message: Any = item if isinstance(item, WorkItem) else self._processes.arena.dumps(item)
+        request = Request(number, message, slot is not None, place, self._inbox.take_returned(), given)
         child.send(request, fds=[descriptor] if given is not None else ())
         self._serial = serial
         while not isinstance(message := child.receive(), Parcelled):
@@ -388,6 +397,12 @@ def _preload() -> None:
     server: Any = vars(forkserver)["_forkserver"]
     if server._forkserver_pid is None and server._preload_modules == ["__main__"]:
         server.set_forkserver_preload(["__main__", serve.__module__])
+
+
+def _only_row(item: WorkItem | BatchItem) -> list[int]:
+    """Return the row, or batch, of an item that has one."""
+    begin, end = (item.begin, item.end) if isinstance(item, WorkItem) else (0, len(item.batches))
+    return [begin] if end - begin == 1 else []
 
 
 def _computed_part(plan: SegmentPlan) -> SegmentPlan:

@@ -67,7 +67,7 @@ class Request(NamedTuple):
 
     Attributes:
         segment: the number of that of the item.
-        item: what is computed.
+        item: what is computed; the pickle of a BatchItem, whose arrays lie in the arena.
         to_slot: whether the rows go into batches.
         place: where they are written; None where that is not known yet: then they come back in the reply.
         free: slots of the process that the parent has no views of any more.
@@ -75,7 +75,7 @@ class Request(NamedTuple):
     """
 
     segment: int
-    item: WorkItem | BatchItem
+    item: WorkItem | bytes
     to_slot: bool = False
     place: Place | None = None
     free: Sequence[int] = ()
@@ -161,8 +161,9 @@ class _Worker:
         begin_ns, plan, context, item = time.thread_time_ns(), self._segments[request.segment], self._context, request.item
         beside: dict[int, Any] = {}
         texts: Sequence[Any] = ()
-        if isinstance(item, BatchItem):
-            outcome = compute_batches(plan, item, context, self._handler)
+        if isinstance(item, bytes):
+            batches: BatchItem = self._arena.loads(item)
+            outcome = compute_batches(plan, batches, context, self._handler)
         else:
             rows = self._rows(request) if request.to_slot else None
             outcome = compute(plan, item, rows, context, self._handler)

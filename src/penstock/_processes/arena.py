@@ -6,11 +6,13 @@ import contextlib
 import ctypes
 import mmap
 import os
+import pickle
 import tempfile
 import threading
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -105,6 +107,12 @@ class Arena:
         offset = _address_of(array) - self._base
         return offset if 0 <= offset < self.num_bytes else None
 
+    def dumps(self, value: object) -> bytes:
+        """Pickle an object; of its arrays that lie in the file, only where."""
+        file = BytesIO()
+        _Pickler(file, self).dump(value)
+        return file.getvalue()
+
     def close(self) -> None:
         """Close the descriptor. Arrays that are still referred to keep their memory."""
         os.close(self.fd)
@@ -125,6 +133,32 @@ class ArenaView:
     def array(self, offset: int, shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Return the array that the parent has at `offset`."""
         return np.ndarray(shape, dtype, self._memory, offset)
+
+    def loads(self, data: bytes) -> Any:
+        """Read what `Arena.dumps` of the parent has pickled; its arrays are copies."""
+        return _Unpickler(BytesIO(data), self._memory).load()
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: BytesIO, arena: Arena) -> None:
+        super().__init__(file, protocol=5)
+        self._arena = arena
+
+    def persistent_id(self, value: Any) -> Any:
+        if type(value) is not np.ndarray or value.dtype.hasobject:
+            return None
+        offset = self._arena.offset_of(value)
+        return None if offset is None else (offset, value.shape, value.strides, value.dtype)
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: BytesIO, memory: mmap.mmap) -> None:
+        super().__init__(file)
+        self._memory = memory
+
+    def persistent_load(self, where: Any) -> NDArray[Any]:
+        offset, shape, strides, dtype = where
+        return np.ndarray(shape, dtype, self._memory, offset, strides).copy()
 
 
 def _address_of(array: NDArray[Any]) -> int:

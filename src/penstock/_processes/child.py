@@ -22,6 +22,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Container, Sequence
+from contextlib import suppress
 from typing import Any
 
 from penstock._processes.bell import Bell
@@ -211,6 +212,9 @@ class Child:
             self._process.join(max(0.0 if self._pidfd is None else 1.0, deadline - time.monotonic()))
             self._exit_code = self._process.exitcode
             self._gone = self._exit_code is not None or self._pidfd is not None
+            if self._gone:
+                with suppress(ProcessLookupError, PermissionError):  # it has left no process behind
+                    os.killpg(self.pid, signal.SIGKILL)
             return self._gone
 
     def kill(self) -> None:
