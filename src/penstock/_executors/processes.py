@@ -14,7 +14,7 @@ import time
 import weakref
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock._contracts.element import bytes_of_all
 from penstock._contracts.event import Notice
@@ -32,6 +32,7 @@ from penstock._ops.stack import BatchSpec
 from penstock._ops.worker import WorkerContext
 from penstock._processes.arena import Arena
 from penstock._processes.child import Child, importable_program, stop_all
+from penstock._processes.failure import BY_NAME, Pickling, by_value
 from penstock._processes.inbox import Inbox
 from penstock._processes.outbox import Parcelled
 from penstock._processes.pipe import not_sendable
@@ -50,6 +51,24 @@ _MOST_STARTS = 3
 """So many processes in a row may die before they have computed anything."""
 
 
+class Sent(NamedTuple):
+    """What worker processes compute, pickled once.
+
+    Attributes:
+        serial: a number of its own.
+        stages: where it lies.
+        descriptor: of the memory file.
+        pickling: how it was pickled, and messages are.
+        imports_program: whether a worker imports the file that is run.
+    """
+
+    serial: int
+    stages: PickledOnce
+    descriptor: int
+    pickling: Pickling
+    imports_program: bool
+
+
 class WorkerProcesses:
     """The worker processes of one feed, kept over its epochs. They are started when there is work, from the threads that need them."""
 
@@ -62,15 +81,15 @@ class WorkerProcesses:
         self.arena = Arena()
         self._workers: dict[tuple[str, int], WorkerProcess] = {}
         self._form: PlanVariant | None = None
-        self._stages: tuple[int, PickledOnce, int] | None = None  # a serial number, where they lie, and the descriptor
+        self._sent: Sent | None = None
         self.starting = threading.Lock()
         self.end = weakref.finalize(owner, self._close)
 
     @property
-    def stages(self) -> tuple[int, PickledOnce, int]:
-        """The serial number of what is run, where it lies and its descriptor."""
-        assert self._stages is not None
-        return self._stages
+    def sent(self) -> Sent:
+        """What is run."""
+        assert self._sent is not None
+        return self._sent
 
     def run(self, program: Program, form: PlanVariant) -> None:
         """Compute the segments of a program from now on; one that was lowered from the same plan in the same form is the same.
@@ -81,12 +100,10 @@ class WorkerProcesses:
         before, self._form = self._form, form
         if before is not None and before.root is form.root and before[1:] == form[1:]:
             return
-        where, descriptor = _pickled(Stages(tuple(map(_computed_part, program.segments)), program.policies))
-        serial = 1
-        if self._stages is not None:
-            serial = self._stages[0] + 1
-            os.close(self._stages[2])
-        self._stages = serial, where, descriptor
+        serial = 1 if self._sent is None else self._sent.serial + 1
+        if self._sent is not None:
+            os.close(self._sent.descriptor)
+        self._sent = _pickled(Stages(tuple(map(_computed_part, program.segments)), program.policies), serial)
 
     def worker(self, pool: str, index: int, engine: Engine, plans: list[SegmentPlan]) -> WorkerProcess:
         """Return the process of a worker, for one run."""
@@ -103,8 +120,8 @@ class WorkerProcesses:
     def _close(self) -> None:
         stop_all([worker.child for worker in self._workers.values() if worker.child is not None], _GRACE_S)
         self._workers.clear()
-        if self._stages is not None:
-            os.close(self._stages[2])
+        if self._sent is not None:
+            os.close(self._sent.descriptor)
         self.arena.close()
 
     @property
@@ -275,13 +292,17 @@ class WorkerProcess:
         """Send an item and return the reply; `at` gets the rows that are announced meanwhile."""
         child = self._started()
         number = next(number for number, one in enumerate(self.plans) if one is plan)
-        serial, stages, descriptor = self._processes.stages
+        sent = self._processes.sent
         place = None if slot is None else self._place(slot)
-        given = stages if serial != self._serial else None
-        message: Any = item if isinstance(item, WorkItem) else self._processes.arena.dumps(item)
-        request = Request(number, message, slot is not None, place, self._inbox.take_returned(), given)
-        child.send(request, fds=[descriptor] if given is not None else ())
-        self._serial = serial
+        given = sent.stages if sent.serial != self._serial else None
+        message: Any = item if isinstance(item, WorkItem) else self._processes.arena.dumps(item, sent.pickling)
+        request = Request(number, message, slot is not None, place, self._inbox.take_returned(), given, sent.pickling is not BY_NAME)
+        try:
+            data = sent.pickling.dumps(request, protocol=5)
+        except Exception as error:
+            raise not_sendable(request, error, f"an item for {self._name}") from error
+        child.send_bytes(data, fds=[sent.descriptor] if given is not None else ())
+        self._serial = sent.serial
         while not isinstance(message := child.receive(), Parcelled):
             if isinstance(message, AtRow):
                 at.append(message.row)
@@ -298,7 +319,13 @@ class WorkerProcess:
             arena = self._processes.arena
             with self._processes.starting:
                 _preload()
-                self.child = Child.start(serve, (self._name, self._index, arena.num_bytes), name=self._name, method=_METHOD)
+                self.child = Child.start(
+                    serve,
+                    (self._name, self._index, arena.num_bytes),
+                    name=self._name,
+                    method=_METHOD,
+                    imports_program=self._processes.sent.imports_program,
+                )
             self._line = _Line(self.child, arena.fd)
         return self.child
 
@@ -396,7 +423,7 @@ def _preload() -> None:
 
     server: Any = vars(forkserver)["_forkserver"]
     if server._forkserver_pid is None and server._preload_modules == ["__main__"]:
-        server.set_forkserver_preload(["__main__", serve.__module__])
+        server.set_forkserver_preload([serve.__module__])
 
 
 def _only_row(item: WorkItem | BatchItem) -> list[int]:
@@ -410,31 +437,34 @@ def _computed_part(plan: SegmentPlan) -> SegmentPlan:
     return replace(plan, stream=None, folds=None if plan.folds is None else ())
 
 
-def _pickled(stages: Stages) -> tuple[PickledOnce, int]:
-    """Pickle what is run, with cloudpickle where functions cannot be imported by their names.
+def _pickled(stages: Stages, serial: int) -> Sent:
+    """Pickle what is run: by value what the file that is run defines, where there is cloudpickle, so that no worker runs that file.
 
     Raises:
         PlanError: something cannot be pickled.
     """
-    what = "functions of a notebook or of `python -c` cannot be imported by a worker process"
-    if importable_program():
-        try:
-            return pickle_once(stages)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            what = not_sendable(stages, error, "").what
+    by_name: tuple[PickledOnce, int] | None = None
+    failed: Exception | None = None
     try:
-        import cloudpickle
-    except ImportError:
-        raise PlanError(
-            what,
-            where='executor="processes"',
-            fix='define functions at the top of a module, run `pip install "penstock[processes]"`, or give executor="threads"',
-        ) from None
+        by_name = pickle_once(stages)
+        if not by_name[0].mentions_program:
+            return Sent(serial, *by_name, BY_NAME, imports_program=False)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        failed = error
     try:
-        return pickle_once(stages, cloudpickle.dumps)
+        pickling = by_value()
+        sent = Sent(serial, *pickle_once(stages, pickling.dumps), pickling, imports_program=False)
     except Exception as error:
+        if by_name is not None and importable_program():
+            return Sent(serial, *by_name, BY_NAME, imports_program=True)
+        what = "functions of a notebook or of `python -c` cannot be imported by a worker process"
         raise PlanError(
-            not_sendable(stages, error, "").what,
+            what if by_name is not None else not_sendable(stages, failed or error, "").what,
             where='executor="processes"',
-            fix='make it where it is used (open a file, a lock or a client inside the function), or give executor="threads"',
+            fix="define functions at the top of a module, and open files, locks and clients inside them; "
+            + ('run `pip install "penstock[processes]"`; or ' if isinstance(error, ImportError) else "or ")
+            + 'give executor="threads"',
         ) from error
+    if by_name is not None:
+        os.close(by_name[1])
+    return sent

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +26,7 @@ from penstock._ops.rows import RowsElsewhere
 from penstock._ops.stack import BatchSpec
 from penstock._ops.worker import WorkerContext
 from penstock._processes.arena import ArenaView
-from penstock._processes.failure import dump_with_errors
+from penstock._processes.failure import BY_NAME, by_value, dump_with_errors
 from penstock._processes.outbox import Outbox
 from penstock._processes.pipe import Pipe
 from penstock._processes.shared_pickle import PickledOnce
@@ -72,6 +71,7 @@ class Request(NamedTuple):
         place: where they are written; None where that is not known yet: then they come back in the reply.
         free: slots of the process that the parent has no views of any more.
         stages: what is run from now on, or None for no change; the descriptor comes with the message.
+        by_value: whether functions and classes of the program come by value, and go back so.
     """
 
     segment: int
@@ -80,6 +80,7 @@ class Request(NamedTuple):
     place: Place | None = None
     free: Sequence[int] = ()
     stages: PickledOnce | None = None
+    by_value: bool = False
 
 
 class Reply(NamedTuple):
@@ -131,14 +132,15 @@ class Spot(NamedTuple):
 class _Worker:
     """What a worker process has."""
 
-    __slots__ = ("_arena", "_context", "_handler", "_num_requests", "_outbox", "_pipe", "_segments", "_specs", "_words")
+    __slots__ = ("_arena", "_context", "_handler", "_num_requests", "_outbox", "_pickling", "_pipe", "_segments", "_specs", "_words")
 
     def __init__(self, pipe: Pipe, name: str, index: int, arena: ArenaView) -> None:
         self._pipe, self._arena = pipe, arena
         self._words = f"{name}, process {os.getpid()}"
         self._context = WorkerContext(index)
         self._context.announce_row = lambda row: pipe.send(AtRow(row))
-        self._outbox = Outbox(pipe, where=f"a result of {name}", dumps=partial(dump_with_errors, where=self._words))
+        self._outbox = Outbox(pipe, where=f"a result of {name}", dumps=self._dumps)
+        self._pickling = BY_NAME
         self._specs: dict[int, BatchSpec] = {}
         self._segments: tuple[SegmentPlan, ...] = ()
         self._handler: ErrorHandler | None = None
@@ -154,6 +156,7 @@ class _Worker:
     def answer(self, request: Request) -> None:
         """Compute a request and send the reply."""
         if request.stages is not None:
+            self._pickling = by_value() if request.by_value else BY_NAME
             self._begin(request.stages)
         self._num_requests += 1
         self._outbox.given_back(list(request.free))
@@ -205,7 +208,10 @@ class _Worker:
         return bool(poll.poll(1000 * seconds))
 
     def _tell_retry(self, failed: ElementFailed, *what: Any) -> None:
-        self._pipe.send(Retrying(dump_with_errors((failed, *what), None, where=self._words)))
+        self._pipe.send(Retrying(self._dumps((failed, *what), None)))
+
+    def _dumps(self, value: object, keep: Callable[[pickle.PickleBuffer], Any] | None) -> bytes:
+        return dump_with_errors(value, keep, where=self._words, pickling=self._pickling)
 
 
 def serve(pipe: Pipe, name: str, index: int, arena_bytes: int) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._processes.failure import BY_NAME, Pickling
 from penstock._processes.outbox import rounded_up
 
 __all__ = ["Arena", "ArenaView"]
@@ -107,10 +108,18 @@ class Arena:
         offset = _address_of(array) - self._base
         return offset if 0 <= offset < self.num_bytes else None
 
-    def dumps(self, value: object) -> bytes:
+    def dumps(self, value: object, pickling: Pickling = BY_NAME) -> bytes:
         """Pickle an object; of its arrays that lie in the file, only where."""
+
+        class ArenaPickler(pickling.pickler):  # type: ignore[name-defined,misc]  # the base is a value
+            def persistent_id(_, value: Any) -> Any:  # noqa: N805
+                if type(value) is not np.ndarray or value.dtype.hasobject:
+                    return None
+                offset = self.offset_of(value)
+                return None if offset is None else (offset, value.shape, value.strides, value.dtype)
+
         file = BytesIO()
-        _Pickler(file, self).dump(value)
+        ArenaPickler(file, protocol=5).dump(value)
         return file.getvalue()
 
     def close(self) -> None:
@@ -137,18 +146,6 @@ class ArenaView:
     def loads(self, data: bytes) -> Any:
         """Read what `Arena.dumps` of the parent has pickled; its arrays are copies."""
         return _Unpickler(BytesIO(data), self._memory).load()
-
-
-class _Pickler(pickle.Pickler):
-    def __init__(self, file: BytesIO, arena: Arena) -> None:
-        super().__init__(file, protocol=5)
-        self._arena = arena
-
-    def persistent_id(self, value: Any) -> Any:
-        if type(value) is not np.ndarray or value.dtype.hasobject:
-            return None
-        offset = self._arena.offset_of(value)
-        return None if offset is None else (offset, value.shape, value.strides, value.dtype)
 
 
 class _Unpickler(pickle.Unpickler):

@@ -21,14 +21,14 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Container, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from penstock._processes.bell import Bell
 from penstock._processes.entry import Parcel, Post, serve
 from penstock._processes.failure import Failure
-from penstock._processes.pipe import FAILURE, READY, Pipe, PipeEnded, not_sendable
+from penstock._processes.pipe import FAILURE, MESSAGE, READY, Pipe, PipeEnded, not_sendable
 from penstock.errors import PlanError, WorkerDied
 
 __all__ = ["Child", "importable_program", "stop_all", "wait_any"]
@@ -57,7 +57,15 @@ class Child:
         self._pidfd = _pidfd(self.pid)
 
     @classmethod
-    def start(cls, target: Callable[..., object], args: tuple[Any, ...] = (), *, name: str, method: str = "forkserver") -> Child:
+    def start(
+        cls,
+        target: Callable[..., object],
+        args: tuple[Any, ...] = (),
+        *,
+        name: str,
+        method: str = "forkserver",
+        imports_program: bool = True,
+    ) -> Child:
         """Start a process that runs `target(pipe, *args)`.
 
         Args:
@@ -66,6 +74,8 @@ class Child:
             name: what errors call the child.
             method: "forkserver", "spawn", or "fork", which copies this process as it is and warns when other threads run, because whatever
                 lock they hold stays locked in the copy.
+            imports_program: whether the child imports the file that is run, as multiprocessing does, for what is defined there. False for a
+                child that gets all of that by value: then a program needs no `if __name__ == "__main__":`.
 
         Raises:
             PlanError: there is no such method here, `target` or `args` cannot be pickled, or this process is such a child itself.
@@ -91,7 +101,8 @@ class Child:
         try:
             if forked:
                 _warn_of_threads(name)
-            _start(process, method)
+            with nullcontext() if imports_program else _without_program(name):
+                _start(process, method)
         except BaseException as error:
             ours.close()
             lifeline.close()
@@ -112,6 +123,13 @@ class Child:
         """
         try:
             self._pipe.send(message, fds=fds, where=f"a message to {self.name}")
+        except PipeEnded:
+            raise self.died() from None
+
+    def send_bytes(self, message: bytes, *, fds: Sequence[int] = ()) -> None:
+        """Send an object that is pickled already; see `send`."""
+        try:
+            self._pipe.send_bytes(MESSAGE, message, fds)
         except PipeEnded:
             raise self.died() from None
 
@@ -323,6 +341,24 @@ def _start(process: Any, method: str) -> None:
             process.start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _without_program(name: str) -> Iterator[None]:
+    """Let the process `name` that is started meanwhile not import the program."""
+    from multiprocessing import spawn
+
+    before = spawn.get_preparation_data
+
+    def prepared(name_of_process: str) -> dict[str, Any]:
+        data = before(name_of_process)
+        return {key: value for key, value in data.items() if name_of_process != name or not key.startswith("init_main_from")}
+
+    spawn.get_preparation_data = prepared  # type: ignore[assignment]  # the name of its argument differs
+    try:
+        yield
+    finally:
+        spawn.get_preparation_data = before
 
 
 def _warn_of_threads(name: str) -> None:

@@ -20,11 +20,13 @@ class PickledOnce(NamedTuple):
         num_bytes: of the file.
         length: of the pickle, at the start of the file.
         buffers: (start, length) of the buffers that the pickle leaves out (protocol 5).
+        mentions_program: whether something is looked up by its name in the file that is run.
     """
 
     num_bytes: int
     length: int
     buffers: tuple[tuple[int, int], ...]
+    mentions_program: bool
 
     def load(self, descriptor: int) -> Any:
         """Return the object, and close the descriptor. Its arrays are writable; what is written stays in this process."""
@@ -54,4 +56,4 @@ def pickle_once(value: object, dumps: Callable[..., bytes] = pickle.dumps) -> tu
         memory[: len(stream)] = stream
         for (start, length), buffer in zip(places, buffers, strict=True):
             memory[start : start + length] = buffer
-    return PickledOnce(end, len(stream), tuple(places)), descriptor
+    return PickledOnce(end, len(stream), tuple(places), b"__main__" in stream), descriptor
