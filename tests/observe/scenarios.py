@@ -158,7 +158,7 @@ def numbers(count: int) -> Dataset:
 def run(dataset: Dataset, step: Callable[[Any], None] | None = None, keep: int = 0, **options: Any) -> dict[str, Any]:
     """Feed a dataset to a loop that keeps so many batches, and return what the report says."""
     kept: list[Any] = []
-    with dataset.feed(**options) as feed:
+    with dataset.feed(**{"executor": "threads", **options}) as feed:
         for batch in feed:
             kept = [*kept, batch][-keep:] if keep else []
             if step is not None:

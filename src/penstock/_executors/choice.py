@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -59,9 +60,9 @@ class ExecutorChoice:
     """The executor of a feed over its epochs, and the worker processes, which are kept.
 
     With "auto" a feed begins on threads. When the training loop waits more than half of the time while the threads compute, worker
-    processes are started beside them and tried; where they are not faster, one thread alone is as fast as several and the loop does nothing
-    but wait, its own thread is tried. What was fastest stays, and later feeds of the dataset begin with it. To move, the feed goes on behind the last element that was delivered,
-    as from a saved state.
+    processes are started beside them and tried; where they are not faster, one thread alone is as fast as several and the loop does
+    nothing but wait, its own thread is tried. What was fastest stays, and later feeds of the dataset begin with it. To move, the feed goes
+    on behind the last element that was delivered, as from a saved state.
 
     Attributes:
         name: "threads", "processes" or "inline".
@@ -71,7 +72,7 @@ class ExecutorChoice:
 
     def __init__(self, owner: object, options: Options, num_cpus: int, cache: TuningCache | None, *, may_move: bool) -> None:
         """Choose what to begin with. `may_move` tells whether what was computed ahead may be computed again."""
-        self._owner, self._options, self._cache = owner, options, cache
+        self._owner, self._options, self._cache = weakref.ref(owner), options, cache
         self._num_workers = num_cpus if options.num_workers == "auto" else options.num_workers
         self._processes: WorkerProcesses | None = None
         self._form: tuple[Program, PlanVariant] | None = None
@@ -79,6 +80,7 @@ class ExecutorChoice:
         self._window: _Window | None = None
         self._rates: dict[str, float] = {}
         self._inline_may_pay = self._starts = False
+        self._starter: threading.Thread | None = None
         self._failed = ""
         self.moves, self.notice = False, ""
         auto = options.executor == "auto"
@@ -120,7 +122,7 @@ class ExecutorChoice:
 
     def _send(self, program: Program, form: PlanVariant, most_bytes: int | None) -> WorkerProcesses:
         if self._processes is None:
-            self._processes = WorkerProcesses(self._owner)
+            self._processes = WorkerProcesses(self._owner())
         self._processes.run(program, form, most_bytes)
         return self._processes
 
@@ -150,7 +152,8 @@ class ExecutorChoice:
             if waits >= _WAITS and cpus >= _COMPUTES:
                 alone = self._engine is not None and self._engine.num_active < self._num_workers
                 self._inline_may_pay, self._starts = alone and waits >= _WAITS_ALWAYS, True
-                threading.Thread(target=self._start, name="penstock-start", daemon=True).start()
+                self._starter = threading.Thread(target=self._start, name="penstock-start", daemon=True)
+                self._starter.start()
         elif self.name == "processes" and rate < _BETTER * self._rates["threads"] and self._inline_may_pay:
             self._go("inline", "the training loop's own thread is tried")
         else:
@@ -191,6 +194,9 @@ class ExecutorChoice:
 
     def end(self) -> None:
         """End the worker processes."""
+        if self._starter is not None:
+            self._starter.join()  # 0.3 s at most
+            self._starter = None
         if self._processes is not None:
             self._processes.end()
             self._processes = None

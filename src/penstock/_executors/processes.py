@@ -82,7 +82,8 @@ class WorkerProcesses:
         self._workers: dict[tuple[str, int], WorkerProcess] = {}
         self._form: PlanVariant | None = None
         self._sent: Sent | None = None
-        self.starting = threading.Lock()
+        self.starting = threading.RLock()
+        self.closed = False
         self.end = weakref.finalize(owner, self._close)
 
     @property
@@ -133,6 +134,8 @@ class WorkerProcesses:
         stop_all([worker.child for worker in self._workers.values() if worker.busy and worker.child is not None], 0.0)
 
     def _close(self) -> None:
+        with self.starting:
+            self.closed = True
         stop_all([worker.child for worker in self._workers.values() if worker.child is not None], _GRACE_S)
         self._workers.clear()
         if self._sent is not None:
@@ -334,6 +337,8 @@ class WorkerProcess:
         if self.child is None:
             arena = self._processes.arena
             with self._processes.starting:
+                if self._processes.closed:
+                    raise Stopped
                 _preload()
                 self.child = Child.start(
                     serve,

@@ -1,0 +1,97 @@
+"""Memory of a parent and its children: buffers, what becomes of them, and what a pickle says of arrays in it."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from penstock._processes.arena import Arena, ArenaView
+
+
+@pytest.fixture
+def arena() -> Iterator[Arena]:
+    made = Arena()
+    yield made
+    made.close()
+
+
+def test_a_buffer_is_writable_and_the_other_side_sees_what_is_written(arena: Arena) -> None:
+    array = np.frombuffer(arena.allocate(4000), np.int64, 500)
+    array[:] = np.arange(500)
+    offset = arena.offset_of(array)
+    assert offset is not None
+    view = ArenaView(os.dup(arena.fd), arena.num_bytes)
+    seen = view.array(offset, (5, 100), np.dtype(np.int64))
+    assert seen.tolist() == np.arange(500).reshape(5, 100).tolist()
+    seen[4, 99] = -1
+    assert array[-1] == -1
+
+
+def test_two_buffers_do_not_overlap_and_one_that_is_free_is_used_again(arena: Arena) -> None:
+    first, second = arena.allocate(10_000), arena.allocate(10_000)
+    places = [arena.offset_of(np.frombuffer(buffer, np.uint8)) for buffer in (first, second)]
+    assert places[0] is not None
+    assert places[1] is not None
+    assert abs(places[0] - places[1]) >= 10_000
+    del first
+    gc.collect()
+    third = arena.allocate(10_000)
+    assert arena.offset_of(np.frombuffer(third, np.uint8)) == places[0]
+
+
+def test_a_buffer_is_not_free_while_an_array_over_it_is_referred_to(arena: Arena) -> None:
+    array = np.frombuffer(arena.allocate(10_000), np.uint8)[100:200]
+    array[:] = 7
+    gc.collect()
+    others = [np.frombuffer(arena.allocate(10_000), np.uint8) for _ in range(5)]
+    for other in others:
+        other[:] = 9
+    assert set(array.tolist()) == {7}
+
+
+def test_an_array_of_other_memory_has_no_place_in_it(arena: Arena) -> None:
+    assert arena.offset_of(np.zeros(3)) is None
+
+
+def test_free_memory_beyond_what_is_kept_goes_back_to_the_system(arena: Arena) -> None:
+    buffers = [arena.allocate(40 << 20) for _ in range(4)]
+    for buffer in buffers:
+        np.frombuffer(buffer, np.uint8)[::4096] = 1
+    before = os.fstat(arena.fd).st_blocks * 512
+    del buffers, buffer
+    gc.collect()
+    arena.allocate(1)
+    assert before >= 160 << 20
+    assert os.fstat(arena.fd).st_blocks * 512 <= 64 << 20
+
+
+def test_arrays_stay_valid_when_it_is_closed() -> None:
+    arena = Arena()
+    array = np.frombuffer(arena.allocate(100), np.uint8)
+    array[:] = 3
+    arena.close()
+    del arena
+    gc.collect()
+    assert set(array.tolist()) == {3}
+
+
+def test_a_pickle_holds_of_its_arrays_only_where_they_lie_and_gives_copies(arena: Arena) -> None:
+    array = np.frombuffer(arena.allocate(1 << 20), np.float64)[::2].reshape(-1, 4)
+    array[:] = np.arange(array.size).reshape(array.shape)
+    data = arena.dumps({"inside": array, "outside": np.arange(3)})
+    assert len(data) < 1000
+    view = ArenaView(os.dup(arena.fd), arena.num_bytes)
+    found = view.loads(data)
+    assert np.array_equal(found["inside"], array)
+    assert found["outside"].tolist() == [0, 1, 2]
+    found["inside"][:] = 0
+    assert array[-1, -1] == array.size - 1
+
+
+def test_more_memory_than_there_are_addresses_is_a_memory_error(arena: Arena) -> None:
+    with pytest.raises(MemoryError, match="bytes"):
+        arena.allocate(arena.num_bytes + 1)
