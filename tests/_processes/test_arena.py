@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -12,14 +11,8 @@ import pytest
 from penstock._processes.arena import Arena, ArenaView
 
 
-@pytest.fixture
-def arena() -> Iterator[Arena]:
-    made = Arena()
-    yield made
-    made.close()
-
-
-def test_a_buffer_is_writable_and_the_other_side_sees_what_is_written(arena: Arena) -> None:
+def test_a_buffer_is_writable_and_the_other_side_sees_what_is_written() -> None:
+    arena = Arena()
     array = np.frombuffer(arena.allocate(4000), np.int64, 500)
     array[:] = np.arange(500)
     offset = arena.offset_of(array)
@@ -29,9 +22,11 @@ def test_a_buffer_is_writable_and_the_other_side_sees_what_is_written(arena: Are
     assert seen.tolist() == np.arange(500).reshape(5, 100).tolist()
     seen[4, 99] = -1
     assert array[-1] == -1
+    arena.close()
 
 
-def test_two_buffers_do_not_overlap_and_one_that_is_free_is_used_again(arena: Arena) -> None:
+def test_two_buffers_do_not_overlap_and_one_that_is_free_is_used_again() -> None:
+    arena = Arena()
     first, second = arena.allocate(10_000), arena.allocate(10_000)
     places = [arena.offset_of(np.frombuffer(buffer, np.uint8)) for buffer in (first, second)]
     assert places[0] is not None
@@ -41,9 +36,11 @@ def test_two_buffers_do_not_overlap_and_one_that_is_free_is_used_again(arena: Ar
     gc.collect()
     third = arena.allocate(10_000)
     assert arena.offset_of(np.frombuffer(third, np.uint8)) == places[0]
+    arena.close()
 
 
-def test_a_buffer_is_not_free_while_an_array_over_it_is_referred_to(arena: Arena) -> None:
+def test_a_buffer_is_not_free_while_an_array_over_it_is_referred_to() -> None:
+    arena = Arena()
     array = np.frombuffer(arena.allocate(10_000), np.uint8)[100:200]
     array[:] = 7
     gc.collect()
@@ -51,13 +48,17 @@ def test_a_buffer_is_not_free_while_an_array_over_it_is_referred_to(arena: Arena
     for other in others:
         other[:] = 9
     assert set(array.tolist()) == {7}
+    arena.close()
 
 
-def test_an_array_of_other_memory_has_no_place_in_it(arena: Arena) -> None:
+def test_an_array_of_other_memory_has_no_place_in_it() -> None:
+    arena = Arena()
     assert arena.offset_of(np.zeros(3)) is None
+    arena.close()
 
 
-def test_free_memory_beyond_what_is_kept_goes_back_to_the_system(arena: Arena) -> None:
+def test_free_memory_beyond_what_is_kept_goes_back_to_the_system() -> None:
+    arena = Arena()
     buffers = [arena.allocate(40 << 20) for _ in range(4)]
     for buffer in buffers:
         np.frombuffer(buffer, np.uint8)[::4096] = 1
@@ -67,6 +68,7 @@ def test_free_memory_beyond_what_is_kept_goes_back_to_the_system(arena: Arena) -
     arena.allocate(1)
     assert before >= 160 << 20
     assert os.fstat(arena.fd).st_blocks * 512 <= 64 << 20
+    arena.close()
 
 
 def test_arrays_stay_valid_when_it_is_closed() -> None:
@@ -79,7 +81,8 @@ def test_arrays_stay_valid_when_it_is_closed() -> None:
     assert set(array.tolist()) == {3}
 
 
-def test_a_pickle_holds_of_its_arrays_only_where_they_lie_and_gives_copies(arena: Arena) -> None:
+def test_a_pickle_holds_of_its_arrays_only_where_they_lie_and_gives_copies() -> None:
+    arena = Arena()
     array = np.frombuffer(arena.allocate(1 << 20), np.float64)[::2].reshape(-1, 4)
     array[:] = np.arange(array.size).reshape(array.shape)
     data = arena.dumps({"inside": array, "outside": np.arange(3)})
@@ -90,8 +93,11 @@ def test_a_pickle_holds_of_its_arrays_only_where_they_lie_and_gives_copies(arena
     assert found["outside"].tolist() == [0, 1, 2]
     found["inside"][:] = 0
     assert array[-1, -1] == array.size - 1
+    arena.close()
 
 
-def test_more_memory_than_there_are_addresses_is_a_memory_error(arena: Arena) -> None:
+def test_more_memory_than_there_are_addresses_is_a_memory_error() -> None:
+    arena = Arena()
     with pytest.raises(MemoryError, match="bytes"):
         arena.allocate(arena.num_bytes + 1)
+    arena.close()
