@@ -52,7 +52,7 @@ def fork_server() -> None:
 
     For tests that start processes: `pytestmark = pytest.mark.usefixtures("fork_server")`.
     """
-    multiprocessing.set_forkserver_preload(["pytest", "numpy", "penstock", "penstock._processes.child"])
+    multiprocessing.set_forkserver_preload(["pytest", "numpy", "penstock", "penstock._processes.child", "penstock._executors.remote"])
     # Its socket stands in a folder that Python removes at exit, after the folder of this run is gone.
     own, tempfile.tempdir = tempfile.tempdir, os.environ["PYTEST_DEBUG_TEMPROOT"]
     try:

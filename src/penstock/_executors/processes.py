@@ -137,6 +137,8 @@ class WorkerProcesses:
         with self.starting:
             self.closed = True
         stop_all([worker.child for worker in self._workers.values() if worker.child is not None], _GRACE_S)
+        for worker in self._workers.values():
+            worker.let_go()
         self._workers.clear()
         if self._sent is not None:
             os.close(self._sent.descriptor)
@@ -226,10 +228,10 @@ class WorkerProcess:
         self._processes, self._name, self._index = processes, name, index
         self._num_failed_starts = 0
         self._line: _Line | None = None
-        self._begin()
+        self.let_go()
 
-    def _begin(self) -> None:
-        """Begin with a new process, which has nothing yet."""
+    def let_go(self) -> None:
+        """Forget the process, which has ended; the next one has nothing yet."""
         if self._line is not None:
             self._line.close()
         self.child, self._line, self._serial = None, None, 0
@@ -355,7 +357,7 @@ class WorkerProcess:
         began = self.child is not None and self.child.began
         if self.child is not None:
             self.child.stop(0.0)
-        self._begin()
+        self.let_go()
         if self.engine.stopping:
             raise Stopped from None
         self._num_failed_starts = 0 if began else self._num_failed_starts + 1

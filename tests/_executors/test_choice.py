@@ -1,0 +1,190 @@
+"""executor="auto": what is tried, when, and what stays; and that the elements are the same whatever it does."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import pytest
+from _executors.in_workers import busy
+
+import penstock as ps
+from penstock._contracts.options import Options
+from penstock._engine.lowering import lower
+from penstock._engine.resume import PlanVariant
+from penstock._engine.tuning_cache import TuningCache
+from penstock._executors import choice as module
+from penstock._executors.choice import ExecutorChoice
+
+
+pytestmark = pytest.mark.usefixtures("fork_server")
+
+
+class Clock:
+    """Time, and CPU time of a process that uses so many CPUs."""
+
+    def __init__(self, cpus: float) -> None:
+        self.now_ns, self.cpus = 1_000_000_000, cpus
+
+    def perf_counter_ns(self) -> int:
+        return self.now_ns
+
+    def process_time_ns(self) -> int:
+        return int(self.cpus * self.now_ns)
+
+
+class Owner:
+    """What a choice belongs to."""
+
+
+class FakeEngine:
+    """An engine as far as a choice looks at it."""
+
+    def __init__(self, num_active: int) -> None:
+        self.num_active = num_active
+
+
+class Run:
+    """A feed without elements: a choice, and hand-overs at given times."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, cpus: float = 1.0, num_active: int = 2, cache: TuningCache | None = None
+    ) -> None:
+        self.clock, self.owner, self.num_active = Clock(cpus), Owner(), num_active
+        monkeypatch.setattr(module, "time", self.clock)
+        self.choice = ExecutorChoice(self.owner, Options(), 2, cache, may_move=True)
+        self.notices: list[str] = []
+        self.start()
+
+    def start(self) -> None:
+        root = ps.from_source(range(10))._root
+        self.choice.begin(lower(root, folded=False, skips=False), PlanVariant(root, False))
+        self.choice._engine = FakeEngine(self.num_active)  # type: ignore[assignment]
+
+    def deliver(self, per_s: float, waits: float = 1.0, seconds: float = 1.2) -> None:
+        """Hand over at a rate for some seconds, or until the feed is to move; then it does."""
+        end_ns = self.clock.now_ns + int(1e9 * seconds)
+        while self.clock.now_ns < end_ns and not self.choice.moves:
+            self.clock.now_ns += int(1e9 / per_s)
+            self.choice.delivered(self.clock.now_ns, int(waits * 1e9 / per_s), 1)
+        self.note()
+        if self.choice.moves:
+            self.start()
+
+    def wait_for_processes(self) -> None:
+        assert self.choice._starter is not None
+        self.choice._starter.join()
+        while self.choice._processes is not None and not self.choice._processes.ready:
+            time.sleep(0.001)  # the children are real
+
+    def note(self) -> None:
+        self.notices += [self.choice.notice] if self.choice.notice else []
+        self.choice.notice = ""
+
+
+def test_processes_are_tried_when_the_loop_waits_and_stay_when_they_are_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = TuningCache()
+    run = Run(monkeypatch, cache=cache)
+    run.deliver(100)
+    run.wait_for_processes()
+    run.deliver(100)
+    assert run.choice.name == "processes"
+    run.deliver(180)
+    assert (run.choice.name, cache.executor) == ("processes", "processes")
+    assert run.notices[-1] == "executor='processes' is used from now on: 100 a second on threads, 180 a second on processes"
+    run.choice.end()
+    assert Run(monkeypatch, cache=cache).choice.name == "processes"
+
+
+def test_the_feed_goes_back_to_threads_when_processes_are_not_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch)
+    run.deliver(100)
+    run.wait_for_processes()
+    run.deliver(100)
+    run.deliver(90)
+    assert run.choice.name == "threads"
+    run.deliver(100, seconds=5.0)
+    assert run.choice.name == "threads"
+    run.choice.end()
+
+
+def test_the_loops_own_thread_is_tried_where_one_worker_alone_is_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch, num_active=1)
+    run.deliver(100)
+    run.wait_for_processes()
+    run.deliver(100)
+    run.deliver(90)
+    assert run.choice.name == "inline"
+    assert run.choice.num_workers == 0
+    run.deliver(130)
+    assert run.choice.name == "inline"
+    run.choice.end()
+
+
+@pytest.mark.parametrize(("cpus", "waits"), [(0.1, 1.0), (1.5, 0.2)], ids=["workers wait for a disk", "the loop computes"])
+def test_nothing_is_tried_where_it_cannot_help(monkeypatch: pytest.MonkeyPatch, cpus: float, waits: float) -> None:
+    run = Run(monkeypatch, cpus=cpus)
+    run.deliver(100, waits=waits, seconds=10.0)
+    assert (run.choice.name, run.choice._starter, run.notices) == ("threads", None, [])
+
+
+def test_what_cannot_be_sent_stays_on_threads_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch)
+    root = ps.from_source(list(range(10))).map(open)._root
+    monkeypatch.setattr(module, "_MOST_BYTES", 10)
+    run.choice.begin(lower(root, folded=False, skips=False), PlanVariant(root, False))
+    run.deliver(100)
+    assert run.choice._starter is not None
+    run.choice._starter.join()
+    run.deliver(100)
+    assert run.choice.name == "threads"
+    assert run.notices == ["worker processes cannot run this: the dataset holds too much memory to be copied for a trial"]
+    run.choice.end()
+
+
+def test_a_feed_that_moves_delivers_each_element_once_and_in_order() -> None:
+    dataset = ps.from_source(range(1000)).shuffle(seed=1).map(busy).batch(8).repeat()
+    numbers: list[int] = []
+    pids: set[int] = set()
+    with dataset.feed(num_workers=2) as feed:
+        end_s = time.monotonic() + 60.0
+        while time.monotonic() < end_s and not any("from now on" in notice for notice in feed.stats().notices):
+            batch = next(feed)
+            numbers += batch["number"].tolist()
+            pids |= set(batch["pid"].tolist())
+        notices = [notice for notice in feed.stats().notices]
+        state = feed.state_dict()
+        numbers += next(feed)["number"].tolist()
+    with dataset.feed(executor="inline") as feed:
+        wanted: list[int] = []
+        while len(wanted) < len(numbers):
+            wanted += next(feed)["number"].tolist()
+    assert numbers == wanted
+    assert any("worker processes are tried" in notice for notice in notices), notices
+    assert pids - {os.getpid()}
+    with dataset.feed(executor="inline") as feed:
+        feed.load_state_dict(state)
+        assert next(feed)["number"].tolist() == wanted[-8:]
+
+
+def options_that_keep_it(tmp_path: Any) -> list[dict[str, Any]]:
+    return [
+        {"on_error": ps.Skip(limit=1)},
+        {"ordered": False},
+        {"quarantine": str(tmp_path / "bad.jsonl")},
+        {"num_workers": 1},
+    ]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_feed_that_could_say_something_twice_does_not_move(number: int, tmp_path: Any) -> None:
+    with ps.from_source(range(3)).feed(**options_that_keep_it(tmp_path)[number]) as feed:
+        assert not feed._choice._open
+        list(feed)
+
+
+def test_a_generator_does_not_move_because_it_cannot_be_read_again() -> None:
+    with ps.from_generator(lambda: iter(range(3))).feed(num_workers=2) as feed:
+        list(feed)
+        assert not feed._choice._open
