@@ -365,8 +365,8 @@ def test_workers_that_find_the_gil_taken_are_gil_bound_however_busy_the_cpus_are
     assert verdict.kind == "gil"
     assert verdict.headline == (
         "stage 'loop' is the bottleneck, GIL-bound: its 2 workers together used 0.4 CPUs and waited for 1.1 more, and the GIL was taken at "
-        "66 % of 73 looks; let 'loop' do more per call (vectorise it with NumPy over a batch, or use operators that release the GIL): more "
-        "threads cannot help"
+        "66 % of 73 looks; run it in worker processes (executor=\"processes\"), or let 'loop' do more per call (vectorise it with NumPy "
+        "over a batch, or use operators that release the GIL): more threads cannot help"
     )
     assert "more threads cannot help" in verdict.change
     alone = judge(snapshot(dataclasses.replace(loop, workers=(0,), busy_s=9.9), wait=0.99))

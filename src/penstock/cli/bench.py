@@ -157,6 +157,6 @@ def _about_scaling(figures: Figures) -> list[str]:
         return []
     sentence = (
         f"{figures.num_workers} threads are only {gain:.2f} times as fast as one: an operator holds the GIL or waits for a lock;"
-        " do more per call with NumPy, or use operators that release the GIL"
+        ' give executor="processes", do more per call with NumPy, or use operators that release the GIL'
     )
     return [sentence]

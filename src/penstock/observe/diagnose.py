@@ -445,8 +445,8 @@ def _more_workers(stage: StageStats, count: int) -> str:
 
 def _gil_bound(stage: StageStats, finding: str) -> Verdict:
     change = (
-        f"let '{stage.name}' do more per call (vectorise it with NumPy over a batch, or use operators that release the GIL):"
-        " more threads cannot help"
+        f'run it in worker processes (executor="processes"), or let {stage.name!r} do more per call (vectorise it with NumPy over a batch, '
+        "or use operators that release the GIL): more threads cannot help"
     )
     return Verdict(kind="gil", stage=stage.name, finding=finding, change=change)
 
