@@ -15,6 +15,7 @@ SCRIPTS = (
     ("w6.py",),
     ("w7.py",),
     ("w8.py",),
+    *(("functions.py", "--work", name) for name in ("w1", "w3", "w4", "w5", "words")),
     ("import_time.py",),
     ("gather.py",),
     ("records.py",),
