@@ -24,17 +24,16 @@ from penstock._contracts.memory import FeedMemory
 from penstock._contracts.options import Options
 from penstock._contracts.output import Output
 from penstock._contracts.version import VERSION
-from penstock._engine.chunk import Failure, Token
+from penstock._engine.chunk import Failure, LossCounts, Token
 from penstock._engine.completion import Recorder, read_recording
 from penstock._engine.engine import Engine
-from penstock._engine.failing import attach_others, let_go
-from penstock._engine.losses import LossCounts
+from penstock._engine.error_policy import attach_others, let_go
 from penstock._engine.lowering import check_completion, lower
 from penstock._engine.policies import check_policies, policies_of, rank_notice
 from penstock._engine.resume import Delivery, PlanVariant, ResumeStep, check_positions, is_end_of_all, lost_before, restored, saved
 from penstock._engine.scheduler import Ready
 from penstock._engine.slots import anonymous_memory
-from penstock._engine.tuning_cache import TuningCache
+from penstock._engine.tuning import TuningCache
 from penstock._engine.watchdog import Watch
 from penstock._executors.abandoning import abandon
 from penstock._executors.contract import Executor

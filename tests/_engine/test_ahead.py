@@ -15,10 +15,9 @@ from laws.plans import plain
 import penstock as ps
 from penstock._engine.chunk import Chunk, Counted, Failure, Token
 from penstock._engine.committing import passed_on
-from penstock._engine.error_policy import Policies
-from penstock._engine.finishing import all_written, taken_out
+from penstock._engine.compute import all_written, taken_out
 from penstock._engine.lowering import lower
-from penstock._engine.program import SegmentPlan, writing_ahead
+from penstock._engine.program import Policies, SegmentPlan, writing_ahead
 from penstock._engine.segment import rows_ahead
 from penstock._ops.block import Block, ElementFailed
 from penstock._ops.collation import Stack

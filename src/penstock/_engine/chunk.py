@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from penstock._engine.losses import LossCounts, LostElement
+from penstock._contracts.event import ElementLost
 from penstock._engine.slots import Lease
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints
 from penstock._ops.rows import Rows
@@ -23,22 +23,108 @@ __all__ = [
     "Claim",
     "CompletedRuns",
     "Counted",
+    "Entry",
     "Failure",
     "FoldState",
     "KeyedElement",
     "KnownLoss",
     "LateFailure",
     "Levels",
+    "LossCounts",
+    "LostElement",
     "Outcome",
     "Result",
     "StreamState",
     "Token",
     "WorkItem",
+    "merged",
+    "num_lost",
 ]
 
 _T = TypeVar("_T")
 
 Levels = list[tuple[Ints, Ints]]
+
+
+class LostElement(NamedTuple):
+    """One element that was left out or replaced.
+
+    Attributes:
+        item: of its chunk.
+        row: of its chunk; -1 for a whole item.
+        how: 0 for left out, k for replaced by the k-th next one.
+        site: whose limit it counts for: a stage with a policy of its own, or the feed's policies.
+        limit: of that policy.
+        key: epoch, index, lane.
+        where: in words.
+        keys: of the elements in it, when it is a group of several.
+        place: its pass and number in the leaf of the plan, None when only its key is known.
+        error: None when it is known from a saved state and was not tried again.
+        inner: as that of `Known`.
+        fixed: whether it is an element of a batch inside the leaf of the plan. It was replaced, so a resume that reads it again may try
+            it once more: nothing behind it moves.
+    """
+
+    item: int
+    row: int
+    how: int
+    site: str
+    limit: int | float | None
+    key: tuple[int, int, int]
+    where: str
+    keys: tuple[tuple[int, int, int], ...]
+    place: tuple[int, int] | None
+    stage: str
+    worker: int
+    error: BaseException | None
+    retries: int
+    inner: tuple[int, ...] = ()
+    fixed: bool = False
+
+    @property
+    def action(self) -> str:
+        """Say what was done about it."""
+        return "replaced" if self.how else "skipped"
+
+    def event(self, now_ns: int) -> ElementLost:
+        """Return what is announced of it."""
+        assert self.error is not None
+        return ElementLost(now_ns, self.action, self.stage, self.worker, self.where, self.keys, self.place, self.error, self.retries)
+
+
+class Entry(NamedTuple):
+    """How many elements of one site were skipped, or replaced, in all and in one pass.
+
+    `keys` has (index, lane) of each of them once, if the limit is a number of elements: one that fails in each epoch counts once.
+    """
+
+    action: str
+    site: str
+    total: int
+    pass_number: int
+    in_pass: int
+    keys: frozenset[tuple[int, int]] = frozenset()
+
+
+LossCounts = tuple[Entry, ...]
+
+
+def merged(first: LossCounts, second: Iterable[Entry]) -> LossCounts:
+    """Add up two tallies."""
+    out = {(entry.action, entry.site): entry for entry in first}
+    for entry in second:
+        name = entry.action, entry.site
+        other = out.get(name, Entry(*name, 0, entry.pass_number, 0))
+        old, new = sorted((entry, other), key=lambda one: one.pass_number)
+        in_pass = new.in_pass + (old.in_pass if old.pass_number == new.pass_number else 0)
+        keys = other.keys if entry.keys <= other.keys else entry.keys | other.keys
+        out[name] = Entry(*name, entry.total + other.total, new.pass_number, in_pass, keys)
+    return tuple(out.values())
+
+
+def num_lost(loss_counts: LossCounts, action: str) -> int:
+    """Count all elements that were skipped, or replaced."""
+    return sum(entry.total for entry in loss_counts if entry.action == action)
 
 
 class KnownLoss(NamedTuple):

@@ -7,30 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from penstock._engine.chunk import Chunk, Counted, Failure, FoldState, LateFailure, Result, Token
-from penstock._engine.completion import Completion
+from penstock._engine.chunk import Chunk, Counted, Failure, LateFailure, Result, Token, merged
 from penstock._engine.compute import keys_of
-from penstock._engine.folding import OPEN, Failing, FoldRunner, Sequenced, failure_in, pieces_of
-from penstock._engine.losses import LossLedger, merged
+from penstock._engine.error_policy import LossLedger
+from penstock._engine.folding import Sequenced, failure_in, pieces_of
 from penstock._engine.program import Program, SegmentPlan
 from penstock._ops.block import Block
 from penstock._order.arithmetic import INFINITE
-from penstock._order.chain import Chain, passes_above
 from penstock._order.folds import RepeatFold, TakeFold
 from penstock.errors import LengthMismatch, SourceError
 
-__all__ = [
-    "LeftOut",
-    "ReadCount",
-    "booked_in_place",
-    "chunks_of",
-    "empty_pass",
-    "fold_runners_of",
-    "given_chunk",
-    "left_out_of",
-    "passed_on",
-    "records_of",
-]
+__all__ = ["LeftOut", "ReadCount", "booked_in_place", "chunks_of", "empty_pass", "given_chunk", "left_out_of", "passed_on"]
 
 
 def booked_in_place(chunk: Chunk, ledger: LossLedger) -> tuple[list[Any], Sequence[Token] | Counted, Failure | None]:
@@ -55,35 +42,6 @@ def booked_in_place(chunk: Chunk, ledger: LossLedger) -> tuple[list[Any], Sequen
                 return items[:number], tokens, Failure(number, error, loss.stage, loss.worker)
         tokens.append(after._replace(loss_counts=merged(after.loss_counts, ledger.loss_counts)))
     return items, tokens, tail
-
-
-def records_of(program: Program, start: Token) -> list[FoldState | None]:
-    """Return what the fold runner of each segment had saved, None where nothing was or is."""
-    saved = iter(start.fold_runners)
-    return [None if segment.folds is None or segment.transparent else next(saved, None) for segment in program.segments]
-
-
-def fold_runners_of(program: Program, start: Token, ledger: Sequence[LossLedger], *, ordered: bool) -> list[FoldRunner | Completion | None]:
-    """Make the fold runner of each segment that has folds; the first one takes what is finished if elements are not `ordered`."""
-    out: list[FoldRunner | Completion | None] = []
-    below = start._replace(fold_runners=())
-    first_pass = program.first_pass
-    for number, (segment, record) in enumerate(zip(program.segments, records_of(program, start), strict=True)):
-        if segment.folds is None:
-            out.append(None)
-            continue
-        shared: dict[str, Any] = {"transparent": segment.transparent, "ledger": ledger[number], "first_pass": first_pass}
-        if ordered or out:
-            failing = Failing(segment.hands_failures_on, program.may_cut)
-            out.append(FoldRunner(segment.folds, below, record, behind_another=bool(out), failing=failing, **shared))
-        else:
-            out.append(Completion(segment.folds, below, record, **shared))
-        if not segment.transparent:
-            record = record or FoldState(0, OPEN, tuple(Chain(segment.folds, first_pass=first_pass).snapshot()))
-            below = below._replace(fold_runners=(*below.fold_runners, record))
-        for fold in segment.folds:
-            first_pass = passes_above(fold, first_pass)
-    return out
 
 
 def empty_pass() -> SourceError:

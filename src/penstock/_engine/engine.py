@@ -16,19 +16,15 @@ from penstock._contracts.event import BlockDone, Event, Listener, Notice, RowsPa
 from penstock._contracts.fill import Fill
 from penstock._contracts.memory import FeedMemory
 from penstock._engine.async_calls import ended, failed_call
-from penstock._engine.chunk import Chunk, Claim, Failure, Outcome, Token
-from penstock._engine.compute import compute
-from penstock._engine.error_policy import ErrorHandler
-from penstock._engine.failing import is_interrupt, prepare
-from penstock._engine.finishing import finish_chunk
-from penstock._engine.losses import LossAnnouncer, LossCounts, tell_retry
+from penstock._engine.chunk import Chunk, Claim, Failure, LossCounts, Outcome, Token
+from penstock._engine.compute import compute, finish_chunk
+from penstock._engine.error_policy import ErrorHandler, LossAnnouncer, is_interrupt, prepare, tell_retry
 from penstock._engine.program import Program
 from penstock._engine.scheduler import Ready, Scheduler
 from penstock._engine.segment import SHARED, Segment, awaited_in, pool_of
 from penstock._engine.slots import SlotPool
 from penstock._engine.stall_report import Kind, report
-from penstock._engine.tuning import awaited_ns
-from penstock._engine.tuning_cache import TuningCache
+from penstock._engine.tuning import TuningCache, awaited_ns
 from penstock._engine.watchdog import Glances, Watch
 from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block

@@ -15,7 +15,7 @@ from penstock._contracts.transform import BlockTransform, FusingTransform, Trans
 from penstock._engine.async_calls import gather_alone
 from penstock._engine.chunk import Failure, KeyedElement, LateFailure
 from penstock._engine.completion import refused
-from penstock._engine.failing import prepare
+from penstock._engine.error_policy import prepare
 from penstock._engine.folding import size_of, unmeasured
 from penstock._engine.program import BatchPlan, FilterStep, Program, SegmentPlan, StagePlan
 from penstock._ops.awaited import AwaitedOp

@@ -7,9 +7,8 @@ from typing import Any
 
 from penstock._contracts.options import Options
 from penstock._contracts.policy import Policy, Replace, Skip, final
-from penstock._engine.error_policy import Policies
 from penstock._engine.lowering import chain_of, lower
-from penstock._engine.program import SegmentPlan
+from penstock._engine.program import Policies, SegmentPlan
 from penstock._plan.base import Node, walk
 from penstock._plan.node import Map, shards_of
 from penstock.errors import PlanError

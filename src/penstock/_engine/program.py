@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from penstock._contracts.policy import Policy, Raise, Replace, Retry
 from penstock._contracts.source import StreamSource
-from penstock._engine.error_policy import Policies
 from penstock._ops.awaited import AwaitedOp
-from penstock._ops.block import Block, Ints
+from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.collation import Collation
 from penstock._ops.operator import Leaf, Operator
 from penstock._ops.rows import Rows
@@ -19,7 +19,7 @@ from penstock._order.arithmetic import INFINITE, Length
 from penstock._order.folds import BatchFold, Fold, RepeatFold, ShardFold, SkipFold, TakeFold
 from penstock._order.holding import WindowFold
 
-__all__ = ["BatchPlan", "FilterStep", "Program", "SegmentPlan", "StagePlan", "keeping_failures", "writing_ahead"]
+__all__ = ["BatchPlan", "FilterStep", "Policies", "Program", "SegmentPlan", "StagePlan", "keeping_failures", "writing_ahead"]
 
 
 class FilterStep(Protocol):
@@ -153,12 +153,48 @@ class SegmentPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Policies:
+    """The policies of a feed: what holds where an operator has none of its own.
+
+    Attributes:
+        on_error: of all stages.
+        on_read_error: of reading; None is `on_error`.
+        keeps_positions: whether elements are replaced where a policy says skip: shards must make equal numbers of steps.
+        skips: whether an element may be left out by these policies or those of operators.
+        notice: what the user should know about them, or empty.
+    """
+
+    on_error: Policy = Raise()  # noqa: RUF009 - a frozen value without fields
+    on_read_error: Policy | None = None
+    keeps_positions: bool = False
+    skips: bool = False
+    notice: str = ""
+
+    def of(self, failed: ElementFailed) -> tuple[Policy, str]:
+        """Return the policy for a failure, and the name that its limit is counted under."""
+        if failed.final:
+            return Raise(), ""
+        if failed.policy is not None:
+            return failed.policy, f"stage {failed.stage!r}"
+        if failed.stage == "read" and self.on_read_error is not None:
+            return self.on_read_error, "on_read_error"
+        return _without_replace(self.on_error) if failed.of_batch else self.on_error, "on_error"
+
+
+def _without_replace(policy: Policy) -> Policy:
+    """Return what holds of a feed's policy above a batch: it replaces elements, and no whole batches."""
+    if isinstance(policy, Retry) and isinstance(policy.then, Replace):
+        return replace(policy, then=Raise())
+    return Raise() if isinstance(policy, Replace) else policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """All segments, from the source to the consumer."""
 
     segments: tuple[SegmentPlan, ...]
     prefetch: int
-    policies: Policies = Policies()  # noqa: RUF009 - a frozen value
+    policies: Policies = Policies()
     epoch: int = 0
     """Which one is run: the run ends with it."""
     random: bool = False

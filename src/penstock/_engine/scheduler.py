@@ -13,11 +13,11 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from penstock._contracts.element import bytes_of_all
 from penstock._contracts.fill import Fill
-from penstock._engine.chunk import Chunk, Claim, Counted, Failure, Outcome, Token
-from penstock._engine.committing import ReadCount, booked_in_place, chunks_of, empty_pass, fold_runners_of, left_out_of, records_of
-from penstock._engine.completion import Completion
+from penstock._engine.chunk import Chunk, Claim, Counted, Failure, LossCounts, LostElement, Outcome, Token, merged
+from penstock._engine.committing import ReadCount, booked_in_place, chunks_of, empty_pass, left_out_of
+from penstock._engine.completion import Completion, fold_runners_of, records_of
+from penstock._engine.error_policy import LossLedger
 from penstock._engine.folding import FoldRunner, Sequenced, bytes_in
-from penstock._engine.losses import LossCounts, LossLedger, LostElement, merged
 from penstock._engine.program import Program, keeping_failures, writing_ahead
 from penstock._engine.segment import READER, SHARED, Segment, pool_of, pools_of, result_bytes
 from penstock._engine.slots import HandedOver, Lease, bytes_beside
@@ -151,6 +151,23 @@ class Scheduler:
         self._least_room = min(memory_bytes // (8 * (self.num_workers + wide)), _LEAST_ROOM)
         self._read_room = 0
         self._source_pass = start.source[0]  # that the first segment's folds take
+
+    @property
+    def shape(self) -> Any:
+        """What another run must have in common with it to begin with what this one has found out."""
+        return self.num_workers, self.memory_bytes, tuple((one.plan.name, len(one.plan.stages)) for one in self.segments)
+
+    @property
+    def found(self) -> Any:
+        """The sizes of its tasks and the number of active workers."""
+        return [segment.found for segment in self.segments], self.active.found
+
+    def begin(self, found: Any) -> None:
+        """Begin with what an earlier run has found out."""
+        sizes, active = found
+        for segment, known in zip(self.segments, sizes, strict=True):
+            segment.begin(known)
+        self.active.begin(active)
 
     @property
     def loss_counts(self) -> LossCounts:

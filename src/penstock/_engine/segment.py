@@ -171,6 +171,18 @@ class Segment:
         for one in record.known:
             self._known.setdefault((one.pass_number, one.number), []).append(one)
 
+    @property
+    def found(self) -> Any:
+        """The sizes of its tasks and chunks, and the spec of its batches."""
+        return [block.found for block in self.blocks], self.chunk_size.items, self.expected_spec
+
+    def begin(self, found: Any) -> None:
+        """Begin with what an earlier run has found out."""
+        blocks, chunks, self.expected_spec = found
+        self.chunk_size.begin(chunks)
+        for block, known in zip(self.blocks, blocks, strict=True):
+            block.begin(known)
+
     # -- opening ------------------------------------------------------------------------------------------------------------------
 
     def can_open(self) -> bool:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from copy import copy
-from typing import Any
+from typing import Any, Protocol
 
-__all__ = ["ActiveWorkers", "BlockSize", "ChunkSize", "awaited_ns", "followed", "largest_block"]
+from penstock._engine.slots import KEEP_BYTES
+
+__all__ = ["ActiveWorkers", "BlockSize", "ChunkSize", "TuningCache", "awaited_ns", "followed", "largest_block"]
 
 _TARGET_NS = 8_000_000  # booking a task costs 0.17 ms where decoding has emptied the caches
 _STEADY_TARGET_NS = 24_000_000  # of elements that all cost about the same, or in one thread: none keeps others waiting that are done
@@ -303,3 +307,70 @@ class ActiveWorkers:
             f"1 of {self._most} workers works: alone it needs {self._alone / 1e3:.1f} us per element, {self._most} together "
             f"{self._together / 1e3:.1f}, because they wait for the GIL or for CPUs that other programs use"
         )
+
+
+class Tunable(Protocol):
+    """A run as it begins with what earlier ones have found out, and as it ends."""
+
+    failures: list[Any]
+
+    @property
+    def shape(self) -> Any:
+        """What another run must have in common with it to learn from it."""
+
+    @property
+    def found(self) -> Any:
+        """What it has found out."""
+
+    def begin(self, found: Any) -> None:
+        """Begin with what another run has found out."""
+
+
+class TuningCache:
+    """So that each epoch but the first begins with tasks that are worth their booking, and in memory that is there.
+
+    Elements and their order do not depend on it. From any thread: what is kept is never changed, only replaced; a buffer is taken by one.
+    """
+
+    __slots__ = ("_found", "_spare")
+
+    def __init__(self) -> None:
+        self._found: dict[Any, Any] = {}
+        self._spare: deque[Any] = deque()
+
+    def __reduce__(self) -> tuple[type[TuningCache], tuple[()]]:
+        """Leave all behind in a copy: memory has one owner, and elsewhere other sizes are best."""
+        return TuningCache, ()
+
+    def begin(self, run: Tunable) -> None:
+        """Let a new run begin with what the last one of the same shape ended with."""
+        found = self._found.get(run.shape)
+        if found is not None:
+            run.begin(found)
+
+    def keep(self, run: Tunable) -> None:
+        """Keep what a run has found out; its workers have ended."""
+        if not run.failures:
+            self._found[run.shape] = run.found
+
+    @property
+    def spare_bytes(self) -> int:
+        """The bytes of the free buffers of earlier runs."""
+        return sum(map(len, tuple(self._spare)))
+
+    def take_spare(self) -> list[Any]:
+        """Return the free buffers of earlier runs; they belong to the caller now."""
+        spare = []
+        while True:
+            try:
+                spare.append(self._spare.pop())
+            except IndexError:
+                return spare
+
+    def keep_spare(self, buffers: Iterable[Any]) -> None:
+        """Keep free buffers for the next run, no more bytes than a pool keeps."""
+        room = KEEP_BYTES - self.spare_bytes
+        for buffer in buffers:
+            if len(buffer) <= room:
+                room -= len(buffer)
+                self._spare.append(buffer)

@@ -14,7 +14,7 @@ from penstock._contracts.policy import Raise
 from penstock._engine.async_calls import AsyncCalls, Call, begun, failed_call, new_event_loop
 from penstock._engine.chunk import Claim
 from penstock._engine.engine import Engine
-from penstock._engine.failing import hear
+from penstock._engine.error_policy import hear
 from penstock._engine.segment import RETRY_WORKER
 from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
