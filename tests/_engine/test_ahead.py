@@ -176,13 +176,13 @@ COUNTED = replace(plan(), direct=False)
 
 def written(missing: int | None = None) -> Chunk:
     """Return a chunk of two batches of two, written in two parts; a row may be missing."""
-    chunk = Chunk(seq=0, pass_number=1, first=6, sizes=None, num_items=4, num_rows=4, batch_rows_in_place=2)
+    chunk = Chunk(seq=0, pass_number=1, first=6, sizes=None, num_rows=4, batch_rows_in_place=2)
     chunk.rows = Rows([2, 2], None, lambda leaves: [np.empty(shape, dtype) for shape, dtype in leaves], str, Stack())
     for begin, end in ((0, 3), (3, 4)):
         here = np.array([row for row in range(begin, end) if row != missing], np.int64)
         for row in here.tolist():
             chunk.rows.put(row, 10 * row)
-        chunk.keys[begin] = Block(np.full(len(here), 1), here + 6, np.zeros(len(here), np.uint64)), here
+        chunk.collected.keys[begin] = Block(np.full(len(here), 1), here + 6, np.zeros(len(here), np.uint64)), here
     return chunk
 
 

@@ -269,7 +269,7 @@ def begun(task: Claim) -> Block | None:
     chunk = task.chunk
     assert chunk is not None
     given = chunk.given  # before looking at `finishing`: who finishes the chunk takes it away
-    if chunk.finishing or task.begin >= chunk.limit:
+    if chunk.progress.finishing or task.begin >= chunk.progress.limit:
         return None
     if task.block is not None:
         return task.block

@@ -117,7 +117,7 @@ class Completion:
         if self._is_plain(chunk):
             whole = self._take_whole(chunk, items)
         elif chunk.result is not None:
-            lost = chunk.lost_by_item() if chunk.lost else {}
+            lost = chunk.lost_by_item() if chunk.collected.lost else {}
             for number, results in enumerate(pieces_by_input(chunk)):
                 self._num_read += 1
                 excess = self._book(lost[number], number) if number in lost else None
@@ -138,7 +138,7 @@ class Completion:
 
     def _is_plain(self, chunk: Chunk) -> bool:
         """Tell whether the chunk's elements go through as they are: nothing folds them, and each input gave at most one."""
-        if self._folds or chunk.result is None or chunk.lost or self._notes or self._partial:
+        if self._folds or chunk.result is None or chunk.collected.lost or self._notes or self._partial:
             return False
         origins = chunk.result.origins
         return origins is None or len(set(origins)) == len(origins)

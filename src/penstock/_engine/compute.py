@@ -673,19 +673,19 @@ def finish_chunk(
     worker.rest()
     worker.take_room(UNLIMITED)
     worker.finishing = True
-    failure = chunk.failure
+    failure = chunk.progress.failure
     count = chunk.good_items()
     if failure is not None:
         failure = failure._replace(at=chunk.item_of(failure.at))
-    chunk.in_place = chunk.rows is not None and not chunk.rows.beside and moves_only(plan.top)
+    as_written = chunk.rows is not None and not chunk.rows.beside and moves_only(plan.top)
     if chunk.batch_rows_in_place and chunk.rows is not None:
         result = all_written(plan, chunk)
         if result is not None:
-            return result, None
-        chunk.parts, chunk.in_place = taken_out(chunk), False
+            return result._replace(as_written=as_written), None
+        chunk.collected.parts, as_written = taken_out(chunk), False
     late = _bad_items(chunk)
     if chunk.rows is None:
-        chunk.late.update(late)
+        chunk.collected.late.update(late)
         return join(chunk, count), failure
     bad: dict[int, ElementFailed] = {}
     batches = chunk.rows.finish(count, bad, without=late)
@@ -695,35 +695,36 @@ def finish_chunk(
         batches, bad = batches[:first], {}
     chunk.rows = None
     if plan.folds is None and moves_only(plan.top):
-        return Result(batches, None, None), failure
-    chunk.late.update(late)
+        return Result(batches, None, None, as_written), failure
+    chunk.collected.late.update(late)
     outcome = compute_batches(plan, _batch_item(chunk, batches, bad, frozenset(late)), worker, error_handler)
     chunk.take(outcome)
     end, block, failed, origins = outcome[:4]
     del outcome  # the frames of its errors lead to this one
     items = list(block.rows()) if block is not None else []
-    return _with_late(chunk, items, list(origins), block, end), failed or failure
+    return _with_late(chunk, items, list(origins), block, end)._replace(as_written=as_written), failed or failure
 
 
 def _batch_item(chunk: Chunk, batches: list[Any], bad: dict[int, ElementFailed], without: frozenset[int]) -> BatchItem:
     given = chunk.given
     keys = None if given is None else Block(given.epochs, given.indices, given.lanes)
-    return BatchItem(batches, chunk.sizes, keys, chunk.top_levels, chunk.known_items, chunk.num_replayed, bad, without)
+    replayed = chunk.replayed
+    return BatchItem(batches, chunk.sizes, keys, chunk.positions.batches, replayed.known_items, replayed.num_items, bad, without)
 
 
 def _bad_items(chunk: Chunk) -> dict[int, list[tuple[int, tuple[int, int, int], LateFailure]]]:
     """Return the items that have a row without an element, as `late` has them: each with the failure of its first such row."""
     out: dict[int, list[tuple[int, tuple[int, int, int], LateFailure]]] = {}
-    for row in sorted(chunk.bad_rows):
+    for row in sorted(chunk.collected.bad_rows):
         item = chunk.item_of(row)
         if item not in out:
             key = chunk.given.key_of(chunk.first_row(item)) if chunk.given is not None else _key_at_top(chunk, item)
-            out[item] = [(0, key, chunk.bad_rows[row])]
+            out[item] = [(0, key, chunk.collected.bad_rows[row])]
     return out
 
 
 def _key_at_top(chunk: Chunk, item: int) -> tuple[int, int, int]:
-    epochs, positions = chunk.top_levels[0]
+    epochs, positions = chunk.positions.batches[0]
     return int(epochs[item]), int(positions[item]), 0
 
 
@@ -732,8 +733,8 @@ def join(chunk: Chunk, count: int) -> Result:
     items: list[Any] = []
     origins: list[int] = []
     blocks: list[Block] = []
-    for begin in sorted(chunk.parts):
-        block, part = chunk.parts[begin]
+    for begin in sorted(chunk.collected.parts):
+        block, part = chunk.collected.parts[begin]
         if begin >= count:
             break
         if len(part) and int(part[-1]) >= count:
@@ -742,13 +743,13 @@ def join(chunk: Chunk, count: int) -> Result:
         items.extend(block.rows())
         origins.extend(part.tolist())
         blocks.append(block)
-    chunk.parts = {}
+    chunk.collected.parts = {}
     return _with_late(chunk, items, origins, concatenated(blocks), count)
 
 
 def _with_late(chunk: Chunk, items: list[Any], origins: list[int], block: Block | None, count: int) -> Result:
     """Make the result of a chunk; elements that failed late stand in their places."""
-    late = [(row, one) for row in sorted(chunk.late) if row < count for one in reversed(chunk.late[row])]
+    late = [(row, one) for row in sorted(chunk.collected.late) if row < count for one in reversed(chunk.collected.late[row])]
     if late:
         keys = [block.key_of(place) for place in range(len(items))] if block is not None else []
         for row, (number, key, failed) in late:  # taken out last, put back first
@@ -773,7 +774,7 @@ def all_written(plan: SegmentPlan, chunk: Chunk) -> Result | None:
 
     None, and nothing is done, if a row is missing, or if some do not fit each other: that is judged where they are counted.
     """
-    if chunk.failure is not None or sum(len(rows) for _, rows in chunk.keys.values()) != chunk.num_rows:
+    if chunk.progress.failure is not None or sum(len(rows) for _, rows in chunk.collected.keys.values()) != chunk.num_rows:
         return None
     batches: list[Any] = []
     assert chunk.rows is not None
@@ -790,6 +791,5 @@ def taken_out(chunk: Chunk) -> dict[int, tuple[Block, Ints]]:
     """Return the parts of a chunk that wrote ahead with their elements, taken out of the batches again."""
     assert chunk.rows is not None
     elements, chunk.rows, chunk.all_in_place = chunk.rows.elements(), None, False
-    return {
-        begin: (block.with_rows([elements[row] for row in rows]), np.asarray(rows, np.int64)) for begin, (block, rows) in chunk.keys.items()
-    }
+    written = chunk.collected.keys.items()
+    return {begin: (block.with_rows([elements[row] for row in rows]), np.asarray(rows, np.int64)) for begin, (block, rows) in written}

@@ -16,7 +16,7 @@ from penstock._contracts.event import BlockDone, Event, Listener, Notice, RowsPa
 from penstock._contracts.fill import Fill
 from penstock._contracts.memory import FeedMemory
 from penstock._engine.async_calls import ended, failed_call
-from penstock._engine.chunk import Chunk, Claim, Failure, LossCounts, Outcome, Token
+from penstock._engine.chunk import Buffer, Chunk, Claim, Failure, LossCounts, Outcome, Token
 from penstock._engine.compute import compute, finish_chunk
 from penstock._engine.error_policy import ErrorHandler, LossAnnouncer, is_interrupt, prepare, tell_retry
 from penstock._engine.program import Program
@@ -208,7 +208,7 @@ class Engine:
         slot, item = chunk.rows if last else None, task.item
         if chunk.all_in_place:
             return Outcome(task.end)  # its rows are written already
-        if chunk.finishing:
+        if chunk.progress.finishing:
             return Outcome(task.begin)  # a row before these failed, and the chunk was finished without them
         return compute(segment.plan, item, slot, worker, self.error_handler)
 
@@ -426,9 +426,9 @@ class Engine:
             segment.expected_spec = chunk.rows.spec
         begin_ns = time.perf_counter_ns()
         chunk.result, tail = finish_chunk(segment.plan, chunk, worker, self.error_handler)
-        chunk.cost_ns += time.perf_counter_ns() - begin_ns
+        chunk.progress.cost_ns += time.perf_counter_ns() - begin_ns
         worker.rest()  # of what it has just made
-        if tail is not None and chunk.failure is None:
+        if tail is not None and chunk.progress.failure is None:
             row = sum(chunk.sizes[: tail.at]) if chunk.sizes is not None else tail.at
             tail = prepare(tail, *segment.where(chunk, row))
         with self._mutex:
@@ -452,18 +452,14 @@ class Engine:
         if interrupt is not None:
             raise interrupt
         if self._listeners and chunk.num_items:
-            cpu_ns, block, first, last = (
-                time.thread_time_ns() - begin_cpu,
-                chunk.made_of,
-                chunk.key_of(0),
-                chunk.key_of(chunk.num_items - 1),
-            )
-            self.announce(BlockDone("read", 0, begin_ns, end_ns, cpu_ns, chunk.num_items, block, None, first, last, chunk.given_bytes))
+            cpu_ns, count, num_bytes = time.thread_time_ns() - begin_cpu, chunk.num_items, chunk.memory.given_bytes
+            keys = chunk.key_of(0), chunk.key_of(count - 1)
+            self.announce(BlockDone("read", 0, begin_ns, end_ns, cpu_ns, count, chunk.made_of, None, *keys, num_bytes))
         self._unpark_workers()
 
     def _open_rows(self, segment: Segment, chunk: Chunk) -> None:
         with self._mutex:
-            if chunk.rows is not None or chunk.finishing:
+            if chunk.rows is not None or chunk.progress.finishing:
                 return
             batches, is_last = segment.batches_of(chunk), self._scheduler.leases(segment)
             if batches is None:
@@ -474,9 +470,9 @@ class Engine:
                 with self._mutex:
                     if not self._scheduler.may_open(segment, chunk, num_bytes):
                         return None
-                    chunk.leased = is_last
-                lease = (self._slots if chunk.leased else self._inner_slots).lease(leaves)
-                lease.first, chunk.lease = chunk.key_of(0), weakref.ref(lease)
+                    chunk.buffer = Buffer(None, is_last)
+                lease = (self._slots if is_last else self._inner_slots).lease(leaves)
+                lease.first, chunk.buffer = chunk.key_of(0), Buffer(weakref.ref(lease), is_last)
                 with self._mutex:
                     self._scheduler.open_rows(chunk, len(lease))
                 return lease.arrays(leaves)

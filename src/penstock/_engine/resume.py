@@ -569,6 +569,11 @@ def folded_part(root: Node, part: ResumeStep, *, ordered: bool) -> ResumeStep:
                 fix="resume with ordered=True",
             )
         return ResumeStep(form._replace(folded=True), token)
+    return _between_elements(root, form, token)
+
+
+def _between_elements(root: Node, form: PlanVariant, token: Token) -> ResumeStep:
+    """Say a place between batches whose rows are arithmetic as one between elements, for `root`."""
     chain = chain_of(form.root)[::-1]
     lowest = max((place for place, node in enumerate(chain) if node.moves_as == "batch"), default=None)
     if lowest is None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock._contracts.element import bytes_of_all, flatten
-from penstock._engine.chunk import NOTHING_COMPLETED, Chunk, Claim, FoldState, KnownLoss, Levels, Outcome, Token
+from penstock._engine.chunk import NOTHING_COMPLETED, Chunk, Claim, FoldState, KnownLoss, Levels, Outcome, Positions, Replayed, Token
 from penstock._engine.program import Program, SegmentPlan
 from penstock._engine.tuning import BlockSize, ChunkSize, followed, largest_block
 from penstock._ops.awaited import AwaitedOp
@@ -217,13 +217,15 @@ class Segment:
         border = (0, chunk.num_items)[chunk.pass_number < self._replay[0]]
         if chunk.pass_number == self._replay[0]:
             border = min(chunk.num_items, max(0, self._replay[1] - first))
-        chunk.num_replayed = border
+        known: dict[int, list[KnownLoss]] = {}
+        known_items: dict[int, list[KnownLoss]] = {}
         for item in range(border if self._known else 0):
             for one in self._known.get((chunk.pass_number, first + item), ()):
                 if one.row >= 0 or chunk.sizes is None:
-                    chunk.known.setdefault(chunk.first_row(item) + max(one.row, 0), []).append(one)
+                    known.setdefault(chunk.first_row(item) + max(one.row, 0), []).append(one)
                 else:
-                    chunk.known_items.setdefault(item, []).append(one)
+                    known_items.setdefault(item, []).append(one)
+        chunk.replayed = Replayed(border, known, known_items)
 
     def next_bytes(self) -> int:
         """Guess what the next chunk will take, if it is one batch; what several or single elements take is granted with their tasks."""
@@ -324,10 +326,8 @@ class Segment:
             pass_number=pass_number,
             first=first,
             sizes=sizes,
-            num_items=count,
             num_rows=len(positions),
-            levels=self._positions.levels(epochs, positions) if len(positions) else [],
-            top_levels=top_levels,
+            positions=Positions(self._positions.levels(epochs, positions) if len(positions) else [], top_levels),
             ends_pass=ends,
         )
 
@@ -355,13 +355,14 @@ class Segment:
                 if end < rest.end:
                     self._rests.insert(place, rest._replace(begin=end))
                 return rest._replace(end=end, room=room)
-        begin = chunk.claimed
+        progress = chunk.progress
+        begin = progress.claimed
         split = num_workers if (self.plan.batch is not None or chunk.batch_rows_in_place) and chunk.seq == 0 else 1
-        rows = min(most_rows, *(block.rows(chunk.limit - begin, split) for block in self.blocks))  # what later stages take as it comes
+        rows = min(most_rows, *(block.rows(progress.limit - begin, split) for block in self.blocks))  # what later stages take as it comes
         if chunk.num_items > (chunk.batch_rows_in_place or 1):
-            rows = chunk.limit
-        end = chunk.claimed = chunk.limit if chunk.all_in_place else begin + rows
-        if end >= chunk.limit:
+            rows = progress.limit
+        end = progress.claimed = progress.limit if chunk.all_in_place else begin + rows
+        if end >= progress.limit:
             self._current = None if chunk is self._current else self._current
             self._tails = [tail for tail in self._tails if tail is not chunk]
         return Claim(self.number, 0, chunk, begin, end, None, room=room)
@@ -376,8 +377,9 @@ class Segment:
         self.finished = {one.seq: one for one in self.finished.values()}
         self._gone = {seq + (seq > chunk.seq) for seq in self._gone}
         self._ends = deque(seq + (seq > chunk.seq or (tail.ends_pass and seq == chunk.seq)) for seq in self._ends)
-        if self.failed_seq is not None and (self.failed_seq > chunk.seq or (self.failed_seq == chunk.seq and tail.failure is not None)):
-            self.failed_seq += 1
+        failed = self.failed_seq
+        if failed is not None and (failed > chunk.seq or (failed == chunk.seq and tail.progress.failure is not None)):
+            self.failed_seq = failed + 1
         self.opened += 1
         self._open.append(tail)
         self._tails.append(tail)
@@ -389,19 +391,20 @@ class Segment:
         assert chunk is not None
         count, border = chunk.whole_items(end, up=False)
         tail = None
-        if (task.begin, task.end) == (0, chunk.num_rows) and not (border < end and chunk.lost):
+        if (task.begin, task.end) == (0, chunk.num_rows) and not (border < end and chunk.collected.lost):
             if not count:
                 count, border = chunk.whole_items(1, up=True)
             if border < chunk.num_rows:
                 tail = self._cut(chunk, count)
-                chunk.done = [(begin, min(stop, border)) for begin, stop in chunk.done]
-                chunk.num_done = min(chunk.num_done, border)
+                progress = chunk.progress
+                progress.done = [(begin, min(stop, border)) for begin, stop in progress.done]
+                progress.num_done = min(progress.num_done, border)
         border = task.end if tail is None else chunk.num_rows
         if end < border:
             self._wait(task, chunk, end, border, 0)
         if tail is not None and task.block is not None:
             self._tails.remove(tail)
-            tail.claimed = tail.num_rows
+            tail.progress.claimed = tail.num_rows
             self._wait(task, tail, border, task.end, border)
         return tail
 
@@ -421,7 +424,7 @@ class Segment:
     def unclaimed(self) -> Iterator[Chunk]:
         """Yield the chunks with rows to claim for the first stage: given back, and then the one that was opened last."""
         if self._rests or self._tails:
-            self._rests = [task for task in self._rests if task.chunk is not None and task.begin < task.chunk.limit]
+            self._rests = [task for task in self._rests if task.chunk is not None and task.begin < task.chunk.progress.limit]
             waiting = [task.chunk for task in self._rests if task.chunk is not None] + self._tails
             yield from sorted((chunk for chunk in waiting if not self._is_behind_failure(chunk)), key=lambda chunk: chunk.seq)
         if self._current is not None and self._has_wanted_rows(self._current):
@@ -431,7 +434,7 @@ class Segment:
         return self.failed_seq is not None and chunk.seq > self.failed_seq
 
     def _has_wanted_rows(self, chunk: Chunk) -> bool:
-        return chunk.claimed < chunk.limit and not self._is_behind_failure(chunk)
+        return chunk.progress.claimed < chunk.progress.limit and not self._is_behind_failure(chunk)
 
     def pass_up(self, task: Claim, outcome: Outcome) -> None:
         """Queue what a task made for the next stage, or count the rows that it has ended."""
@@ -441,8 +444,8 @@ class Segment:
             following = Claim(task.segment, task.stage + 1, chunk, begin, end, outcome.block, num_bytes=outcome.kept_bytes)
             self.queues[task.stage + 1].append(following)
         elif end > begin and task.stage == len(self.plan.stages) - 1:
-            chunk.done.append((begin, end))
-            chunk.num_done += end - begin
+            chunk.progress.done.append((begin, end))
+            chunk.progress.num_done += end - begin
 
     def first_unfinished(self) -> Claim:
         """Return the first task, by its chunk, that waits for room to make a batch of complete rows."""
@@ -462,14 +465,14 @@ class Segment:
         while queue:
             task = queue[0]
             assert task.chunk is not None
-            if task.begin < task.chunk.limit and not self._is_behind_failure(task.chunk):
+            if task.begin < task.chunk.progress.limit and not self._is_behind_failure(task.chunk):
                 return task
             queue.popleft()
         return None
 
     def first_block(self, stage: int) -> Claim | None:
         """Return the block that waits for a later stage and is wanted first."""
-        wanted = [task for task in self.queues[stage] if task.chunk is not None and task.begin < task.chunk.limit]
+        wanted = [task for task in self.queues[stage] if task.chunk is not None and task.begin < task.chunk.progress.limit]
         return min(wanted, key=lambda task: task.chunk.seq if task.chunk is not None else 0, default=None)
 
     def put_back(self, task: Claim) -> None:
@@ -532,7 +535,7 @@ class Segment:
             return "", key
         leaf = self.plan.leaf
         assert leaf is not None
-        epochs, positions = chunk.levels[0]
+        epochs, positions = chunk.positions.rows[0]
         spot = int(epochs[row]), int(positions[row])
         return leaf.where(*spot), leaf.key(*spot)
 
@@ -547,7 +550,7 @@ class Segment:
         for chunk in (self._current, *self.inbox, *self.finished.values(), *waiting):
             if chunk is not None:
                 chunk.rows = None
-                chunk.lost.clear()
+                chunk.collected.lost.clear()
 
     def position(self) -> dict[str, Any]:
         """Say how far the segment is, for tests and reports."""
@@ -556,10 +559,11 @@ class Segment:
 
 def result_bytes(segment: Segment, chunk: Chunk) -> int:
     """Return what the batches of a finished chunk take: by their spec where all rows were written in place, texts about."""
-    items = chunk.result.items if chunk.result is not None else []
-    if chunk.in_place and segment.expected_spec is not None:
+    result = chunk.result
+    items = result.items if result is not None else []
+    if result is not None and result.as_written and segment.expected_spec is not None:
         return segment.expected_spec.row_bytes * chunk.num_rows + _texts_in(items, segment.expected_spec)
-    return bytes_of_all(items) if items else chunk.kept_bytes
+    return bytes_of_all(items) if items else chunk.memory.kept_bytes
 
 
 def _texts_in(items: list[Any], spec: BatchSpec) -> int:

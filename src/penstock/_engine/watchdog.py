@@ -179,7 +179,7 @@ def place_of(segment: Segment, task: Claim, row: int) -> tuple[str, tuple[int, i
     try:
         if given is not None:
             return "", (int(given.epochs[row]), int(given.indices[row]))
-        return None if chunk is None or not chunk.levels else attempt(segment.where, chunk, row)  # it asks the user's source
+        return None if chunk is None or not chunk.positions.rows else attempt(segment.where, chunk, row)  # it asks the user's source
     except IndexError:
         return None
 
