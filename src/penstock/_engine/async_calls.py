@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import sys
-from functools import cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import asyncio
-    import selectors
+import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from penstock._contracts.element import bytes_of_all
-from penstock._engine.chunk import Claim
+from penstock._engine.chunk import Claim, Failure, Outcome
 from penstock._engine.error_policy import hear
 from penstock._ops.awaited import AwaitedOp, CallResult
-from penstock._ops.block import Block
+from penstock._ops.block import Block, ElementFailed
 
 if TYPE_CHECKING:
     import asyncio
     import contextvars
-import threading
-from collections.abc import Sequence
-
-import numpy as np
-
-from penstock._engine.chunk import Failure, Outcome
-from penstock._ops.block import ElementFailed
-
-if TYPE_CHECKING:
-    import asyncio
+    import selectors
 
 __all__ = ["AsyncCalls", "Call", "PrivateLoop", "begun", "ended", "failed_call", "gather_alone", "new_event_loop"]
 

@@ -337,6 +337,16 @@ class Memory:
         """All of it."""
         return self.given_bytes + max(self.kept_bytes, self.expected_bytes) + self.granted_bytes
 
+    def charge(self) -> int:
+        """Count all of it again; return by how much it has grown."""
+        before, self.charged_bytes = self.charged_bytes, self.num_bytes
+        return self.charged_bytes - before
+
+    def grant(self, room: int) -> int:
+        """Grant a task so many bytes; return as `charge`."""
+        self.granted_bytes += room
+        return self.charge()
+
 
 @dataclass(slots=True)
 class Progress:

@@ -56,19 +56,6 @@ class Completion:
     a fold holds counts as not delivered: a resume computes it again, and it may then come in other company.
     """
 
-    __slots__ = (
-        "_chain",
-        "_done",
-        "_folds",
-        "_ledgers",
-        "_mode",
-        "_notes",
-        "_num_read",
-        "_partial",
-        "_pass",
-        "_transparent",
-    )
-
     def __init__(
         self,
         folds: Sequence[Fold],

@@ -677,7 +677,8 @@ def finish_chunk(
     count = chunk.good_items()
     if failure is not None:
         failure = failure._replace(at=chunk.item_of(failure.at))
-    as_written = chunk.rows is not None and not chunk.rows.beside and moves_only(plan.top)
+    moves = moves_only(plan.top)
+    as_written = moves and chunk.rows is not None and not chunk.rows.beside
     if chunk.batch_rows_in_place and chunk.rows is not None:
         result = all_written(plan, chunk)
         if result is not None:
@@ -694,7 +695,7 @@ def finish_chunk(
         failure = Failure(first, bad[first].error, bad[first].stage, worker.index)
         batches, bad = batches[:first], {}
     chunk.rows = None
-    if plan.folds is None and moves_only(plan.top):
+    if plan.folds is None and moves:
         return Result(batches, None, None, as_written), failure
     chunk.collected.late.update(late)
     outcome = compute_batches(plan, _batch_item(chunk, batches, bad, frozenset(late)), worker, error_handler)

@@ -461,7 +461,7 @@ class Engine:
         with self._mutex:
             if chunk.rows is not None or chunk.progress.finishing:
                 return
-            batches, is_last = segment.batches_of(chunk), self._scheduler.leases(segment)
+            batches, is_last = segment.batches_of(chunk), segment.leases
             if batches is None:
                 return
 

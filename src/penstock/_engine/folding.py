@@ -25,7 +25,7 @@ from penstock._ops.weigh import Gathered, Measured
 from penstock._order.chain import BufferedElement, Chain
 from penstock._order.folds import Fold
 from penstock._order.holding import Group
-from penstock.errors import LengthMismatch, PlanError, StateMismatch
+from penstock.errors import PlanError, StateMismatch
 
 __all__ = [
     "DROP_END",
@@ -70,13 +70,8 @@ def _take_out(chunk: Chunk) -> None:
 def pieces_of(result: Result) -> list[KeyedElement]:
     """Return the elements of a result, each with its key."""
     block = result.block
-    if block is None and result.items:
-        raise LengthMismatch(
-            f"{len(result.items)} elements came to a fold without their keys",
-            where="between two segments of the plan (ds.explain() shows them)",
-            fix="this is a fault of penstock: please report it, with print(ds) and the options of the feed",
-        )
     if block is None:
+        assert not result.items
         return []
     keys = zip(block.epochs.tolist(), block.indices.tolist(), block.lanes.tolist(), strict=True)
     return [KeyedElement(item, key) for item, key in zip(result.items, keys, strict=True)]
@@ -177,31 +172,6 @@ class FoldRunner:
     token is the last checkpoint and how many results came out since: a resume runs the folds again from there. A checkpoint in turn is the
     place before the oldest held item, and how many items entered since: they are put back first.
     """
-
-    __slots__ = (
-        "_before",
-        "_chain",
-        "_checkpoint",
-        "_drop",
-        "_dropping",
-        "_entered",
-        "_failed",
-        "_goes_on",
-        "_hands_on",
-        "_holds",
-        "_input",
-        "_known",
-        "_late",
-        "_ledgers",
-        "_mode",
-        "_num_outs",
-        "_origin",
-        "_partial",
-        "_patience",
-        "_skip",
-        "_started",
-        "_transparent",
-    )
 
     def __init__(
         self,

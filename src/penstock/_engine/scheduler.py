@@ -122,6 +122,7 @@ class Scheduler:
         for segment in self.segments:
             segment.chunk_size.bound(memory_bytes // self._wanted_chunks())
             segment.keeps_going = program.may_cut
+            segment.leases = segment is self.segments[-1] or (segment.plan.ahead is not None and len(self.segments) == 2)
         self.segments[0].unordered = ordered is False
         if isinstance(ordered, Recording):
             self.segments[0].follow(ordered)
@@ -230,7 +231,7 @@ class Scheduler:
             room = self._grant(segment, chunk, max(segment.row_bytes))
             if room is not None and (not blocked or self._is_due(segment, chunk.seq)):
                 task = segment.next_rows(num_workers, chunk, self._most_rows(segment, room), room)
-                self._book_grant(chunk, room)
+                self.held_bytes += chunk.memory.grant(room)
                 return task
         return None
 
@@ -252,7 +253,7 @@ class Scheduler:
         if room is None or task is None or task.chunk is None:
             return None
         segment.next_block(stage, task)
-        self._book_grant(task.chunk, room)
+        self.held_bytes += task.chunk.memory.grant(room)
         return task._replace(room=room)
 
     def _grant(self, segment: Segment, chunk: Chunk, num_bytes: float) -> int | None:
@@ -281,17 +282,6 @@ class Scheduler:
             return True
         return segment.opened == segment.committed and self._is_due(segment, segment.opened)
 
-    def _book_grant(self, chunk: Chunk, room: int) -> None:
-        chunk.memory.granted_bytes += room
-        self._charge(chunk)
-
-    def _charge(self, chunk: Chunk) -> None:
-        """Count what a chunk holds now."""
-        memory = chunk.memory
-        num_bytes = memory.num_bytes
-        self.held_bytes += num_bytes - memory.charged_bytes
-        memory.charged_bytes = num_bytes
-
     def _may_finish(self, segment: Segment, chunk: Chunk) -> bool:
         """Tell whether the batch of a complete chunk may be made now; count what it will take."""
         rows = chunk.rows
@@ -303,7 +293,7 @@ class Scheduler:
         if more and self.held_bytes + more > self.memory_bytes and not self._is_due(segment, chunk.seq):
             return False
         memory.expected_bytes = expected
-        self._charge(chunk)
+        self.held_bytes += chunk.memory.charge()
         return True
 
     def take(self) -> Ready:
@@ -331,17 +321,17 @@ class Scheduler:
         expected = segment.next_bytes()
         chunk = segment.open(self._most_rows(segment, max(0, min(self._share, self.memory_bytes - self.held_bytes))))
         if segment.inbox:
-            self._charge(segment.inbox[0])
-            self._charge(chunk)
+            self.held_bytes += segment.inbox[0].memory.charge()
+            self.held_bytes += chunk.memory.charge()
         if segment is self.segments[-1]:
             self._live += 1
-        if chunk.num_rows and chunk.result is None and not chunk.all_in_place:
+        if not chunk.num_rows or chunk.result is not None:
+            self._close_chunk(segment, chunk)
+            return True
+        if not chunk.all_in_place:
             chunk.memory.expected_bytes = expected
-            self._charge(chunk)
-        if chunk.num_rows and chunk.result is None:
-            return False
-        self._close_chunk(segment, chunk)
-        return True
+            self.held_bytes += chunk.memory.charge()
+        return False
 
     def _blocked_by_next_stage(self, segment: Segment) -> bool:
         """Back-pressure between the stages of a segment: a bounded number of blocks waits for the second one."""
@@ -354,7 +344,7 @@ class Scheduler:
             return False
         last, pending = self.segments[-1], 0
         if segment is not last:
-            if not self.leases(segment):
+            if not segment.leases:
                 return self._room_within(segment)
             pending = segment.opened - segment.committed + len(last.inbox)
         elif segment.inbox and segment.inbox[0].all_in_place:
@@ -367,10 +357,6 @@ class Scheduler:
             return True
         # The consumer keeps batches. They are its own; it still gets the next ones, in fresh buffers.
         return bool(self.waiting) and not self.ready and in_flight < most - 1
-
-    def leases(self, segment: Segment) -> bool:
-        """Tell whether a segment writes into the buffers that are delivered."""
-        return segment is self.segments[-1] or (segment.plan.ahead is not None and len(self.segments) == 2)
 
     def _room_within(self, segment: Segment) -> bool:
         """Bound the chunks of an inner segment, and how far they may run ahead of a slow one."""
@@ -416,7 +402,7 @@ class Scheduler:
     @property
     def filled_by(self) -> str:
         """The stage that writes into the buffers that are delivered; "" behind the end."""
-        plan = next((segment.plan for segment in self.segments if self.leases(segment)), None)
+        plan = next((segment.plan for segment in self.segments if segment.leases), None)
         return "" if plan is None else plan.stages[-1].name or "batch"
 
     @property
@@ -436,10 +422,11 @@ class Scheduler:
     @property
     def limit(self) -> int:
         """How many chunks of the last segment may exist: finished, in work, or held by the consumer."""
-        leasing = [segment for segment in self.segments if self.leases(segment)]
+        rounds = 4 if self._chunk_bytes else 1
+        in_flight = [one.wanted_chunks(rounds) for one in self.segments if one.leases and one.max_stage_concurrency]
         if self._chunk_bytes == 0:
-            return max(_FEWEST_CHUNKS, *(one.wanted_chunks(1) for one in leasing))  # of unknown size, but what is in flight was asked for
-        wanted = max(self._wanted_chunks(), *(one.wanted_chunks() for one in leasing))
+            return max([_FEWEST_CHUNKS, *in_flight])  # of unknown size, but what is in flight was asked for
+        wanted = max([self._wanted_chunks(), *in_flight])
         return max(_FEWEST_CHUNKS, min(wanted, self.memory_bytes // self._chunk_bytes))
 
     def _wanted_chunks(self) -> int:
@@ -475,7 +462,7 @@ class Scheduler:
         segment.pass_up(task, outcome)
         if outcome.failure is None and outcome.end < task.end and not progress.finishing:
             self._take_rest(segment, task, outcome)
-        self._charge(chunk)
+        self.held_bytes += chunk.memory.charge()
         if progress.finishing or not chunk.rows_complete():
             return False
         if not self._may_finish(segment, chunk):
@@ -503,7 +490,7 @@ class Scheduler:
             self._live += segment is self.segments[-1]
             chunk.memory.kept_bytes = min(chunk.memory.kept_bytes, outcome.kept_bytes)
             tail.memory.kept_bytes = sum(one.num_bytes for one in queue if one.chunk is tail)
-            self._charge(tail)
+            self.held_bytes += tail.memory.charge()
         elif task.block is not None:
             chunk.memory.kept_bytes += queue[0].num_bytes
 
@@ -516,7 +503,7 @@ class Scheduler:
     def open_rows(self, chunk: Chunk, num_bytes: int) -> None:
         """Book the buffer that the rows of a chunk are written into."""
         chunk.memory.kept_bytes += num_bytes
-        self._charge(chunk)
+        self.held_bytes += chunk.memory.charge()
 
     @poison_on_interrupt
     def finish(self, segment: Segment, chunk: Chunk, tail: Failure | None) -> None:
@@ -530,7 +517,7 @@ class Scheduler:
         num_bytes = self._learn_batches(segment, chunk) if batches else self._learn_elements(segment, chunk)
         chunk.memory = Memory(kept_bytes=num_bytes, granted_bytes=chunk.memory.granted_bytes, charged_bytes=chunk.memory.charged_bytes)
         self._close_chunk(segment, chunk)
-        self._charge(chunk)
+        self.held_bytes += chunk.memory.charge()
         self._pump()
 
     def _learn_batches(self, segment: Segment, chunk: Chunk) -> int:
@@ -676,7 +663,7 @@ class Scheduler:
                 one.memory.given_bytes = num_bytes if out.unchanged and len(chunks) == 1 else bytes_of_all(one.given.rows())
             segment.folded_bytes -= one.memory.num_bytes
             self.held_bytes -= one.memory.num_bytes  # it is counted again as what it is now
-            self._charge(one)
+            self.held_bytes += one.memory.charge()
             one.made_of = segment.number, chunk.seq
         last = chunks[-1]
         last.ends_pass = out.ends_pass
@@ -738,7 +725,7 @@ class Scheduler:
             chunk.tail = failure._replace(at=chunk.num_items)
         reader.busy = False
         self._end_read()
-        self._charge(chunk)
+        self.held_bytes += chunk.memory.charge()
         if chunk.num_items or chunk.ends_pass or failure is not None:
             self.segments[0].inbox.append(chunk)
 
@@ -758,7 +745,7 @@ class Scheduler:
             return False
         self.segments[task.segment].put_back(task)
         if task.room < UNLIMITED:
-            self._book_grant(chunk, -task.room)
+            self.held_bytes += chunk.memory.grant(-task.room)
         return True
 
 

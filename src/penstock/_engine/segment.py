@@ -58,6 +58,7 @@ class Segment:
         expected_spec: the spec of the last finished batch.
         most_rows: of a chunk without a batch, for the byte budget.
         unordered: whether chunks are committed as they are finished; the end of a pass still waits for all of it.
+        leases: whether it writes into the buffers that are delivered.
         lowest: the first chunk that is not committed.
         ends_coming: how many ends of passes the fold runner before has let through that this segment has not committed.
         rows_open: of the chunks that are not committed.
@@ -68,54 +69,6 @@ class Segment:
         unfinished: tasks without rows, of chunks that are complete and have to wait for room to make their batches.
         folded_bytes: of what the folds behind this segment hold, at most; `num_folded` inputs ago it was measured: `num_held` elements.
     """
-
-    __slots__ = (
-        "_current",
-        "_done",
-        "_ends",
-        "_gone",
-        "_known",
-        "_next_item",
-        "_num_passes",
-        "_num_rows",
-        "_open",
-        "_opened_in",
-        "_pass_number",
-        "_phase",
-        "_positions",
-        "_replay",
-        "_rests",
-        "_tails",
-        "blocks",
-        "chunk_size",
-        "committed",
-        "cut_pass",
-        "ends_coming",
-        "exhausted",
-        "expected_spec",
-        "failed_seq",
-        "finished",
-        "folded_bytes",
-        "inbox",
-        "item_bytes",
-        "keeps_going",
-        "lowest",
-        "max_stage_concurrency",
-        "most_rows",
-        "num_folded",
-        "num_held",
-        "number",
-        "one_batch_per_chunk",
-        "opened",
-        "plan",
-        "queues",
-        "reading",
-        "recording",
-        "row_bytes",
-        "rows_open",
-        "unfinished",
-        "unordered",
-    )
 
     def __init__(self, number: int, plan: SegmentPlan, num_passes: float, start: Token, at_once: bool = False) -> None:
         """Start at (pass, position) `start.source`, without what `start.done` names; a leaf has `num_passes` passes in all."""
@@ -137,7 +90,7 @@ class Segment:
         self.exhausted = False
         self.most_rows = _UNKNOWN
         self.reading = False
-        self.unordered = self.keeps_going = False
+        self.unordered = self.keeps_going = self.leases = False
         self.recording: Recording | None = None
         self.lowest = 0
         self.rows_open = 0
