@@ -151,7 +151,7 @@ class Feed:
         self._serial = 0  # counts the epochs that were begun, a resumed one included
         self._left: set[int] = set()  # those of them that were left before their end
         self._told_left = self._closed = False
-        self._tally: LossCounts = ()
+        self._loss_counts: LossCounts = ()
         self._engine: Engine | None = None
         self._make_executor = make_executor
         self._executor: Executor | None = None
@@ -315,7 +315,7 @@ class Feed:
         self._parts = [ResumeStep(self._form, token._replace(note=None))]  # the source itself begins its next pass
         step = self.step
         self._delivery = Delivery.begin(step, token, self._form, epoch, step)
-        self._pending, self._part_ended, self._tally, self._begun = None, False, token.loss_counts, ""
+        self._pending, self._part_ended, self._loss_counts, self._begun = None, False, token.loss_counts, ""
         self._serial += 1
 
     def _start_of(self, epoch: int) -> Token:
@@ -324,7 +324,7 @@ class Feed:
         if last.note is not None:
             note = last.note._replace(cut=last.note.cut or not self._is_over())
         number = epoch * lower(self._root, folded=self._folded, skips=self._policies.skips).passes_per_epoch
-        loss_counts = engine.loss_counts() if engine is not None else self._tally if self._condition == "ended" else last.loss_counts
+        loss_counts = engine.loss_counts() if engine is not None else self._loss_counts if self._condition == "ended" else last.loss_counts
         return Token((number, 0), note=note, loss_counts=loss_counts)
 
     # -- state --------------------------------------------------------------------------------------------------------------------
@@ -384,7 +384,7 @@ class Feed:
         self._shut("new")
         self._parts = parts
         self._delivery = Delivery.begin(at.step, parts[0].token, parts[0].form, at.epoch, at.first_step)
-        self._pending, self._part_ended, self._tally, self._begun = None, False, parts[0].token.loss_counts, "state"
+        self._pending, self._part_ended, self._loss_counts, self._begun = None, False, parts[0].token.loss_counts, "state"
         self._closed = self._has_agreed = False
         self._serial += 1
         self._stats.begin_from(*lost_before(parts[0].token))
@@ -716,7 +716,7 @@ class Feed:
             form, token = self._parts[0] = self._parts[0]._replace(token=self._parts[0].token._replace(loss_counts=loss_counts))
             self._delivery = Delivery.begin(self.step, token, form, self._delivery.epoch, self._delivery.first_step)
             return
-        self._tally = loss_counts
+        self._loss_counts = loss_counts
         self._condition = "ended"
         if self.step == 0 and self._warns_when_empty:
             self._warns_when_empty = False  # once

@@ -34,12 +34,12 @@ __all__ = [
     "KeyedElement",
     "KnownLoss",
     "LateFailure",
-    "Levels",
     "LossCounts",
     "LostElement",
     "Memory",
     "Outcome",
     "Positions",
+    "PositionsPerOp",
     "Replayed",
     "Result",
     "StreamState",
@@ -51,7 +51,7 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-Levels = list[tuple[Ints, Ints]]
+PositionsPerOp = list[tuple[Ints, Ints]]
 
 
 class LostElement(NamedTuple):
@@ -276,8 +276,8 @@ class Result(NamedTuple):
 class Positions(NamedTuple):
     """(epochs, positions) at each level of a segment's chain: of the rows of a chunk, and of its batches."""
 
-    rows: Levels
-    batches: Levels
+    rows: PositionsPerOp
+    batches: PositionsPerOp
 
 
 NO_POSITIONS = Positions([], [])
@@ -458,14 +458,14 @@ class Chunk:
         """
         rows = self.first_row(count)
         given_bytes = int(self.memory.given_bytes * (self.num_rows - rows) / self.num_rows)
-        levels, above = self.positions
+        positions_per_op, above = self.positions
         tail = Chunk(
             seq=-1,
             pass_number=self.pass_number,
             first=self.first + count,
             sizes=None if self.sizes is None else self.sizes[count:],
             num_rows=self.num_rows - rows,
-            positions=Positions(_part_of(levels, slice(rows, None)), _part_of(above, slice(count, None))),
+            positions=Positions(_part_of(positions_per_op, slice(rows, None)), _part_of(above, slice(count, None))),
             given=None if self.given is None else self.given.select(slice(rows, None)),
             beyond=self.beyond,
             ends_pass=self.ends_pass,
@@ -487,7 +487,7 @@ class Chunk:
             progress.failure = None
         if progress.failure is None:
             progress.limit = rows
-        self.positions = Positions(_part_of(levels, slice(rows)), _part_of(above, slice(count)))
+        self.positions = Positions(_part_of(positions_per_op, slice(rows)), _part_of(above, slice(count)))
         self.given = None if self.given is None else self.given.select(slice(0, rows))
         self.sizes, self.num_rows = None if self.sizes is None else self.sizes[:count], rows
         self.replayed = self.replayed._replace(num_items=min(self.replayed.num_items, count))
@@ -503,8 +503,8 @@ class Chunk:
 
     def key_of(self, row: int) -> tuple[int, int]:
         """Return (epoch, index) of the element that a row is made of."""
-        given, levels = self.given, self.positions.rows  # another worker may finish or cut the chunk meanwhile
-        epochs, indices = (given.epochs, given.indices) if given is not None else levels[0] if levels else ((), ())
+        given, positions_per_op = self.given, self.positions.rows  # another worker may finish or cut the chunk meanwhile
+        epochs, indices = (given.epochs, given.indices) if given is not None else positions_per_op[0] if positions_per_op else ((), ())
         return (int(epochs[row]), int(indices[row])) if row < len(epochs) else (self.pass_number, self.first + row)
 
     def fail(self, failure: Failure) -> None:
@@ -582,8 +582,8 @@ def _from(some: dict[int, _T], border: int) -> dict[int, _T]:
     return {number - border: one for number, one in some.items() if number >= border}
 
 
-def _part_of(levels: Levels, part: slice) -> Levels:
-    return [(epochs[part], positions[part]) for epochs, positions in levels]
+def _part_of(positions_per_op: PositionsPerOp, part: slice) -> PositionsPerOp:
+    return [(epochs[part], positions[part]) for epochs, positions in positions_per_op]
 
 
 def _rows_before(keys: tuple[Block, Ints | range], border: int) -> tuple[Block, Ints | range]:
@@ -614,7 +614,7 @@ class Claim(NamedTuple):
         chunk = self.chunk
         assert chunk is not None
         begin, end, given = self.begin, self.end, chunk.given
-        levels, replayed, bad_rows = chunk.positions.rows, chunk.replayed, chunk.collected.bad_rows
+        positions_per_op, replayed, bad_rows = chunk.positions.rows, chunk.replayed, chunk.collected.bad_rows
         here = None if (begin, end) == (0, chunk.num_rows) else slice(begin, end)
         if given is not None:
             given = given if here is None else given.select(here)
@@ -627,7 +627,7 @@ class Claim(NamedTuple):
             self.room,
             self.block,
             given,
-            levels if here is None else _part_of(levels, here),
+            positions_per_op if here is None else _part_of(positions_per_op, here),
             {row: some for row, some in replayed.known.items() if begin <= row < end} if replayed.known else {},
             {row: one for row, one in bad_rows.items() if begin <= row < end} if bad_rows and not self.stage else {},
             chunk.first_row(replayed.num_items),
@@ -644,11 +644,11 @@ class WorkItem(NamedTuple):
         room: it ends early behind the element with which it holds more than so many bytes.
         block: the rows as the stage before made them; None for the first stage.
         given: the rows that the chunk was made of, for a later stage only their keys; None where they are read from the leaf.
-        levels: (epochs, positions) of these rows at each level of the leaf's chain.
+        positions_per_op: (epochs, positions) of these rows at each level of the leaf's chain.
         known: of these rows, what was skipped or replaced before the state was saved.
         bad_rows: of these rows, those without an element.
         num_replayed: rows of the chunk before this one were read before the state was saved.
-        writes_ahead: whether rows go into batches before the fold behind has counted them.
+        writes_in_place: whether rows go into batches before the fold behind has counted them.
     """
 
     segment: int
@@ -658,11 +658,11 @@ class WorkItem(NamedTuple):
     room: int
     block: Block | None
     given: Block | None
-    levels: Levels
+    positions_per_op: PositionsPerOp
     known: dict[int, list[KnownLoss]]
     bad_rows: dict[int, LateFailure]
     num_replayed: int
-    writes_ahead: bool
+    writes_in_place: bool
 
 
 class BatchItem(NamedTuple):
@@ -672,7 +672,7 @@ class BatchItem(NamedTuple):
         batches: None in the place of one that could not be made.
         sizes: rows of each, where `keys` has those of their elements.
         keys: of all elements, or None where batches have positions of their own.
-        levels: (epochs, positions) of these batches at each level.
+        positions_per_op: (epochs, positions) of these batches at each level.
         known: of these batches, what was skipped or replaced before the state was saved.
         num_replayed: batches before this one were read before the state was saved.
         bad: the failures of batches whose elements do not fit each other.
@@ -682,7 +682,7 @@ class BatchItem(NamedTuple):
     batches: list[Any]
     sizes: list[int] | None
     keys: Block | None
-    levels: Levels
+    positions_per_op: PositionsPerOp
     known: dict[int, list[KnownLoss]]
     num_replayed: int
     bad: dict[int, ElementFailed]
@@ -690,7 +690,7 @@ class BatchItem(NamedTuple):
 
     def key_of(self, number: int) -> tuple[int, int, int]:
         """Return the key of a batch that has a position of its own."""
-        epochs, positions = self.levels[0]
+        epochs, positions = self.positions_per_op[0]
         return int(epochs[number]), int(positions[number]), 0
 
 

@@ -366,9 +366,9 @@ class Engine:
         """Return how full the buffers are: what is ready for the consumer, and what waits for each stage but the first."""
         return self._scheduler.fills()
 
-    def begin_at(self, step: int, ahead: int = 0) -> None:
-        """Count on from `step`; the feed polls `ahead` batches more than it has delivered. Before the first `poll`."""
-        self._scheduler.handed_over.step, self._scheduler.ahead = step, ahead
+    def begin_at(self, step: int, num_ahead: int = 0) -> None:
+        """Count on from `step`; the feed polls `num_ahead` batches more than it has delivered. Before the first `poll`."""
+        self._scheduler.handed_over.step, self._scheduler.num_ahead = step, num_ahead
 
     def memory(self, step: int) -> FeedMemory:
         """Return where the memory is, of a consumer that has taken `step` items; 20 us. Without the mutex, from any thread."""

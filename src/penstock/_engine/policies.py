@@ -112,7 +112,7 @@ def _check_ranks(root: Node, policies: Policies) -> None:
 
 def _without_positions(segment: SegmentPlan, number: int) -> Iterator[tuple[str, Policy]]:
     """Yield the operators of a segment whose elements have no positions, with their policies."""
-    yield from _own(segment.top)
+    yield from _own(segment.batch_ops)
     if number or segment.leaf is None:
         for stage in segment.stages:
             yield from _own((*stage.operators, *stage.filter_steps))

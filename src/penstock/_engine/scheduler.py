@@ -18,7 +18,7 @@ from penstock._engine.committing import ReadCount, booked_in_place, chunks_of, e
 from penstock._engine.completion import Completion, fold_runners_of, records_of
 from penstock._engine.error_policy import LossLedger
 from penstock._engine.folding import FoldRunner, Sequenced, bytes_in
-from penstock._engine.program import Program, keeping_failures, writing_ahead
+from penstock._engine.program import Program, keeping_failures, writing_in_place
 from penstock._engine.segment import READER, SHARED, Segment, pool_of, pools_of, result_bytes
 from penstock._engine.slots import HandedOver, Lease, bytes_beside
 from penstock._engine.stream_reader import Reader
@@ -93,7 +93,7 @@ class Scheduler:
         held_bytes: of all chunks, of what folds hold, of what is ready and of what was taken last; with what running tasks were granted.
         oversize: the bytes of the largest batch above the budget, or 0.
         handed_over: what was delivered and may still be referred to.
-        ahead: how many batches the feed takes before its consumer does.
+        num_ahead: how many batches the feed takes before its consumer does.
         notices: kind and text of what is to be announced: that the consumer keeps many batches, that a round of ranks was padded.
     """
 
@@ -108,7 +108,7 @@ class Scheduler:
     ) -> None:
         """Begin at the state `start` of the program's epoch."""
         program = keeping_failures(program) if ordered is True else program
-        self.program = program = writing_ahead(program) if ordered is True else program
+        self.program = program = writing_in_place(program) if ordered is True else program
         self.num_workers = max(1, num_workers)
         self.version = 0
         self.ready: deque[Ready] = deque()
@@ -122,7 +122,7 @@ class Scheduler:
         for segment in self.segments:
             segment.chunk_size.bound(memory_bytes // self._wanted_chunks())
             segment.keeps_going = program.may_cut
-            segment.leases = segment is self.segments[-1] or (segment.plan.ahead is not None and len(self.segments) == 2)
+            segment.leases = segment is self.segments[-1] or (segment.plan.batch_in_place is not None and len(self.segments) == 2)
         self.segments[0].unordered = ordered is False
         if isinstance(ordered, Recording):
             self.segments[0].follow(ordered)
@@ -143,7 +143,7 @@ class Scheduler:
         self.held_bytes = 0
         self.oversize = 0
         self.handed_over = HandedOver()
-        self.ahead = 0
+        self.num_ahead = 0
         self.notices: list[tuple[str, str]] = []
         self._kept_notice_at = memory_bytes // 4
         self._taken: deque[int] = deque()
@@ -303,7 +303,7 @@ class Scheduler:
         batches = bool(self.segments) and self.segments[-1].plan.batch is not None
         step = self.handed_over.step
         if self.handed_over.add(ready.items, ready.num_bytes, ready.lease, batches=batches):
-            self._look_at_kept(step - self.ahead)
+            self._look_at_kept(step - self.num_ahead)
         return ready
 
     def _look_at_kept(self, step: int) -> None:
@@ -459,7 +459,7 @@ class Scheduler:
             self.failures.append(outcome.failure)
             chunk.fail(outcome.failure)
             segment.fail(chunk)
-        segment.pass_up(task, outcome)
+        segment.pass_on(task, outcome)
         if outcome.failure is None and outcome.end < task.end and not progress.finishing:
             self._take_rest(segment, task, outcome)
         self.held_bytes += chunk.memory.charge()
@@ -525,7 +525,7 @@ class Scheduler:
         num_bytes, num_items = result_bytes(segment, chunk), chunk.num_items // (chunk.batch_rows_in_place or 1)
         segment.chunk_size.observe(num_items, chunk.progress.cost_ns, num_bytes)
         segment.item_bytes = followed(segment.item_bytes, num_bytes / chunk.num_rows)
-        if segment is self.segments[-1] or (segment.plan.direct and chunk.batch_rows_in_place):
+        if segment is self.segments[-1] or (segment.plan.delivers_directly and chunk.batch_rows_in_place):
             self._chunk_bytes = max(1, num_bytes)
         if num_bytes > max(self.oversize, self.memory_bytes) and num_items == 1:
             self.oversize = num_bytes

@@ -442,7 +442,7 @@ class LoopWatch:
 
     def _fact(self, scheduler: Scheduler, lanes: AsyncCalls, call: Call, lasted_s: float, **more: Any) -> WorkerFacts:
         return WorkerFacts(
-            index=call.lane,
+            index=call.call_slot,
             thread=self._monitor.thread,
             stage=lanes.name,
             element=call_of(scheduler, call.task, call.block, call.offset),
