@@ -20,7 +20,7 @@ PACKAGE = "src/penstock"
 BROAD_HANDLERS = (
     "_contracts/failing.py",
     "_executors/threads.py",
-    "_engine/failing.py",
+    "_engine/error_policy.py",
     "_ops/awaited.py",
     "_ops/transforms.py",
     "_processes/entry.py",

@@ -12,11 +12,11 @@ from typing import Any, cast
 import numpy as np
 
 import penstock as ps
-from penstock._engine.chunk import Chunk, Claim, Counted, Failure, Outcome, Token
-from penstock._engine.compute import compute
-from penstock._engine.error_policy import RAISING, ErrorHandler, Policies
-from penstock._engine.finishing import finish_chunk
+from penstock._engine.chunk import Buffer, Chunk, Claim, Counted, Failure, Outcome, Token
+from penstock._engine.compute import compute, finish_chunk
+from penstock._engine.error_policy import RAISING, ErrorHandler
 from penstock._engine.lowering import lower
+from penstock._engine.program import Policies
 from penstock._engine.scheduler import Ready, Scheduler
 from penstock._engine.segment import READER, Segment
 from penstock._ops.rows import Rows
@@ -147,14 +147,14 @@ class Stepper:
             return True
         segment, chunk = self.scheduler.segments[task.segment], task.chunk
         assert chunk is not None
-        if not chunk.finishing and chunk.rows is None and task.stage == len(segment.plan.stages) - 1:
+        if not chunk.progress.finishing and chunk.rows is None and task.stage == len(segment.plan.stages) - 1:
             self._open_rows(segment, chunk)
         self._computed.append((pool, worker, task, self._outcome(segment, chunk, task, self._workers[pool, worker])))
         return True
 
     def _outcome(self, segment: Segment, chunk: Chunk, task: Claim, worker: WorkerContext) -> Outcome:
         """Compute a task as `Engine._compute` does, but from and to copies of the messages, as between two processes."""
-        if chunk.all_in_place or chunk.finishing:
+        if chunk.all_in_place or chunk.progress.finishing:
             return Outcome(task.end if chunk.all_in_place else task.begin)
         item = pickle.loads(pickle.dumps(task.item))
         outcome = compute(
@@ -212,7 +212,7 @@ class Stepper:
 
         def allocate(leaves: Any) -> list[Any]:
             if segment is self.scheduler.segments[-1]:
-                chunk.leased = True
+                chunk.buffer = Buffer(None, True)
                 self._leased.append(chunk)
             return [np.empty(shape, dtype) for shape, dtype in leaves]
 

@@ -18,7 +18,7 @@ def block_of(rows: list[Any], origins: list[int] | None = None) -> Block:
 
 
 def chunk_of(num_rows: int, given: Block | None = None) -> Chunk:
-    return Chunk(seq=0, pass_number=0, first=0, sizes=None, num_items=num_rows, num_rows=num_rows, given=given)
+    return Chunk(seq=0, pass_number=0, first=0, sizes=None, num_rows=num_rows, given=given)
 
 
 def outcomes(*values: Any) -> list[CallResult]:
@@ -38,7 +38,7 @@ def test_a_task_behind_a_failure_does_not_begin() -> None:
     chunk.fail(Failure(3, LookupError(), "fn", 0))
     assert begun(Claim(0, 1, chunk, 3, 5, block_of([1, 2]))) is None
     assert begun(Claim(0, 1, chunk, 2, 4, block_of([1, 2]))) is not None
-    chunk.finishing = True
+    chunk.progress.finishing = True
     assert begun(Claim(0, 1, chunk, 2, 4, block_of([1, 2]))) is None
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock._engine.chunk import Chunk, Result, Token
+from penstock._engine.chunk import Chunk, Collected, Entry, LostElement, Result, Token
 from penstock._engine.committing import LeftOut, ReadCount, booked_in_place
-from penstock._engine.losses import Entry, LossLedger, LostElement
+from penstock._engine.error_policy import LossLedger
 from penstock._engine.lowering import lower
 
 
@@ -20,11 +20,10 @@ def chunk_of(
         pass_number=0,
         first=first,
         sizes=None,
-        num_items=count,
         num_rows=count,
         ends_pass=ends,
         result=Result(items, None, None),
-        lost=list(lost),
+        collected=Collected(lost=list(lost)),
     )
 
 

@@ -15,15 +15,14 @@ def chunk(sizes: list[int] | None = None, rows: int = 10, **fields: Any) -> Chun
         pass_number=2,
         first=30,
         sizes=sizes,
-        num_items=rows if sizes is None else len(sizes),
         num_rows=rows if sizes is None else sum(sizes),
         **fields,
     )
 
 
 def book(work: Chunk, begin: int, end: int) -> None:
-    work.done.append((begin, end))
-    work.num_done += end - begin
+    work.progress.done.append((begin, end))
+    work.progress.num_done += end - begin
 
 
 def failure(at: int) -> Failure:
@@ -32,7 +31,7 @@ def failure(at: int) -> Failure:
 
 def test_a_new_chunk_wants_all_of_its_rows() -> None:
     fresh = chunk([4, 4, 2])
-    assert fresh.limit == 10
+    assert fresh.progress.limit == 10
     assert not fresh.rows_complete()
     assert fresh.good_items() == fresh.good_count() == 3
 
@@ -55,8 +54,8 @@ def test_the_lowest_failing_row_is_kept_whatever_came_first(rows: list[int]) -> 
     work = chunk()
     for row in rows:
         work.fail(failure(row))
-    assert work.failure is not None
-    assert work.failure.at == work.limit == min(rows)
+    assert work.progress.failure is not None
+    assert work.progress.failure.at == work.progress.limit == min(rows)
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.data())

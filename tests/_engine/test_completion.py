@@ -29,7 +29,7 @@ def chunk_of(values: list[list[Any]], first: int, pass_number: int = 0, *, ends:
     zeros = np.zeros(len(flat), np.int64)
     block = Block(zeros, np.arange(len(flat), dtype=np.int64), zeros.astype(np.uint64), rows=flat)
     origins = [place for place, results in enumerate(values) for _ in results]
-    chunk = Chunk(seq=0, pass_number=pass_number, first=first, sizes=None, num_items=len(values), num_rows=len(values), ends_pass=ends)
+    chunk = Chunk(seq=0, pass_number=pass_number, first=first, sizes=None, num_rows=len(values), ends_pass=ends)
     chunk.result = Result(flat, origins, block)
     chunk.tail = tail
     return chunk

@@ -8,8 +8,7 @@ from laws.plans import plain
 
 import penstock as ps
 from penstock._engine.chunk import Chunk, Claim, Outcome, Token
-from penstock._engine.compute import compute
-from penstock._engine.finishing import finish_chunk
+from penstock._engine.compute import compute, finish_chunk
 from penstock._engine.lowering import lower
 from penstock._engine.segment import Segment
 from penstock._ops.collation import Stack
@@ -89,7 +88,7 @@ def test_a_chunk_that_failed_gives_the_items_before_it_and_the_number_of_the_fai
         done, failure = outcome.end, outcome.failure
         if failure is not None:
             chunk.fail(failure)
-        chunk.done.append((begin, done))
+        chunk.progress.done.append((begin, done))
     result, tail = finish_chunk(segment.plan, chunk, WorkerContext(0))
     assert result.items == [0, 10, 20, 30]
     assert tail is not None
@@ -139,4 +138,4 @@ def test_ctrl_c_is_raised_and_not_booked() -> None:
     segment, chunk = opened(numbers(3).map(interrupted).batch(3), 3)
     with pytest.raises(KeyboardInterrupt):
         run(segment, chunk, 0, 3)
-    assert chunk.failure is None
+    assert chunk.progress.failure is None

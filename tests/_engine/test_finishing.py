@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from penstock._engine.chunk import Chunk
-from penstock._engine.compute import concatenated, joined
-from penstock._engine.finishing import join
+from penstock._engine.compute import concatenated, join, joined
 from penstock._ops.block import Block
 
 
@@ -39,8 +38,8 @@ def test_the_pieces_of_a_task_show_in_their_origins_what_was_left_out() -> None:
 
 
 def chunk(parts: dict[int, tuple[Block, list[int]]], rows: int) -> Chunk:
-    out = Chunk(seq=0, pass_number=0, first=0, sizes=None, num_items=rows, num_rows=rows)
-    out.parts = {begin: (part, np.array(origins, np.int64)) for begin, (part, origins) in parts.items()}
+    out = Chunk(seq=0, pass_number=0, first=0, sizes=None, num_rows=rows)
+    out.collected.parts = {begin: (part, np.array(origins, np.int64)) for begin, (part, origins) in parts.items()}
     return out
 
 

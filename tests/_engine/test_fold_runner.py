@@ -31,7 +31,7 @@ def chunk_of(counts: list[int], first: int, pass_number: int, ends: bool, tail: 
     block = Block(
         np.full(size, pass_number), np.array([first + origin for origin in origins], np.int64), np.zeros(size, np.uint64), rows=names
     )
-    chunk = Chunk(seq=0, pass_number=pass_number, first=first, sizes=None, num_items=len(counts), num_rows=len(counts), ends_pass=ends)
+    chunk = Chunk(seq=0, pass_number=pass_number, first=first, sizes=None, num_rows=len(counts), ends_pass=ends)
     chunk.result, chunk.tail = Result(names, origins, block), tail
     return chunk
 

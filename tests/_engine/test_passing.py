@@ -27,12 +27,12 @@ def test_a_given_chunk_keeps_values_keys_and_tokens(batched: bool) -> None:
 
 
 def test_single_elements_go_on_as_they_are() -> None:
-    chunk = Chunk(seq=3, pass_number=0, first=0, sizes=None, num_items=2, num_rows=2)
+    chunk = Chunk(seq=3, pass_number=0, first=0, sizes=None, num_rows=2)
     block = Block(np.zeros(2, np.int64), np.arange(2), np.zeros(2, np.uint64), rows=["a", "b"])
     block.origins = np.arange(2)
     chunk.result = Result(["a", "b"], None, block)
     given = passed_on(chunk, [Token((0, 1)), Token((0, 2))])
-    assert (given.sizes, given.num_items, given.all_in_place, given.leased) == (None, 2, False, False)
+    assert (given.sizes, given.num_items, given.all_in_place, given.buffer.delivered) == (None, 2, False, False)
     assert given.given is not None
     assert given.given.rows() == ["a", "b"]
     assert given.given.origins is None
@@ -40,7 +40,7 @@ def test_single_elements_go_on_as_they_are() -> None:
 
 def through(whole: bool) -> tuple[Chunk, Sequenced]:
     """Return a chunk of three elements, and what a fold runner says of it that lets it through, at once or piece by piece."""
-    chunk = Chunk(seq=3, pass_number=1, first=4, sizes=None, num_items=3, num_rows=3)
+    chunk = Chunk(seq=3, pass_number=1, first=4, sizes=None, num_rows=3)
     chunk.result = Result(["a", "b", "c"], None, Block(np.full(3, 1), np.arange(4, 7), np.zeros(3, np.uint64), rows=["a", "b", "c"]))
     if whole:
         return chunk, Sequenced(["a", "b", "c"], Counted(Token((1, 4))), False, None, False, False, None, True)
@@ -61,6 +61,6 @@ def test_elements_go_on_in_one_chunk_or_where_they_are_awaited_in_one_each(whole
 
 
 def test_the_mark_of_an_end_goes_on_in_a_chunk_of_nothing() -> None:
-    chunk = Chunk(seq=3, pass_number=1, first=4, sizes=None, num_items=0, num_rows=0)
+    chunk = Chunk(seq=3, pass_number=1, first=4, sizes=None, num_rows=0)
     (empty,) = chunks_of(chunk, Sequenced([], [], True, None, False, False), batched=True, one_batch_per_chunk=True)
     assert (empty.num_items, empty.num_rows, empty.sizes) == (0, 0, [])

@@ -13,7 +13,7 @@ from penstock._order.holding import Group
 
 
 def chunk_with(result: Result) -> Chunk:
-    chunk = Chunk(seq=0, pass_number=0, first=0, sizes=None, num_items=2, num_rows=2)
+    chunk = Chunk(seq=0, pass_number=0, first=0, sizes=None, num_rows=2)
     chunk.result = result
     return chunk
 
@@ -64,7 +64,7 @@ def test_a_batch_of_what_a_fold_held_is_unwrapped_part_by_part() -> None:
 
 def test_elements_that_were_written_ahead_are_taken_out_of_their_batches_for_folds_that_want_them_one_by_one() -> None:
     chunk = chunk_with(Result([], None, None))
-    chunk.keys[0] = block(2), range(2)
+    chunk.collected.keys[0] = block(2), range(2)
     chunk.rows = Rows([2], None, lambda leaves: [np.empty(shape, dtype) for shape, dtype in leaves], str, Stack())
     chunk.batch_rows_in_place, chunk.all_in_place = 2, True
     for row, element in enumerate("ab"):

@@ -13,7 +13,7 @@ import penstock as ps
 from penstock._contracts.options import Options
 from penstock._engine.lowering import lower
 from penstock._engine.resume import PlanVariant
-from penstock._engine.tuning_cache import TuningCache
+from penstock._engine.tuning import TuningCache
 from penstock._executors import choice as module
 from penstock._executors.choice import ExecutorChoice
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from penstock._engine.losses import LossCounts, LostElement
+from penstock._contracts.event import ElementLost
 from penstock._engine.slots import Lease
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints
 from penstock._ops.rows import Rows
@@ -18,27 +18,121 @@ from penstock.errors import StateUnavailable
 
 __all__ = [
     "NOTHING_COMPLETED",
+    "NOTHING_REPLAYED",
+    "NO_BUFFER",
+    "NO_POSITIONS",
     "BatchItem",
+    "Buffer",
     "Chunk",
     "Claim",
+    "Collected",
     "CompletedRuns",
     "Counted",
+    "Entry",
     "Failure",
     "FoldState",
     "KeyedElement",
     "KnownLoss",
     "LateFailure",
-    "Levels",
+    "LossCounts",
+    "LostElement",
+    "Memory",
     "Outcome",
+    "Positions",
+    "PositionsPerOp",
+    "Replayed",
     "Result",
     "StreamState",
     "Token",
     "WorkItem",
+    "merged",
+    "num_lost",
 ]
 
 _T = TypeVar("_T")
 
-Levels = list[tuple[Ints, Ints]]
+PositionsPerOp = list[tuple[Ints, Ints]]
+
+
+class LostElement(NamedTuple):
+    """One element that was left out or replaced.
+
+    Attributes:
+        item: of its chunk.
+        row: of its chunk; -1 for a whole item.
+        how: 0 for left out, k for replaced by the k-th next one.
+        site: whose limit it counts for: a stage with a policy of its own, or the feed's policies.
+        limit: of that policy.
+        key: epoch, index, lane.
+        where: in words.
+        keys: of the elements in it, when it is a group of several.
+        place: its pass and number in the leaf of the plan, None when only its key is known.
+        error: None when it is known from a saved state and was not tried again.
+        inner: as that of `Known`.
+        fixed: whether it is an element of a batch inside the leaf of the plan. It was replaced, so a resume that reads it again may try
+            it once more: nothing behind it moves.
+    """
+
+    item: int
+    row: int
+    how: int
+    site: str
+    limit: int | float | None
+    key: tuple[int, int, int]
+    where: str
+    keys: tuple[tuple[int, int, int], ...]
+    place: tuple[int, int] | None
+    stage: str
+    worker: int
+    error: BaseException | None
+    retries: int
+    inner: tuple[int, ...] = ()
+    fixed: bool = False
+
+    @property
+    def action(self) -> str:
+        """Say what was done about it."""
+        return "replaced" if self.how else "skipped"
+
+    def event(self, now_ns: int) -> ElementLost:
+        """Return what is announced of it."""
+        assert self.error is not None
+        return ElementLost(now_ns, self.action, self.stage, self.worker, self.where, self.keys, self.place, self.error, self.retries)
+
+
+class Entry(NamedTuple):
+    """How many elements of one site were skipped, or replaced, in all and in one pass.
+
+    `keys` has (index, lane) of each of them once, if the limit is a number of elements: one that fails in each epoch counts once.
+    """
+
+    action: str
+    site: str
+    total: int
+    pass_number: int
+    in_pass: int
+    keys: frozenset[tuple[int, int]] = frozenset()
+
+
+LossCounts = tuple[Entry, ...]
+
+
+def merged(first: LossCounts, second: Iterable[Entry]) -> LossCounts:
+    """Add up two tallies."""
+    out = {(entry.action, entry.site): entry for entry in first}
+    for entry in second:
+        name = entry.action, entry.site
+        other = out.get(name, Entry(*name, 0, entry.pass_number, 0))
+        old, new = sorted((entry, other), key=lambda one: one.pass_number)
+        in_pass = new.in_pass + (old.in_pass if old.pass_number == new.pass_number else 0)
+        keys = other.keys if entry.keys <= other.keys else entry.keys | other.keys
+        out[name] = Entry(*name, entry.total + other.total, new.pass_number, in_pass, keys)
+    return tuple(out.values())
+
+
+def num_lost(loss_counts: LossCounts, action: str) -> int:
+    """Count all elements that were skipped, or replaced."""
+    return sum(entry.total for entry in loss_counts if entry.action == action)
 
 
 class KnownLoss(NamedTuple):
@@ -164,89 +258,198 @@ class LateFailure:
 
 
 class Result(NamedTuple):
-    """The finished items of a chunk; `origins[i]` is the item of the chunk that gave result i (None when they are one to one)."""
+    """The finished items of a chunk.
+
+    Attributes:
+        items: in order.
+        origins: the item of the chunk that gave each; None when they are one to one.
+        block: the items with their keys, for folds behind them.
+        as_written: whether they are batches as the workers wrote them.
+    """
 
     items: list[Any]
     origins: list[int] | None
     block: Block | None
+    as_written: bool = False
+
+
+class Positions(NamedTuple):
+    """(epochs, positions) at each level of a segment's chain: of the rows of a chunk, and of its batches."""
+
+    rows: PositionsPerOp
+    batches: PositionsPerOp
+
+
+NO_POSITIONS = Positions([], [])
+
+
+class Replayed(NamedTuple):
+    """What of a chunk was read before the state was saved that the run began with.
+
+    Attributes:
+        num_items: so many, from the first one on; they may not fail but where they did before.
+        known: by row, what was skipped or replaced then.
+        known_items: the same by batch.
+    """
+
+    num_items: int
+    known: dict[int, list[KnownLoss]]
+    known_items: dict[int, list[KnownLoss]]
+
+    def behind(self, count: int, rows: int) -> Replayed:
+        """Return the same of a chunk that begins behind so many items and rows."""
+        return Replayed(max(0, self.num_items - count), _from(self.known, rows), _from(self.known_items, count))
+
+
+NOTHING_REPLAYED = Replayed(0, {}, {})
+
+
+class Buffer(NamedTuple):
+    """The buffer that the rows of a chunk are written into, and whether it is one of those that are delivered."""
+
+    lease: weakref.ref[Lease] | None = None
+    delivered: bool = False
+
+
+NO_BUFFER = Buffer()
+
+
+@dataclass(slots=True)
+class Memory:
+    """What a chunk holds.
+
+    Attributes:
+        given_bytes: of what it was made of.
+        kept_bytes: of what was made of that so far.
+        expected_bytes: of what will be made of it, at least.
+        granted_bytes: of tasks in work.
+        charged_bytes: all of it as the scheduler has counted it.
+    """
+
+    given_bytes: int = 0
+    kept_bytes: int = 0
+    expected_bytes: int = 0
+    granted_bytes: int = 0
+    charged_bytes: int = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """All of it."""
+        return self.given_bytes + max(self.kept_bytes, self.expected_bytes) + self.granted_bytes
+
+    def charge(self) -> int:
+        """Count all of it again; return by how much it has grown."""
+        before, self.charged_bytes = self.charged_bytes, self.num_bytes
+        return self.charged_bytes - before
+
+    def grant(self, room: int) -> int:
+        """Grant a task so many bytes; return as `charge`."""
+        self.granted_bytes += room
+        return self.charge()
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far the rows of a chunk are.
+
+    Attributes:
+        limit: rows from here on are not wanted.
+        claimed: so many were claimed for the first stage.
+        done: (begin, end) of those that have left the last stage; `num_done` in all.
+        failure: that of the lowest row which failed.
+        finishing: whether a worker makes its items, or has made them.
+        cost_ns: what the tasks took.
+    """
+
+    limit: int
+    claimed: int = 0
+    done: list[tuple[int, int]] = field(default_factory=list)
+    num_done: int = 0
+    failure: Failure | None = None
+    finishing: bool = False
+    cost_ns: int = 0
+
+
+@dataclass(slots=True)
+class Collected:
+    """What outcomes have brought of a chunk.
+
+    Attributes:
+        parts: by first row, elements that are not written into a batch, with the row that each came from.
+        keys: by first row, keys and rows of elements that were written into a batch before the folds counted them.
+        lost: what was skipped or replaced.
+        late: by row or item, its results that failed where folds may leave them out (number among the results that are left, key,
+            failure), in the order in which they were taken out.
+        bad_rows: rows without an element: it failed in an earlier segment, or here below a batch, which is then late itself.
+    """
+
+    parts: dict[int, tuple[Block, Ints]] = field(default_factory=dict)
+    keys: dict[int, tuple[Block, Ints | range]] = field(default_factory=dict)
+    lost: list[LostElement] = field(default_factory=list)
+    late: dict[int, list[tuple[int, tuple[int, int, int], LateFailure]]] = field(default_factory=dict)
+    bad_rows: dict[int, LateFailure] = field(default_factory=dict)
+
+    def cut(self, count: int, rows: int) -> Collected:
+        """Keep what belongs to the first `count` items, which have so many rows; return what belongs to the others."""
+        lost = [loss._replace(item=loss.item - count, row=loss.row - rows) for loss in self.lost if loss.item >= count]
+        tail = Collected(lost=lost, bad_rows=_from(self.bad_rows, rows))
+        self.lost = [loss for loss in self.lost if loss.item < count]
+        self.bad_rows = {row: one for row, one in self.bad_rows.items() if row < rows}
+        self.keys = {begin: _rows_before(keys, rows) for begin, keys in self.keys.items() if begin < rows}
+        return tail
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Chunk:
     """One batch, or several tiny ones, or a run of elements, on their way through a segment.
 
-    Attributes of what is read again after a resume: `known`, the rows that were skipped or replaced before, `known_items`, the batches that
-    were, and `num_replayed`, the number of items that were read before: the others among them may not fail.
-
-    Of elements that failed where folds may leave them out: `late`, by row or item, those of its results that failed (number among the
-    results that are left, key, failure), in the order in which they were taken out; `bad_rows`, rows without an element: it failed in an
-    earlier segment, or here below a batch, which is then late itself.
-
-    Of rows that are written before the folds behind them have counted them: `batch_rows_in_place`, the rows of each batch (0 where that is
-    not so); `all_in_place`, whether all of them are there; and `keys` of those that were written, from each first row on, without
-    elements.
-
-    `made_of` is the chunk that it was made of, as (segment, seq): in the segment before, or in segment -1 of what was read.
-
-    `in_place` says that its batches are as the workers wrote them.
-
-    `lease` is that of the buffer that its rows were written into, `leased` says that the buffer is one of those that are delivered.
-
-    Of the memory that it holds: `given_bytes` of what it was made of, `kept_bytes` of what was made of that so far, at least
-    `expected_bytes`, `granted_bytes` of tasks in work, and `charged_bytes`, all of it as the scheduler has counted it.
+    Attributes:
+        seq: its number in the segment.
+        pass_number, first: of the source, and its first item in that pass.
+        sizes: rows of each item; None where items are rows.
+        num_rows: of all items.
+        positions: of the rows and items, where a leaf makes them.
+        given: what it was made of, where no leaf makes it.
+        tokens: the place behind each item; None where pass and number say it, with `beyond` them what was delivered in completion order.
+        ends_pass: whether the end of the pass stands behind it; `pass_token` is then the place behind that, if it has tokens.
+        tail: the failure behind it: one that came with it, or its own, by item, when it is finished.
+        rows: its batches under construction.
+        result: its items, when it is finished.
+        batch_rows_in_place: rows of each batch where rows are written before the folds behind them have counted them; else 0.
+        all_in_place: whether all of these are there.
+        made_of: (segment, seq) of the chunk that it was made of: in the segment before, or in segment -1 of what was read.
     """
 
     seq: int
     pass_number: int
     first: int
     sizes: list[int] | None
-    num_items: int
     num_rows: int
-    levels: Levels = field(default_factory=list)
-    top_levels: Levels = field(default_factory=list)
+    positions: Positions = NO_POSITIONS
     given: Block | None = None
     tokens: Sequence[Token] | Counted | None = None
+    beyond: CompletedRuns = NOTHING_COMPLETED
     ends_pass: bool = False
     pass_token: Token | None = None
     tail: Failure | None = None
-    inherited: Failure | None = None
     rows: Rows | None = None
-    parts: dict[int, tuple[Block, Ints]] = field(default_factory=dict)
-    claimed: int = 0
-    done: list[tuple[int, int]] = field(default_factory=list)
-    num_done: int = 0
-    limit: int = -1
-    failure: Failure | None = None
-    cost_ns: int = 0
-    finishing: bool = False
     result: Result | None = None
-    leased: bool = False
-    lease: weakref.ref[Lease] | None = None
-    beyond: CompletedRuns = NOTHING_COMPLETED
-    lost: list[LostElement] = field(default_factory=list)
-    known: dict[int, list[KnownLoss]] = field(default_factory=dict)
-    known_items: dict[int, list[KnownLoss]] = field(default_factory=dict)
-    num_replayed: int = 0
     batch_rows_in_place: int = 0
     all_in_place: bool = False
-    in_place: bool = False
-    given_bytes: int = 0
-    kept_bytes: int = 0
-    expected_bytes: int = 0
-    granted_bytes: int = 0
-    charged_bytes: int = 0
-    keys: dict[int, tuple[Block, Ints | range]] = field(default_factory=dict)
-    late: dict[int, list[tuple[int, tuple[int, int, int], LateFailure]]] = field(default_factory=dict)
-    bad_rows: dict[int, LateFailure] = field(default_factory=dict)
     made_of: tuple[int, int] | None = None
+    replayed: Replayed = NOTHING_REPLAYED
+    buffer: Buffer = NO_BUFFER
+    memory: Memory = field(default_factory=Memory)
+    collected: Collected = field(default_factory=Collected)
+    progress: Progress = field(init=False)
 
     def __post_init__(self) -> None:
-        self.limit = self.num_rows
+        self.progress = Progress(self.num_rows)
 
     @property
-    def num_bytes(self) -> int:
-        """The memory that it holds."""
-        return self.given_bytes + max(self.kept_bytes, self.expected_bytes) + self.granted_bytes
+    def num_items(self) -> int:
+        """How many batches, or elements, they are."""
+        return self.num_rows if self.sizes is None else len(self.sizes)
 
     def cut(self, count: int) -> Chunk:
         """Keep the first `count` items; return a chunk of the others, of which nothing is done in this stage.
@@ -254,92 +457,89 @@ class Chunk:
         One worker at most has rows of it, and those it has done belong to the items that are kept.
         """
         rows = self.first_row(count)
-        share = (self.num_rows - rows) / self.num_rows
+        given_bytes = int(self.memory.given_bytes * (self.num_rows - rows) / self.num_rows)
+        positions_per_op, above = self.positions
         tail = Chunk(
             seq=-1,
             pass_number=self.pass_number,
             first=self.first + count,
             sizes=None if self.sizes is None else self.sizes[count:],
-            num_items=self.num_items - count,
             num_rows=self.num_rows - rows,
-            levels=[(epochs[rows:], positions[rows:]) for epochs, positions in self.levels],
-            top_levels=[(epochs[count:], positions[count:]) for epochs, positions in self.top_levels],
+            positions=Positions(_part_of(positions_per_op, slice(rows, None)), _part_of(above, slice(count, None))),
             given=None if self.given is None else self.given.select(slice(rows, None)),
+            beyond=self.beyond,
             ends_pass=self.ends_pass,
             pass_token=self.pass_token,
-            inherited=_behind(self.inherited, count),
-            beyond=self.beyond,
-            lost=[loss._replace(item=loss.item - count, row=loss.row - rows) for loss in self.lost if loss.item >= count],
-            known=_from(self.known, rows),
-            known_items=_from(self.known_items, count),
-            num_replayed=max(0, self.num_replayed - count),
+            tail=None if self.tail is None else self.tail._replace(at=self.tail.at - count),
             batch_rows_in_place=self.batch_rows_in_place,
-            given_bytes=int(self.given_bytes * share),
             made_of=self.made_of,
-            bad_rows=_from(self.bad_rows, rows),
+            replayed=self.replayed.behind(count, rows),
+            memory=Memory(given_bytes),
+            collected=self.collected.cut(count, rows),
         )
         if isinstance(self.tokens, Counted):
             tail.tokens = Counted(self.tokens.behind(count), self.tokens.stride)
         elif self.tokens is not None:
             tail.tokens, self.tokens = self.tokens[count:], self.tokens[:count]
-        if self.failure is not None and self.failure.at >= rows:
-            tail.fail(self.failure._replace(at=self.failure.at - rows))
-            self.failure = None
-        self.levels = [(epochs[:rows], positions[:rows]) for epochs, positions in self.levels]
-        self.top_levels = [(epochs[:count], positions[:count]) for epochs, positions in self.top_levels]
+        progress = self.progress
+        if progress.failure is not None and progress.failure.at >= rows:
+            tail.fail(progress.failure._replace(at=progress.failure.at - rows))
+            progress.failure = None
+        if progress.failure is None:
+            progress.limit = rows
+        self.positions = Positions(_part_of(positions_per_op, slice(rows)), _part_of(above, slice(count)))
         self.given = None if self.given is None else self.given.select(slice(0, rows))
-        self.sizes = None if self.sizes is None else self.sizes[:count]
-        self.lost = [loss for loss in self.lost if loss.item < count]
-        self.bad_rows = {row: one for row, one in self.bad_rows.items() if row < rows}
-        self.keys = {begin: _rows_before(keys, rows) for begin, keys in self.keys.items() if begin < rows}
-        self.num_items, self.num_rows, self.limit = count, rows, rows if self.failure is None else self.limit
-        self.num_replayed, self.given_bytes = min(self.num_replayed, count), self.given_bytes - tail.given_bytes
-        self.ends_pass, self.pass_token, self.inherited = False, None, None
+        self.sizes, self.num_rows = None if self.sizes is None else self.sizes[:count], rows
+        self.replayed = self.replayed._replace(num_items=min(self.replayed.num_items, count))
+        self.memory.given_bytes -= given_bytes
+        self.ends_pass, self.pass_token, self.tail = False, None, None
         return tail
 
     def end_alone(self) -> Chunk:
         """Return a chunk of nothing but the end of the pass that this one ends."""
-        end = Chunk(seq=self.seq, pass_number=self.pass_number, first=self.first + self.num_items, sizes=None, num_items=0, num_rows=0)
+        end = Chunk(seq=self.seq, pass_number=self.pass_number, first=self.first + self.num_items, sizes=None, num_rows=0)
         end.tokens, end.pass_token, end.ends_pass = None if self.tokens is None else (), self.pass_token, True
         return end
 
     def key_of(self, row: int) -> tuple[int, int]:
         """Return (epoch, index) of the element that a row is made of."""
-        given, levels = self.given, self.levels  # another worker may finish or cut the chunk meanwhile
-        epochs, indices = (given.epochs, given.indices) if given is not None else levels[0] if levels else ((), ())
+        given, positions_per_op = self.given, self.positions.rows  # another worker may finish or cut the chunk meanwhile
+        epochs, indices = (given.epochs, given.indices) if given is not None else positions_per_op[0] if positions_per_op else ((), ())
         return (int(epochs[row]), int(indices[row])) if row < len(epochs) else (self.pass_number, self.first + row)
 
     def fail(self, failure: Failure) -> None:
         """Keep the failure with the lowest row; rows from there on are not wanted any more."""
-        if self.failure is None or failure.at < self.failure.at:
-            self.failure = failure
-            self.limit = failure.at
+        progress = self.progress
+        if progress.failure is None or failure.at < progress.failure.at:
+            progress.failure, progress.limit = failure, failure.at
 
     def take(self, outcome: Outcome) -> None:
         """Keep what a worker found and made."""
-        self.parts.update(outcome.parts)
-        self.keys.update(outcome.keys)
-        self.bad_rows.update(outcome.bad_rows)
+        collected = self.collected
+        collected.parts.update(outcome.parts)
+        collected.keys.update(outcome.keys)
+        collected.bad_rows.update(outcome.bad_rows)
         for number, one in outcome.late:
-            self.late.setdefault(number, []).append(one)
-        self.lost += [lost if lost.row < 0 else lost._replace(item=self.item_of(lost.row)) for lost in outcome.lost]
+            collected.late.setdefault(number, []).append(one)
+        collected.lost += [lost if lost.row < 0 else lost._replace(item=self.item_of(lost.row)) for lost in outcome.lost]
         for row, places in outcome.moved:
-            for (epochs, positions), (epoch, position) in zip(self.levels, places, strict=True):
+            for (epochs, positions), (epoch, position) in zip(self.positions.rows, places, strict=True):
                 epochs[row], positions[row] = epoch, position
 
     def rows_complete(self) -> bool:
         """Tell whether every wanted row is done."""
-        if self.failure is None:
-            return self.num_done >= self.num_rows
-        return sum(min(stop, self.limit) - start for start, stop in self.done if start < self.limit) >= self.limit
+        progress, limit = self.progress, self.progress.limit
+        if progress.failure is None:
+            return progress.num_done >= self.num_rows
+        return sum(min(stop, limit) - start for start, stop in progress.done if start < limit) >= limit
 
     def good_items(self) -> int:
         """Count the items all of whose rows come before the failure."""
-        if self.failure is None:
+        if self.progress.failure is None:
             return self.num_items
         if self.sizes is None:
-            return self.limit
-        return int(np.searchsorted(np.cumsum(self.sizes), self.limit, side="right"))
+            return self.progress.limit
+        return int(np.searchsorted(np.cumsum(self.sizes), self.progress.limit, side="right"))
 
     def good_count(self) -> int:
         """Count the items before the tail failure, after the chunk is finished."""
@@ -366,7 +566,7 @@ class Chunk:
     def lost_by_item(self) -> dict[int, list[LostElement]]:
         """Return what was skipped or replaced, by item, in order."""
         out: dict[int, list[LostElement]] = {}
-        for loss in sorted(self.lost, key=lambda one: (one.item, one.row)):
+        for loss in sorted(self.collected.lost, key=lambda one: (one.item, one.row)):
             out.setdefault(loss.item, []).append(loss)
         return out
 
@@ -382,8 +582,8 @@ def _from(some: dict[int, _T], border: int) -> dict[int, _T]:
     return {number - border: one for number, one in some.items() if number >= border}
 
 
-def _behind(failure: Failure | None, count: int) -> Failure | None:
-    return None if failure is None else failure._replace(at=failure.at - count)
+def _part_of(positions_per_op: PositionsPerOp, part: slice) -> PositionsPerOp:
+    return [(epochs[part], positions[part]) for epochs, positions in positions_per_op]
 
 
 def _rows_before(keys: tuple[Block, Ints | range], border: int) -> tuple[Block, Ints | range]:
@@ -414,6 +614,7 @@ class Claim(NamedTuple):
         chunk = self.chunk
         assert chunk is not None
         begin, end, given = self.begin, self.end, chunk.given
+        positions_per_op, replayed, bad_rows = chunk.positions.rows, chunk.replayed, chunk.collected.bad_rows
         here = None if (begin, end) == (0, chunk.num_rows) else slice(begin, end)
         if given is not None:
             given = given if here is None else given.select(here)
@@ -426,10 +627,10 @@ class Claim(NamedTuple):
             self.room,
             self.block,
             given,
-            chunk.levels if here is None else [(epochs[here], positions[here]) for epochs, positions in chunk.levels],
-            {row: some for row, some in chunk.known.items() if begin <= row < end} if chunk.known else {},
-            {row: one for row, one in chunk.bad_rows.items() if begin <= row < end} if chunk.bad_rows and not self.stage else {},
-            chunk.first_row(chunk.num_replayed),
+            positions_per_op if here is None else _part_of(positions_per_op, here),
+            {row: some for row, some in replayed.known.items() if begin <= row < end} if replayed.known else {},
+            {row: one for row, one in bad_rows.items() if begin <= row < end} if bad_rows and not self.stage else {},
+            chunk.first_row(replayed.num_items),
             chunk.batch_rows_in_place > 0,
         )
 
@@ -443,11 +644,11 @@ class WorkItem(NamedTuple):
         room: it ends early behind the element with which it holds more than so many bytes.
         block: the rows as the stage before made them; None for the first stage.
         given: the rows that the chunk was made of, for a later stage only their keys; None where they are read from the leaf.
-        levels: (epochs, positions) of these rows at each level of the leaf's chain.
+        positions_per_op: (epochs, positions) of these rows at each level of the leaf's chain.
         known: of these rows, what was skipped or replaced before the state was saved.
         bad_rows: of these rows, those without an element.
         num_replayed: rows of the chunk before this one were read before the state was saved.
-        writes_ahead: whether rows go into batches before the fold behind has counted them.
+        writes_in_place: whether rows go into batches before the fold behind has counted them.
         fatal: once it has ended or stalled worker processes: the rows that did, each with the error. Its rows are computed one by one
             then, and each is announced before.
     """
@@ -459,11 +660,11 @@ class WorkItem(NamedTuple):
     room: int
     block: Block | None
     given: Block | None
-    levels: Levels
+    positions_per_op: PositionsPerOp
     known: dict[int, list[KnownLoss]]
     bad_rows: dict[int, LateFailure]
     num_replayed: int
-    writes_ahead: bool
+    writes_in_place: bool
     fatal: dict[int, BaseException] | None = None
 
 
@@ -474,7 +675,7 @@ class BatchItem(NamedTuple):
         batches: None in the place of one that could not be made.
         sizes: rows of each, where `keys` has those of their elements.
         keys: of all elements, or None where batches have positions of their own.
-        levels: (epochs, positions) of these batches at each level.
+        positions_per_op: (epochs, positions) of these batches at each level.
         known: of these batches, what was skipped or replaced before the state was saved.
         num_replayed: batches before this one were read before the state was saved.
         bad: the failures of batches whose elements do not fit each other.
@@ -485,7 +686,7 @@ class BatchItem(NamedTuple):
     batches: list[Any]
     sizes: list[int] | None
     keys: Block | None
-    levels: Levels
+    positions_per_op: PositionsPerOp
     known: dict[int, list[KnownLoss]]
     num_replayed: int
     bad: dict[int, ElementFailed]
@@ -494,7 +695,7 @@ class BatchItem(NamedTuple):
 
     def key_of(self, number: int) -> tuple[int, int, int]:
         """Return the key of a batch that has a position of its own."""
-        epochs, positions = self.levels[0]
+        epochs, positions = self.positions_per_op[0]
         return int(epochs[number]), int(positions[number]), 0
 
 

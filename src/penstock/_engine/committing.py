@@ -7,30 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from penstock._engine.chunk import Chunk, Counted, Failure, FoldState, LateFailure, Result, Token
-from penstock._engine.completion import Completion
+from penstock._engine.chunk import NO_BUFFER, Chunk, Collected, Counted, Failure, LateFailure, Result, Token, merged
 from penstock._engine.compute import keys_of
-from penstock._engine.folding import OPEN, Failing, FoldRunner, Sequenced, failure_in, pieces_of
-from penstock._engine.losses import LossLedger, merged
+from penstock._engine.error_policy import LossLedger
+from penstock._engine.folding import Sequenced, failure_in, pieces_of
 from penstock._engine.program import Program, SegmentPlan
 from penstock._ops.block import Block
 from penstock._order.arithmetic import INFINITE
-from penstock._order.chain import Chain, passes_above
 from penstock._order.folds import RepeatFold, TakeFold
 from penstock.errors import LengthMismatch, SourceError
 
-__all__ = [
-    "LeftOut",
-    "ReadCount",
-    "booked_in_place",
-    "chunks_of",
-    "empty_pass",
-    "fold_runners_of",
-    "given_chunk",
-    "left_out_of",
-    "passed_on",
-    "records_of",
-]
+__all__ = ["LeftOut", "ReadCount", "booked_in_place", "chunks_of", "empty_pass", "given_chunk", "left_out_of", "passed_on"]
 
 
 def booked_in_place(chunk: Chunk, ledger: LossLedger) -> tuple[list[Any], Sequence[Token] | Counted, Failure | None]:
@@ -39,7 +26,7 @@ def booked_in_place(chunk: Chunk, ledger: LossLedger) -> tuple[list[Any], Sequen
     The state is counted on from the first, unless there is something else to say behind some of them.
     """
     items, tail = chunk.result.items if chunk.result is not None else [], chunk.tail
-    lost = chunk.lost_by_item() if chunk.lost else {}
+    lost = chunk.lost_by_item() if chunk.collected.lost else {}
     if not lost and (chunk.tokens is None or not ledger.loss_counts):
         return (
             items,
@@ -55,35 +42,6 @@ def booked_in_place(chunk: Chunk, ledger: LossLedger) -> tuple[list[Any], Sequen
                 return items[:number], tokens, Failure(number, error, loss.stage, loss.worker)
         tokens.append(after._replace(loss_counts=merged(after.loss_counts, ledger.loss_counts)))
     return items, tokens, tail
-
-
-def records_of(program: Program, start: Token) -> list[FoldState | None]:
-    """Return what the fold runner of each segment had saved, None where nothing was or is."""
-    saved = iter(start.fold_runners)
-    return [None if segment.folds is None or segment.transparent else next(saved, None) for segment in program.segments]
-
-
-def fold_runners_of(program: Program, start: Token, ledger: Sequence[LossLedger], *, ordered: bool) -> list[FoldRunner | Completion | None]:
-    """Make the fold runner of each segment that has folds; the first one takes what is finished if elements are not `ordered`."""
-    out: list[FoldRunner | Completion | None] = []
-    below = start._replace(fold_runners=())
-    first_pass = program.first_pass
-    for number, (segment, record) in enumerate(zip(program.segments, records_of(program, start), strict=True)):
-        if segment.folds is None:
-            out.append(None)
-            continue
-        shared: dict[str, Any] = {"transparent": segment.transparent, "ledger": ledger[number], "first_pass": first_pass}
-        if ordered or out:
-            failing = Failing(segment.hands_failures_on, program.may_cut)
-            out.append(FoldRunner(segment.folds, below, record, behind_another=bool(out), failing=failing, **shared))
-        else:
-            out.append(Completion(segment.folds, below, record, **shared))
-        if not segment.transparent:
-            record = record or FoldState(0, OPEN, tuple(Chain(segment.folds, first_pass=first_pass).snapshot()))
-            below = below._replace(fold_runners=(*below.fold_runners, record))
-        for fold in segment.folds:
-            first_pass = passes_above(fold, first_pass)
-    return out
 
 
 def empty_pass() -> SourceError:
@@ -125,7 +83,7 @@ class LeftOut:
             self._begin, self._num_inputs, self._num_skipped = place, 0, 0
             return None
         self._num_inputs += chunk.num_items
-        self._num_skipped += len({loss.item for loss in chunk.lost if not loss.how})
+        self._num_skipped += len({loss.item for loss in chunk.collected.lost if not loss.how})
         fewest_passes = 2 if self._num_skipped == self._num_inputs else INFINITE if self._random or not self._num_skipped else 100
         enough = self._num_inputs >= _FEWEST_INPUTS and self._whole_passes(*self._begin, *place) >= fewest_passes
         return empty_pass() if enough else None
@@ -170,7 +128,7 @@ class ReadCount:
         One that was cut need not add up, nor one that failed: behind the failure nothing may be wanted of it.
         """
         self._failed = self._failed or chunk.tail is not None
-        skipped = sum(loss.how == 0 for loss in chunk.lost)
+        skipped = sum(loss.how == 0 for loss in chunk.collected.lost)
         exact = chunk.result is not None and plan.one_to_one and not chunk.all_in_place
         self._num_read += len(chunk.result.items) if exact and chunk.result is not None else chunk.num_items - skipped
         self._num_skipped += skipped
@@ -207,6 +165,7 @@ def given_chunk(
     """Make a chunk for the next segment of what a fold runner emitted: groups of pieces or single ones, of which some may be `late`."""
     flat = [piece for group in pieces for piece in group]
     keys = [piece.key for piece in flat]
+    bad_rows = {row: LateFailure(failure) for row, piece in enumerate(flat) if (failure := failure_in(piece))} if late else {}
     block = Block(
         np.array([key[0] for key in keys], np.int64),
         np.array([key[1] for key in keys], np.int64),
@@ -218,11 +177,10 @@ def given_chunk(
         pass_number=pass_number,
         first=first,
         sizes=[len(group) for group in pieces] if batched else None,
-        num_items=len(pieces),
         num_rows=len(flat),
         given=block,
         tokens=tokens,
-        bad_rows={row: LateFailure(failure) for row, piece in enumerate(flat) if (failure := failure_in(piece))} if late else {},
+        collected=Collected(bad_rows=bad_rows),
     )
 
 
@@ -238,7 +196,7 @@ def passed_on(chunk: Chunk, tokens: Sequence[Token] | Counted) -> Chunk:
         assert block is not None
         given = Block(block.epochs, block.indices, block.lanes, rows=block.rows())
     elif not done:
-        given = keys_of([chunk.keys[begin][0] for begin in sorted(chunk.keys)])
+        given = keys_of([chunk.collected.keys[begin][0] for begin in sorted(chunk.collected.keys)])
     num_rows = chunk.num_rows if chunk.batch_rows_in_place else len(chunk.result.items)
     count = num_rows // (chunk.batch_rows_in_place or 1)
     rows, chunk.rows = chunk.rows, None  # they know the chunk by name: the one that made them must not hold them
@@ -247,13 +205,11 @@ def passed_on(chunk: Chunk, tokens: Sequence[Token] | Counted) -> Chunk:
         pass_number=chunk.pass_number,
         first=0,
         sizes=[chunk.batch_rows_in_place] * count if chunk.batch_rows_in_place else None,
-        num_items=count,
         num_rows=num_rows,
         given=given,
         tokens=tokens,
         rows=None if done else rows,
         result=chunk.result if done else None,
         all_in_place=chunk.batch_rows_in_place > 0,
-        leased=chunk.leased and chunk.batch_rows_in_place > 0,
-        lease=chunk.lease if chunk.batch_rows_in_place else None,
+        buffer=chunk.buffer if chunk.batch_rows_in_place else NO_BUFFER,
     )

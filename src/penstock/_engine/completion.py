@@ -8,17 +8,29 @@ from bisect import insort
 from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
-from penstock._engine.chunk import Chunk, CompletedRuns, Failure, FoldState, KeyedElement, StreamState, Token
-from penstock._engine.folding import OPEN, PASS_END, Sequenced, check_results, helds_in, pieces_by_input, pieces_of, unwrapped
-from penstock._engine.losses import LossLedger, LostElement
-from penstock._order.chain import BufferedElement, Chain
+from penstock._engine.chunk import Chunk, CompletedRuns, Failure, FoldState, KeyedElement, LostElement, StreamState, Token
+from penstock._engine.error_policy import LossLedger
+from penstock._engine.folding import (
+    OPEN,
+    PASS_END,
+    Failing,
+    FoldRunner,
+    Sequenced,
+    check_results,
+    helds_in,
+    pieces_by_input,
+    pieces_of,
+    unwrapped,
+)
+from penstock._engine.program import Program
+from penstock._order.chain import BufferedElement, Chain, passes_above
 from penstock._order.folds import BatchFold, Fold, RepeatFold
 from penstock._order.holding import ConcatenateFold, WindowFold
 from penstock._order.resampling import ResampleFold
 from penstock._order.runs import ENDLESS, Recording, Run, Runs, kept
 from penstock.errors import StateDamaged, StateMismatch
 
-__all__ = ["Completion", "Recorder", "Resumed", "read_recording", "refused"]
+__all__ = ["Completion", "Recorder", "Resumed", "fold_runners_of", "read_recording", "records_of", "refused"]
 
 Place = tuple[int, int]
 """Position of an input in its pass, and which of its results."""
@@ -43,19 +55,6 @@ class Completion:
     The token names what was delivered: all before the watermark, runs beyond it, and single results of inputs that had several. What
     a fold holds counts as not delivered: a resume computes it again, and it may then come in other company.
     """
-
-    __slots__ = (
-        "_chain",
-        "_done",
-        "_folds",
-        "_ledgers",
-        "_mode",
-        "_notes",
-        "_num_read",
-        "_partial",
-        "_pass",
-        "_transparent",
-    )
 
     def __init__(
         self,
@@ -105,7 +104,7 @@ class Completion:
         if self._is_plain(chunk):
             whole = self._take_whole(chunk, items)
         elif chunk.result is not None:
-            lost = chunk.lost_by_item() if chunk.lost else {}
+            lost = chunk.lost_by_item() if chunk.collected.lost else {}
             for number, results in enumerate(pieces_by_input(chunk)):
                 self._num_read += 1
                 excess = self._book(lost[number], number) if number in lost else None
@@ -126,7 +125,7 @@ class Completion:
 
     def _is_plain(self, chunk: Chunk) -> bool:
         """Tell whether the chunk's elements go through as they are: nothing folds them, and each input gave at most one."""
-        if self._folds or chunk.result is None or chunk.lost or self._notes or self._partial:
+        if self._folds or chunk.result is None or chunk.collected.lost or self._notes or self._partial:
             return False
         origins = chunk.result.origins
         return origins is None or len(set(origins)) == len(origins)
@@ -269,6 +268,35 @@ def _split(runs: tuple[Run, ...]) -> tuple[int, tuple[Run, ...]]:
 
 def _place_of(note: StreamState) -> tuple[int, int]:
     return note.pass_number, note.position
+
+
+def records_of(program: Program, start: Token) -> list[FoldState | None]:
+    """Return what the fold runner of each segment had saved, None where nothing was or is."""
+    saved = iter(start.fold_runners)
+    return [None if segment.folds is None or segment.transparent else next(saved, None) for segment in program.segments]
+
+
+def fold_runners_of(program: Program, start: Token, ledger: Sequence[LossLedger], *, ordered: bool) -> list[FoldRunner | Completion | None]:
+    """Make the fold runner of each segment that has folds; the first one takes what is finished if elements are not `ordered`."""
+    out: list[FoldRunner | Completion | None] = []
+    below = start._replace(fold_runners=())
+    first_pass = program.first_pass
+    for number, (segment, record) in enumerate(zip(program.segments, records_of(program, start), strict=True)):
+        if segment.folds is None:
+            out.append(None)
+            continue
+        shared: dict[str, Any] = {"transparent": segment.transparent, "ledger": ledger[number], "first_pass": first_pass}
+        if ordered or out:
+            failing = Failing(segment.hands_failures_on, program.may_cut)
+            out.append(FoldRunner(segment.folds, below, record, behind_another=bool(out), failing=failing, **shared))
+        else:
+            out.append(Completion(segment.folds, below, record, **shared))
+        if not segment.transparent:
+            record = record or FoldState(0, OPEN, tuple(Chain(segment.folds, first_pass=first_pass).snapshot()))
+            below = below._replace(fold_runners=(*below.fold_runners, record))
+        for fold in segment.folds:
+            first_pass = passes_above(fold, first_pass)
+    return out
 
 
 _FORMAT = 1

@@ -1,8 +1,9 @@
-"""Computing a task: a WorkItem or a BatchItem in, an Outcome out. Rows of a batch are written into a slot; nothing else is touched."""
+"""Computing a task: a WorkItem or a BatchItem in, an Outcome out; rows of a batch are written into a slot. And finishing a chunk."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from penstock._contracts.element import bytes_of_all
-from penstock._engine.chunk import BatchItem, Failure, KnownLoss, LateFailure, Levels, Outcome, WorkItem
+from penstock._engine.chunk import BatchItem, Chunk, Failure, KnownLoss, LateFailure, LostElement, Outcome, PositionsPerOp, Result, WorkItem
 from penstock._engine.error_policy import (
     MOST_REPLACEMENTS,
     RAISING,
@@ -21,20 +22,32 @@ from penstock._engine.error_policy import (
     Partial,
     handled,
     in_pieces,
+    prepare,
 )
-from penstock._engine.failing import prepare
-from penstock._engine.losses import LostElement
 from penstock._engine.program import FilterStep, SegmentPlan, StagePlan
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, part_of
 from penstock._ops.leaves import BatchLeaf
 from penstock._ops.operator import ChainOp, Operator, WritesRows, apply_all
+from penstock._ops.positions import moves_only
 from penstock._ops.rows import Rows
 from penstock._ops.streams import FilterOp
 from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import INFINITE, Length
 from penstock.errors import StateMismatch
 
-__all__ = ["HERE", "Computer", "compute", "compute_batches", "concatenated", "filter_step", "joined", "keys_of"]
+__all__ = [
+    "HERE",
+    "Computer",
+    "compute",
+    "compute_batches",
+    "concatenated",
+    "filter_step",
+    "finish_chunk",
+    "join",
+    "joined",
+    "keys_of",
+    "taken_out",
+]
 
 
 T = TypeVar("T")
@@ -64,11 +77,9 @@ def compute(plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: Worker
 class _Job:
     """An item in work."""
 
-    __slots__ = ("bad_rows", "error_handler", "item", "keys", "late", "levels", "lost", "moved", "parts", "plan", "slot", "worker")
-
     def __init__(self, plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: WorkerContext, error_handler: ErrorHandler) -> None:
         self.plan, self.item, self.slot, self.worker, self.error_handler = plan, item, slot, worker, error_handler
-        self.levels = item.levels
+        self.positions_per_op = item.positions_per_op
         self.moved: set[int] = set()
         self.parts: dict[int, tuple[Block, Ints]] = {}
         self.keys: dict[int, tuple[Block, Ints | range]] = {}
@@ -154,7 +165,7 @@ class _Job:
         if whole is not None:
             case = self._case(row, (), found)
             self._move(row, whole.how)
-            out = handled(self.error_handler, lambda _: case, lambda out: self._alone(row, found, out), None, known, around)
+            out = handled(self.error_handler, lambda _: case, lambda out: self._run_one(row, found, out), None, known, around)
         else:
             out = handled(
                 self.error_handler,
@@ -239,13 +250,13 @@ class _Job:
             for distance in range(1, _num_others(_pass_length(self.plan)) + 1):
                 restore()
                 self._move(row, distance)
-                yield distance, partial(self._alone, row, found)
+                yield distance, partial(self._run_one, row, found)
 
         return FailedElement(
             -1,
             row,
             lambda: self.run(row, row + 1, without, found),
-            others if self.levels else None,
+            others if self.positions_per_op else None,
             restore,
             key,
             where,
@@ -255,7 +266,7 @@ class _Job:
             self.item.stage,
         )
 
-    def _alone(self, row: int, found: list[LostElement], without: Without = ()) -> Block | None:
+    def _run_one(self, row: int, found: list[LostElement], without: Without = ()) -> Block | None:
         """Run one row through all stages up to this one."""
         self._begin(row, row + 1, found)
         block: Block | None = None
@@ -279,7 +290,7 @@ class _Job:
             key = int(given.epochs[at]), int(given.indices[at]), int(given.lanes[at])
             return key, "" if plan.stream is None else plan.stream.describe(key[1]), None
         assert plan.leaf is not None
-        epochs, positions = self.levels[0]
+        epochs, positions = self.positions_per_op[0]
         keys = plan.leaf.keys(epochs[at : at + 1], positions[at : at + 1])
         place = int(epochs[at]), int(positions[at])
         key = int(keys[0][0]), int(keys[1][0]), int(keys[2][0])
@@ -290,23 +301,23 @@ class _Job:
     def _places(self, row: int) -> list[tuple[int, int]]:
         """Return the (epoch, position) of a row at each level."""
         at = row - self.item.begin
-        return [(int(epochs[at]), int(positions[at])) for epochs, positions in self.levels]
+        return [(int(epochs[at]), int(positions[at])) for epochs, positions in self.positions_per_op]
 
     def _put(self, row: int, places: list[tuple[int, int]]) -> None:
         at = row - self.item.begin
-        for (epochs, positions), (epoch, position) in zip(self.levels, places, strict=True):
+        for (epochs, positions), (epoch, position) in zip(self.positions_per_op, places, strict=True):
             epochs[at], positions[at] = epoch, position
 
     def _move(self, row: int, distance: int) -> None:
         """Let a row stand for the element `distance` places further on, counted round the end of the pass."""
         plan, at = self.plan, row - self.item.begin
         assert plan.leaf is not None
-        if self.levels is self.item.levels:  # they belong to the chunk
-            self.levels = [(epochs.copy(), positions.copy()) for epochs, positions in self.levels]
-        epochs, positions = self.levels[-1]
+        if self.positions_per_op is self.item.positions_per_op:  # they belong to the chunk
+            self.positions_per_op = [(epochs.copy(), positions.copy()) for epochs, positions in self.positions_per_op]
+        epochs, positions = self.positions_per_op[-1]
         position = _moved_on(int(positions[at]), distance, _pass_length(plan))
         chain = ChainOp(plan.leaf, tuple(step for stage in plan.stages for step in stage.operators))
-        moved = chain.levels(epochs[at : at + 1].copy(), np.array([position], np.int64))
+        moved = chain.positions_per_op(epochs[at : at + 1].copy(), np.array([position], np.int64))
         self._put(row, [(int(epoch[0]), int(place[0])) for epoch, place in moved])
         self.moved.add(row)
 
@@ -321,7 +332,7 @@ class _Job:
         if item.given is not None:
             return item.given if whole else item.given.select(slice(begin, end))
         assert plan.leaf is not None
-        epochs, positions = self.levels[0]
+        epochs, positions = self.positions_per_op[0]
         block = plan.leaf.run(epochs[begin:end], positions[begin:end], self.worker)
         if not block.columnar:
             return block
@@ -336,16 +347,16 @@ class _Job:
     def _run_rows(self, piece: _RowRange, block: Block, without: Without) -> tuple[Block | None, int]:
         """Run a block through a stage; return it for the next one, or leave it in the slot or the parts; also how many rows it took."""
         stage, worker = self.plan.stages[piece.stage], self.worker
-        levels = self._levels(piece, block)
+        positions_per_op = self._positions_of(piece, block)
         last = piece.stage == len(self.plan.stages) - 1
         worker.block, worker.operator, worker.origins = block, None, block.origins
         fresh = piece.block is None and self.item.given is None
         asked = piece.end - piece.begin if fresh else len(block)  # what was read may be less
         if last and self.slot is not None and block.origins is None:
-            return None, self._write(piece, self.slot, block, levels, asked)
+            return None, self._write(piece, self.slot, block, positions_per_op, asked)
         origins = block.origins
         try:
-            block, taken = _climb(stage.operators, block, levels, worker, asked, piece.end - piece.begin)
+            block, taken = _apply_to_inputs(stage.operators, block, positions_per_op, worker, asked, piece.end - piece.begin)
             block.rows()
             light = fresh and not block.num_bytes
         except ElementFailed as failed:
@@ -371,20 +382,20 @@ class _Job:
             block.num_bytes = bytes_of_all(elements)
         return block, origins
 
-    def _write(self, piece: _RowRange, slot: Rows, block: Block, levels: Levels, asked: int) -> int:
+    def _write(self, piece: _RowRange, slot: Rows, block: Block, positions_per_op: PositionsPerOp, asked: int) -> int:
         """Run a block through the last stage, straight into the slot; return how many rows it took."""
         operators, worker, keys = self.plan.stages[piece.stage].operators, self.worker, block
         if operators and hasattr(operators[-1], "apply_into"):
-            block = apply_all(operators[:-1], block, levels[:-1], worker)
+            block = apply_all(operators[:-1], block, positions_per_op[:-1], worker)
             worker.block, worker.operator = block, operators[-1]
             count, kept = cast(WritesRows, operators[-1]).apply_into(block, worker, slot, piece.begin)
         else:
-            block = apply_all(operators, block, levels, worker)
+            block = apply_all(operators, block, positions_per_op, worker)
             kept = slot.put_block(piece.begin, block)
             count = len(block)
         worker.weigh(block.num_bytes)
         worker.keep(kept)
-        if self.item.writes_ahead:
+        if self.item.writes_in_place:
             here = slice(0, count)
             self.keys[piece.begin] = (
                 Block(keys.epochs[here], keys.indices[here], keys.lanes[here]),
@@ -402,7 +413,7 @@ class _Job:
             self.slot.put(row, element)
         self.keys[piece.begin] = Block(block.epochs, block.indices, block.lanes), places
 
-    def _levels(self, piece: _RowRange, block: Block) -> Levels:
+    def _positions_of(self, piece: _RowRange, block: Block) -> PositionsPerOp:
         """Return the (epochs, positions) of the stage's operators; where rows are given, those of the keys: only maps stand there."""
         stages = self.plan.stages
         if self.plan.leaf is None:
@@ -410,7 +421,7 @@ class _Job:
         first = 1 + sum(len(earlier.operators) for earlier in stages[: piece.stage])
         begin = piece.begin - self.item.begin
         here: Any = slice(begin, begin + len(block)) if block.origins is None else block.origins + begin
-        return [(e[here], p[here]) for e, p in self.levels[first : first + len(stages[piece.stage].operators)]]
+        return [(e[here], p[here]) for e, p in self.positions_per_op[first : first + len(stages[piece.stage].operators)]]
 
 
 class Computer(NamedTuple):
@@ -450,10 +461,12 @@ def _moved_on(position: int, distance: int, length: Length) -> int:
     return position if length is None or length == INFINITE else position % int(length)
 
 
-def _climb(operators: Sequence[Operator], block: Block, levels: Levels, worker: WorkerContext, asked: int, count: int) -> tuple[Block, int]:
+def _apply_to_inputs(
+    operators: Sequence[Operator], block: Block, positions_per_op: PositionsPerOp, worker: WorkerContext, asked: int, count: int
+) -> tuple[Block, int]:
     """Run a block, `asked` elements of `count` inputs, up through operators; return it with the first input that was not taken."""
     origins = block.origins
-    made = apply_all(operators, block, levels, worker)
+    made = apply_all(operators, block, positions_per_op, worker)
     made.rows()
     if len(made) == asked:
         return made, count
@@ -462,7 +475,7 @@ def _climb(operators: Sequence[Operator], block: Block, levels: Levels, worker: 
 
     def run(rest: Block, begin: int) -> Block:
         here = slice(begin, begin + len(rest))
-        return apply_all(operators, rest, [(epochs[here], positions[here]) for epochs, positions in levels], worker)
+        return apply_all(operators, rest, [(epochs[here], positions[here]) for epochs, positions in positions_per_op], worker)
 
     return whole_inputs(block, made, origins, run)
 
@@ -478,7 +491,7 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
             if begin in item.fatal:
                 raise died(begin)
             worker.announce_row(begin)
-        return _top(plan, item, begin, end, worker, without)
+        return _apply_batch_ops(plan, item, begin, end, worker, without)
 
     def died(number: int) -> ElementFailed:
         assert item.fatal is not None
@@ -487,10 +500,10 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
         return failed
 
     def late(number: int, failed: ElementFailed, failure: Failure) -> tuple[int, ...] | None:
-        settled = failed.step <= plan.settled_at_top
+        settled = failed.step <= plan.settled_in_batch_ops
         if not plan.late_failures or (settled and failed.inner is None):
             return None
-        case = _top_case(item, number, lambda: None)
+        case = _failed_batch(item, number, lambda: None)
         late_failure = LateFailure(prepare(failure, case.where, case.key[:2]), at_once=settled)
         kept.append((number, (failed.inner[1] if failed.inner else 0, failed.key or case.key, late_failure)))
         return (*failed.inner, 1) if settled and failed.inner else failed.inner or ()
@@ -503,11 +516,11 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
         failed = failed or item.bad.get(number)
         known = item.known.get(number, []) if failed is None else []
         if known and not known[0].inner:
-            lost.append(_top_case(item, number, lambda: None).known_as(known[0]))
+            lost.append(_failed_batch(item, number, lambda: None).known_as(known[0]))
             return SKIPPED
         return handled(
             error_handler,
-            lambda out: _top_case(item, number, lambda: run(number, number + 1, out)),
+            lambda out: _failed_batch(item, number, lambda: run(number, number + 1, out)),
             lambda out: run(number, number + 1, out),
             failed,
             known,
@@ -529,32 +542,34 @@ def _handed_over(some: list[T]) -> tuple[T, ...]:
     return out
 
 
-def _top_case(item: BatchItem, number: int, again: Callable[[], Any]) -> FailedElement:
+def _failed_batch(item: BatchItem, number: int, again: Callable[[], Any]) -> FailedElement:
     """Say which batch it is: it goes by its first element."""
     keys: tuple[tuple[int, int, int], ...] = ()
     if item.keys is not None and item.sizes is not None:
         first = sum(item.sizes[:number])
         here, given = slice(first, first + item.sizes[number]), item.keys
         keys = tuple(zip(given.epochs[here].tolist(), given.indices[here].tolist(), given.lanes[here].tolist(), strict=True))
-    elif item.levels:
+    elif item.positions_per_op:
         keys = (item.key_of(number),)
     where = f"a batch of {len(keys)}" if item.keys is not None else "a batch"
     shown = keys if item.keys is not None else ()
     return FailedElement(number, -1, again, None, lambda: None, keys[0], where, shown, None, number < item.num_replayed, 0)
 
 
-def _top(plan: SegmentPlan, item: BatchItem, begin: int, end: int, worker: WorkerContext, without: Without) -> tuple[Block, Ints]:
+def _apply_batch_ops(
+    plan: SegmentPlan, item: BatchItem, begin: int, end: int, worker: WorkerContext, without: Without
+) -> tuple[Block, Ints]:
     worker.begin((begin, end))
     block = _keyed(item, begin, end)
-    operators = [step for step in plan.top if not hasattr(step, "filter_step")]
+    operators = [step for step in plan.batch_ops if not hasattr(step, "filter_step")]
     filter_steps: Sequence[Any] = ()
-    if len(operators) < len(plan.top):
-        first = next(place for place, step in enumerate(plan.top) if hasattr(step, "filter_step"))
-        operators, filter_steps = list(plan.top[:first]), plan.top[first:]  # type: ignore[arg-type]
-    levels: Levels = [(e[begin:end], p[begin:end]) for e, p in item.levels[1 : 1 + len(operators)]]
-    if not levels and operators:
-        levels = [(block.epochs, block.indices)] * len(operators)
-    block = apply_all(operators, block, levels, worker)
+    if len(operators) < len(plan.batch_ops):
+        first = next(place for place, step in enumerate(plan.batch_ops) if hasattr(step, "filter_step"))
+        operators, filter_steps = list(plan.batch_ops[:first]), plan.batch_ops[first:]  # type: ignore[arg-type]
+    positions_per_op: PositionsPerOp = [(e[begin:end], p[begin:end]) for e, p in item.positions_per_op[1 : 1 + len(operators)]]
+    if not positions_per_op and operators:
+        positions_per_op = [(block.epochs, block.indices)] * len(operators)
+    block = apply_all(operators, block, positions_per_op, worker)
     if filter_steps:
         return filter_step(filter_steps, block, None, worker, without)
     block.rows()
@@ -564,8 +579,8 @@ def _top(plan: SegmentPlan, item: BatchItem, begin: int, end: int, worker: Worke
 def _keyed(item: BatchItem, begin: int, end: int) -> Block:
     """Give batches keys: their own (epoch, position), or behind a fold those of their first element."""
     here = slice(begin, end)
-    if item.levels:
-        epochs, positions = item.levels[0]
+    if item.positions_per_op:
+        epochs, positions = item.positions_per_op[0]
         return Block(epochs[here], positions[here], np.zeros(end - begin, np.uint64), rows=item.batches[here])
     assert item.keys is not None
     assert item.sizes is not None
@@ -650,7 +665,7 @@ def filter_step(
                 after, after_origins = step.apply(block, origins, origins, worker), origins
                 after.rows()
                 if len(after) < len(block):
-                    after, taken = whole_inputs(block, after, origins, partial(_up, step, origins, worker))
+                    after, taken = whole_inputs(block, after, origins, partial(_apply_from, step, origins, worker))
                     after_origins = origins[: len(after)]
         except ElementFailed as failed:
             raise _located(failed, number, several, block, origins) from failed.error
@@ -660,7 +675,7 @@ def filter_step(
     return block, origins
 
 
-def _up(step: Operator, origins: Ints, worker: WorkerContext, block: Block, begin: int) -> Block:
+def _apply_from(step: Operator, origins: Ints, worker: WorkerContext, block: Block, begin: int) -> Block:
     """Run a map on elements from `begin` on."""
     here = origins[begin : begin + len(block)]
     return step.apply(block, here, here, worker)
@@ -702,3 +717,138 @@ def _located(failed: ElementFailed, step: int, several: bool, block: Block, orig
 
 HERE = Computer(compute, compute_batches)
 """In the calling thread."""
+# -- a chunk whose wanted rows are done: its batches, or its elements in order, through the operators above the batch -----------------
+
+
+def finish_chunk(
+    plan: SegmentPlan, chunk: Chunk, worker: WorkerContext, error_handler: ErrorHandler = RAISING, computer: Computer | None = None
+) -> tuple[Result, Failure | None]:
+    """Make the items of a chunk whose wanted rows are done: batches through the top operators, or the parts joined.
+
+    Returns:
+        (the items before the first failure, that failure with the number of its item or None).
+    """
+    worker.rest()
+    worker.take_room(UNLIMITED)
+    worker.finishing = True
+    failure = chunk.progress.failure
+    count = chunk.good_items()
+    if failure is not None:
+        failure = failure._replace(at=chunk.item_of(failure.at))
+    moves = moves_only(plan.batch_ops)
+    as_written = moves and chunk.rows is not None and not chunk.rows.beside
+    if chunk.batch_rows_in_place and chunk.rows is not None:
+        result = all_written(plan, chunk)
+        if result is not None:
+            return result._replace(as_written=as_written), None
+        chunk.collected.parts, as_written = taken_out(chunk), False
+    late = _bad_items(chunk)
+    if chunk.rows is None:
+        chunk.collected.late.update(late)
+        return join(chunk, count), failure
+    bad: dict[int, ElementFailed] = {}
+    batches = chunk.rows.finish(count, bad, without=late)
+    if bad and not (plan.late_failures and plan.settled_in_batch_ops < -1):
+        first = min(bad)
+        failure = Failure(first, bad[first].error, bad[first].stage, worker.index)
+        batches, bad = batches[:first], {}
+    chunk.rows = None
+    if plan.folds is None and moves:
+        return Result(batches, None, None, as_written), failure
+    chunk.collected.late.update(late)
+    outcome = (computer or HERE).compute_batches(plan, _batch_item(chunk, batches, bad, frozenset(late)), worker, error_handler)
+    chunk.take(outcome)
+    end, block, failed, origins = outcome[:4]
+    del outcome  # the frames of its errors lead to this one
+    items = list(block.rows()) if block is not None else []
+    return _with_late(chunk, items, list(origins), block, end)._replace(as_written=as_written), failed or failure
+
+
+def _batch_item(chunk: Chunk, batches: list[Any], bad: dict[int, ElementFailed], without: frozenset[int]) -> BatchItem:
+    given = chunk.given
+    keys = None if given is None else Block(given.epochs, given.indices, given.lanes)
+    replayed = chunk.replayed
+    return BatchItem(batches, chunk.sizes, keys, chunk.positions.batches, replayed.known_items, replayed.num_items, bad, without)
+
+
+def _bad_items(chunk: Chunk) -> dict[int, list[tuple[int, tuple[int, int, int], LateFailure]]]:
+    """Return the items that have a row without an element, as `late` has them: each with the failure of its first such row."""
+    out: dict[int, list[tuple[int, tuple[int, int, int], LateFailure]]] = {}
+    for row in sorted(chunk.collected.bad_rows):
+        item = chunk.item_of(row)
+        if item not in out:
+            key = chunk.given.key_of(chunk.first_row(item)) if chunk.given is not None else _key_of_batch(chunk, item)
+            out[item] = [(0, key, chunk.collected.bad_rows[row])]
+    return out
+
+
+def _key_of_batch(chunk: Chunk, item: int) -> tuple[int, int, int]:
+    epochs, positions = chunk.positions.batches[0]
+    return int(epochs[item]), int(positions[item]), 0
+
+
+def join(chunk: Chunk, count: int) -> Result:
+    """Put the parts of a chunk without a batch in order, and leave out what lies behind a failure."""
+    items: list[Any] = []
+    origins: list[int] = []
+    blocks: list[Block] = []
+    for begin in sorted(chunk.collected.parts):
+        block, part = chunk.collected.parts[begin]
+        if begin >= count:
+            break
+        if len(part) and int(part[-1]) >= count:
+            keep = int(np.searchsorted(part, count))
+            block, part = block.select(slice(0, keep)), part[:keep]
+        items.extend(block.rows())
+        origins.extend(part.tolist())
+        blocks.append(block)
+    chunk.collected.parts = {}
+    return _with_late(chunk, items, origins, concatenated(blocks), count)
+
+
+def _with_late(chunk: Chunk, items: list[Any], origins: list[int], block: Block | None, count: int) -> Result:
+    """Make the result of a chunk; elements that failed late stand in their places."""
+    late = [(row, one) for row in sorted(chunk.collected.late) if row < count for one in reversed(chunk.collected.late[row])]
+    if late:
+        keys = [block.key_of(place) for place in range(len(items))] if block is not None else []
+        for row, (number, key, failed) in late:  # taken out last, put back first
+            place = bisect_right(origins, row) if failed.at_once else bisect_left(origins, row) + number
+            items.insert(place, failed)
+            origins.insert(place, row)
+            keys.insert(place, key)
+        epochs, indices, lanes = zip(*keys, strict=True)
+        block = Block(np.array(epochs, np.int64), np.array(indices, np.int64), np.array(lanes, np.uint64), rows=items)
+    one_to_one = len(items) == count and origins == list(range(count))
+    return Result(items, None if one_to_one else origins, block)
+
+
+# -- rows that were written into batches before the fold had counted them -----------------------------------------------------
+#
+# The folds behind a segment say which elements stand in which batch. Where elements come one to one and may only be left out, it is
+# expected that none will be. Else the rows of the chunk go to the folds one by one, and later chunks are cut where batches begin again.
+
+
+def all_written(plan: SegmentPlan, chunk: Chunk) -> Result | None:
+    """Return the result of a chunk that wrote ahead, all of whose wanted rows are done: its batches, where nothing else is to be done.
+
+    None, and nothing is done, if a row is missing, or if some do not fit each other: that is judged where they are counted.
+    """
+    if chunk.progress.failure is not None or sum(len(rows) for _, rows in chunk.collected.keys.values()) != chunk.num_rows:
+        return None
+    batches: list[Any] = []
+    assert chunk.rows is not None
+    if plan.delivers_directly and not chunk.rows.beside:  # rows beside are let go when their batch is made, and the folds may yet want them
+        try:
+            batches = chunk.rows.finish(chunk.num_rows // chunk.batch_rows_in_place)
+        except ElementFailed:
+            return None
+    chunk.all_in_place = True
+    return Result(batches, None, None)
+
+
+def taken_out(chunk: Chunk) -> dict[int, tuple[Block, Ints]]:
+    """Return the parts of a chunk that wrote ahead with their elements, taken out of the batches again."""
+    assert chunk.rows is not None
+    elements, chunk.rows, chunk.all_in_place = chunk.rows.elements(), None, False
+    written = chunk.collected.keys.items()
+    return {begin: (block.with_rows([elements[row] for row in rows]), np.asarray(rows, np.int64)) for begin, (block, rows) in written}

@@ -16,19 +16,15 @@ from penstock._contracts.event import BlockDone, Event, Listener, Notice, RowsPa
 from penstock._contracts.fill import Fill
 from penstock._contracts.memory import FeedMemory
 from penstock._engine.async_calls import ended, failed_call
-from penstock._engine.chunk import Chunk, Claim, Failure, Outcome, Token
-from penstock._engine.compute import HERE, Computer
-from penstock._engine.error_policy import ErrorHandler
-from penstock._engine.failing import is_interrupt, prepare
-from penstock._engine.finishing import finish_chunk
-from penstock._engine.losses import LossAnnouncer, LossCounts, tell_retry
+from penstock._engine.chunk import Buffer, Chunk, Claim, Failure, LossCounts, Outcome, Token
+from penstock._engine.compute import HERE, Computer, finish_chunk
+from penstock._engine.error_policy import ErrorHandler, LossAnnouncer, is_interrupt, prepare, tell_retry
 from penstock._engine.program import Program, SegmentPlan
 from penstock._engine.scheduler import Ready, Scheduler
 from penstock._engine.segment import SHARED, Segment, awaited_in, pool_of
 from penstock._engine.slots import SlotPool, anonymous_memory
 from penstock._engine.stall_report import Kind, report
-from penstock._engine.tuning import awaited_ns
-from penstock._engine.tuning_cache import TuningCache
+from penstock._engine.tuning import TuningCache, awaited_ns
 from penstock._engine.watchdog import Glances, Watch
 from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
@@ -225,7 +221,7 @@ class Engine:
         slot, item = chunk.rows if last else None, task.item
         if chunk.all_in_place:
             return Outcome(task.end)  # its rows are written already
-        if chunk.finishing:
+        if chunk.progress.finishing:
             return Outcome(task.begin)  # a row before these failed, and the chunk was finished without them
         return computer.compute(segment.plan, item, slot, worker, self.error_handler)
 
@@ -386,9 +382,9 @@ class Engine:
         """Return how full the buffers are: what is ready for the consumer, and what waits for each stage but the first."""
         return self._scheduler.fills()
 
-    def begin_at(self, step: int, ahead: int = 0) -> None:
-        """Count on from `step`; the feed polls `ahead` batches more than it has delivered. Before the first `poll`."""
-        self._scheduler.handed_over.step, self._scheduler.ahead = step, ahead
+    def begin_at(self, step: int, num_ahead: int = 0) -> None:
+        """Count on from `step`; the feed polls `num_ahead` batches more than it has delivered. Before the first `poll`."""
+        self._scheduler.handed_over.step, self._scheduler.num_ahead = step, num_ahead
 
     def memory(self, step: int) -> FeedMemory:
         """Return where the memory is, of a consumer that has taken `step` items; 20 us. Without the mutex, from any thread."""
@@ -448,9 +444,9 @@ class Engine:
             segment.expected_spec = chunk.rows.spec
         begin_ns = time.perf_counter_ns()
         chunk.result, tail = finish_chunk(segment.plan, chunk, worker, self.error_handler, computer)
-        chunk.cost_ns += time.perf_counter_ns() - begin_ns
+        chunk.progress.cost_ns += time.perf_counter_ns() - begin_ns
         worker.rest()  # of what it has just made
-        if tail is not None and chunk.failure is None:
+        if tail is not None and chunk.progress.failure is None:
             row = sum(chunk.sizes[: tail.at]) if chunk.sizes is not None else tail.at
             tail = prepare(tail, *segment.where(chunk, row))
         with self._mutex:
@@ -474,20 +470,16 @@ class Engine:
         if interrupt is not None:
             raise interrupt
         if self._listeners and chunk.num_items:
-            cpu_ns, block, first, last = (
-                time.thread_time_ns() - begin_cpu,
-                chunk.made_of,
-                chunk.key_of(0),
-                chunk.key_of(chunk.num_items - 1),
-            )
-            self.announce(BlockDone("read", 0, begin_ns, end_ns, cpu_ns, chunk.num_items, block, None, first, last, chunk.given_bytes))
+            cpu_ns, count, num_bytes = time.thread_time_ns() - begin_cpu, chunk.num_items, chunk.memory.given_bytes
+            keys = chunk.key_of(0), chunk.key_of(count - 1)
+            self.announce(BlockDone("read", 0, begin_ns, end_ns, cpu_ns, count, chunk.made_of, None, *keys, num_bytes))
         self._unpark_workers()
 
     def _open_rows(self, segment: Segment, chunk: Chunk) -> None:
         with self._mutex:
-            if chunk.rows is not None or chunk.finishing:
+            if chunk.rows is not None or chunk.progress.finishing:
                 return
-            batches, is_last = segment.batches_of(chunk), self._scheduler.leases(segment)
+            batches, is_last = segment.batches_of(chunk), segment.leases
             if batches is None:
                 return
 
@@ -496,9 +488,9 @@ class Engine:
                 with self._mutex:
                     if not self._scheduler.may_open(segment, chunk, num_bytes):
                         return None
-                    chunk.leased = is_last
-                lease = (self._slots if chunk.leased else self._inner_slots).lease(leaves)
-                lease.first, chunk.lease = chunk.key_of(0), weakref.ref(lease)
+                    chunk.buffer = Buffer(None, is_last)
+                lease = (self._slots if is_last else self._inner_slots).lease(leaves)
+                lease.first, chunk.buffer = chunk.key_of(0), Buffer(weakref.ref(lease), is_last)
                 with self._mutex:
                     self._scheduler.open_rows(chunk, len(lease))
                 return lease.arrays(leaves)

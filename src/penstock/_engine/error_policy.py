@@ -1,17 +1,21 @@
-"""What a worker does about an element that fails: run it again, put another one in its place, leave it out, or give up."""
+"""What becomes of an element that fails: it is run again, replaced, left out and counted, or its error goes to the consumer with a note."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from penstock._contracts.failing import add_note
-from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, decide, final
-from penstock._engine.chunk import Failure, KnownLoss
-from penstock._engine.failing import is_interrupt
-from penstock._engine.losses import LostElement
+from penstock._contracts.event import ElementRetried, Event
+from penstock._contracts.failing import add_note, argument_of, cause_of, notes_of, traceback_of, words_of, would_end
+from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, decide
+from penstock._engine.chunk import Entry, Failure, KnownLoss, LossCounts, LostElement, merged
+from penstock._engine.program import Policies
 from penstock._ops.block import ElementFailed
+from penstock.errors import StopRaised, TooManySkipped
 
 __all__ = [
     "MOST_REPLACEMENTS",
@@ -20,56 +24,23 @@ __all__ = [
     "Around",
     "ErrorHandler",
     "FailedElement",
+    "LossAnnouncer",
+    "LossLedger",
     "Partial",
-    "Policies",
+    "attach_others",
     "handled",
+    "hear",
     "in_pieces",
+    "is_interrupt",
+    "let_go",
+    "prepare",
+    "tell_retry",
 ]
 
 MOST_REPLACEMENTS = 100
 """So many elements in a row are tried in the place of one: more are no accident."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policies:
-    """The policies of a feed: what holds where an operator has none of its own.
-
-    Attributes:
-        on_error: of all stages.
-        on_read_error: of reading; None is `on_error`.
-        keeps_positions: whether elements are replaced where a policy says skip: shards must make equal numbers of steps.
-        skips: whether an element may be left out by these policies or those of operators.
-        notice: what the user should know about them, or empty.
-    """
-
-    on_error: Policy = Raise()  # noqa: RUF009 - a frozen value without fields
-    on_read_error: Policy | None = None
-    keeps_positions: bool = False
-    skips: bool = False
-    notice: str = ""
-
-    def of(self, failed: ElementFailed) -> tuple[Policy, str]:
-        """Return the policy for a failure, and the name that its limit is counted under."""
-        if failed.final:
-            return Raise(), ""
-        policy, site = self._given(failed)
-        return final(policy) if failed.fatal else policy, site
-
-    def _given(self, failed: ElementFailed) -> tuple[Policy, str]:
-        if failed.policy is not None:
-            return failed.policy, f"stage {failed.stage!r}"
-        if failed.stage == "read" and self.on_read_error is not None:
-            return self.on_read_error, "on_read_error"
-        return _without_replace(self.on_error) if failed.of_batch else self.on_error, "on_error"
-
-
-def _without_replace(policy: Policy) -> Policy:
-    """Return what holds of a feed's policy above a batch: it replaces elements, and no whole batches."""
-    if isinstance(policy, Retry) and isinstance(policy.then, Replace):
-        return replace(policy, then=Raise())
-    return Raise() if isinstance(policy, Replace) else policy
 
 
 class Partial(NamedTuple):
@@ -339,3 +310,179 @@ def in_pieces(
             bad, failed = end, None
         begin += 1
     return done, begin, None
+
+
+# -- losses: counted in their order, and announced ------------------------------------------------------------------------------
+
+_FEWEST = 100  # so many elements count as read for a rate: one bad element among the first ten says little
+
+
+class LossLedger:
+    """Counts the losses of one segment in their order. Its owner holds the lock.
+
+    Attributes:
+        tally: of this segment, and of the state that the run began with.
+        fresh: what has not been announced yet, shared by all segments.
+    """
+
+    __slots__ = ("fresh", "loss_counts")
+
+    def __init__(self, loss_counts: LossCounts = (), fresh: deque[LostElement] | None = None) -> None:
+        self.loss_counts = loss_counts
+        self.fresh: deque[LostElement] = deque() if fresh is None else fresh
+
+    def book(self, loss: LostElement, below: LossCounts, pass_number: int, num_read: int) -> TooManySkipped | None:
+        """Count one more; return the error of a limit that it exceeds.
+
+        Args:
+            loss: the next one in order.
+            below: what earlier segments counted up to here.
+            pass_number: of the source.
+            num_read: elements of the pass up to here, this one included.
+        """
+        counted = isinstance(loss.limit, int)
+        keys = frozenset([loss.key[1:]]) if counted else frozenset()
+        self.loss_counts = merged(self.loss_counts, (Entry(loss.action, loss.site, 1, pass_number, 1, keys),))
+        if loss.error is None:
+            return None
+        self.fresh.append(loss)
+        if loss.limit is None:
+            return None
+        whole = merged(below, self.loss_counts)
+        entry = next(entry for entry in whole if (entry.action, entry.site) == (loss.action, loss.site))
+        error = _excess(loss, entry, num_read)
+        if error is not None:
+            error.__cause__ = loss.error
+        return error
+
+
+def _excess(loss: LostElement, entry: Entry, num_read: int) -> TooManySkipped | None:
+    limit, name = loss.limit, "Replace" if loss.how else "Skip"
+    assert limit is not None
+    if isinstance(limit, int):
+        if len(entry.keys) <= limit:
+            return None
+        found = f"{len(entry.keys)} elements were {loss.action}, the limit is {limit}"
+    else:
+        if entry.in_pass <= limit * max(num_read, _FEWEST):
+            return None
+        found = f"{entry.in_pass} of {num_read} elements of this pass were {loss.action}, the limit is {limit:.3g} of them"
+    return TooManySkipped(
+        found,
+        where=f"{name}(limit={limit!r}) of {loss.site}; the last one: epoch {loss.key[0]} index {loss.key[1]}"
+        + (f" ({loss.where})" if loss.where else ""),
+        fix="look at the errors (a quarantine= file lists them all), mend the data or the function, or raise the limit",
+    )
+
+
+def tell_retry(
+    announce: Callable[[Event], Any], failed: ElementFailed, key: tuple[int, int, int], worker: int, retry: int, wait_s: float
+) -> None:
+    """Announce that an element will be tried again."""
+    announce(ElementRetried(time.perf_counter_ns(), failed.stage, worker, key, retry, wait_s, failed.error))
+
+
+class LossAnnouncer:
+    """Announces what was skipped and replaced. From any thread.
+
+    Attributes:
+        waiting: what was booked and is not announced yet.
+        broken: the error of a listener that could not write it down; nothing may be delivered after it.
+    """
+
+    __slots__ = ("_announce", "_broke", "_telling", "broken", "waiting")
+
+    def __init__(self, lost: deque[LostElement], announce: Callable[[Event], Any], broke: Callable[[BaseException], Any]) -> None:
+        """Prepare.
+
+        Args:
+            lost: what was booked and not announced yet.
+            announce: tells the listeners.
+            broke: ends the run with an error.
+        """
+        self.waiting, self._announce, self._broke = lost, announce, broke
+        self._telling = threading.Lock()
+        self.broken: BaseException | None = None
+
+    def tell(self) -> None:
+        """Announce what was booked, in order; one thread at a time."""
+        lost = self.waiting
+        if not lost:
+            return
+        try:
+            with self._telling:
+                while lost:
+                    try:
+                        self._announce(lost[0].event(time.perf_counter_ns()))
+                    finally:
+                        lost.popleft()  # only now: where nothing is left, everything has been announced
+        except OSError as error:  # of a file that cannot be written: nothing may be lost unseen
+            self.broken = error
+            self._broke(error)
+
+
+# -- errors on their way to the consumer: the user's own exception with where it happened ------------------------------------------
+
+_MACHINERY = ("penstock.", "asyncio.")
+
+
+def prepare(failure: Failure, words: str, key: tuple[int, int]) -> Failure:
+    """Return the failure with an exception fit for the consumer.
+
+    The user's exception keeps its type and traceback and gets a note. One that a loop or the interpreter would take for a normal end
+    (StopIteration, SystemExit, ...), or an async program for its own cancellation, becomes a StopRaised, with the original as its cause.
+    """
+    where = f"stage {failure.stage!r}, worker {failure.worker}, element epoch {key[0]} index {key[1]}" + (f" ({words})" if words else "")
+    error = failure.error
+    if would_end(error) and not is_interrupt(error):
+        stopped = StopRaised(
+            f"the function of stage {failure.stage!r} raised {type(error).__name__}{argument_of(error)}",
+            where=where,
+            fix="raise another exception for an error; filter() or take() end or thin a dataset",
+        )
+        stopped.__cause__ = error
+        return failure._replace(error=stopped)
+    note = f"penstock: {where}"
+    if note not in notes_of(error):
+        add_note(error, note)
+    return failure
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Tell whether an error is the user's Ctrl-C: the main thread alone gets it, and it runs functions only for the inline executor."""
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+
+
+def attach_others(first: Failure, failures: list[Failure]) -> BaseException:
+    """Return the first error, with a note for each of the others (two workers may fail together)."""
+    error = first.error
+    for other in failures:
+        if other.error is not error and other.error is not cause_of(error):
+            add_note(error, f"penstock: also failed: {words_of(other.error)} (stage {other.stage!r})")
+    return error
+
+
+def let_go(failures: list[Failure]) -> None:
+    """Empty the frames of the engine and its event loop that called those of the tracebacks, when the workers have ended.
+
+    They hold a worker's elements and the error, which holds them: all would stay in memory until a garbage collection.
+    A frame of the user's is left alone: it may be that of a generator which waits between two elements, and emptying it would end it.
+    """
+    for error in [one for failure in failures for one in (failure.error, cause_of(failure.error))]:
+        traceback = None if error is None else traceback_of(error)
+        frame = None if traceback is None else traceback.tb_frame.f_back
+        while frame is not None and str(frame.f_globals.get("__name__")).startswith(_MACHINERY):
+            before = frame.f_back
+            try:
+                frame.clear()
+            except RuntimeError:  # it still runs, and so do all that called it
+                break
+            frame = before
+
+
+def hear(on_error: Callable[[BaseException], Any], function: Callable[..., Any], *arguments: Any) -> None:
+    """Call a function; give what it raises to `on_error`, which sees to it that the consumer gets it."""
+    try:
+        function(*arguments)
+    except BaseException as error:
+        on_error(error)

@@ -6,14 +6,26 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from penstock._contracts.element import bytes_of
-from penstock._engine.chunk import Chunk, Counted, Failure, FoldState, KeyedElement, KnownLoss, LateFailure, Result, Token
-from penstock._engine.finishing import join, taken_out
-from penstock._engine.losses import LossLedger, LostElement, merged
+from penstock._engine.chunk import (
+    Chunk,
+    Counted,
+    Failure,
+    FoldState,
+    KeyedElement,
+    KnownLoss,
+    LateFailure,
+    LostElement,
+    Result,
+    Token,
+    merged,
+)
+from penstock._engine.compute import join, taken_out
+from penstock._engine.error_policy import LossLedger
 from penstock._ops.weigh import Gathered, Measured
 from penstock._order.chain import BufferedElement, Chain
 from penstock._order.folds import Fold
 from penstock._order.holding import Group
-from penstock.errors import LengthMismatch, PlanError, StateMismatch
+from penstock.errors import PlanError, StateMismatch
 
 __all__ = [
     "DROP_END",
@@ -51,20 +63,15 @@ def pieces_by_input(chunk: Chunk) -> list[list[KeyedElement]]:
 
 def _take_out(chunk: Chunk) -> None:
     """Take all elements out of the batches that they were written into: the folds have others in mind."""
-    chunk.parts = taken_out(chunk)
+    chunk.collected.parts = taken_out(chunk)
     chunk.result = join(chunk, chunk.num_items)
 
 
 def pieces_of(result: Result) -> list[KeyedElement]:
     """Return the elements of a result, each with its key."""
     block = result.block
-    if block is None and result.items:
-        raise LengthMismatch(
-            f"{len(result.items)} elements came to a fold without their keys",
-            where="between two segments of the plan (ds.explain() shows them)",
-            fix="this is a fault of penstock: please report it, with print(ds) and the options of the feed",
-        )
     if block is None:
+        assert not result.items
         return []
     keys = zip(block.epochs.tolist(), block.indices.tolist(), block.lanes.tolist(), strict=True)
     return [KeyedElement(item, key) for item, key in zip(result.items, keys, strict=True)]
@@ -166,31 +173,6 @@ class FoldRunner:
     place before the oldest held item, and how many items entered since: they are put back first.
     """
 
-    __slots__ = (
-        "_before",
-        "_chain",
-        "_checkpoint",
-        "_drop",
-        "_dropping",
-        "_entered",
-        "_failed",
-        "_goes_on",
-        "_hands_on",
-        "_holds",
-        "_input",
-        "_known",
-        "_late",
-        "_ledgers",
-        "_mode",
-        "_num_outs",
-        "_origin",
-        "_partial",
-        "_patience",
-        "_skip",
-        "_started",
-        "_transparent",
-    )
-
     def __init__(
         self,
         folds: Sequence[Fold],
@@ -245,43 +227,58 @@ class FoldRunner:
         return self._chain.waiting()
 
     def _take(self, chunk: Chunk, items: list[Any], tokens: list[Token]) -> Sequenced:
-        ends = False
-        if self._goes_on:
-            self._failed = None
-        if not self._started or self._dropping:
-            self._started = True
-            if not self._chain.recalling:
-                ends, _ = self._close(items, tokens, self._before, 0)
-        excess = None
+        ends, excess = self._begin(items, tokens), None
         counted = None if items else self._take_whole(chunk, items)
         if chunk.result is not None and counted is None:
             goes_on, excess = self._take_inputs(chunk, items, tokens)
             ends = ends or goes_on
+        ends, tail = self._take_end(chunk, self._failure_behind(chunk, excess), ends, items, tokens)
+        if self._failed is not None:
+            excess = tail
+        cut = self._mode != OPEN or self._dropping
+        self._dropping = self._dropping or (tail is not None and self._goes_on)
+        unchanged = counted is not None
+        notices, self._chain.notices = self._chain.notices, []
+        return Sequenced(
+            items, tokens if counted is None else counted, ends, tail, cut, self._chain.empty_pass, excess, unchanged, self._late, notices
+        )
+
+    def _begin(self, items: list[Any], tokens: list[Token]) -> bool:
+        """End the pass at once if nothing of it is wanted; return whether its end goes on upwards."""
+        if self._goes_on:
+            self._failed = None
+        if self._started and not self._dropping:
+            return False
+        self._started = True
+        return not self._chain.recalling and self._close(items, tokens, self._before, 0)[0]
+
+    def _failure_behind(self, chunk: Chunk, excess: Failure | None) -> Failure | None:
+        """Return the failure behind a chunk: `excess`, that of a limit, or its tail, unless this is behind an early end of the pass."""
         tail = excess or chunk.tail
-        if excess is None and self._mode != OPEN and tail is not None and not tail.of_close:
-            tail = None  # it stands behind the early end of the pass
-        if chunk.ends_pass and tail is None:
+        return None if self._mode != OPEN and excess is None and tail is not None and not tail.of_close else tail
+
+    def _take_end(
+        self, chunk: Chunk, tail: Failure | None, ends: bool, items: list[Any], tokens: list[Token]
+    ) -> tuple[bool, Failure | None]:
+        """Take the end of a chunk, and of its pass if it has that; return whether the end of the pass goes on upwards, and the failure."""
+        ended = chunk.ends_pass and tail is None
+        if ended:
             ends = self._end(chunk, items, tokens) or ends
         if ends and self._num_outs < self._drop:
             raise _not_again(f"{self._drop} results were delivered behind the last checkpoint, and {self._num_outs} came again")
         if self._failed is not None:
-            ends = self._end_later(ends, ended=chunk.ends_pass and tail is None)
-            tail = excess = self._failed._replace(at=len(items))
-        cut = self._mode != OPEN or self._dropping
-        self._dropping = self._dropping or (tail is not None and self._goes_on)
-        if self._holds and (ends or (chunk.ends_pass and tail is None)):
+            if self._goes_on and (ends or ended):  # it comes behind the failure, alone
+                self._mode = PASS_END if ends else DROP_END
+            return False, self._failed._replace(at=len(items))
+        if self._holds and (ends or ended):
             self._save(self._before, 0)
-        whole = counted is not None
-        notices, self._chain.notices = self._chain.notices, []
-        return Sequenced(
-            items, tokens if counted is None else counted, ends, tail, cut, self._chain.empty_pass, excess, whole, self._late, notices
-        )
+        return ends, tail
 
     def _take_inputs(self, chunk: Chunk, items: list[Any], tokens: list[Token]) -> tuple[bool, Failure | None]:
         """Take the inputs of a chunk one by one; return whether the end of the pass goes on upwards, and the error of a limit."""
         ends = False
-        lost = chunk.lost_by_item() if chunk.lost else {}
-        self._late = self._late or bool(chunk.late)
+        lost = chunk.lost_by_item() if chunk.collected.lost else {}
+        self._late = self._late or bool(chunk.collected.late)
         for number, results in enumerate(pieces_by_input(chunk)):
             if self._mode != OPEN:
                 break
@@ -296,29 +293,14 @@ class FoldRunner:
                 break
         return ends, None
 
-    def _end_later(self, ends: bool, *, ended: bool) -> bool:
-        """Let the end of a pass come behind a failure, alone, where one was folded or goes on; it does not go on now: return False."""
-        if self._goes_on and (ends or ended):
-            self._mode = PASS_END if ends else DROP_END
-        return False
-
     def _take_whole(self, chunk: Chunk, items: list[Any]) -> Sequence[Token] | Counted | None:
         """Take all of a chunk at once if it comes out as it went in, which changes no state but counts; return its tokens.
 
         None, and nothing is done, where the inputs must be looked at one by one.
         """
-        result, size = chunk.result, chunk.batch_rows_in_place if chunk.all_in_place and chunk.batch_rows_in_place else 1
-        if result is None or result.origins is not None or chunk.lost or chunk.late or chunk.tail is not None or not chunk.num_items:
-            return None
-        partial = chunk.pass_number == self._partial[0] and self._partial[1]
+        result, size = chunk.result, (chunk.all_in_place and chunk.batch_rows_in_place) or 1
         count = chunk.num_items // size
-        if (
-            self._mode != OPEN
-            or self._holds
-            or self._skip
-            or partial
-            or not self._chain.lets_through(count, chunk.batch_rows_in_place and size)
-        ):
+        if result is None or not count or self._changes(chunk) or not self._chain.lets_through(count, chunk.batch_rows_in_place and size):
             return None
         self._chain.mark_passes()
         tokens = self._tokens_of_whole(chunk, count, size)
@@ -327,6 +309,13 @@ class FoldRunner:
         self._before = self._after(chunk, chunk.num_items - 1)
         items.extend(result.items or [None] * count)
         return tokens
+
+    def _changes(self, chunk: Chunk) -> bool:
+        """Tell whether the state of this fold runner, or what became of some inputs of a chunk, changes more than counts."""
+        if self._mode != OPEN or self._holds or self._skip or (self._partial[1] and chunk.pass_number == self._partial[0]):
+            return True
+        collected, result = chunk.collected, chunk.result
+        return bool(collected.lost or collected.late) or chunk.tail is not None or result is None or result.origins is not None
 
     def _tokens_of_whole(self, chunk: Chunk, count: int, size: int) -> Sequence[Token] | Counted:
         if chunk.tokens is None and not self._chain.counts:

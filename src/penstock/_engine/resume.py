@@ -7,10 +7,9 @@ from itertools import chain, pairwise
 from typing import Any, NamedTuple, cast
 
 from penstock._contracts.source import StatefulStream
-from penstock._engine.chunk import CompletedRuns, Counted, FoldState, KnownLoss, StreamState, Token
+from penstock._engine.chunk import CompletedRuns, Counted, Entry, FoldState, KnownLoss, LossCounts, StreamState, Token, num_lost
 from penstock._engine.error_policy import MOST_REPLACEMENTS
 from penstock._engine.folding import OPEN, PASS_END
-from penstock._engine.losses import Entry, LossCounts, num_lost
 from penstock._engine.lowering import chain_of, counted_node, lower
 from penstock._engine.program import Program
 from penstock._order.arithmetic import INFINITE, shard_resume
@@ -570,6 +569,11 @@ def folded_part(root: Node, part: ResumeStep, *, ordered: bool) -> ResumeStep:
                 fix="resume with ordered=True",
             )
         return ResumeStep(form._replace(folded=True), token)
+    return _between_elements(root, form, token)
+
+
+def _between_elements(root: Node, form: PlanVariant, token: Token) -> ResumeStep:
+    """Say a place between batches whose rows are arithmetic as one between elements, for `root`."""
     chain = chain_of(form.root)[::-1]
     lowest = max((place for place, node in enumerate(chain) if node.moves_as == "batch"), default=None)
     if lowest is None:

@@ -13,12 +13,12 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from penstock._contracts.element import bytes_of_all
 from penstock._contracts.fill import Fill
-from penstock._engine.chunk import Chunk, Claim, Counted, Failure, Outcome, Token
-from penstock._engine.committing import ReadCount, booked_in_place, chunks_of, empty_pass, fold_runners_of, left_out_of, records_of
-from penstock._engine.completion import Completion
+from penstock._engine.chunk import Chunk, Claim, Counted, Failure, LossCounts, LostElement, Memory, Outcome, Token, merged
+from penstock._engine.committing import ReadCount, booked_in_place, chunks_of, empty_pass, left_out_of
+from penstock._engine.completion import Completion, fold_runners_of, records_of
+from penstock._engine.error_policy import LossLedger
 from penstock._engine.folding import FoldRunner, Sequenced, bytes_in
-from penstock._engine.losses import LossCounts, LossLedger, LostElement, merged
-from penstock._engine.program import Program, keeping_failures, writing_ahead
+from penstock._engine.program import Program, keeping_failures, writing_in_place
 from penstock._engine.segment import READER, SHARED, Segment, pool_of, pools_of, result_bytes
 from penstock._engine.slots import HandedOver, Lease, bytes_beside
 from penstock._engine.stream_reader import Reader
@@ -93,7 +93,7 @@ class Scheduler:
         held_bytes: of all chunks, of what folds hold, of what is ready and of what was taken last; with what running tasks were granted.
         oversize: the bytes of the largest batch above the budget, or 0.
         handed_over: what was delivered and may still be referred to.
-        ahead: how many batches the feed takes before its consumer does.
+        num_ahead: how many batches the feed takes before its consumer does.
         notices: kind and text of what is to be announced: that the consumer keeps many batches, that a round of ranks was padded.
     """
 
@@ -108,7 +108,7 @@ class Scheduler:
     ) -> None:
         """Begin at the state `start` of the program's epoch."""
         program = keeping_failures(program) if ordered is True else program
-        self.program = program = writing_ahead(program) if ordered is True else program
+        self.program = program = writing_in_place(program) if ordered is True else program
         self.num_workers = max(1, num_workers)
         self.version = 0
         self.ready: deque[Ready] = deque()
@@ -122,6 +122,7 @@ class Scheduler:
         for segment in self.segments:
             segment.chunk_size.bound(memory_bytes // self._wanted_chunks())
             segment.keeps_going = program.may_cut
+            segment.leases = segment is self.segments[-1] or (segment.plan.batch_in_place is not None and len(self.segments) == 2)
         self.segments[0].unordered = ordered is False
         if isinstance(ordered, Recording):
             self.segments[0].follow(ordered)
@@ -142,7 +143,7 @@ class Scheduler:
         self.held_bytes = 0
         self.oversize = 0
         self.handed_over = HandedOver()
-        self.ahead = 0
+        self.num_ahead = 0
         self.notices: list[tuple[str, str]] = []
         self._kept_notice_at = memory_bytes // 4
         self._taken: deque[int] = deque()
@@ -151,6 +152,23 @@ class Scheduler:
         self._least_room = min(memory_bytes // (8 * (self.num_workers + wide)), _LEAST_ROOM)
         self._read_room = 0
         self._source_pass = start.source[0]  # that the first segment's folds take
+
+    @property
+    def shape(self) -> Any:
+        """What another run must have in common with it to begin with what this one has found out."""
+        return self.num_workers, self.memory_bytes, tuple((one.plan.name, len(one.plan.stages)) for one in self.segments)
+
+    @property
+    def found(self) -> Any:
+        """The sizes of its tasks and the number of active workers."""
+        return [segment.found for segment in self.segments], self.active.found
+
+    def begin(self, found: Any) -> None:
+        """Begin with what an earlier run has found out."""
+        sizes, active = found
+        for segment, known in zip(self.segments, sizes, strict=True):
+            segment.begin(known)
+        self.active.begin(active)
 
     @property
     def loss_counts(self) -> LossCounts:
@@ -213,7 +231,7 @@ class Scheduler:
             room = self._grant(segment, chunk, max(segment.row_bytes))
             if room is not None and (not blocked or self._is_due(segment, chunk.seq)):
                 task = segment.next_rows(num_workers, chunk, self._most_rows(segment, room), room)
-                self._book_grant(chunk, room)
+                self.held_bytes += chunk.memory.grant(room)
                 return task
         return None
 
@@ -235,7 +253,7 @@ class Scheduler:
         if room is None or task is None or task.chunk is None:
             return None
         segment.next_block(stage, task)
-        self._book_grant(task.chunk, room)
+        self.held_bytes += task.chunk.memory.grant(room)
         return task._replace(room=room)
 
     def _grant(self, segment: Segment, chunk: Chunk, num_bytes: float) -> int | None:
@@ -264,27 +282,18 @@ class Scheduler:
             return True
         return segment.opened == segment.committed and self._is_due(segment, segment.opened)
 
-    def _book_grant(self, chunk: Chunk, room: int) -> None:
-        chunk.granted_bytes += room
-        self._charge(chunk)
-
-    def _charge(self, chunk: Chunk) -> None:
-        """Count what a chunk holds now."""
-        num_bytes = chunk.num_bytes
-        self.held_bytes += num_bytes - chunk.charged_bytes
-        chunk.charged_bytes = num_bytes
-
     def _may_finish(self, segment: Segment, chunk: Chunk) -> bool:
         """Tell whether the batch of a complete chunk may be made now; count what it will take."""
         rows = chunk.rows
         if rows is None or not rows.beside:
             return True
-        expected = max(chunk.expected_bytes, chunk.kept_bytes + rows.batch_bytes)
-        more = expected - max(chunk.expected_bytes, chunk.kept_bytes)
+        memory = chunk.memory
+        expected = max(memory.expected_bytes, memory.kept_bytes + rows.batch_bytes)
+        more = expected - max(memory.expected_bytes, memory.kept_bytes)
         if more and self.held_bytes + more > self.memory_bytes and not self._is_due(segment, chunk.seq):
             return False
-        chunk.expected_bytes = expected
-        self._charge(chunk)
+        memory.expected_bytes = expected
+        self.held_bytes += chunk.memory.charge()
         return True
 
     def take(self) -> Ready:
@@ -294,7 +303,7 @@ class Scheduler:
         batches = bool(self.segments) and self.segments[-1].plan.batch is not None
         step = self.handed_over.step
         if self.handed_over.add(ready.items, ready.num_bytes, ready.lease, batches=batches):
-            self._look_at_kept(step - self.ahead)
+            self._look_at_kept(step - self.num_ahead)
         return ready
 
     def _look_at_kept(self, step: int) -> None:
@@ -312,17 +321,17 @@ class Scheduler:
         expected = segment.next_bytes()
         chunk = segment.open(self._most_rows(segment, max(0, min(self._share, self.memory_bytes - self.held_bytes))))
         if segment.inbox:
-            self._charge(segment.inbox[0])
-            self._charge(chunk)
+            self.held_bytes += segment.inbox[0].memory.charge()
+            self.held_bytes += chunk.memory.charge()
         if segment is self.segments[-1]:
             self._live += 1
-        if chunk.num_rows and chunk.result is None and not chunk.all_in_place:
-            chunk.expected_bytes = expected
-            self._charge(chunk)
-        if chunk.num_rows and chunk.result is None:
-            return False
-        self._close_chunk(segment, chunk)
-        return True
+        if not chunk.num_rows or chunk.result is not None:
+            self._close_chunk(segment, chunk)
+            return True
+        if not chunk.all_in_place:
+            chunk.memory.expected_bytes = expected
+            self.held_bytes += chunk.memory.charge()
+        return False
 
     def _blocked_by_next_stage(self, segment: Segment) -> bool:
         """Back-pressure between the stages of a segment: a bounded number of blocks waits for the second one."""
@@ -335,7 +344,7 @@ class Scheduler:
             return False
         last, pending = self.segments[-1], 0
         if segment is not last:
-            if not self.leases(segment):
+            if not segment.leases:
                 return self._room_within(segment)
             pending = segment.opened - segment.committed + len(last.inbox)
         elif segment.inbox and segment.inbox[0].all_in_place:
@@ -348,10 +357,6 @@ class Scheduler:
             return True
         # The consumer keeps batches. They are its own; it still gets the next ones, in fresh buffers.
         return bool(self.waiting) and not self.ready and in_flight < most - 1
-
-    def leases(self, segment: Segment) -> bool:
-        """Tell whether a segment writes into the buffers that are delivered."""
-        return segment is self.segments[-1] or (segment.plan.ahead is not None and len(self.segments) == 2)
 
     def _room_within(self, segment: Segment) -> bool:
         """Bound the chunks of an inner segment, and how far they may run ahead of a slow one."""
@@ -380,8 +385,8 @@ class Scheduler:
             names, before = [stage.name or "batch" for stage in segment.plan.stages], maker
             maker = names[-1]
             for chunk in segment.living_chunks():
-                held[before] += chunk.given_bytes
-                held[maker] += bytes_beside(chunk.lease, chunk.kept_bytes)
+                held[before] += chunk.memory.given_bytes
+                held[maker] += bytes_beside(chunk.buffer.lease, chunk.memory.kept_bytes)
             held[maker] += segment.folded_bytes
             here = [(task, made) for task, made in running if task.segment == segment.number and not task.read]
             for task, made in here:
@@ -397,7 +402,7 @@ class Scheduler:
     @property
     def filled_by(self) -> str:
         """The stage that writes into the buffers that are delivered; "" behind the end."""
-        plan = next((segment.plan for segment in self.segments if self.leases(segment)), None)
+        plan = next((segment.plan for segment in self.segments if segment.leases), None)
         return "" if plan is None else plan.stages[-1].name or "batch"
 
     @property
@@ -417,10 +422,11 @@ class Scheduler:
     @property
     def limit(self) -> int:
         """How many chunks of the last segment may exist: finished, in work, or held by the consumer."""
-        leasing = [segment for segment in self.segments if self.leases(segment)]
+        rounds = 4 if self._chunk_bytes else 1
+        in_flight = [one.wanted_chunks(rounds) for one in self.segments if one.leases and one.max_stage_concurrency]
         if self._chunk_bytes == 0:
-            return max(_FEWEST_CHUNKS, *(one.wanted_chunks(1) for one in leasing))  # of unknown size, but what is in flight was asked for
-        wanted = max(self._wanted_chunks(), *(one.wanted_chunks() for one in leasing))
+            return max([_FEWEST_CHUNKS, *in_flight])  # of unknown size, but what is in flight was asked for
+        wanted = max([self._wanted_chunks(), *in_flight])
         return max(_FEWEST_CHUNKS, min(wanted, self.memory_bytes // self._chunk_bytes))
 
     def _wanted_chunks(self) -> int:
@@ -440,28 +446,29 @@ class Scheduler:
         self.version += 1
         chunk = task.chunk
         assert chunk is not None
-        if not chunk.finishing:
+        progress, memory = chunk.progress, chunk.memory
+        if not progress.finishing:
             chunk.take(outcome)
         if task.room < UNLIMITED:
-            chunk.granted_bytes -= task.room
-        chunk.kept_bytes += outcome.kept_bytes - task.num_bytes
-        chunk.cost_ns += wall_ns
+            memory.granted_bytes -= task.room
+        memory.kept_bytes += outcome.kept_bytes - task.num_bytes
+        progress.cost_ns += wall_ns
         if outcome.end > task.begin:
             self._learn(segment, task, outcome, wall_ns, cpu_ns)
         if outcome.failure is not None:
             self.failures.append(outcome.failure)
             chunk.fail(outcome.failure)
             segment.fail(chunk)
-        segment.pass_up(task, outcome)
-        if outcome.failure is None and outcome.end < task.end and not chunk.finishing:
+        segment.pass_on(task, outcome)
+        if outcome.failure is None and outcome.end < task.end and not progress.finishing:
             self._take_rest(segment, task, outcome)
-        self._charge(chunk)
-        if chunk.finishing or not chunk.rows_complete():
+        self.held_bytes += chunk.memory.charge()
+        if progress.finishing or not chunk.rows_complete():
             return False
         if not self._may_finish(segment, chunk):
             segment.unfinished.append(Claim(segment.number, len(segment.plan.stages) - 1, chunk, chunk.num_rows, chunk.num_rows, None))
             return False
-        chunk.finishing = True
+        progress.finishing = True
         return True
 
     def _learn(self, segment: Segment, task: Claim, outcome: Outcome, wall_ns: int, cpu_ns: int) -> None:
@@ -481,43 +488,44 @@ class Scheduler:
         tail = segment.give_back(task, outcome.end)
         if tail is not None:
             self._live += segment is self.segments[-1]
-            chunk.kept_bytes = min(chunk.kept_bytes, outcome.kept_bytes)
-            tail.kept_bytes = sum(one.num_bytes for one in queue if one.chunk is tail)
-            self._charge(tail)
+            chunk.memory.kept_bytes = min(chunk.memory.kept_bytes, outcome.kept_bytes)
+            tail.memory.kept_bytes = sum(one.num_bytes for one in queue if one.chunk is tail)
+            self.held_bytes += tail.memory.charge()
         elif task.block is not None:
-            chunk.kept_bytes += queue[0].num_bytes
+            chunk.memory.kept_bytes += queue[0].num_bytes
 
     def may_open(self, segment: Segment, chunk: Chunk, num_bytes: int) -> bool:
         """Tell whether a chunk may have a buffer for all its rows now."""
-        more = num_bytes - max(0, chunk.expected_bytes - chunk.kept_bytes)
+        memory = chunk.memory
+        more = num_bytes - max(0, memory.expected_bytes - memory.kept_bytes)
         return more <= 0 or self.held_bytes + more <= self.memory_bytes or self._is_due(segment, chunk.seq)
 
     def open_rows(self, chunk: Chunk, num_bytes: int) -> None:
         """Book the buffer that the rows of a chunk are written into."""
-        chunk.kept_bytes += num_bytes
-        self._charge(chunk)
+        chunk.memory.kept_bytes += num_bytes
+        self.held_bytes += chunk.memory.charge()
 
     @poison_on_interrupt
     def finish(self, segment: Segment, chunk: Chunk, tail: Failure | None) -> None:
         """Book a chunk whose items are made, up to the failure `tail`, and commit what can be committed."""
         if tail is not None:
-            if chunk.failure is None:
+            if chunk.progress.failure is None:
                 self.failures.append(tail)
             chunk.tail = tail
             segment.fail(chunk)
         batches = (segment.plan.batch is not None or chunk.batch_rows_in_place) and chunk.num_items > 0
         num_bytes = self._learn_batches(segment, chunk) if batches else self._learn_elements(segment, chunk)
-        chunk.given_bytes, chunk.kept_bytes, chunk.expected_bytes = 0, num_bytes, 0
+        chunk.memory = Memory(kept_bytes=num_bytes, granted_bytes=chunk.memory.granted_bytes, charged_bytes=chunk.memory.charged_bytes)
         self._close_chunk(segment, chunk)
-        self._charge(chunk)
+        self.held_bytes += chunk.memory.charge()
         self._pump()
 
     def _learn_batches(self, segment: Segment, chunk: Chunk) -> int:
         """Learn what batches take; return the bytes of those of a chunk."""
         num_bytes, num_items = result_bytes(segment, chunk), chunk.num_items // (chunk.batch_rows_in_place or 1)
-        segment.chunk_size.observe(num_items, chunk.cost_ns, num_bytes)
+        segment.chunk_size.observe(num_items, chunk.progress.cost_ns, num_bytes)
         segment.item_bytes = followed(segment.item_bytes, num_bytes / chunk.num_rows)
-        if segment is self.segments[-1] or (segment.plan.direct and chunk.batch_rows_in_place):
+        if segment is self.segments[-1] or (segment.plan.delivers_directly and chunk.batch_rows_in_place):
             self._chunk_bytes = max(1, num_bytes)
         if num_bytes > max(self.oversize, self.memory_bytes) and num_items == 1:
             self.oversize = num_bytes
@@ -525,7 +533,7 @@ class Scheduler:
 
     def _learn_elements(self, segment: Segment, chunk: Chunk) -> int:
         """Learn what single elements take; return the bytes of those of a chunk."""
-        num_bytes = chunk.kept_bytes or chunk.given_bytes
+        num_bytes = chunk.memory.kept_bytes or chunk.memory.given_bytes
         if chunk.result is not None and chunk.result.items:
             count = len(chunk.result.items)
             segment.most_rows = max(1, self.memory_bytes * count // (_CHUNKS_OF_ELEMENTS * max(1, num_bytes)))
@@ -535,10 +543,8 @@ class Scheduler:
 
     def _close_chunk(self, segment: Segment, chunk: Chunk) -> None:
         self.version += 1
-        if chunk.failure is None:  # else a worker may still come with another failed row, and its key is asked for
+        if chunk.progress.failure is None:  # else a worker may still come with another failed row, and its key is asked for
             chunk.given = None
-        if chunk.tail is None:
-            chunk.tail = chunk.inherited
         segment.finished[chunk.seq] = chunk
 
     def _pump(self) -> None:
@@ -554,7 +560,7 @@ class Scheduler:
                     segment.commit(chunk)
                     self.version += 1
                     self._commit(segment, chunk)
-                    chunk.lost.clear()  # their errors lead to the frames that hold the chunk, so neither would end before a collection
+                    chunk.collected.lost.clear()  # their errors lead to frames that hold the chunk: neither would end before a collection
                     moved = True
 
     def _room_behind(self, segment: Segment) -> bool:
@@ -566,14 +572,14 @@ class Scheduler:
         fold_runner = self._fold_runners[segment.number]
         self._count(segment, chunk)
         last = segment is self.segments[-1]
-        if last and not chunk.leased:
+        if last and not chunk.buffer.delivered:
             self._live -= 1
         if fold_runner is None:
             items, tokens, tail = booked_in_place(chunk, self._ledgers[segment.number])
             if tail is not None and tail is not chunk.tail:
                 self.failures.append(tail)
             ends, chunk_id = chunk.ends_pass and tail is None, _chunk_id_of(segment, chunk)
-            self._deliver(Ready(items[::-1], tokens, ends, tail, chunk.charged_bytes, chunk_id, chunk.lease))
+            self._deliver(Ready(items[::-1], tokens, ends, tail, chunk.memory.charged_bytes, chunk_id, chunk.buffer.lease))
             return
         if self.log is not None and segment is self.segments[0] and chunk.num_items:
             self.log.append((chunk.pass_number, chunk.first, chunk.first + chunk.good_count()))
@@ -595,14 +601,14 @@ class Scheduler:
     def _fold(self, segment: Segment, chunk: Chunk, fold_runner: FoldRunner | Completion) -> None:
         """Let a chunk through the folds of its segment, and on."""
         last = segment is self.segments[-1]
-        num_bytes, chunk.charged_bytes = chunk.charged_bytes, 0
+        num_bytes, chunk.memory.charged_bytes = chunk.memory.charged_bytes, 0
         out = fold_runner.take(chunk)
         self.notices += [("shard", text) for text in out.notices]
         end_later = out.tail is not None and chunk.ends_pass and self.program.may_cut
         if not segment.number:
             self._source_pass = chunk.pass_number + (chunk.ends_pass and not end_later)
         segment.folded_bytes += num_bytes
-        if chunk.leased and not last and not out.unchanged:
+        if chunk.buffer.delivered and not last and not out.unchanged:
             self._live += 1  # its buffer comes back when the next segment has copied what was in it
         if out.cut:
             self._cut(segment.number)
@@ -640,30 +646,31 @@ class Scheduler:
         values = out.items if out.unchanged else [item.value for item in out.items]
         passed = num_bytes if out.unchanged else bytes_of_all(values)
         segment.folded_bytes -= passed
-        ends, chunk_id, lease = out.ends_pass and tail is None, _chunk_id_of(segment, chunk), chunk.lease if out.unchanged else None
+        ends, chunk_id = out.ends_pass and tail is None, _chunk_id_of(segment, chunk)
+        lease = chunk.buffer.lease if out.unchanged else None
         self._deliver(Ready(values[::-1], out.tokens, ends, tail, passed, chunk_id, lease))
 
     def _pass_on(self, segment: Segment, chunk: Chunk, fold_runner: FoldRunner | Completion, out: Sequenced, tail: Failure | None) -> None:
         if not out.items and not out.ends_pass and tail is None:
             return
         following = self.segments[segment.number + 1]
-        num_bytes = chunk.kept_bytes
+        num_bytes = chunk.memory.kept_bytes
         chunks = chunks_of(chunk, out, batched=following.plan.batch is not None, one_batch_per_chunk=following.one_batch_per_chunk)
         for one in chunks:
             if out.unchanged and (one.all_in_place or one.result is not None):
-                one.kept_bytes = num_bytes
+                one.memory.kept_bytes = num_bytes
             elif one.given is not None:
-                one.given_bytes = num_bytes if out.unchanged and len(chunks) == 1 else bytes_of_all(one.given.rows())
-            segment.folded_bytes -= one.num_bytes
-            self.held_bytes -= one.num_bytes  # it is counted again as what it is now
-            self._charge(one)
+                one.memory.given_bytes = num_bytes if out.unchanged and len(chunks) == 1 else bytes_of_all(one.given.rows())
+            segment.folded_bytes -= one.memory.num_bytes
+            self.held_bytes -= one.memory.num_bytes  # it is counted again as what it is now
+            self.held_bytes += one.memory.charge()
             one.made_of = segment.number, chunk.seq
         last = chunks[-1]
         last.ends_pass = out.ends_pass
         following.ends_coming += out.ends_pass
         last.pass_token = fold_runner.start_of_next_pass(chunk) if out.ends_pass else None
         if tail is not None:
-            last.inherited = tail._replace(at=last.num_items)
+            last.tail = tail._replace(at=last.num_items)
         following.inbox.extend(chunks)
         while following.can_open() and following.inbox[0].result is not None:
             self._open(following)  # the next claim need not do it
@@ -715,10 +722,10 @@ class Scheduler:
         chunk.made_of = -1, reader.num_blocks
         if failure is not None:
             self.failures.append(failure)
-            chunk.inherited = failure._replace(at=chunk.num_items)
+            chunk.tail = failure._replace(at=chunk.num_items)
         reader.busy = False
         self._end_read()
-        self._charge(chunk)
+        self.held_bytes += chunk.memory.charge()
         if chunk.num_items or chunk.ends_pass or failure is not None:
             self.segments[0].inbox.append(chunk)
 
@@ -734,13 +741,13 @@ class Scheduler:
                 self.reader.busy = False
                 self._end_read()
             return True
-        if self.poisoned or chunk.finishing or any(begin == task.begin for begin, _ in chunk.done):
+        if self.poisoned or chunk.progress.finishing or any(begin == task.begin for begin, _ in chunk.progress.done):
             return False
         self.segments[task.segment].put_back(task)
         if task.room < UNLIMITED:
-            self._book_grant(chunk, -task.room)
+            self.held_bytes += chunk.memory.grant(-task.room)
         return True
 
 
 def _chunk_id_of(segment: Segment, chunk: Chunk) -> tuple[int, int] | None:
-    return (segment.number, chunk.seq) if chunk.claimed else chunk.made_of
+    return (segment.number, chunk.seq) if chunk.progress.claimed else chunk.made_of

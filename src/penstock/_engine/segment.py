@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 
 from penstock._contracts.element import bytes_of_all, flatten
-from penstock._engine.chunk import NOTHING_COMPLETED, Chunk, Claim, FoldState, KnownLoss, Levels, Outcome, Token
+from penstock._engine.chunk import (
+    NOTHING_COMPLETED,
+    Chunk,
+    Claim,
+    FoldState,
+    KnownLoss,
+    Outcome,
+    Positions,
+    PositionsPerOp,
+    Replayed,
+    Token,
+)
 from penstock._engine.program import Program, SegmentPlan
 from penstock._engine.tuning import BlockSize, ChunkSize, followed, largest_block
 from penstock._ops.awaited import AwaitedOp
@@ -58,6 +69,7 @@ class Segment:
         expected_spec: the spec of the last finished batch.
         most_rows: of a chunk without a batch, for the byte budget.
         unordered: whether chunks are committed as they are finished; the end of a pass still waits for all of it.
+        leases: whether it writes into the buffers that are delivered.
         lowest: the first chunk that is not committed.
         ends_coming: how many ends of passes the fold runner before has let through that this segment has not committed.
         rows_open: of the chunks that are not committed.
@@ -68,54 +80,6 @@ class Segment:
         unfinished: tasks without rows, of chunks that are complete and have to wait for room to make their batches.
         folded_bytes: of what the folds behind this segment hold, at most; `num_folded` inputs ago it was measured: `num_held` elements.
     """
-
-    __slots__ = (
-        "_current",
-        "_done",
-        "_ends",
-        "_gone",
-        "_known",
-        "_next_item",
-        "_num_passes",
-        "_num_rows",
-        "_open",
-        "_opened_in",
-        "_pass_number",
-        "_phase",
-        "_positions",
-        "_replay",
-        "_rests",
-        "_tails",
-        "blocks",
-        "chunk_size",
-        "committed",
-        "cut_pass",
-        "ends_coming",
-        "exhausted",
-        "expected_spec",
-        "failed_seq",
-        "finished",
-        "folded_bytes",
-        "inbox",
-        "item_bytes",
-        "keeps_going",
-        "lowest",
-        "max_stage_concurrency",
-        "most_rows",
-        "num_folded",
-        "num_held",
-        "number",
-        "one_batch_per_chunk",
-        "opened",
-        "plan",
-        "queues",
-        "reading",
-        "recording",
-        "row_bytes",
-        "rows_open",
-        "unfinished",
-        "unordered",
-    )
 
     def __init__(self, number: int, plan: SegmentPlan, num_passes: float, start: Token, at_once: bool = False) -> None:
         """Start at (pass, position) `start.source`, without what `start.done` names; a leaf has `num_passes` passes in all."""
@@ -137,7 +101,7 @@ class Segment:
         self.exhausted = False
         self.most_rows = _UNKNOWN
         self.reading = False
-        self.unordered = self.keeps_going = False
+        self.unordered = self.keeps_going = self.leases = False
         self.recording: Recording | None = None
         self.lowest = 0
         self.rows_open = 0
@@ -171,6 +135,18 @@ class Segment:
         for one in record.known:
             self._known.setdefault((one.pass_number, one.number), []).append(one)
 
+    @property
+    def found(self) -> Any:
+        """The sizes of its tasks and chunks, and the spec of its batches."""
+        return [block.found for block in self.blocks], self.chunk_size.items, self.expected_spec
+
+    def begin(self, found: Any) -> None:
+        """Begin with what an earlier run has found out."""
+        blocks, chunks, self.expected_spec = found
+        self.chunk_size.begin(chunks)
+        for block, known in zip(self.blocks, blocks, strict=True):
+            block.begin(known)
+
     # -- opening ------------------------------------------------------------------------------------------------------------------
 
     def can_open(self) -> bool:
@@ -192,8 +168,8 @@ class Segment:
             self._ends.append(chunk.seq)
         if chunk.num_rows and chunk.result is None:
             self._current = chunk
-        if self.plan.ahead is not None:
-            self._phase = 0 if chunk.ends_pass else (self._phase + chunk.num_rows) % self.plan.ahead.batch_size
+        if self.plan.batch_in_place is not None:
+            self._phase = 0 if chunk.ends_pass else (self._phase + chunk.num_rows) % self.plan.batch_in_place.batch_size
         self._num_rows += chunk.num_rows
         return chunk
 
@@ -205,20 +181,22 @@ class Segment:
         border = (0, chunk.num_items)[chunk.pass_number < self._replay[0]]
         if chunk.pass_number == self._replay[0]:
             border = min(chunk.num_items, max(0, self._replay[1] - first))
-        chunk.num_replayed = border
+        known: dict[int, list[KnownLoss]] = {}
+        known_items: dict[int, list[KnownLoss]] = {}
         for item in range(border if self._known else 0):
             for one in self._known.get((chunk.pass_number, first + item), ()):
                 if one.row >= 0 or chunk.sizes is None:
-                    chunk.known.setdefault(chunk.first_row(item) + max(one.row, 0), []).append(one)
+                    known.setdefault(chunk.first_row(item) + max(one.row, 0), []).append(one)
                 else:
-                    chunk.known_items.setdefault(item, []).append(one)
+                    known_items.setdefault(item, []).append(one)
+        chunk.replayed = Replayed(border, known, known_items)
 
     def next_bytes(self) -> int:
         """Guess what the next chunk will take, if it is one batch; what several or single elements take is granted with their tasks."""
         if self.plan.leaf is None:
             chunk = self.inbox[0] if self.inbox else None
             return 0 if chunk is None or chunk.sizes is None else int(self.item_bytes * chunk.num_rows)
-        batch = self.plan.ahead or self.plan.batch
+        batch = self.plan.batch_in_place or self.plan.batch
         return 0 if batch is None else int(self.item_bytes * batch.batch_size * self.chunk_size.items)
 
     def weigh(self, stage: int, num_bytes: float) -> None:
@@ -246,12 +224,12 @@ class Segment:
     def _open_leaf(self, most_rows: int) -> Chunk:
         length = self.plan.length
         assert length is not None
-        border, ahead = self._next_run(length), 0
-        batch = self.plan.ahead or self.plan.batch
+        border, batch_rows_in_place = self._next_run(length), 0
+        batch = self.plan.batch_in_place or self.plan.batch
         num_batches = 1 if self.one_batch_per_chunk or batch is None else max(1, min(self.chunk_size.items, most_rows // batch.batch_size))
         wanted: float = num_batches
-        if self.plan.ahead is not None:
-            wanted, ahead = rows_ahead(self.plan, self._phase, num_batches, border - self._next_item)
+        if self.plan.batch_in_place is not None:
+            wanted, batch_rows_in_place = rows_in_place(self.plan, self._phase, num_batches, border - self._next_item)
         elif not self.plan.batch:
             wanted = min(most_rows, self.most_rows, self._task_rows())
         count = 0 if self.cut_pass >= self._pass_number else int(min(wanted, border - self._next_item))
@@ -267,7 +245,7 @@ class Segment:
             self._pass_number, self._next_item, self._done = pass_number + 1, 0, NOTHING_COMPLETED
             self.exhausted = self._pass_number >= self._num_passes
         chunk = self._leaf_chunk(pass_number, first, count, ends)
-        chunk.beyond, chunk.batch_rows_in_place = beyond, ahead if count else 0
+        chunk.beyond, chunk.batch_rows_in_place = beyond, batch_rows_in_place if count else 0
         self.opened += 1
         return chunk
 
@@ -296,14 +274,14 @@ class Segment:
         plan = self.plan
         epochs = np.full(count, pass_number, np.int64)
         positions = np.arange(first, first + count, dtype=np.int64)
-        top_levels: Levels = []
+        batch_positions: PositionsPerOp = []
         sizes = None
         if plan.batch is not None:
-            top_levels = [(epochs, positions)]
-            for step in reversed([step for step in plan.top if hasattr(step, "source_positions")]):
+            batch_positions = [(epochs, positions)]
+            for step in reversed([step for step in plan.batch_ops if hasattr(step, "source_positions")]):
                 epochs, positions = step.source_positions(epochs, positions)
-                top_levels.append((epochs, positions))
-            top_levels.reverse()
+                batch_positions.append((epochs, positions))
+            batch_positions.reverse()
             batch = plan.batch
             epochs, positions, sizes = batch_rows(epochs, positions, batch.length, batch.batch_size, batch.shift, batch.stride)
         assert self._positions is not None
@@ -312,10 +290,8 @@ class Segment:
             pass_number=pass_number,
             first=first,
             sizes=sizes,
-            num_items=count,
             num_rows=len(positions),
-            levels=self._positions.levels(epochs, positions) if len(positions) else [],
-            top_levels=top_levels,
+            positions=Positions(self._positions.positions_per_op(epochs, positions) if len(positions) else [], batch_positions),
             ends_pass=ends,
         )
 
@@ -343,13 +319,14 @@ class Segment:
                 if end < rest.end:
                     self._rests.insert(place, rest._replace(begin=end))
                 return rest._replace(end=end, room=room)
-        begin = chunk.claimed
+        progress = chunk.progress
+        begin = progress.claimed
         split = num_workers if (self.plan.batch is not None or chunk.batch_rows_in_place) and chunk.seq == 0 else 1
-        rows = min(most_rows, *(block.rows(chunk.limit - begin, split) for block in self.blocks))  # what later stages take as it comes
+        rows = min(most_rows, *(block.rows(progress.limit - begin, split) for block in self.blocks))  # what later stages take as it comes
         if chunk.num_items > (chunk.batch_rows_in_place or 1):
-            rows = chunk.limit
-        end = chunk.claimed = chunk.limit if chunk.all_in_place else begin + rows
-        if end >= chunk.limit:
+            rows = progress.limit
+        end = progress.claimed = progress.limit if chunk.all_in_place else begin + rows
+        if end >= progress.limit:
             self._current = None if chunk is self._current else self._current
             self._tails = [tail for tail in self._tails if tail is not chunk]
         return Claim(self.number, 0, chunk, begin, end, None, room=room)
@@ -364,8 +341,9 @@ class Segment:
         self.finished = {one.seq: one for one in self.finished.values()}
         self._gone = {seq + (seq > chunk.seq) for seq in self._gone}
         self._ends = deque(seq + (seq > chunk.seq or (tail.ends_pass and seq == chunk.seq)) for seq in self._ends)
-        if self.failed_seq is not None and (self.failed_seq > chunk.seq or (self.failed_seq == chunk.seq and tail.failure is not None)):
-            self.failed_seq += 1
+        failed = self.failed_seq
+        if failed is not None and (failed > chunk.seq or (failed == chunk.seq and tail.progress.failure is not None)):
+            self.failed_seq = failed + 1
         self.opened += 1
         self._open.append(tail)
         self._tails.append(tail)
@@ -377,19 +355,20 @@ class Segment:
         assert chunk is not None
         count, border = chunk.whole_items(end, up=False)
         tail = None
-        if (task.begin, task.end) == (0, chunk.num_rows) and not (border < end and chunk.lost):
+        if (task.begin, task.end) == (0, chunk.num_rows) and not (border < end and chunk.collected.lost):
             if not count:
                 count, border = chunk.whole_items(1, up=True)
             if border < chunk.num_rows:
                 tail = self._cut(chunk, count)
-                chunk.done = [(begin, min(stop, border)) for begin, stop in chunk.done]
-                chunk.num_done = min(chunk.num_done, border)
+                progress = chunk.progress
+                progress.done = [(begin, min(stop, border)) for begin, stop in progress.done]
+                progress.num_done = min(progress.num_done, border)
         border = task.end if tail is None else chunk.num_rows
         if end < border:
             self._wait(task, chunk, end, border, 0)
         if tail is not None and task.block is not None:
             self._tails.remove(tail)
-            tail.claimed = tail.num_rows
+            tail.progress.claimed = tail.num_rows
             self._wait(task, tail, border, task.end, border)
         return tail
 
@@ -409,7 +388,7 @@ class Segment:
     def unclaimed(self) -> Iterator[Chunk]:
         """Yield the chunks with rows to claim for the first stage: given back, and then the one that was opened last."""
         if self._rests or self._tails:
-            self._rests = [task for task in self._rests if task.chunk is not None and task.begin < task.chunk.limit]
+            self._rests = [task for task in self._rests if task.chunk is not None and task.begin < task.chunk.progress.limit]
             waiting = [task.chunk for task in self._rests if task.chunk is not None] + self._tails
             yield from sorted((chunk for chunk in waiting if not self._is_behind_failure(chunk)), key=lambda chunk: chunk.seq)
         if self._current is not None and self._has_wanted_rows(self._current):
@@ -419,9 +398,9 @@ class Segment:
         return self.failed_seq is not None and chunk.seq > self.failed_seq
 
     def _has_wanted_rows(self, chunk: Chunk) -> bool:
-        return chunk.claimed < chunk.limit and not self._is_behind_failure(chunk)
+        return chunk.progress.claimed < chunk.progress.limit and not self._is_behind_failure(chunk)
 
-    def pass_up(self, task: Claim, outcome: Outcome) -> None:
+    def pass_on(self, task: Claim, outcome: Outcome) -> None:
         """Queue what a task made for the next stage, or count the rows that it has ended."""
         chunk, begin, end = task.chunk, task.begin, outcome.end
         assert chunk is not None
@@ -429,8 +408,8 @@ class Segment:
             following = Claim(task.segment, task.stage + 1, chunk, begin, end, outcome.block, num_bytes=outcome.kept_bytes)
             self.queues[task.stage + 1].append(following)
         elif end > begin and task.stage == len(self.plan.stages) - 1:
-            chunk.done.append((begin, end))
-            chunk.num_done += end - begin
+            chunk.progress.done.append((begin, end))
+            chunk.progress.num_done += end - begin
 
     def first_unfinished(self) -> Claim:
         """Return the first task, by its chunk, that waits for room to make a batch of complete rows."""
@@ -450,14 +429,14 @@ class Segment:
         while queue:
             task = queue[0]
             assert task.chunk is not None
-            if task.begin < task.chunk.limit and not self._is_behind_failure(task.chunk):
+            if task.begin < task.chunk.progress.limit and not self._is_behind_failure(task.chunk):
                 return task
             queue.popleft()
         return None
 
     def first_block(self, stage: int) -> Claim | None:
         """Return the block that waits for a later stage and is wanted first."""
-        wanted = [task for task in self.queues[stage] if task.chunk is not None and task.begin < task.chunk.limit]
+        wanted = [task for task in self.queues[stage] if task.chunk is not None and task.begin < task.chunk.progress.limit]
         return min(wanted, key=lambda task: task.chunk.seq if task.chunk is not None else 0, default=None)
 
     def put_back(self, task: Claim) -> None:
@@ -495,8 +474,9 @@ class Segment:
         del self.finished[chunk.seq]
         self.committed += 1
         self.rows_open -= chunk.num_rows
-        if self.plan.ahead is not None and not chunk.all_in_place and chunk.result is not None and chunk.pass_number == self._pass_number:
-            self._phase = (self._phase - (chunk.num_items - len(chunk.result.items))) % self.plan.ahead.batch_size
+        batch, result = self.plan.batch_in_place, chunk.result
+        if batch is not None and result is not None and not chunk.all_in_place and chunk.pass_number == self._pass_number:
+            self._phase = (self._phase - (chunk.num_items - len(result.items))) % batch.batch_size
         if chunk.ends_pass:
             self._ends.remove(chunk.seq)
         self._gone.add(chunk.seq)
@@ -506,8 +486,8 @@ class Segment:
 
     def batches_of(self, chunk: Chunk) -> tuple[list[int], Collation] | None:
         """Return the sizes and the collation of the batches that the last stage writes the chunk's rows into; None when it keeps them."""
-        if chunk.batch_rows_in_place and self.plan.ahead is not None:
-            return [chunk.batch_rows_in_place] * (chunk.num_rows // chunk.batch_rows_in_place), self.plan.ahead.collation
+        if chunk.batch_rows_in_place and self.plan.batch_in_place is not None:
+            return [chunk.batch_rows_in_place] * (chunk.num_rows // chunk.batch_rows_in_place), self.plan.batch_in_place.collation
         if self.plan.batch is None:
             return None
         assert chunk.sizes is not None
@@ -520,7 +500,7 @@ class Segment:
             return "", key
         leaf = self.plan.leaf
         assert leaf is not None
-        epochs, positions = chunk.levels[0]
+        epochs, positions = chunk.positions.rows[0]
         spot = int(epochs[row]), int(positions[row])
         return leaf.where(*spot), leaf.key(*spot)
 
@@ -535,7 +515,7 @@ class Segment:
         for chunk in (self._current, *self.inbox, *self.finished.values(), *waiting):
             if chunk is not None:
                 chunk.rows = None
-                chunk.lost.clear()
+                chunk.collected.lost.clear()
 
     def position(self) -> dict[str, Any]:
         """Say how far the segment is, for tests and reports."""
@@ -544,10 +524,11 @@ class Segment:
 
 def result_bytes(segment: Segment, chunk: Chunk) -> int:
     """Return what the batches of a finished chunk take: by their spec where all rows were written in place, texts about."""
-    items = chunk.result.items if chunk.result is not None else []
-    if chunk.in_place and segment.expected_spec is not None:
+    result = chunk.result
+    items = result.items if result is not None else []
+    if result is not None and result.as_written and segment.expected_spec is not None:
         return segment.expected_spec.row_bytes * chunk.num_rows + _texts_in(items, segment.expected_spec)
-    return bytes_of_all(items) if items else chunk.kept_bytes
+    return bytes_of_all(items) if items else chunk.memory.kept_bytes
 
 
 def _texts_in(items: list[Any], spec: BatchSpec) -> int:
@@ -590,8 +571,8 @@ def awaited_in(segments: Sequence[Segment]) -> dict[str, AwaitedOp]:
     return {pool: stage.awaited for pool, stage in stages.items() if stage.awaited is not None}
 
 
-def rows_ahead(plan: SegmentPlan, phase: int, num_batches: int, most: float) -> tuple[float, int]:
-    """Return how many of the next `most` rows make a chunk, and its `ahead`.
+def rows_in_place(plan: SegmentPlan, phase: int, num_batches: int, most: float) -> tuple[float, int]:
+    """Return how many of the next `most` rows make a chunk, and its `batch_rows_in_place`.
 
     Args:
         plan: of the segment.
@@ -599,8 +580,8 @@ def rows_ahead(plan: SegmentPlan, phase: int, num_batches: int, most: float) -> 
         num_batches: how many batches a chunk should have.
         most: rows up to the end of the pass, or to what was delivered before.
     """
-    assert plan.ahead is not None
-    size = plan.ahead.batch_size
+    assert plan.batch_in_place is not None
+    size = plan.batch_in_place.batch_size
     if phase:
         return min(size - phase, most), 0
     whole = int(min(num_batches * size, most)) // size

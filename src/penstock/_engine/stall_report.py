@@ -261,6 +261,11 @@ def _cause(situation: Situation, stuck: list[WorkerFacts]) -> _Cause:
         # Who came a little later to the other lock is not overdue yet.
         late = [worker for worker in situation.busy if worker is not first and 2 * worker.lasted_s >= situation.timeout_s]
         return _locked([first, *(worker for worker in late if _matches(worker, _LOCK, ("threading.py",)))])
+    return _cause_of_wait(first)
+
+
+def _cause_of_wait(first: WorkerFacts) -> _Cause:
+    """Say what an element waits for that computes nothing, and waits for no queue and no lock."""
     if first.reader:
         return _Cause(f"a dead generator or a blocked read in {_spot(first)}", _BOUND_IT)
     if _matches(first, _READ, _READ_FILES) or first.stage == "read":

@@ -14,10 +14,12 @@ from penstock._contracts.source import StatefulStream, StreamSource
 from penstock._engine.chunk import NOTHING_COMPLETED, Chunk, CompletedRuns, Failure, StreamState, Token
 from penstock._engine.tuning import BlockSize, followed
 from penstock._ops.block import UNLIMITED, Block, ElementFailed
+from penstock._order.arithmetic import INFINITE
 from penstock.errors import LengthMismatch, StateUnavailable
 
 __all__ = ["Reader"]
 
+_END = object()
 _SLICE_NS = 2_000_000  # a slow generator hands over what it has after this time
 
 
@@ -102,8 +104,8 @@ class Reader:
                 failure = Failure(failed.offset, failed.error, failed.stage, 0, of_close=True)
                 self.done = True
         chunk = self._chunk(pass_number, first, rows, beyond, ended)
-        chunk.given_bytes = room - self._room_left
-        self.row_bytes = followed(self.row_bytes, chunk.given_bytes / max(1, len(rows)))
+        chunk.memory.given_bytes = room - self._room_left
+        self.row_bytes = followed(self.row_bytes, chunk.memory.given_bytes / max(1, len(rows)))
         return chunk, failure
 
     def close(self) -> None:
@@ -122,7 +124,7 @@ class Reader:
 
     def _fill(self, rows: list[Any], count: int) -> bool:
         """Read into `rows` until there are `count`, or for a while; return whether the pass is at its end."""
-        deadline_ns, declared = time.perf_counter_ns() + _SLICE_NS, self._source.declared_length()
+        deadline_ns, most = time.perf_counter_ns() + _SLICE_NS, self._most_elements()
         try:
             if self._is_cut():  # not opened again: a pass that failed to open is cut too
                 return True
@@ -133,19 +135,18 @@ class Reader:
                 delivered = self._delivered(self._position + len(rows))
                 if delivered and rows:
                     break  # a chunk has no gaps
-                try:
-                    rows.append(row := next(iterator))
-                except StopIteration:
+                row = next(iterator, _END)
+                if row is _END:
                     self._check_length(self._position + len(rows))
                     return True
-                if declared is not None and self._position + len(rows) > declared:
-                    rows.pop()
-                    raise self._mismatch(declared, f"more than {declared}")
+                if self._position + len(rows) >= most:
+                    raise self._mismatch(int(most), f"more than {int(most)}")
                 if delivered:
-                    rows.clear()
                     self._position += 1
-                elif type(row) not in WEIGHTLESS:
-                    room = self._room_left = room - bytes_of(row)
+                else:
+                    rows.append(row)
+                    if type(row) not in WEIGHTLESS:
+                        room = self._room_left = room - bytes_of(row)
                 if len(rows) == 1 and self._stateful is not None:
                     self._note = self._noted(self._stateful)
                 if time.perf_counter_ns() > deadline_ns:
@@ -153,6 +154,10 @@ class Reader:
         except BaseException as error:
             raise ElementFailed(self._position + len(rows), "read", error) from error
         return False
+
+    def _most_elements(self) -> float:
+        declared = self._source.declared_length()
+        return INFINITE if declared is None else declared
 
     def _is_cut(self) -> bool:
         """Tell whether the rest of this pass is not wanted; the note then says so too."""
@@ -243,7 +248,6 @@ class Reader:
             pass_number=pass_number,
             first=first,
             sizes=None,
-            num_items=count,
             num_rows=count,
             given=block,
             tokens=[Token((pass_number, first + number + 1), (), beyond, self._note) for number in range(count)],

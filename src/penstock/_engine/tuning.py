@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from copy import copy
-from typing import Any
+from typing import Any, Protocol
 
-__all__ = ["ActiveWorkers", "BlockSize", "ChunkSize", "awaited_ns", "followed", "largest_block"]
+from penstock._engine.slots import KEEP_BYTES
+
+__all__ = ["ActiveWorkers", "BlockSize", "ChunkSize", "TuningCache", "awaited_ns", "followed", "largest_block"]
 
 _TARGET_NS = 8_000_000  # booking a task costs 0.17 ms where decoding has emptied the caches
 _STEADY_TARGET_NS = 24_000_000  # of elements that all cost about the same, or in one thread: none keeps others waiting that are done
@@ -192,7 +196,8 @@ class ActiveWorkers:
     """
 
     __slots__ = (
-        "_alone",
+        "_cost_alone",
+        "_cost_together",
         "_limit",
         "_most",
         "_num_cold",
@@ -200,7 +205,6 @@ class ActiveWorkers:
         "_patience",
         "_probe",
         "_state",
-        "_together",
         "notice",
         "subject",
     )
@@ -215,7 +219,7 @@ class ActiveWorkers:
         self._most = most
         self._limit = most
         self._state = "together" if most > 1 else "settled"
-        self._together = self._alone = 0.0
+        self._cost_together = self._cost_alone = 0.0
         self._patience = self._FIRST_PATIENCE
         self.notice = ""
         self.subject = "workers"
@@ -254,21 +258,21 @@ class ActiveWorkers:
         if not probe.is_enough:
             return
         cost = probe.cost
-        if self._state == "together" and not self._alone and probe.cpu_ns * self._most < _GIL_BOUND * probe.wall_ns:
+        if self._state == "together" and not self._cost_alone and probe.cpu_ns * self._most < _GIL_BOUND * probe.wall_ns:
             self._count_anew()  # they wait for something else than each other; that may change
         elif self._state == "together":
             self._judge_together(probe.share, cost / self._most)
-        elif cost <= self._together * 1.05:
-            self._alone = cost
+        elif cost <= self._cost_together * 1.05:
+            self._cost_alone = cost
             self._go("together", self._most, "all workers are tried once more: one alone was not slower")
         else:
-            self._stay_together(cost / self._together)
+            self._stay_together(cost / self._cost_together)
 
     def _judge_together(self, share: float, cost: float) -> None:
-        self._together = cost
-        if self._alone > cost * 1.05:
-            self._stay_together(self._alone / cost)
-        elif self._alone:
+        self._cost_together = cost
+        if self._cost_alone > cost * 1.05:
+            self._stay_together(self._cost_alone / cost)
+        elif self._cost_alone:
             self._patience *= 2
             self.subject = "alone"
             self._go("waiting", 1, self._words())
@@ -287,7 +291,7 @@ class ActiveWorkers:
         if self._state == "waiting":
             self._go("together", self._most, "all workers are tried again")
         else:
-            self._alone = 0.0
+            self._cost_alone = 0.0
             self._go("together", self._most, "it is measured again whether all workers are wanted")
 
     def _go(self, state: str, limit: int, notice: str) -> None:
@@ -300,6 +304,74 @@ class ActiveWorkers:
 
     def _words(self) -> str:
         return (
-            f"1 of {self._most} workers works: alone it needs {self._alone / 1e3:.1f} us per element, {self._most} together "
-            f"{self._together / 1e3:.1f}, because they wait for the GIL or for CPUs that other programs use"
+            f"1 of {self._most} workers works: alone it needs {self._cost_alone / 1e3:.1f} us per element, {self._most} together "
+            f"{self._cost_together / 1e3:.1f}, because they wait for the GIL or for CPUs that other programs use"
         )
+
+
+class Tunable(Protocol):
+    """A run as it begins with what earlier ones have found out, and as it ends."""
+
+    failures: list[Any]
+
+    @property
+    def shape(self) -> Any:
+        """What another run must have in common with it to learn from it."""
+
+    @property
+    def found(self) -> Any:
+        """What it has found out."""
+
+    def begin(self, found: Any) -> None:
+        """Begin with what another run has found out."""
+
+
+class TuningCache:
+    """So that each epoch but the first begins with tasks that are worth their booking, and in memory that is there.
+
+    Elements and their order do not depend on it. From any thread: what is kept is never changed, only replaced; a buffer is taken by one.
+    """
+
+    __slots__ = ("_found", "_spare", "executor")
+
+    def __init__(self) -> None:
+        self.executor: str | None = None  # the one that executor="auto" found to be the fastest
+        self._found: dict[Any, Any] = {}
+        self._spare: deque[Any] = deque()
+
+    def __reduce__(self) -> tuple[type[TuningCache], tuple[()]]:
+        """Leave all behind in a copy: memory has one owner, and elsewhere other sizes are best."""
+        return TuningCache, ()
+
+    def begin(self, run: Tunable) -> None:
+        """Let a new run begin with what the last one of the same shape ended with."""
+        found = self._found.get(run.shape)
+        if found is not None:
+            run.begin(found)
+
+    def keep(self, run: Tunable) -> None:
+        """Keep what a run has found out; its workers have ended."""
+        if not run.failures:
+            self._found[run.shape] = run.found
+
+    @property
+    def spare_bytes(self) -> int:
+        """The bytes of the free buffers of earlier runs."""
+        return sum(map(len, tuple(self._spare)))
+
+    def take_spare(self) -> list[Any]:
+        """Return the free buffers of earlier runs; they belong to the caller now."""
+        spare = []
+        while True:
+            try:
+                spare.append(self._spare.pop())
+            except IndexError:
+                return spare
+
+    def keep_spare(self, buffers: Iterable[Any]) -> None:
+        """Keep free buffers for the next run, no more bytes than a pool keeps."""
+        room = KEEP_BYTES - self.spare_bytes
+        for buffer in buffers:
+            if len(buffer) <= room:
+                room -= len(buffer)
+                self._spare.append(buffer)
