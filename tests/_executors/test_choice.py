@@ -11,12 +11,12 @@ from _executors.in_workers import busy
 
 import penstock as ps
 from penstock._contracts.options import Options
+from penstock._engine.error_policy import RAISING
 from penstock._engine.lowering import lower
 from penstock._engine.resume import PlanVariant
 from penstock._engine.tuning import TuningCache
 from penstock._executors import choice as module
 from penstock._executors.choice import ExecutorChoice
-
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
@@ -41,8 +41,9 @@ class Owner:
 class FakeEngine:
     """An engine as far as a choice looks at it."""
 
-    def __init__(self, num_active: int) -> None:
-        self.num_active = num_active
+    def __init__(self, num_active: int, dataset: ps.Dataset) -> None:
+        self.num_active, self.error_handler = num_active, RAISING
+        self.plans = list(lower(dataset._root, folded=False, skips=False).segments)
 
 
 class Run:
@@ -58,9 +59,9 @@ class Run:
         self.start()
 
     def start(self) -> None:
-        root = ps.from_source(range(10))._root
-        self.choice.begin(lower(root, folded=False, skips=False), PlanVariant(root, False))
-        self.choice._engine = FakeEngine(self.num_active)  # type: ignore[assignment]
+        dataset = ps.from_source(list(range(10)))
+        self.choice.begin(PlanVariant(dataset._root, False), reads_stream=False)
+        self.choice._engine = FakeEngine(self.num_active, dataset)  # type: ignore[assignment]
 
     def deliver(self, per_s: float, waits: float = 1.0, seconds: float = 1.2) -> None:
         """Hand over at a rate for some seconds, or until the feed is to move; then it does."""
@@ -131,9 +132,7 @@ def test_nothing_is_tried_where_it_cannot_help(monkeypatch: pytest.MonkeyPatch, 
 
 def test_what_cannot_be_sent_stays_on_threads_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(monkeypatch)
-    root = ps.from_source(list(range(10))).map(open)._root
     monkeypatch.setattr(module, "_MOST_BYTES", 10)
-    run.choice.begin(lower(root, folded=False, skips=False), PlanVariant(root, False))
     run.deliver(100)
     assert run.choice._starter is not None
     run.choice._starter.join()

@@ -10,7 +10,6 @@ from typing import Any
 
 from penstock._contracts.options import Options
 from penstock._engine.engine import Engine
-from penstock._engine.program import Program
 from penstock._engine.resume import PlanVariant
 from penstock._engine.tuning import TuningCache
 from penstock._executors.contract import Executor
@@ -75,7 +74,7 @@ class ExecutorChoice:
         self._owner, self._options, self._cache = weakref.ref(owner), options, cache
         self._num_workers = num_cpus if options.num_workers == "auto" else options.num_workers
         self._processes: WorkerProcesses | None = None
-        self._form: tuple[Program, PlanVariant] | None = None
+        self._form: PlanVariant | None = None
         self._engine: Engine | None = None
         self._window: _Window | None = None
         self._rates: dict[str, float] = {}
@@ -102,37 +101,41 @@ class ExecutorChoice:
         """What gives the memory of batches, where worker processes write them."""
         return None if self.name != "processes" or self._processes is None else self._processes.arena.allocate
 
-    def begin(self, program: Program, form: PlanVariant) -> None:
-        """Prepare to run a program.
+    def begin(self, form: PlanVariant, *, reads_stream: bool) -> None:
+        """Prepare to run a plan."""
+        self._form, self._window, self.moves = form, _Window(time.perf_counter_ns()), False
+        self._open = self._open and not reads_stream  # a generator cannot be read again
+        if self.name == "processes":
+            self._made()
 
-        Raises:
-            PlanError: with executor="processes", something in it cannot be sent to another process.
-        """
-        self._form, self._window, self.moves = (program, form), _Window(time.perf_counter_ns()), False
-        if program.segments[0].stream is not None:
-            self._open = False  # a generator cannot be read again
-        if self.name != "processes":
-            return
-        try:
-            self._send(program, form, None)
-        except PlanError as error:
-            if self._options.executor == "processes":
-                raise
-            self.name, self.notice = "threads", f"worker processes cannot run this: {error.what}"
-
-    def _send(self, program: Program, form: PlanVariant, most_bytes: int | None) -> WorkerProcesses:
+    def _made(self) -> WorkerProcesses:
         if self._processes is None:
             self._processes = WorkerProcesses(self._owner())
-        self._processes.run(program, form, most_bytes)
         return self._processes
 
     def executor(self, engine: Engine) -> Executor:
-        """Make the executor of an engine."""
+        """Make the executor of an engine.
+
+        Raises:
+            PlanError: with executor="processes", something cannot be sent to another process.
+        """
         self._engine = engine
         if self.name == "processes":
-            assert self._processes is not None
-            return ProcessesExecutor(engine, self._processes)
+            try:
+                self._send(engine, None)
+            except PlanError as error:
+                if self._options.executor == "processes":
+                    raise
+                self.name, self.notice = "threads", f"worker processes cannot run this: {error.what}"
+            else:
+                return ProcessesExecutor(engine, self._made())
         return InlineExecutor(engine) if self.name == "inline" else ThreadsExecutor(engine)
+
+    def _send(self, engine: Engine, most_bytes: int | None) -> WorkerProcesses:
+        assert self._form is not None
+        processes = self._made()
+        processes.run(engine.plans, engine.error_handler.policies, self._form, most_bytes)
+        return processes
 
     def delivered(self, now_ns: int, waited_ns: int, num_items: int) -> None:
         """Learn from a hand-over."""
@@ -161,9 +164,9 @@ class ExecutorChoice:
 
     def _start(self) -> None:
         """Start worker processes while threads go on. In a thread of its own."""
-        assert self._form is not None
+        assert self._engine is not None
         try:
-            self._send(*self._form, _MOST_BYTES).start(self._num_workers)
+            self._send(self._engine, _MOST_BYTES).start(self._num_workers)
         except Exception as error:  # said in a notice: the feed goes on as it is
             self._failed = f"worker processes cannot run this: {error.what if isinstance(error, PlanError) else error}"
 

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from penstock._engine.chunk import BatchItem, Outcome, WorkItem
 from penstock._engine.compute import Computer
 from penstock._engine.engine import Engine
 from penstock._engine.error_policy import ErrorHandler
-from penstock._engine.program import Program, SegmentPlan
+from penstock._engine.program import Policies, SegmentPlan
 from penstock._engine.resume import PlanVariant
 from penstock._engine.segment import READER, SHARED
 from penstock._executors.remote import SPOT, AtRow, Place, Reply, Request, Retrying, Spot, Stages, serve
@@ -92,19 +93,20 @@ class WorkerProcesses:
         assert self._sent is not None
         return self._sent
 
-    def run(self, program: Program, form: PlanVariant, most_bytes: int | None = None) -> None:
-        """Compute the segments of a program from now on; one that was lowered from the same plan in the same form is the same.
+    def run(self, plans: Sequence[SegmentPlan], policies: Policies, form: PlanVariant, most_bytes: int | None = None) -> None:
+        """Compute segments from now on; those of the same plan in the same form are the same.
 
         Raises:
-            PlanError: something in it cannot be sent to another process, or takes more than `most_bytes`.
+            PlanError: something in them cannot be sent to another process, or takes more than `most_bytes`.
         """
-        before, self._form = self._form, form
+        before = self._form
         if before is not None and before.root is form.root and before[1:] == form[1:]:
             return
         serial = 1 if self._sent is None else self._sent.serial + 1
+        sent = _pickled(Stages(tuple(map(_computed_part, plans)), policies), serial, most_bytes)
         if self._sent is not None:
             os.close(self._sent.descriptor)
-        self._sent = _pickled(Stages(tuple(map(_computed_part, program.segments)), program.policies), serial, most_bytes)
+        self._sent, self._form = sent, form
 
     def worker(self, pool: str, index: int, engine: Engine, plans: list[SegmentPlan]) -> WorkerProcess:
         """Return the process of a worker, for one run."""
