@@ -152,7 +152,7 @@ def test_a_feed_that_moves_delivers_each_element_once_and_in_order() -> None:
             batch = next(feed)
             numbers += batch["number"].tolist()
             pids |= set(batch["pid"].tolist())
-        notices = [notice for notice in feed.stats().notices]
+        notices = list(feed.stats().notices)
         state = feed.state_dict()
         numbers += next(feed)["number"].tolist()
     with dataset.feed(executor="inline") as feed:
