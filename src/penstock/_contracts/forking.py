@@ -26,6 +26,10 @@ class OwnLocks:
         self._pid = os.getpid()
         self._locks = {self._pid: threading.Lock()}
 
+    def __reduce__(self) -> tuple[type[OwnLocks], tuple[()]]:
+        """Be new in another process."""
+        return OwnLocks, ()
+
     def own(self) -> threading.Lock:
         """Return the lock of this process."""
         pid = os.getpid()

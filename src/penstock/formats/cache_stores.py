@@ -21,6 +21,7 @@ import time
 import warnings
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,6 +68,10 @@ class DiskStore:
         self._own: tuple[int, str] | None = None
         self._stopped = False
         self._hits = self._misses = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be, in another process, another writer of the same folder."""
+        return DiskStore, (self._folder, partial(dict, self._identify()), self._max_bytes)
 
     def _forget(self) -> None:
         """Know nothing of what the indices say."""
@@ -405,6 +410,10 @@ class MemoryStore:
         self._records: dict[int, bytes] = {}
         self._locks = OwnLocks()
         self._bytes = self._hits = self._misses = 0
+
+    def __reduce__(self) -> tuple[type[MemoryStore], tuple[int]]:
+        """Be empty in another process, which keeps what it computes itself."""
+        return MemoryStore, (self._max_bytes,)
 
     def get(self, indices: Sequence[int]) -> list[bytes | None]:
         """Return one record per index, None for what is not there."""
