@@ -18,7 +18,6 @@ from penstock.errors import StateUnavailable
 
 __all__ = [
     "NOTHING_COMPLETED",
-    "NOTHING_REPLAYED",
     "NO_BUFFER",
     "NO_POSITIONS",
     "BatchItem",
@@ -687,11 +686,6 @@ class BatchItem(NamedTuple):
     num_replayed: int
     bad: dict[int, ElementFailed]
     without: frozenset[int]
-
-    def key_of(self, number: int) -> tuple[int, int, int]:
-        """Return the key of a batch that has a position of its own."""
-        epochs, positions = self.positions_per_op[0]
-        return int(epochs[number]), int(positions[number]), 0
 
 
 class Outcome(NamedTuple):

@@ -35,7 +35,7 @@ from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import INFINITE, Length
 from penstock.errors import StateMismatch
 
-__all__ = ["compute", "compute_batches", "concatenated", "filter_step", "finish_chunk", "join", "joined", "keys_of", "taken_out"]
+__all__ = ["compute", "concatenated", "filter_step", "finish_chunk", "join", "joined", "keys_of", "taken_out"]
 
 
 T = TypeVar("T")
@@ -440,7 +440,7 @@ def _apply_to_inputs(
 
 
 def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, error_handler: ErrorHandler = RAISING) -> Outcome:
-    """Run batches through the top operators, around those that fail. Nothing else is touched."""
+    """Run batches through the operators above them, around those that fail. Nothing else is touched."""
     worker.finishing = True
     lost: list[LostElement] = []
     kept: list[tuple[int, tuple[int, tuple[int, int, int], LateFailure]]] = []
@@ -452,7 +452,7 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
         settled = failed.step <= plan.settled_in_batch_ops
         if not plan.late_failures or (settled and failed.inner is None):
             return None
-        case = _failed_batch(item, number, lambda: None)
+        case = _failed_batch(item, number)
         late_failure = LateFailure(prepare(failure, case.where, case.key[:2]), at_once=settled)
         kept.append((number, (failed.inner[1] if failed.inner else 0, failed.key or case.key, late_failure)))
         return (*failed.inner, 1) if settled and failed.inner else failed.inner or ()
@@ -463,7 +463,7 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
         failed = failed or item.bad.get(number)
         known = item.known.get(number, []) if failed is None else []
         if known and not known[0].inner:
-            lost.append(_failed_batch(item, number, lambda: None).known_as(known[0]))
+            lost.append(_failed_batch(item, number).known_as(known[0]))
             return SKIPPED
         return handled(
             error_handler,
@@ -488,15 +488,15 @@ def _handed_over(some: list[T]) -> tuple[T, ...]:
     return out
 
 
-def _failed_batch(item: BatchItem, number: int, again: Callable[[], Any]) -> FailedElement:
+def _failed_batch(item: BatchItem, number: int, again: Callable[[], Any] = lambda: None) -> FailedElement:
     """Say which batch it is: it goes by its first element."""
     keys: tuple[tuple[int, int, int], ...] = ()
     if item.keys is not None and item.sizes is not None:
         first = sum(item.sizes[:number])
         here, given = slice(first, first + item.sizes[number]), item.keys
         keys = tuple(zip(given.epochs[here].tolist(), given.indices[here].tolist(), given.lanes[here].tolist(), strict=True))
-    elif item.positions_per_op:
-        keys = (item.key_of(number),)
+    else:
+        keys = (_keyed(item, number, number + 1).key_of(0),)
     where = f"a batch of {len(keys)}" if item.keys is not None else "a batch"
     shown = keys if item.keys is not None else ()
     return FailedElement(number, -1, again, None, lambda: None, keys[0], where, shown, None, number < item.num_replayed, 0)
@@ -507,11 +507,7 @@ def _apply_batch_ops(
 ) -> tuple[Block, Ints]:
     worker.begin((begin, end))
     block = _keyed(item, begin, end)
-    operators = [step for step in plan.batch_ops if not hasattr(step, "filter_step")]
-    filter_steps: Sequence[Any] = ()
-    if len(operators) < len(plan.batch_ops):
-        first = next(place for place, step in enumerate(plan.batch_ops) if hasattr(step, "filter_step"))
-        operators, filter_steps = list(plan.batch_ops[:first]), plan.batch_ops[first:]  # type: ignore[arg-type]
+    operators, filter_steps = plan.batch_steps
     positions_per_op: PositionsPerOp = [(e[begin:end], p[begin:end]) for e, p in item.positions_per_op[1 : 1 + len(operators)]]
     if not positions_per_op and operators:
         positions_per_op = [(block.epochs, block.indices)] * len(operators)
