@@ -348,7 +348,7 @@ class Memory:
 
 
 @dataclass(slots=True)
-class Progress:
+class RowProgress:
     """How far the rows of a chunk are.
 
     Attributes:
@@ -440,10 +440,10 @@ class Chunk:
     buffer: Buffer = NO_BUFFER
     memory: Memory = field(default_factory=Memory)
     collected: Collected = field(default_factory=Collected)
-    progress: Progress = field(init=False)
+    progress: RowProgress = field(init=False)
 
     def __post_init__(self) -> None:
-        self.progress = Progress(self.num_rows)
+        self.progress = RowProgress(self.num_rows)
 
     @property
     def num_items(self) -> int:
