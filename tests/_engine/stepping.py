@@ -13,8 +13,9 @@ import numpy as np
 
 import penstock as ps
 from penstock._engine.chunk import Buffer, Chunk, Claim, Counted, Failure, Outcome, Token
-from penstock._engine.compute import compute, finish_chunk
+from penstock._engine.compute import compute
 from penstock._engine.error_policy import RAISING, ErrorHandler
+from penstock._engine.folding import finish_chunk
 from penstock._engine.lowering import lower
 from penstock._engine.program import Policies
 from penstock._engine.scheduler import Ready, Scheduler

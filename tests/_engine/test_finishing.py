@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from penstock._engine.chunk import Chunk
-from penstock._engine.compute import concatenated, join, joined
+from penstock._engine.compute import concatenated, joined
+from penstock._engine.folding import join
 from penstock._ops.block import Block
 
 

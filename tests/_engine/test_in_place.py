@@ -15,7 +15,7 @@ from laws.plans import plain
 import penstock as ps
 from penstock._engine.chunk import Chunk, Counted, Failure, Token
 from penstock._engine.committing import passed_on
-from penstock._engine.compute import all_written, taken_out
+from penstock._engine.folding import all_written, taken_out
 from penstock._engine.lowering import lower
 from penstock._engine.program import Policies, SegmentPlan, writing_in_place
 from penstock._engine.segment import rows_in_place

@@ -18,7 +18,6 @@ from penstock.errors import StateUnavailable
 
 __all__ = [
     "NOTHING_COMPLETED",
-    "NOTHING_REPLAYED",
     "NO_BUFFER",
     "NO_POSITIONS",
     "BatchItem",
@@ -349,7 +348,7 @@ class Memory:
 
 
 @dataclass(slots=True)
-class Progress:
+class RowProgress:
     """How far the rows of a chunk are.
 
     Attributes:
@@ -441,10 +440,10 @@ class Chunk:
     buffer: Buffer = NO_BUFFER
     memory: Memory = field(default_factory=Memory)
     collected: Collected = field(default_factory=Collected)
-    progress: Progress = field(init=False)
+    progress: RowProgress = field(init=False)
 
     def __post_init__(self) -> None:
-        self.progress = Progress(self.num_rows)
+        self.progress = RowProgress(self.num_rows)
 
     @property
     def num_items(self) -> int:
@@ -692,11 +691,6 @@ class BatchItem(NamedTuple):
     bad: dict[int, ElementFailed]
     without: frozenset[int]
     fatal: dict[int, BaseException] | None = None
-
-    def key_of(self, number: int) -> tuple[int, int, int]:
-        """Return the key of a batch that has a position of its own."""
-        epochs, positions = self.positions_per_op[0]
-        return int(epochs[number]), int(positions[number]), 0
 
 
 class Outcome(NamedTuple):

@@ -30,7 +30,7 @@ from penstock._order.resampling import ResampleFold
 from penstock._order.runs import ENDLESS, Recording, Run, Runs, kept
 from penstock.errors import StateDamaged, StateMismatch
 
-__all__ = ["Completion", "Recorder", "Resumed", "fold_runners_of", "read_recording", "records_of", "refused"]
+__all__ = ["Completion", "Recorder", "fold_runners_of", "read_recording", "records_of", "refused"]
 
 Place = tuple[int, int]
 """Position of an input in its pass, and which of its results."""

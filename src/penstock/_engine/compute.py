@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from penstock._contracts.element import bytes_of_all
-from penstock._engine.chunk import BatchItem, Chunk, Failure, KnownLoss, LateFailure, LostElement, Outcome, PositionsPerOp, Result, WorkItem
+from penstock._engine.chunk import BatchItem, Failure, KnownLoss, LateFailure, LostElement, Outcome, PositionsPerOp, WorkItem
 from penstock._engine.error_policy import (
     MOST_REPLACEMENTS,
     RAISING,
@@ -28,7 +27,6 @@ from penstock._engine.program import FilterStep, SegmentPlan, StagePlan
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, part_of
 from penstock._ops.leaves import BatchLeaf
 from penstock._ops.operator import ChainOp, Operator, WritesRows, apply_all
-from penstock._ops.positions import moves_only
 from penstock._ops.rows import Rows
 from penstock._ops.streams import FilterOp
 from penstock._ops.worker import WorkerContext
@@ -42,11 +40,8 @@ __all__ = [
     "compute_batches",
     "concatenated",
     "filter_step",
-    "finish_chunk",
-    "join",
     "joined",
     "keys_of",
-    "taken_out",
 ]
 
 
@@ -481,7 +476,7 @@ def _apply_to_inputs(
 
 
 def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, error_handler: ErrorHandler = RAISING) -> Outcome:
-    """Run batches through the top operators, around those that fail. Nothing else is touched."""
+    """Run batches through the operators above them, around those that fail. Nothing else is touched."""
     worker.finishing = True
     lost: list[LostElement] = []
     kept: list[tuple[int, tuple[int, tuple[int, int, int], LateFailure]]] = []
@@ -503,7 +498,7 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
         settled = failed.step <= plan.settled_in_batch_ops
         if not plan.late_failures or (settled and failed.inner is None):
             return None
-        case = _failed_batch(item, number, lambda: None)
+        case = _failed_batch(item, number)
         late_failure = LateFailure(prepare(failure, case.where, case.key[:2]), at_once=settled)
         kept.append((number, (failed.inner[1] if failed.inner else 0, failed.key or case.key, late_failure)))
         return (*failed.inner, 1) if settled and failed.inner else failed.inner or ()
@@ -516,7 +511,7 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
         failed = failed or item.bad.get(number)
         known = item.known.get(number, []) if failed is None else []
         if known and not known[0].inner:
-            lost.append(_failed_batch(item, number, lambda: None).known_as(known[0]))
+            lost.append(_failed_batch(item, number).known_as(known[0]))
             return SKIPPED
         return handled(
             error_handler,
@@ -542,15 +537,15 @@ def _handed_over(some: list[T]) -> tuple[T, ...]:
     return out
 
 
-def _failed_batch(item: BatchItem, number: int, again: Callable[[], Any]) -> FailedElement:
+def _failed_batch(item: BatchItem, number: int, again: Callable[[], Any] = lambda: None) -> FailedElement:
     """Say which batch it is: it goes by its first element."""
     keys: tuple[tuple[int, int, int], ...] = ()
     if item.keys is not None and item.sizes is not None:
         first = sum(item.sizes[:number])
         here, given = slice(first, first + item.sizes[number]), item.keys
         keys = tuple(zip(given.epochs[here].tolist(), given.indices[here].tolist(), given.lanes[here].tolist(), strict=True))
-    elif item.positions_per_op:
-        keys = (item.key_of(number),)
+    else:
+        keys = (_keyed(item, number, number + 1).key_of(0),)
     where = f"a batch of {len(keys)}" if item.keys is not None else "a batch"
     shown = keys if item.keys is not None else ()
     return FailedElement(number, -1, again, None, lambda: None, keys[0], where, shown, None, number < item.num_replayed, 0)
@@ -561,11 +556,7 @@ def _apply_batch_ops(
 ) -> tuple[Block, Ints]:
     worker.begin((begin, end))
     block = _keyed(item, begin, end)
-    operators = [step for step in plan.batch_ops if not hasattr(step, "filter_step")]
-    filter_steps: Sequence[Any] = ()
-    if len(operators) < len(plan.batch_ops):
-        first = next(place for place, step in enumerate(plan.batch_ops) if hasattr(step, "filter_step"))
-        operators, filter_steps = list(plan.batch_ops[:first]), plan.batch_ops[first:]  # type: ignore[arg-type]
+    operators, filter_steps = plan.batch_steps
     positions_per_op: PositionsPerOp = [(e[begin:end], p[begin:end]) for e, p in item.positions_per_op[1 : 1 + len(operators)]]
     if not positions_per_op and operators:
         positions_per_op = [(block.epochs, block.indices)] * len(operators)
@@ -717,138 +708,3 @@ def _located(failed: ElementFailed, step: int, several: bool, block: Block, orig
 
 HERE = Computer(compute, compute_batches)
 """In the calling thread."""
-# -- a chunk whose wanted rows are done: its batches, or its elements in order, through the operators above the batch -----------------
-
-
-def finish_chunk(
-    plan: SegmentPlan, chunk: Chunk, worker: WorkerContext, error_handler: ErrorHandler = RAISING, computer: Computer | None = None
-) -> tuple[Result, Failure | None]:
-    """Make the items of a chunk whose wanted rows are done: batches through the top operators, or the parts joined.
-
-    Returns:
-        (the items before the first failure, that failure with the number of its item or None).
-    """
-    worker.rest()
-    worker.take_room(UNLIMITED)
-    worker.finishing = True
-    failure = chunk.progress.failure
-    count = chunk.good_items()
-    if failure is not None:
-        failure = failure._replace(at=chunk.item_of(failure.at))
-    moves = moves_only(plan.batch_ops)
-    as_written = moves and chunk.rows is not None and not chunk.rows.beside
-    if chunk.batch_rows_in_place and chunk.rows is not None:
-        result = all_written(plan, chunk)
-        if result is not None:
-            return result._replace(as_written=as_written), None
-        chunk.collected.parts, as_written = taken_out(chunk), False
-    late = _bad_items(chunk)
-    if chunk.rows is None:
-        chunk.collected.late.update(late)
-        return join(chunk, count), failure
-    bad: dict[int, ElementFailed] = {}
-    batches = chunk.rows.finish(count, bad, without=late)
-    if bad and not (plan.late_failures and plan.settled_in_batch_ops < -1):
-        first = min(bad)
-        failure = Failure(first, bad[first].error, bad[first].stage, worker.index)
-        batches, bad = batches[:first], {}
-    chunk.rows = None
-    if plan.folds is None and moves:
-        return Result(batches, None, None, as_written), failure
-    chunk.collected.late.update(late)
-    outcome = (computer or HERE).compute_batches(plan, _batch_item(chunk, batches, bad, frozenset(late)), worker, error_handler)
-    chunk.take(outcome)
-    end, block, failed, origins = outcome[:4]
-    del outcome  # the frames of its errors lead to this one
-    items = list(block.rows()) if block is not None else []
-    return _with_late(chunk, items, list(origins), block, end)._replace(as_written=as_written), failed or failure
-
-
-def _batch_item(chunk: Chunk, batches: list[Any], bad: dict[int, ElementFailed], without: frozenset[int]) -> BatchItem:
-    given = chunk.given
-    keys = None if given is None else Block(given.epochs, given.indices, given.lanes)
-    replayed = chunk.replayed
-    return BatchItem(batches, chunk.sizes, keys, chunk.positions.batches, replayed.known_items, replayed.num_items, bad, without)
-
-
-def _bad_items(chunk: Chunk) -> dict[int, list[tuple[int, tuple[int, int, int], LateFailure]]]:
-    """Return the items that have a row without an element, as `late` has them: each with the failure of its first such row."""
-    out: dict[int, list[tuple[int, tuple[int, int, int], LateFailure]]] = {}
-    for row in sorted(chunk.collected.bad_rows):
-        item = chunk.item_of(row)
-        if item not in out:
-            key = chunk.given.key_of(chunk.first_row(item)) if chunk.given is not None else _key_of_batch(chunk, item)
-            out[item] = [(0, key, chunk.collected.bad_rows[row])]
-    return out
-
-
-def _key_of_batch(chunk: Chunk, item: int) -> tuple[int, int, int]:
-    epochs, positions = chunk.positions.batches[0]
-    return int(epochs[item]), int(positions[item]), 0
-
-
-def join(chunk: Chunk, count: int) -> Result:
-    """Put the parts of a chunk without a batch in order, and leave out what lies behind a failure."""
-    items: list[Any] = []
-    origins: list[int] = []
-    blocks: list[Block] = []
-    for begin in sorted(chunk.collected.parts):
-        block, part = chunk.collected.parts[begin]
-        if begin >= count:
-            break
-        if len(part) and int(part[-1]) >= count:
-            keep = int(np.searchsorted(part, count))
-            block, part = block.select(slice(0, keep)), part[:keep]
-        items.extend(block.rows())
-        origins.extend(part.tolist())
-        blocks.append(block)
-    chunk.collected.parts = {}
-    return _with_late(chunk, items, origins, concatenated(blocks), count)
-
-
-def _with_late(chunk: Chunk, items: list[Any], origins: list[int], block: Block | None, count: int) -> Result:
-    """Make the result of a chunk; elements that failed late stand in their places."""
-    late = [(row, one) for row in sorted(chunk.collected.late) if row < count for one in reversed(chunk.collected.late[row])]
-    if late:
-        keys = [block.key_of(place) for place in range(len(items))] if block is not None else []
-        for row, (number, key, failed) in late:  # taken out last, put back first
-            place = bisect_right(origins, row) if failed.at_once else bisect_left(origins, row) + number
-            items.insert(place, failed)
-            origins.insert(place, row)
-            keys.insert(place, key)
-        epochs, indices, lanes = zip(*keys, strict=True)
-        block = Block(np.array(epochs, np.int64), np.array(indices, np.int64), np.array(lanes, np.uint64), rows=items)
-    one_to_one = len(items) == count and origins == list(range(count))
-    return Result(items, None if one_to_one else origins, block)
-
-
-# -- rows that were written into batches before the fold had counted them -----------------------------------------------------
-#
-# The folds behind a segment say which elements stand in which batch. Where elements come one to one and may only be left out, it is
-# expected that none will be. Else the rows of the chunk go to the folds one by one, and later chunks are cut where batches begin again.
-
-
-def all_written(plan: SegmentPlan, chunk: Chunk) -> Result | None:
-    """Return the result of a chunk that wrote ahead, all of whose wanted rows are done: its batches, where nothing else is to be done.
-
-    None, and nothing is done, if a row is missing, or if some do not fit each other: that is judged where they are counted.
-    """
-    if chunk.progress.failure is not None or sum(len(rows) for _, rows in chunk.collected.keys.values()) != chunk.num_rows:
-        return None
-    batches: list[Any] = []
-    assert chunk.rows is not None
-    if plan.delivers_directly and not chunk.rows.beside:  # rows beside are let go when their batch is made, and the folds may yet want them
-        try:
-            batches = chunk.rows.finish(chunk.num_rows // chunk.batch_rows_in_place)
-        except ElementFailed:
-            return None
-    chunk.all_in_place = True
-    return Result(batches, None, None)
-
-
-def taken_out(chunk: Chunk) -> dict[int, tuple[Block, Ints]]:
-    """Return the parts of a chunk that wrote ahead with their elements, taken out of the batches again."""
-    assert chunk.rows is not None
-    elements, chunk.rows, chunk.all_in_place = chunk.rows.elements(), None, False
-    written = chunk.collected.keys.items()
-    return {begin: (block.with_rows([elements[row] for row in rows]), np.asarray(rows, np.int64)) for begin, (block, rows) in written}

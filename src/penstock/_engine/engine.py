@@ -17,8 +17,9 @@ from penstock._contracts.fill import Fill
 from penstock._contracts.memory import FeedMemory
 from penstock._engine.async_calls import ended, failed_call
 from penstock._engine.chunk import Buffer, Chunk, Claim, Failure, LossCounts, Outcome, Token
-from penstock._engine.compute import HERE, Computer, finish_chunk
+from penstock._engine.compute import HERE, Computer
 from penstock._engine.error_policy import ErrorHandler, LossAnnouncer, is_interrupt, prepare, tell_retry
+from penstock._engine.folding import finish_chunk
 from penstock._engine.program import Program, SegmentPlan
 from penstock._engine.scheduler import Ready, Scheduler
 from penstock._engine.segment import SHARED, Segment, awaited_in, pool_of

@@ -51,10 +51,7 @@ from penstock.errors import PlanError
 __all__ = [
     "Counter",
     "Evaluator",
-    "Fusible",
     "Item",
-    "Placed",
-    "batch_plan",
     "chain_of",
     "check_completion",
     "counted_node",
@@ -63,9 +60,6 @@ __all__ = [
     "fuse",
     "items_of",
     "lower",
-    "map_item",
-    "operators_of",
-    "stages_of",
 ]
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, cast
 
 from penstock._contracts.policy import Policy, Raise, Replace, Retry, final
 from penstock._contracts.source import StreamSource
@@ -121,12 +121,17 @@ class SegmentPlan:
         return max(((stage, number) for stage, number, step in steps if _decides(step)), default=(-1, -2))
 
     @property
+    def batch_steps(self) -> tuple[Sequence[Operator], Sequence[FilterStep | Operator]]:
+        """Its operators above the batch: those below the first filter or flat_map, and the others."""
+        first = next((place for place, step in enumerate(self.batch_ops) if hasattr(step, "filter_step")), len(self.batch_ops))
+        return cast(Sequence[Operator], self.batch_ops[:first]), self.batch_ops[first:]
+
+    @property
     def settled_in_batch_ops(self) -> int:
         """The same for batches: the number of a step in the run of filters, flat_maps and maps at the top; -2 for none."""
         if any(isinstance(step, WeighOp) for step in self.batch_ops):
             return len(self.batch_ops)
-        first = next((place for place, step in enumerate(self.batch_ops) if hasattr(step, "filter_step")), len(self.batch_ops))
-        return max((number for number, step in enumerate(self.batch_ops[first:]) if _decides(step)), default=-2)
+        return max((number for number, step in enumerate(self.batch_steps[1]) if _decides(step)), default=-2)
 
     @property
     def decides(self) -> bool:

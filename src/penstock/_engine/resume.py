@@ -26,25 +26,20 @@ from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 __all__ = [
     "Delivery",
     "PlanVariant",
-    "Restored",
     "ResumeStep",
     "check_positions",
     "count",
     "folded_part",
-    "global_place",
     "is_end_of_all",
     "known_of",
     "listed",
-    "listed_loss_counts",
     "loss_counts_of",
     "lost_before",
-    "movable_shard",
     "parts_at",
     "repeated",
     "restored",
     "saved",
     "skipping",
-    "within_reach",
 ]
 
 

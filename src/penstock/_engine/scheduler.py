@@ -252,7 +252,7 @@ class Scheduler:
             room = None if task is None or task.chunk is None else self._grant(segment, task.chunk, row_bytes)
         if room is None or task is None or task.chunk is None:
             return None
-        segment.next_block(stage, task)
+        segment.queues[stage].remove(task)
         self.held_bytes += task.chunk.memory.grant(room)
         return task._replace(room=room)
 

@@ -416,13 +416,6 @@ class Segment:
         self.unfinished.sort(key=lambda task: task.chunk.seq if task.chunk is not None else 0)
         return self.unfinished[0]
 
-    def next_block(self, stage: int, task: Claim | None = None) -> Claim | None:
-        """Claim a block that waits for a later stage, by default the next."""
-        task = self.waiting_block(stage) if task is None else task
-        if task is not None:
-            self.queues[stage].remove(task)
-        return task
-
     def waiting_block(self, stage: int) -> Claim | None:
         """Return the next block that waits for a later stage; blocks behind a failure are dropped."""
         queue = self.queues[stage]

@@ -36,7 +36,6 @@ from penstock._engine.stall_report import Kind, RunClock, Situation, slice_of
 __all__ = [
     "Glances",
     "LoopWatch",
-    "OnStall",
     "Watch",
     "WorkerMonitor",
     "awaits_of",
@@ -45,7 +44,6 @@ __all__ = [
     "frames_of",
     "place_of",
     "pool_words",
-    "row_of",
     "stack_of",
     "stacks_of",
     "stage_of",
