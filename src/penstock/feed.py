@@ -15,14 +15,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TextIO
 
-from penstock._contracts.event import BatchDelivered, Event, Listener, Notice
+from penstock._contracts.event import BatchDelivered, Event, Fill, Listener, Notice
 from penstock._contracts.failing import add_note, cause_of, words_of
-from penstock._contracts.fill import Fill
-from penstock._contracts.forking import call_in_forked, leak
-from penstock._contracts.loaders import refuse_loader_around, refuse_loader_worker
+from penstock._contracts.frameworks import Output, refuse_loader_around, refuse_loader_worker
 from penstock._contracts.memory import FeedMemory
 from penstock._contracts.options import Options
-from penstock._contracts.output import Output
+from penstock._contracts.process import call_in_forked, leak
 from penstock._contracts.version import VERSION
 from penstock._engine.chunk import Failure, Token
 from penstock._engine.completion import Recorder, read_recording
@@ -46,8 +44,7 @@ from penstock._order.arithmetic import INFINITE
 from penstock._order.runs import Recording
 from penstock._plan import check
 from penstock._plan.base import Node, sources, walk
-from penstock._plan.describe import lines
-from penstock._plan.length import known_length, length_of
+from penstock._plan.facts import known_length, length_of, lines
 from penstock.errors import FeedClosed, PlanError, SpecError, StillRunning
 from penstock.formats.quarantine import Quarantine
 from penstock.observe.curves import Curves

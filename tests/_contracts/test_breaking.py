@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock._contracts.breaking import Breaker, ReadBrokenOff, breakable
+from penstock._contracts.failing import Breaker, ReadBrokenOff, breakable
 from penstock._contracts.policy import Raise, Retry, Skip, decide
 
 

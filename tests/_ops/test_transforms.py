@@ -14,10 +14,9 @@ from penstock._contracts.policy import Skip
 from penstock._contracts.transform import Scratch
 from penstock._ops.block import Block, ElementFailed, zeros
 from penstock._ops.collation import Stack
-from penstock._ops.expected import Expected
+from penstock._ops.map import Expected, Step, TransformsOp
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
-from penstock._ops.transforms import Step, TransformsOp
 from penstock._ops.worker import WorkerContext
 from penstock.sources import ArraySource
 

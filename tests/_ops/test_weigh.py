@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penstock._ops.block import Block, ElementFailed, zeros
-from penstock._ops.weigh import Gathered, GatherOp, Measured, WeighOp, whole_number
+from penstock._ops.streams import Gathered, GatherOp, Measured, WeighOp, whole_number
 from penstock._ops.worker import WorkerContext
 from penstock.errors import SpecError
 

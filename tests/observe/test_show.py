@@ -17,7 +17,7 @@ from observe.terminals import on_a_terminal
 from rich.console import Console
 
 import penstock as ps
-from penstock._contracts.fill import Fill
+from penstock._contracts.event import Fill
 from penstock.observe.live import Place
 from penstock.observe.show import Look, picture
 from penstock.observe.stats import ConsumerStats, Snapshot, StageStats

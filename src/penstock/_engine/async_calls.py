@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from penstock._contracts.element import bytes_of_all
 from penstock._engine.chunk import Claim
 from penstock._engine.failing import hear
-from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
+from penstock._ops.map import AwaitedOp, CallResult
 
 if TYPE_CHECKING:
     import asyncio

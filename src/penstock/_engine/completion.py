@@ -12,9 +12,8 @@ from penstock._engine.chunk import Chunk, CompletedRuns, Failure, FoldState, Key
 from penstock._engine.folding import OPEN, PASS_END, Sequenced, check_results, helds_in, pieces_by_input, pieces_of, unwrapped
 from penstock._engine.losses import LossLedger, LostElement
 from penstock._order.chain import BufferedElement, Chain
-from penstock._order.folds import BatchFold, Fold, RepeatFold
+from penstock._order.folds import BatchFold, Fold, RepeatFold, ResampleFold
 from penstock._order.holding import ConcatenateFold, WindowFold
-from penstock._order.resampling import ResampleFold
 from penstock._order.runs import ENDLESS, Recording, Run, Runs, kept
 from penstock.errors import StateDamaged, StateMismatch
 

@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from penstock._contracts.breaking import Breaker
-from penstock._contracts.event import BlockDone, Event, Listener, Notice, RowsPacked
-from penstock._contracts.fill import Fill
+from penstock._contracts.event import BlockDone, Event, Fill, Listener, Notice, RowsPacked
+from penstock._contracts.failing import Breaker
 from penstock._contracts.memory import FeedMemory
 from penstock._engine.async_calls import ended, failed_call
 from penstock._engine.chunk import Chunk, Claim, Failure, Outcome, Token
@@ -30,8 +29,8 @@ from penstock._engine.stall_report import Kind, report
 from penstock._engine.tuning import awaited_ns
 from penstock._engine.tuning_cache import TuningCache
 from penstock._engine.watchdog import Glances, Watch
-from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
+from penstock._ops.map import AwaitedOp, CallResult
 from penstock._ops.worker import WorkerContext
 from penstock._order.runs import Recording
 from penstock.errors import FeedStalled

@@ -12,7 +12,7 @@ from penstock._engine.compute import compute_batches, concatenated
 from penstock._engine.error_policy import RAISING, ErrorHandler
 from penstock._engine.program import SegmentPlan
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints
-from penstock._ops.positions import moves_only
+from penstock._ops.reading import moves_only
 from penstock._ops.worker import WorkerContext
 
 __all__ = ["finish_chunk", "join", "taken_out"]

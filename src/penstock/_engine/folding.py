@@ -9,7 +9,7 @@ from penstock._contracts.element import bytes_of
 from penstock._engine.chunk import Chunk, Counted, Failure, FoldState, KeyedElement, KnownLoss, LateFailure, Result, Token
 from penstock._engine.finishing import join, taken_out
 from penstock._engine.losses import LossLedger, LostElement, merged
-from penstock._ops.weigh import Gathered, Measured
+from penstock._ops.streams import Gathered, Measured
 from penstock._order.chain import BufferedElement, Chain
 from penstock._order.folds import Fold
 from penstock._order.holding import Group

@@ -17,11 +17,24 @@ from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.chain import HoldingFold
 from penstock._order.folds import Fold, RepeatFold
 from penstock._plan.base import Descent, Node, sources
-from penstock._plan.describe import components, lines
-from penstock._plan.length import ROOM, highest_number, is_indexable, length_of, passes_of
+from penstock._plan.facts import ROOM, components, highest_number, is_indexable, length_of, lines, passes_of
 from penstock._plan.node import Shard, shards_of
-from penstock._plan.progress import GlobalPosition, above_shard, global_position, histories, plan_before, resharded, reweighted, shard_of
-from penstock._plan.saved import FORMAT, LARGEST, checked, compare, sealed, short
+from penstock._plan.saved import (
+    FORMAT,
+    LARGEST,
+    GlobalPosition,
+    above_shard,
+    checked,
+    compare,
+    global_position,
+    histories,
+    plan_before,
+    resharded,
+    reweighted,
+    sealed,
+    shard_of,
+    short,
+)
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 
 __all__ = [

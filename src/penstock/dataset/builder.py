@@ -20,13 +20,20 @@ from penstock._order.arithmetic import INFINITE
 from penstock._plan import check
 from penstock._plan import node as plan
 from penstock._plan.base import sources, walk
-from penstock._plan.describe import lines
-from penstock._plan.length import ROOM, highest_number, is_indexable, known_length, length_of, ranks_of
-from penstock._plan.specs import free_dimensions, known_spec, spec_of_plan
-from penstock.dataset.elements import ElementMethods
+from penstock._plan.facts import (
+    ROOM,
+    free_dimensions,
+    highest_number,
+    is_indexable,
+    known_length,
+    known_spec,
+    length_of,
+    lines,
+    ranks_of,
+    spec_of_plan,
+)
 from penstock.dataset.foreign import attribute_hint, unknown_argument
-from penstock.dataset.grouping import GroupMethods
-from penstock.dataset.ordering import OrderMethods
+from penstock.dataset.operators import ElementMethods, GroupMethods, OrderMethods
 from penstock.errors import OutOfRange, PlanError
 
 if TYPE_CHECKING:

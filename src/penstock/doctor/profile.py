@@ -13,8 +13,7 @@ from typing import Any
 from penstock._contracts.event import BatchDelivered, BlockDone, Event
 from penstock._contracts.options import Options
 from penstock._engine.program import Program
-from penstock._plan.describe import lines
-from penstock._plan.length import walk
+from penstock._plan.facts import lines, walk
 from penstock._plan.node import Node
 from penstock.doctor.gil import GilSampler
 from penstock.doctor.measured import measured_program

@@ -8,8 +8,7 @@ from numbers import Real
 from types import TracebackType
 from typing import Any, Self
 
-from penstock._contracts.event import Listener
-from penstock._contracts.fill import Fill
+from penstock._contracts.event import Fill, Listener
 from penstock._plan.check import count_argument
 from penstock.enqueuer.given import Given
 from penstock.enqueuer.handing import END, Events, ItemQueue, Run

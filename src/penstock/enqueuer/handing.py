@@ -11,10 +11,8 @@ from itertools import count
 from typing import Any, Protocol
 
 from penstock._contracts.element import bytes_of
-from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, Event, Listener
+from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, Event, Fill, Listener, Times, clocks, times_since
 from penstock._contracts.failing import attempt
-from penstock._contracts.fill import Fill
-from penstock._contracts.stopwatch import Times, clocks, times_since
 from penstock.errors import FeedClosed, QueueClosed, QueueTimeout
 from penstock.queues import FIFOQueue
 from penstock.queues.standing import SHORT_INTERRUPTS, call_and_place, level_of_caller

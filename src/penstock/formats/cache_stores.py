@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.forking import OwnLocks
+from penstock._contracts.process import OwnLocks
 from penstock.formats.sizes import size_words
 
 __all__ = ["ENTRY_BYTES", "DiskStore", "MemoryStore", "Place", "Table", "checksum", "entry", "trusted"]

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TextIO
 
-from penstock._contracts.fill import Fill
-from penstock._contracts.forking import call_in_forked
+from penstock._contracts.event import Fill
+from penstock._contracts.process import call_in_forked
 from penstock.errors import MissingExtra
 from penstock.observe.diagnose import NO_WAIT, judge
 from penstock.observe.guarded import guarded

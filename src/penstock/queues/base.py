@@ -14,9 +14,8 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from penstock._contracts.element import bytes_of
-from penstock._contracts.event import BatchDelivered, BatchEnqueued, Event, Listener
+from penstock._contracts.event import BatchDelivered, BatchEnqueued, Event, Fill, Listener
 from penstock._contracts.failing import add_note, attempt
-from penstock._contracts.fill import Fill
 from penstock._contracts.memory import free_memory
 from penstock.errors import PlanError, QueueError
 from penstock.queues.components import Components

@@ -26,7 +26,7 @@ from contextvars import ContextVar
 from types import CodeType, FrameType, FunctionType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from penstock._contracts.frames import current_frames
+from penstock._contracts.process import current_frames
 from penstock.queues.standing import INSTALLED, OURS, PYTHONS, USERS, kind_of, level_of_caller, where_stand
 
 if TYPE_CHECKING:

@@ -1,16 +1,20 @@
-"""Objects in a forked process: locks of those that it goes on using, and a call to those that stay its parent's."""
+"""This process: the frames of its threads; locks and objects in one that is forked from it."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, TypeVar
 
-__all__ = ["OwnLocks", "call_in_forked", "leak"]
+__all__ = ["OwnLocks", "call_in_forked", "current_frames", "leak"]
+
 
 _T = TypeVar("_T")
 
@@ -68,3 +72,21 @@ def _in_forked() -> weakref.WeakKeyDictionary[Any, Callable[[Any], object]]:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=call_all)
     return functions
+
+
+def current_frames() -> dict[int, FrameType]:
+    """Return the innermost frame of each thread, by the thread's number.
+
+    Clear the result after use: the caller's own frame is in it, so it is a reference cycle.
+
+    `sys._current_frames` holds the interpreter's list of threads while it allocates. Before Python 3.11.9 and 3.12.3 the garbage collector
+    may run in between and let another thread run; if that one starts or ends a thread, the process hangs for ever
+    (https://github.com/python/cpython/issues/106883). So the collector is off meanwhile.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        if was_enabled:
+            gc.enable()
