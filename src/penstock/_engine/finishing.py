@@ -12,7 +12,7 @@ from penstock._engine.compute import compute_batches, concatenated
 from penstock._engine.error_policy import RAISING, ErrorHandler
 from penstock._engine.program import SegmentPlan
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints
-from penstock._ops.reading import moves_only
+from penstock._ops.reading import Moves
 from penstock._ops.worker import WorkerContext
 
 __all__ = ["finish_chunk", "join", "taken_out"]
@@ -33,7 +33,8 @@ def finish_chunk(
     count = chunk.good_items()
     if failure is not None:
         failure = failure._replace(at=chunk.item_of(failure.at))
-    chunk.in_place = chunk.rows is not None and not chunk.rows.beside and moves_only(plan.top)
+    only_moves = all(isinstance(operator, Moves) for operator in plan.top)
+    chunk.in_place = chunk.rows is not None and not chunk.rows.beside and only_moves
     if chunk.batch_rows_in_place and chunk.rows is not None:
         result = all_written(plan, chunk)
         if result is not None:
@@ -50,7 +51,7 @@ def finish_chunk(
         failure = Failure(first, bad[first].error, bad[first].stage, worker.index)
         batches, bad = batches[:first], {}
     chunk.rows = None
-    if plan.folds is None and moves_only(plan.top):
+    if plan.folds is None and only_moves:
         return Result(batches, None, None), failure
     chunk.late.update(late)
     outcome = compute_batches(plan, _batch_item(chunk, batches, bad, frozenset(late)), worker, error_handler)

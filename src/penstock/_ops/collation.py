@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,13 +59,8 @@ class Collation(Protocol):
 class Stack:
     """Equal shapes along a new first dimension."""
 
-    @property
-    def words(self) -> str:
-        return "rows written straight into recycled batch slots"
-
-    @property
-    def in_place(self) -> bool:
-        return True
+    words: ClassVar[str] = "rows written straight into recycled batch slots"
+    in_place: ClassVar[bool] = True
 
     def collate(self, rows: list[Any], names: Names) -> Any:
         return stack_rows(rows, names)
@@ -75,15 +70,10 @@ class Stack:
 class Collate:
     """What a function of the user's makes of a list of rows."""
 
+    words: ClassVar[str] = "batches made by collate_fn"
+    in_place: ClassVar[bool] = False
+
     fn: Callable[[list[Any]], Any]
-
-    @property
-    def words(self) -> str:
-        return "batches made by collate_fn"
-
-    @property
-    def in_place(self) -> bool:
-        return False
 
     def collate(self, rows: list[Any], names: Names) -> Any:
         return self.fn(rows)
@@ -97,16 +87,11 @@ class Pad:
     "the longest of this batch", and one that is left out is None.
     """
 
+    words: ClassVar[str] = "padded batches"
+    in_place: ClassVar[bool] = False
+
     shapes: Any = None
     values: Any = None
-
-    @property
-    def words(self) -> str:
-        return "padded batches"
-
-    @property
-    def in_place(self) -> bool:
-        return False
 
     def collate(self, rows: list[Any], names: Names) -> Any:
         spec = BatchSpec(rows[0], lambda: names(0))
@@ -127,15 +112,10 @@ class Ragged:
     joined leaf is {"values": all rows one after the other, "row_splits": int64 array of n + 1 borders in it}.
     """
 
+    words: ClassVar[str] = "ragged batches"
+    in_place: ClassVar[bool] = False
+
     fields: tuple[str | int, ...] | None = None
-
-    @property
-    def words(self) -> str:
-        return "ragged batches"
-
-    @property
-    def in_place(self) -> bool:
-        return False
 
     def collate(self, rows: list[Any], names: Names) -> Any:
         spec = BatchSpec(rows[0], lambda: names(0))

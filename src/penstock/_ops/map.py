@@ -17,7 +17,7 @@ from penstock._contracts.failing import cause_of
 from penstock._contracts.policy import Policy
 from penstock._contracts.transform import BlockTransform, Scratch, Transform
 from penstock._ops.block import Block, ElementFailed, Ints
-from penstock._ops.operator import RowSink
+from penstock._ops.operator import OneToOne, RowSink
 from penstock._ops.stack import only_texts
 from penstock._ops.worker import WorkerContext, generator_of
 from penstock.errors import SpecError
@@ -26,7 +26,7 @@ __all__ = ["AwaitedOp", "CallResult", "Expected", "MapOp", "Step", "TransformsOp
 
 
 @dataclass(frozen=True, slots=True)
-class MapOp:
+class MapOp(OneToOne):
     """`fn` on every element; with `random`, `fn(element, rng=generator of the element's key)`."""
 
     fn: Callable[..., Any]
@@ -36,22 +36,26 @@ class MapOp:
     random: bool
     policy: Policy | None = None
 
-    def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
-        return epochs, positions
-
     def apply(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         out: list[Any] = []
-        append = out.append
-        rows = block.each()
+        append, fn, rows = out.append, self.fn, block.each()
         left = room = block.room - block.num_bytes
         light: Any = None  # the type of elements that need not be measured
         all_light = WEIGHTLESS.issuperset
         try:
             if self.random:
-                fn, at = self.fn, worker.keyed(self.seed, self.stage).at
+                at = worker.keyed(self.seed, self.stage).at
                 keys = zip(rows, block.epochs.tolist(), block.indices.tolist(), block.lanes.tolist(), strict=True)
                 for row, epoch, index, lane in keys:
                     append(value := fn(row, rng=at(epoch, index, lane)))
+                    kind = type(value)
+                    if kind not in WEIGHTLESS and not (kind is dict and all_light(map(type, value.values()))):
+                        left -= bytes_of(value)
+                        if left < 0:
+                            break
+            else:
+                for row in rows:
+                    append(value := fn(row))
                     kind = type(value)
                     if kind is not light:
                         if kind in WEIGHTLESS:
@@ -62,30 +66,25 @@ class MapOp:
                         left -= value.nbytes if kind is ndarray else bytes_of(value)
                         if left < 0:
                             break
-            else:
-                fn = self.fn
-                for row in rows:
-                    append(value := fn(row))
-                    kind = type(value)
-                    if kind is not light:
-                        if kind in WEIGHTLESS:
-                            light = kind
-                            continue
-                        if kind is dict and all_light(map(type, value.values())):
-                            continue
-                        left -= value.nbytes if kind is ndarray else bytes_of(value)
-                        if left < 0:
-                            break
         except BaseException as error:
             raise ElementFailed(len(out), self.name, error, self.policy) from error
         return block.with_rows(out, room - left)
 
     def apply_into(self, block: Block, worker: WorkerContext, sink: RowSink, row: int) -> tuple[int, int]:
         """Write each result into its row before the next is computed: it is still in the cache."""
-        if sink.small:
-            values = self._small(block, worker)
+        values: list[Any] = []
+        if sink.small and self.random:
+            values = self.apply(block, block.epochs, block.indices, worker).rows()
             return len(values), sink.put_rows(row, values)
         rows, put, fn = block.each(), sink.put, self.fn
+        if sink.small:  # 64 bytes at most: measuring each would cost as much as handing it on
+            append = values.append
+            try:
+                for element in rows:
+                    append(fn(element))
+            except BaseException as error:
+                raise ElementFailed(len(values), self.name, error, self.policy) from error
+            return len(values), sink.put_rows(row, values)
         done = kept = 0
         room = block.room - block.num_bytes
         try:
@@ -106,20 +105,6 @@ class MapOp:
         except BaseException as error:
             raise ElementFailed(done, self.name, error, self.policy) from error
         return done, kept
-
-    def _small(self, block: Block, worker: WorkerContext) -> list[Any]:
-        """Return the results that go into rows of 64 bytes at most: measuring each would cost as much as handing it on."""
-        if self.random:
-            nothing = block.epochs
-            return self.apply(block, nothing, nothing, worker).rows()
-        out: list[Any] = []
-        append, fn, rows = out.append, self.fn, block.each()
-        try:
-            for row in rows:
-                append(fn(row))
-        except BaseException as error:
-            raise ElementFailed(len(out), self.name, error, self.policy) from error
-        return out
 
 
 # -- transforms -------------------------------------------------------------------------------------------------------------------
@@ -144,7 +129,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class TransformsOp:
+class TransformsOp(OneToOne):
     """Several transforms, one after the other, on each element (or on whole columns when all of them can)."""
 
     steps: tuple[Step, ...]
@@ -154,9 +139,6 @@ class TransformsOp:
     @property
     def name(self) -> str:
         return "+".join(step.name for step in self.steps)
-
-    def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
-        return epochs, positions
 
     def apply(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         if self._blockwise(block):
@@ -548,7 +530,7 @@ class CallResult(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitedOp:
+class AwaitedOp(OneToOne):
     """`await fn(element)` on every element, up to `concurrency` of them at once; with `random`, `fn(element, rng=a generator of its own)`.
 
     `gather` runs a whole block on a loop of its own, where no other loop waits for it: for `ds[i]` and inside of leaves.
@@ -562,9 +544,6 @@ class AwaitedOp:
     concurrency: int
     gather: Callable[[AwaitedOp, Block], list[CallResult]]
     policy: Policy | None = None
-
-    def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
-        return epochs, positions
 
     def apply(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         block.rows()  # what cannot be read is a failure of the read, not of the call

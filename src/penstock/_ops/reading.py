@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import getitem
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from penstock._contracts.element import bytes_of_all
 from penstock._contracts.source import ColumnSource, DistantSource, IndexedSource, SubscriptedSource, TransientSource
 from penstock._contracts.storage import RecordStore
-from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, Keys, zeros
+from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, Keys
 from penstock._ops.collation import Collation
-from penstock._ops.operator import ChainOp, Leaf
+from penstock._ops.operator import ChainOp, Leaf, OneToOne
 from penstock._ops.worker import WorkerContext
 from penstock._order import arithmetic
 from penstock._order.arithmetic import Length, batch_rows, concatenate_parts, grouped
@@ -34,6 +34,7 @@ __all__ = [
     "GroupShuffleOp",
     "InterleaveLeaf",
     "MixLeaf",
+    "Moves",
     "Part",
     "PickOp",
     "ReadLeaf",
@@ -43,7 +44,6 @@ __all__ = [
     "SkipOp",
     "ZipLeaf",
     "in_turn",
-    "moves_only",
     "rows_at_once",
 ]
 
@@ -51,26 +51,18 @@ __all__ = [
 # -- operators on positions -------------------------------------------------------------------------------------------------------
 
 
-class _Moves:
+class Moves:
     """An operator without data."""
 
     __slots__ = ()
-
-    @property
-    def name(self) -> str:
-        return ""
+    name: ClassVar[str] = ""
 
     def apply(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         return block
 
 
-def moves_only(operators: Iterable[object]) -> bool:
-    """Tell whether operators leave all elements as they are."""
-    return all(isinstance(operator, _Moves) for operator in operators)
-
-
 @dataclass(frozen=True, slots=True)
-class ShuffleOp(_Moves):
+class ShuffleOp(Moves):
     """Positions through a keyed permutation."""
 
     num_elements: int
@@ -86,7 +78,7 @@ class ShuffleOp(_Moves):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GroupShuffleOp(_Moves):
+class GroupShuffleOp(Moves):
     """Groups in another order, and positions inside windows of several groups."""
 
     orders: GroupOrders
@@ -96,7 +88,7 @@ class GroupShuffleOp(_Moves):
 
 
 @dataclass(frozen=True, slots=True)
-class ShardOp(_Moves):
+class ShardOp(Moves):
     """Every num_shards-th position from `first` on; with `padded_length`, those behind it are the first ones of the last round."""
 
     num_shards: int
@@ -112,7 +104,7 @@ class ShardOp(_Moves):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PickOp(_Moves):
+class PickOp(Moves):
     """Chosen places, each of a pass of its own."""
 
     epochs: Ints
@@ -123,7 +115,7 @@ class PickOp(_Moves):
 
 
 @dataclass(frozen=True, slots=True)
-class SkipOp(_Moves):
+class SkipOp(Moves):
     """Positions moved by a count."""
 
     count: int
@@ -133,7 +125,7 @@ class SkipOp(_Moves):
 
 
 @dataclass(frozen=True, slots=True)
-class RepeatOp(_Moves):
+class RepeatOp(Moves):
     """Positions of several passes, of `count` in all; the first of them is pass `first`."""
 
     num_elements: int
@@ -146,17 +138,12 @@ class RepeatOp(_Moves):
 
 
 @dataclass(frozen=True, slots=True)
-class EnumerateOp:
+class EnumerateOp(OneToOne):
     """Pairs (number, element): the number is the position."""
 
+    name: ClassVar[str] = ""
+
     start: int
-
-    @property
-    def name(self) -> str:
-        return ""
-
-    def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
-        return epochs, positions
 
     def apply(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         rows = block.rows()  # perhaps fewer than there are positions
@@ -245,7 +232,7 @@ class BranchesLeaf(ABC):
         return self.branches[branch].key(below_epoch, below)
 
     def keys(self, epochs: Ints, positions: Ints) -> Keys:
-        out = epochs.copy(), positions.copy(), zeros(len(positions))
+        out = epochs.copy(), positions.copy(), np.zeros(len(positions), np.uint64)
         for branch, offsets, below_epochs, below in self.parts(epochs, positions):
             out[0][offsets], out[1][offsets], lanes = self.branches[branch].keys(below_epochs, below)
             own = np.uint64(0 if self.share_keys() else branch)
@@ -302,7 +289,7 @@ class ReadLeaf:
     transient: TransientSource | None
 
     def run(self, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
-        lanes = zeros(len(positions))
+        lanes = np.zeros(len(positions), np.uint64)
         return Block(epochs, positions, lanes, source=self.source, column_source=self.columns, transient=self.transient)
 
     def where(self, epoch: int, position: int) -> str:
@@ -312,7 +299,7 @@ class ReadLeaf:
         return epoch, position
 
     def keys(self, epochs: Ints, positions: Ints) -> Keys:
-        return epochs, positions, zeros(len(positions))
+        return epochs, positions, np.zeros(len(positions), np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,7 +390,7 @@ class BatchLeaf:
                 failed.final = True  # its elements are good, they only do not fit each other
                 raise failed from error
             start += size
-        block = Block(epochs, positions, zeros(len(positions)), rows=out)
+        block = Block(epochs, positions, np.zeros(len(positions), np.uint64), rows=out)
         block.num_bytes = bytes_of_all(out)
         return block
 
@@ -424,7 +411,7 @@ class BatchLeaf:
         return epoch, position
 
     def keys(self, epochs: Ints, positions: Ints) -> Keys:
-        return epochs, positions, zeros(len(positions))
+        return epochs, positions, np.zeros(len(positions), np.uint64)
 
 
 # -- branches in turn -------------------------------------------------------------------------------------------------------------
@@ -449,7 +436,11 @@ def in_turn(branches: Sequence[ChainOp]) -> InTurn | None:
     """Return the sources of branches that do nothing but look into objects; None if one does more."""
     sources: list[SubscriptedSource] = []
     for branch in branches:
-        source = branch.leaf.source if isinstance(branch.leaf, ReadLeaf) and moves_only(branch.operators) else None
+        source = (
+            branch.leaf.source
+            if isinstance(branch.leaf, ReadLeaf) and all(isinstance(operator, Moves) for operator in branch.operators)
+            else None
+        )
         if not isinstance(source, SubscriptedSource) or source.subscripted() is None:
             return None
         sources.append(source)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from penstock._contracts.element import bytes_of, bytes_of_all, flatten, structure_of, unflatten
 from penstock._contracts.policy import Policy
 from penstock._ops.block import Block, ElementFailed, Ints
+from penstock._ops.operator import OneToOne
 from penstock._ops.worker import WorkerContext
 from penstock.errors import SpecError
 
@@ -127,17 +128,8 @@ class Gathered(NamedTuple):
     layout: Any
 
 
-class _OneToOne:
-    """An operator that leaves positions alone."""
-
-    __slots__ = ()
-
-    def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
-        return epochs, positions
-
-
 @dataclass(frozen=True, slots=True)
-class WeighOp(_OneToOne):
+class WeighOp(OneToOne):
     """Each element with `fn(element)`."""
 
     fn: Callable[[Any], Any]
@@ -155,7 +147,7 @@ class WeighOp(_OneToOne):
 
 
 @dataclass(frozen=True, slots=True)
-class GatherOp(_OneToOne):
+class GatherOp(OneToOne):
     """Each group of elements through `fn(values, layout)`.
 
     `measure` tells how many of the places of such an element are in use, and how many it has; the worker counts both.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,18 +20,10 @@ _SMALL_WINDOW = 256  # up to here sorting whole windows of hashes beats one Feis
 _GLOBAL, _FIRST_PASS, _SECOND_PASS = 1, 2, 3
 
 
-def by_epoch(epochs: Ints) -> Iterator[tuple[int, slice]]:
-    """Yield (epoch, slice) for each run of equal values in `epochs`."""
-    if len(epochs) == 0:
-        return
-    if epochs[0] == epochs[-1] and (epochs == epochs[0]).all():
-        yield int(epochs[0]), slice(0, len(epochs))
-        return
-    borders = np.flatnonzero(np.diff(epochs)) + 1
-    start = 0
-    for stop in [*borders.tolist(), len(epochs)]:
-        yield int(epochs[start]), slice(start, stop)
-        start = stop
+def by_epoch(epochs: Ints) -> list[tuple[int, slice]]:
+    """Return (epoch, slice) for each run of equal values in `epochs`."""
+    borders = [0, *(np.flatnonzero(np.diff(epochs)) + 1).tolist(), len(epochs)]
+    return [(int(epochs[start]), slice(start, stop)) for start, stop in pairwise(borders) if start < stop]
 
 
 def shuffled(epochs: Ints, positions: Ints, num_elements: int, *, seed: int, reshuffle: bool) -> Ints:
@@ -43,11 +36,9 @@ def shuffled(epochs: Ints, positions: Ints, num_elements: int, *, seed: int, res
         seed: of the shuffle. Two shuffles of one length with one seed give the same permutation.
         reshuffle: whether each epoch has a permutation of its own.
     """
-
-    def permute(epoch: int, part: Ints) -> Ints:
-        return kernels.permute(part, num_elements, kernels.mix(seed, epoch, _GLOBAL))
-
-    return _per_epoch(epochs, positions, reshuffle, permute)
+    return _per_epoch(
+        epochs, positions, reshuffle, lambda epoch, part: kernels.permute(part, num_elements, kernels.mix(seed, epoch, _GLOBAL))
+    )
 
 
 def window_shuffled(epochs: Ints, positions: Ints, num_elements: int, window: int, *, seed: int, reshuffle: bool) -> Ints:
@@ -69,13 +60,11 @@ def window_shuffled(epochs: Ints, positions: Ints, num_elements: int, window: in
 def _per_epoch(epochs: Ints, positions: Ints, reshuffle: bool, permute: Callable[[int, Ints], Ints]) -> Ints:
     if not len(positions):  # a shuffle of nothing has no permutation either
         return positions
-    if not reshuffle:
-        return permute(0, positions)
-    runs = list(by_epoch(epochs))
-    if len(runs) == 1:
-        return permute(runs[0][0], positions)
+    first = int(epochs[0]) if reshuffle else 0
+    if not reshuffle or (epochs == first).all():
+        return permute(first, positions)
     out = np.empty_like(positions)
-    for epoch, part in runs:
+    for epoch, part in by_epoch(epochs):
         out[part] = permute(epoch, np.ascontiguousarray(positions[part]))
     return out
 
