@@ -18,9 +18,8 @@ from typing import Any, Literal, Self, TextIO
 from penstock._contracts.event import BatchDelivered, Event, Fill, Listener, Notice
 from penstock._contracts.failing import add_note, cause_of, words_of
 from penstock._contracts.frameworks import Output, refuse_loader_around, refuse_loader_worker
-from penstock._contracts.memory import FeedMemory
 from penstock._contracts.options import Options
-from penstock._contracts.process import call_in_forked, leak
+from penstock._contracts.process import FeedMemory, call_in_forked, leak
 from penstock._contracts.version import VERSION
 from penstock._engine.chunk import Failure, Token
 from penstock._engine.completion import Recorder, read_recording
@@ -30,7 +29,6 @@ from penstock._engine.losses import LossCounts
 from penstock._engine.lowering import check_completion, lower
 from penstock._engine.policies import check_policies, policies_of, rank_notice
 from penstock._engine.resume import Delivery, PlanVariant, ResumeStep, check_positions, is_end_of_all, lost_before, restored, saved
-from penstock._engine.scheduler import Ready
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.tuning_cache import TuningCache
 from penstock._engine.watchdog import Watch
@@ -646,7 +644,8 @@ class Feed:
         begin_ns = time.perf_counter_ns()
         while True:
             if self._condition == "new":
-                refuse_loader_worker()
+                if "torch.utils.data" in sys.modules:
+                    refuse_loader_worker()
                 self._compare_ranks()
                 self._condition = "running"
                 note_running(self)
@@ -661,20 +660,23 @@ class Feed:
             if self._part_ended:
                 self._next_part()
                 continue
-            ready = None if engine is None else self._poll(engine)
+            if engine is None or executor is None:
+                self._end_with_the_interpreter()
+                continue
+            ready = engine.poll() if self._outgoing is None else self._outgoing.poll(engine)
             if ready is None:
-                if engine is not None and executor is not None and not engine.stopping:
+                if not engine.stopping:
                     executor.wait()
-                elif self._condition == "running":
+                else:
                     self._end_with_the_interpreter()
                 continue
-            if self._recorder is not None and engine is not None:
+            if self._recorder is not None:
                 self._recorder.write(engine.take_log())
             self._delivery = self._delivery.then(ready.items, ready.tokens)
             self._pending, self._part_ended = ready.error, ready.end
             now_ns = time.perf_counter_ns()
-            num_ready, room = (0, (0, 0)) if engine is None else (engine.num_ready, engine.room())
-            self._announce(BatchDelivered(now_ns, now_ns - begin_ns, num_ready, len(ready.items), ready.chunk_id, *room))
+            waited_ns, num_items = now_ns - begin_ns, len(ready.items)
+            self._announce(BatchDelivered(now_ns, waited_ns, engine.num_ready, num_items, ready.chunk_id, *engine.room()))
             if ready.items:
                 return True
 
@@ -691,11 +693,10 @@ class Feed:
             raise
         self._has_agreed = True
 
-    def _poll(self, engine: Engine) -> Ready | None:
-        return engine.poll() if self._outgoing is None else self._outgoing.poll(engine)
-
     def _end_with_the_interpreter(self) -> None:
         """End the consumer's thread without a word: a feed that somebody holds is stopped only at exit, when daemon threads are left."""
+        if self._condition != "running":
+            return
         if threading.current_thread().daemon:
             sys.exit()
         self._condition = "closed"

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock._contracts.failing import Breaker, ReadBrokenOff, breakable
 from penstock._contracts.policy import Raise, Retry, Skip, decide
+from penstock._contracts.process import Breaker, ReadBrokenOff, breakable
 
 
 class Woken(Exception):

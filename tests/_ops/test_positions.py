@@ -8,7 +8,7 @@ import pytest
 from penstock._ops.block import Block
 from penstock._ops.reading import EnumerateOp, GroupShuffleOp, RepeatOp, ShardOp, ShuffleOp, SkipOp
 from penstock._ops.worker import WorkerContext
-from penstock._order.permutation import GroupOrders, shuffled, window_shuffled
+from penstock._order.arithmetic import GroupOrders, shuffled, window_shuffled
 
 EPOCHS, POSITIONS = np.array([0, 0, 2]), np.array([0, 3, 5])
 WORKER = WorkerContext(0)

@@ -12,7 +12,7 @@ from penstock._contracts.event import ElementLost, ElementRetried, Event
 from penstock._ops.block import ElementFailed
 from penstock.errors import TooManySkipped
 
-__all__ = ["Entry", "LossAnnouncer", "LossCounts", "LossLedger", "LostElement", "merged", "num_lost", "tell_retry"]
+__all__ = ["Entry", "LossAnnouncer", "LossCounts", "LossLedger", "LostElement", "merged", "tell_retry"]
 
 SKIPPED = 0
 _FEWEST = 100  # so many elements count as read for a rate: one bad element among the first ten says little
@@ -92,11 +92,6 @@ def merged(first: LossCounts, second: Iterable[Entry]) -> LossCounts:
         keys = other.keys if entry.keys <= other.keys else entry.keys | other.keys
         out[name] = Entry(*name, entry.total + other.total, new.pass_number, in_pass, keys)
     return tuple(out.values())
-
-
-def num_lost(loss_counts: LossCounts, action: str) -> int:
-    """Count all elements that were skipped, or replaced."""
-    return sum(entry.total for entry in loss_counts if entry.action == action)
 
 
 class LossLedger:

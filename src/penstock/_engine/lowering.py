@@ -42,11 +42,10 @@ from penstock._ops.reading import (
 from penstock._ops.stack import stack_rows
 from penstock._ops.streams import FilterOp, FlatMapOp, GatherOp, UnbatchOp, WeighOp, whole_number
 from penstock._ops.worker import WorkerContext
-from penstock._order.arithmetic import INFINITE, Length
+from penstock._order.arithmetic import INFINITE, GroupOrders, Length
 from penstock._order.folds import BatchFold, EnumerateFold, Fold, RankFold, RepeatFold, ResampleFold, ShardFold, SkipFold, TakeFold
 from penstock._order.holding import BucketFold, ConcatenateFold, PackFold, ShuffleBufferFold, WindowFold
 from penstock._order.mixing import interleaving
-from penstock._order.permutation import GroupOrders
 from penstock._plan import node as plan
 from penstock._plan.base import Node, groups_of
 from penstock._plan.check import rank_notes, reading_notes

@@ -10,7 +10,7 @@ from penstock._contracts.source import StatefulStream
 from penstock._engine.chunk import CompletedRuns, Counted, FoldState, KnownLoss, StreamState, Token
 from penstock._engine.error_policy import MOST_REPLACEMENTS
 from penstock._engine.folding import OPEN, PASS_END
-from penstock._engine.losses import Entry, LossCounts, num_lost
+from penstock._engine.losses import Entry, LossCounts
 from penstock._engine.lowering import chain_of, counted_node, lower
 from penstock._engine.program import Program
 from penstock._order.arithmetic import INFINITE, shard_resume
@@ -109,8 +109,10 @@ def known_of(record: list[Any]) -> tuple[KnownLoss, ...]:
 def lost_before(token: Token) -> tuple[int, int]:
     """Return how many elements were skipped and replaced up to a token; those that will be read again are recognised by it."""
     again = [known.how for record in token.fold_runners for known in record.known]
-    replaced = sum(how > 0 for how in again)
-    return num_lost(token.loss_counts, "skipped") + len(again) - replaced, num_lost(token.loss_counts, "replaced") + replaced
+    num = {"skipped": sum(how <= 0 for how in again), "replaced": sum(how > 0 for how in again)}
+    for entry in token.loss_counts:
+        num[entry.action] += entry.total
+    return num["skipped"], num["replaced"]
 
 
 def listed(record: FoldState) -> list[Any]:

@@ -19,10 +19,19 @@ from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, Keys
 from penstock._ops.collation import Collation
 from penstock._ops.operator import ChainOp, Leaf, OneToOne
 from penstock._ops.worker import WorkerContext
-from penstock._order import arithmetic
-from penstock._order.arithmetic import Length, batch_rows, concatenate_parts, grouped
+from penstock._order.arithmetic import (
+    GroupOrders,
+    Length,
+    batch_rows,
+    concatenate_parts,
+    grouped,
+    padded_round,
+    repeated,
+    sharded,
+    shuffled,
+    window_shuffled,
+)
 from penstock._order.mixing import InterleaveFold, MixFold, interleaved, mixed_parts, mixed_turns
-from penstock._order.permutation import GroupOrders, shuffled, window_shuffled
 from penstock.formats.tree import pack, unpack
 
 __all__ = [
@@ -97,9 +106,9 @@ class ShardOp(Moves):
     padded_length: int | None = None
 
     def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
-        below = arithmetic.sharded(positions, self.num_shards, self.index) + self.first
+        below = sharded(positions, self.num_shards, self.index) + self.first
         if self.padded_length is not None:
-            below = arithmetic.padded_round(below, self.padded_length, self.num_shards, self.first)
+            below = padded_round(below, self.padded_length, self.num_shards, self.first)
         return epochs, below
 
 
@@ -133,7 +142,7 @@ class RepeatOp(Moves):
     first: int = 0
 
     def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
-        below, inner = arithmetic.repeated(epochs, positions, self.num_elements, self.count)
+        below, inner = repeated(epochs, positions, self.num_elements, self.count)
         return (below + self.first if self.first else below), inner
 
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock._contracts.failing import breakable
+from penstock._contracts.process import breakable
 from penstock._contracts.storage import StorageOptions
 from penstock._storage.buckets import BucketTransport
 from penstock._storage.parts import Part

@@ -178,10 +178,12 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         if self._tuning_cache is None:
             self._tuning_cache = TuningCache()
         chosen = _options(self._options, options)
-        made = output_of(chosen)
+        made = None if chosen.output == "numpy" else output_of(chosen)
         tuning_cache = self._tuning_cache if made is None or made.allocate is None else TuningCache()  # whose buffers are of its allocator
         heard = check.listeners_argument(listeners)
-        return Feed(self._root, chosen, heard, tuning_cache=tuning_cache, output=made, agree=comparison(ranks_of(self._root)))
+        ranks = ranks_of(self._root)
+        agree = None if ranks is None else comparison(ranks)
+        return Feed(self._root, chosen, heard, tuning_cache=tuning_cache, output=made, agree=agree)
 
     def to_tf(self, feed: Feed | None = None, *, output_signature: Any = None) -> Any:
         """Return a `tf.data.Dataset` of whole batches: its iterations are the epochs of a feed. TensorFlow copies no array.
