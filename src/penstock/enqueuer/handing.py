@@ -17,7 +17,7 @@ from penstock.errors import FeedClosed, QueueClosed, QueueTimeout
 from penstock.queues import FIFOQueue
 from penstock.queues.standing import SHORT_INTERRUPTS, call_and_place, level_of_caller
 
-__all__ = ["END", "Events", "Handing", "ItemQueue", "Run", "failed_before"]
+__all__ = ["END", "EnqueuerRun", "Events", "Handing", "ItemQueue", "failed_before"]
 
 _LONG_S = 3600.0
 
@@ -25,7 +25,7 @@ END = object()
 """What `take` returns behind the last item."""
 
 
-class Run(Protocol):
+class EnqueuerRun(Protocol):
     """What `start()` makes: workers of one kind."""
 
     @property
@@ -210,7 +210,7 @@ class ItemQueue:
             batch = enqueuer.queue.get()
     """
 
-    def __init__(self, run: Run, where: str) -> None:
+    def __init__(self, run: EnqueuerRun, where: str) -> None:
         self._run, self._where = run, where
 
     def empty(self) -> bool:

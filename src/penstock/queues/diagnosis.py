@@ -40,7 +40,7 @@ __all__ = [
     "Producer",
     "Users",
     "Wait",
-    "Watch",
+    "WaitWatch",
     "living",
     "main_is_free",
     "members",
@@ -213,7 +213,7 @@ def waits() -> dict[int, Wait]:
     return {ident: wait for ident, wait in list(_waits.items()) if wait.pending()}
 
 
-class Watch:
+class WaitWatch:
     """Looks into one wait now and then, in the thread that waits.
 
     Args:
