@@ -11,7 +11,7 @@ from typing import Any
 
 from _processes import acting
 
-from penstock._processes.bell import PipeBell
+from penstock._processes.bell import Bell
 from penstock._processes.child import Child, wait_any
 
 
@@ -25,7 +25,7 @@ def child_of(target: Any, *args: Any) -> Iterator[Child]:
 
 
 def test_a_bell_ends_a_wait_and_a_ring_before_it_counts() -> None:
-    bell = PipeBell()
+    bell = Bell()
     with child_of(acting.sit_idle) as child:
         child.receive()
         for _ in range(100_000):  # more than a pipe holds
@@ -42,7 +42,7 @@ def test_a_bell_ends_a_wait_and_a_ring_before_it_counts() -> None:
 
 
 def test_a_bell_is_not_rung_by_a_forked_copy_of_its_process() -> None:
-    bell = PipeBell()
+    bell = Bell()
     with child_of(acting.call, bell.ring) as child:
         assert child.receive() is None
         assert wait_any([child], bell) == [child]  # its end: the bell is silent

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock._processes.failure import ChildFailure, fit_to_raise
+from penstock._processes.failure import Failure, fit_to_raise
 from penstock.errors import DecodeError, StopRaised, WorkerFailed
 
 
@@ -28,11 +28,11 @@ class Frozen(Exception):
         raise AttributeError("frozen")
 
 
-def caught(error: BaseException) -> ChildFailure:
+def caught(error: BaseException) -> Failure:
     try:
         raise error
     except BaseException as raised:
-        return pickle.loads(pickle.dumps(ChildFailure.of(raised)))  # type: ignore[no-any-return]
+        return pickle.loads(pickle.dumps(Failure.of(raised)))  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("error", [ValueError("bad"), KeyError(3), OSError(2, "gone"), DecodeError("a", where="b", fix="c")])
@@ -89,10 +89,10 @@ def test_a_cancellation_is_an_error() -> None:
 def test_an_error_whose_class_is_not_here_is_told_in_words() -> None:
     program = (
         "import pickle, sys\n"
-        "from penstock._processes.failure import ChildFailure\n"
+        "from penstock._processes.failure import Failure\n"
         "class Local(Exception): pass\n"
         "try:\n    raise Local('hello')\nexcept Local as error:\n"
-        "    sys.stdout.buffer.write(pickle.dumps(ChildFailure.of(error)))\n"
+        "    sys.stdout.buffer.write(pickle.dumps(Failure.of(error)))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     failure: Any = pickle.loads(done.stdout)

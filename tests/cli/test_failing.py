@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock._processes.failure import ChildFailure
+from penstock._processes.failure import Failure
 from penstock.cli.failing import place_of, told
 
 HEADER = "an error of your own code (PENSTOCK_TRACEBACK=1 shows all of the traceback)"
@@ -68,7 +68,7 @@ def failing(function: Callable[[int], Any]) -> Exception:
 
 def sent(error: Exception) -> Exception:
     """Return an error as it comes from a worker process."""
-    came = ChildFailure.of(error).error("job 0 of 1 (0), worker 0, process 7")
+    came = Failure.of(error).error("job 0 of 1 (0), worker 0, process 7")
     assert isinstance(came, Exception)
     return came
 

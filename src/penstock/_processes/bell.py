@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["PipeBell"]
+__all__ = ["Bell"]
 
 
-class PipeBell:
+class Bell:
     """Wakes a `wait_any` from another thread or a signal handler; a ring is kept until somebody waits."""
 
     __slots__ = ("_owner", "_read", "_write")

@@ -24,9 +24,9 @@ from collections import deque
 from collections.abc import Callable, Container, Sequence
 from typing import Any
 
-from penstock._processes.bell import PipeBell
+from penstock._processes.bell import Bell
 from penstock._processes.entry import Parcel, Post, serve
-from penstock._processes.failure import ChildFailure
+from penstock._processes.failure import Failure
 from penstock._processes.pipe import FAILURE, READY, Pipe, PipeEnded, not_sendable
 from penstock.errors import PlanError, WorkerDied
 
@@ -139,7 +139,7 @@ class Child:
             wait_any([self])
         kind, payload = self._arrived.popleft()
         if kind == FAILURE:
-            failure: ChildFailure = pickle.loads(payload)
+            failure: Failure = pickle.loads(payload)
             raise failure.error(f"{self.name}, process {self.pid}")
         return pickle.loads(payload)
 
@@ -235,7 +235,7 @@ class Child:
 
 
 def wait_any(
-    children: Sequence[Child], bell: PipeBell | None = None, timeout_s: float | None = None, *, alive: Sequence[Child] = ()
+    children: Sequence[Child], bell: Bell | None = None, timeout_s: float | None = None, *, alive: Sequence[Child] = ()
 ) -> list[Child]:
     """Wait until a message of some children can be received, or they have ended; return these. Without sleeping or polling.
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from penstock._processes.failure import ChildFailure
+from penstock._processes.failure import Failure
 from penstock._processes.pipe import FAILURE, READY, Pipe, PipeEnded
 
 __all__ = ["Parcel", "Post", "serve"]
@@ -88,7 +88,7 @@ def serve(post: Post, parcel: Parcel) -> None:
 
 def _tell(pipe: Pipe, error: BaseException) -> None:
     try:
-        pipe.send_bytes(FAILURE, pickle.dumps(ChildFailure.of(error), protocol=5))
+        pipe.send_bytes(FAILURE, pickle.dumps(Failure.of(error), protocol=5))
     except PipeEnded:
         # The parent asked for the end and wants no result any more, so no error of one either. But one of cleaning up is not swallowed.
         if isinstance(error.__context__, PipeEnded):

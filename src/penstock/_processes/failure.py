@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from penstock._contracts.failing import add_note, argument_of, text_of, traceback_text_of, would_end
 from penstock.errors import StopRaised, WorkerFailed
 
-__all__ = ["ChildFailure", "fit_to_raise"]
+__all__ = ["Failure", "fit_to_raise"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChildFailure:
+class Failure:
     """An exception on its way to another process.
 
     Attributes:
@@ -29,7 +29,7 @@ class ChildFailure:
     pickle: bytes | None
 
     @classmethod
-    def of(cls, error: BaseException) -> ChildFailure:
+    def of(cls, error: BaseException) -> Failure:
         """Pack an exception that was caught."""
         kind = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
         return cls(kind=kind, text=text_of(error), traceback=traceback_text_of(error).rstrip(), pickle=_pickle_of(error))

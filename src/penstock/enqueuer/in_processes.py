@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock._contracts.event import Fill
-from penstock._processes.bell import PipeBell
+from penstock._processes.bell import Bell
 from penstock._processes.child import Child, stop_all, wait_any
 from penstock._processes.failure import fit_to_raise
 from penstock._processes.inbox import Inbox
@@ -101,7 +101,7 @@ class Processes:
         num, credit = len(duties), duties[0].credit
         self._handing = Handing(max(1, max_queue_size - num * credit), name, patience_s, self._say, events)
         self._place = duties[0].given.words_of_place()
-        self._bell = PipeBell()
+        self._bell = Bell()
         self._bell_closed = False
         self._ringing = threading.RLock()  # a finaliser may ring while its own thread is in here
         self._grace_s = _GRACE_S

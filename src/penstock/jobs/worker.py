@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from penstock._contracts.event import Times, clocks, times_since
-from penstock._processes.failure import ChildFailure
+from penstock._processes.failure import Failure
 from penstock._processes.pipe import Pipe, PipeEnded, pickled
 from penstock.errors import PlanError, SpecError
 
@@ -154,7 +154,7 @@ class _Desk:
         try:
             return True, pickled(self._function(pickle.loads(data)), f"the result of job {number}")
         except BaseException as error:
-            return False, pickle.dumps(ChildFailure.of(_named(error, number)), protocol=5)
+            return False, pickle.dumps(Failure.of(_named(error, number)), protocol=5)
 
     def _tell(self) -> None:
         with self._telling:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from penstock._contracts.event import ElementLost, ElementRetried, Event
 from penstock._contracts.policy import Policy
-from penstock._processes.failure import ChildFailure
+from penstock._processes.failure import Failure
 from penstock.errors import PenstockError
 from penstock.jobs.results import Reported
 from penstock.packing.columns import Column
@@ -143,4 +143,4 @@ class _Content:
         if isinstance(event, ElementLost):
             self._lost.append(lost_record(event))
         if self._task.traced and isinstance(event, (ElementLost, ElementRetried)):
-            self._events.append(event._replace(error=ChildFailure.of(event.error)))  # type: ignore[arg-type]
+            self._events.append(event._replace(error=Failure.of(event.error)))  # type: ignore[arg-type]
