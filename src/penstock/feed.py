@@ -11,6 +11,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TextIO
@@ -28,6 +29,7 @@ from penstock._engine.failing import attach_others, let_go
 from penstock._engine.losses import LossCounts
 from penstock._engine.lowering import check_completion, lower
 from penstock._engine.policies import check_policies, policies_of, rank_notice
+from penstock._engine.program import Program
 from penstock._engine.resume import Delivery, PlanVariant, ResumeStep, check_positions, is_end_of_all, lost_before, restored, saved
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.tuning_cache import TuningCache
@@ -36,6 +38,7 @@ from penstock._executors.abandoning import abandon
 from penstock._executors.contract import Executor
 from penstock._executors.inline import InlineExecutor
 from penstock._executors.outgoing import Outgoing
+from penstock._executors.processes import ProcessesExecutor, WorkerProcesses
 from penstock._executors.threads import ThreadsExecutor
 from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import INFINITE
@@ -118,6 +121,7 @@ class Feed:
         self._root, self._tuning_cache, self._agree, self._has_agreed = root, tuning_cache, agree, False
         self._outgoing = None if output is None else Outgoing(output)
         self._allocate = (output and output.allocate) or anonymous_memory
+        self._processes: WorkerProcesses | None = None
         self._stats = Stats()
         self._profile = next((profiler(root, self._stats) for profiler in profilers()), None)
         self._options = options = options if self._profile is None else self._profile.options(options)
@@ -568,11 +572,12 @@ class Feed:
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.close()
-        if engine is None or executor is None:
-            return []
-        alive = executor.join(self._options.grace_period_s)
-        if not alive:
+        alive = [] if engine is None or executor is None else executor.join(self._options.grace_period_s)
+        if engine is not None and not alive:
             engine.dispose()
+        if self._processes is not None and (self._closed or condition == "failed"):
+            self._processes.end()
+            self._processes = None
         return alive
 
     def _leave_to_parent(self) -> None:
@@ -581,7 +586,9 @@ class Feed:
             self._finalizer.detach()
         if self._engine is not None:
             self._engine.stopping = True  # for a worker whose function forked, and returns here
-        leak((self._engine, self._executor, self._recorder, self._pending, self._outgoing))
+        if self._processes is not None:
+            self._processes.end.detach()
+        leak((self._engine, self._executor, self._recorder, self._pending, self._outgoing, self._processes))
         self._engine = self._executor = self._recorder = self._finalizer = self._pending = None
         self._lock = threading.Lock()
         if self._condition in ("new", "running"):
@@ -593,6 +600,9 @@ class Feed:
         num_workers = available_cpus() if options.num_workers == "auto" else options.num_workers
         inline = options.executor == "inline" or num_workers == 0
         self._stats.memory.begin(self.memory, self._announce)
+        if options.executor == "processes" and not inline and self._processes is None:
+            self._processes = WorkerProcesses(self)
+            self._allocate = self._processes.arena.allocate
         program = replace(lower(form.root, folded=form.folded, skips=form.skips), policies=self._policies, epoch=self._delivery.epoch)
         engine = Engine(
             program if self._profile is None else self._profile.program(program),
@@ -609,7 +619,7 @@ class Feed:
             engine.learn(self._tuning_cache)
         self._engine, self._part_ended = engine, False
         self._stats.note_plan(engine.memory_bytes, engine.concurrency, is_stream=engine.reads_stream)
-        make = self._make_executor or (InlineExecutor if inline else ThreadsExecutor)
+        make = self._make_executor or self._executor_of(program, inline)
         while self._notices:
             kind, text = self._notices.pop(0)
             if text:
@@ -618,6 +628,14 @@ class Feed:
             self._run_with(InlineExecutor(engine))
         if self._condition != "running" and not engine.stopping:  # close() came meanwhile, before there was an engine to stop
             self._shut(self._condition)
+
+    def _executor_of(self, program: Program, inline: bool) -> Callable[[Engine], Executor]:
+        """Return what makes the executor; the worker processes are those of the last epoch."""
+        if self._options.executor != "processes" or inline:
+            return InlineExecutor if inline else ThreadsExecutor
+        assert self._processes is not None
+        self._processes.run(program, self._parts[0].form)
+        return partial(ProcessesExecutor, processes=self._processes)
 
     def _order(self) -> bool | Recording:
         """Open what the order is read from or written to."""

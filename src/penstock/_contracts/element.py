@@ -189,13 +189,11 @@ def bytes_of(tree: Any) -> int:
     kind, total = type(tree), 0
     if kind is np.ndarray:
         return int(tree.nbytes)
-    if kind is dict:
-        for value in tree.values():
+    if kind is dict or isinstance(tree, tuple):
+        for value in tree.values() if kind is dict else tree:
             kind = type(value)
             total += value.nbytes if kind is np.ndarray else 8 if kind in WEIGHTLESS else bytes_of(value)
         return total
-    if isinstance(tree, tuple):
-        return sum(8 if type(value) in WEIGHTLESS else bytes_of(value) for value in tree)
     for leaf in items_of(tree):  # makes no arrays of lists
         size = getattr(leaf, "nbytes", None)
         total += size if isinstance(size, int) else len(leaf) if isinstance(leaf, (bytes, bytearray, str)) else 8

@@ -14,9 +14,9 @@ from penstock.errors import PlanError
 
 __all__ = ["Options"]
 
-_ON_STALL = ("raise", "warn")
+_ON_STALL = ("raise", "warn", "skip")
 _OUTPUTS = ("numpy", "torch", "jax")
-_EXECUTORS = ("auto", "inline", "threads")
+_EXECUTORS = ("auto", "inline", "threads", "processes")
 _LONGEST_S = 2.0**31
 """68 years: clocks and locks of the system count little further."""
 
@@ -26,8 +26,10 @@ class Options:
     """Options of `Dataset.feed`; the elements are the same for all of them, and so is their order but for `ordered=False`.
 
     Attributes:
-        num_workers: threads of the stages without a `concurrency=` of their own; "auto" is one per available CPU, 0 means inline.
-        executor: "threads", "inline" (everything in the consumer's thread) or "auto" (threads, or inline with num_workers=0).
+        num_workers: threads, or processes, of the stages without a `concurrency=` of their own; "auto" is one per available CPU, 0 means
+            inline.
+        executor: "threads"; "processes", for Python functions that keep the interpreter lock; "inline" (everything in the consumer's
+            thread); or "auto" (threads, or inline with num_workers=0).
         memory_bytes: bound on what the feed holds: elements that are read or computed ahead, finished batches, and the one delivered
             last; "auto" is 256 MB. Where the batch delivered, the one being built and what a stateful operator has to hold (buckets, packs,
             a shuffle buffer, windows) need more, it is these and nothing else; then batches are made one at a time, and a Notice says so.
@@ -45,7 +47,8 @@ class Options:
         grace_period_s: how long `close()` waits for running user functions before it raises StillRunning.
         stall_timeout_s: how long one element may run, or nothing may happen, while the consumer waits, before FeedStalled is raised;
             None never looks, nor does infinity. Time in which the process is suspended does not count. The inline executor cannot look.
-        on_stall: "raise"; or "warn": a RuntimeWarning with the same text, again after twice the time, and the wait goes on.
+        on_stall: "raise"; "warn": a RuntimeWarning with the same text, again after twice the time, and the wait goes on; or, with worker
+            processes, "skip": the process is killed, and the element counts as one that failed with FeedStalled and is not tried again.
         output: what batches are given as: "numpy" arrays; "torch" tensors, on the CPU over the same memory; "jax" arrays, copied. Texts and
             objects stay as they are. `ds[i]` and `ds.spec()` are NumPy's.
         device: with output="torch" or "jax", the device that batches are copied to, ahead of the loop. None leaves tensors on the CPU, and
@@ -58,7 +61,7 @@ class Options:
     """
 
     num_workers: int | Literal["auto"] = "auto"
-    executor: Literal["auto", "inline", "threads"] = "auto"
+    executor: Literal["auto", "inline", "threads", "processes"] = "auto"
     memory_bytes: int | Literal["auto"] = "auto"
     grace_period_s: float = 2.0
     ordered: bool = True
@@ -68,7 +71,7 @@ class Options:
     record: str | os.PathLike[str] | None = None
     replay: str | os.PathLike[str] | None = None
     stall_timeout_s: float | None = 60.0
-    on_stall: Literal["raise", "warn"] = "raise"
+    on_stall: Literal["raise", "warn", "skip"] = "raise"
     output: Literal["numpy", "torch", "jax"] = "numpy"
     device: Any = None
     pin_memory: bool | Literal["auto"] = "auto"
@@ -88,9 +91,9 @@ class Options:
         ordered = flag(self.ordered)
         if ordered is None:
             raise _refused("ordered", self.ordered, "is neither True nor False", "give True or False")
-        if self.on_stall == "skip":  # type: ignore[comparison-overlap]
+        if self.on_stall == "skip" and self.executor != "processes":
             words = "needs workers that can be killed, and a thread cannot be"
-            raise _refused("on_stall", self.on_stall, words, 'give "raise" or "warn"; it returns with executor="processes"')
+            raise _refused("on_stall", self.on_stall, words, 'give executor="processes" too, or "raise" or "warn"')
         for name, known in (("executor", _EXECUTORS), ("on_stall", _ON_STALL), ("output", _OUTPUTS)):
             if getattr(self, name) not in known:
                 raise _refused(name, getattr(self, name), "is not known", f"give one of {', '.join(known)}")

@@ -448,6 +448,8 @@ class WorkItem(NamedTuple):
         bad_rows: of these rows, those without an element.
         num_replayed: rows of the chunk before this one were read before the state was saved.
         writes_ahead: whether rows go into batches before the fold behind has counted them.
+        fatal: once it has ended or stalled worker processes: the rows that did, each with the error. Its rows are computed one by one
+            then, and each is announced before.
     """
 
     segment: int
@@ -462,6 +464,7 @@ class WorkItem(NamedTuple):
     bad_rows: dict[int, LateFailure]
     num_replayed: int
     writes_ahead: bool
+    fatal: dict[int, BaseException] | None = None
 
 
 class BatchItem(NamedTuple):
@@ -476,6 +479,7 @@ class BatchItem(NamedTuple):
         num_replayed: batches before this one were read before the state was saved.
         bad: the failures of batches whose elements do not fit each other.
         without: batches that lack an element: nothing is done with them.
+        fatal: as that of a WorkItem.
     """
 
     batches: list[Any]
@@ -486,6 +490,7 @@ class BatchItem(NamedTuple):
     num_replayed: int
     bad: dict[int, ElementFailed]
     without: frozenset[int]
+    fatal: dict[int, BaseException] | None = None
 
     def key_of(self, number: int) -> tuple[int, int, int]:
         """Return the key of a batch that has a position of its own."""

@@ -34,7 +34,7 @@ from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import INFINITE, Length
 from penstock.errors import StateMismatch
 
-__all__ = ["compute", "compute_batches", "concatenated", "filter_step", "joined", "keys_of"]
+__all__ = ["HERE", "Computer", "compute", "compute_batches", "concatenated", "filter_step", "joined", "keys_of"]
 
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ def compute(plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: Worker
     """
     worker.take_room(item.room)
     job = _Job(plan, item, slot, worker, error_handler)
-    blocks, end, failure = in_pieces(item.begin, item.end, job.known_rows(), job.run, job.handle)
+    blocks, end, failure = in_pieces(item.begin, item.end, job.known_rows(), job.run, job.handle, one_by_one=item.fatal is not None)
     worker.piece = None
     block = None
     if item.stage < len(plan.stages) - 1 and end > item.begin:
@@ -96,6 +96,10 @@ class _Job:
     def run(self, begin: int, end: int, without: Without = (), found: list[LostElement] | None = None) -> Block | Partial | None:
         """Run rows through the stage; with `found`, policies act inside the leaf on one row, and it gets what they replaced there."""
         self._begin(begin, end, found)
+        if self.item.fatal is not None:
+            if begin in self.item.fatal:
+                raise self._died(begin)
+            self.worker.announce_row(begin)
         piece = _RowRange(self.item.stage, begin, end, self.item.block)
         block = self._input(piece)
         block.room = self.worker.room
@@ -108,9 +112,20 @@ class _Job:
             found.clear()
             self.worker.mend = partial(self._retry, begin, found)
 
+    def _died(self, row: int) -> ElementFailed:
+        """Return the failure of a row that kills worker processes."""
+        assert self.item.fatal is not None
+        failed = ElementFailed(0, self.plan.stages[self.item.stage].name or self.plan.name, self.item.fatal[row])
+        failed.fatal = True
+        return failed
+
     def known_rows(self) -> Collection[int]:
-        """Return the rows that are known to have failed in this stage before the state was saved."""
-        return [*self.item.bad_rows, *(row for row, some in self.item.known.items() if any(self._is_due(one) for one in some))]
+        """Return the rows that are known to have failed in this stage: before the state was saved, or by killing worker processes."""
+        return [
+            *self.item.bad_rows,
+            *(self.item.fatal or ()),
+            *(row for row, some in self.item.known.items() if any(self._is_due(one) for one in some)),
+        ]
 
     def _is_due(self, known: KnownLoss) -> bool:
         """Tell whether this stage is where something is done about what is known: for a whole input the first that is run here.
@@ -125,6 +140,8 @@ class _Job:
         """Say what stands for a row that failed, or is known to have failed before the state was saved."""
         if failed is None and row in self.item.bad_rows:
             return SKIPPED
+        if failed is None and self.item.fatal and row in self.item.fatal:
+            failed = self._died(row)
         known = [one for one in self.item.known.get(row, ()) if self._is_due(one)] if failed is None else []
         whole = next((one for one in known if not one.inner), None)
         around = Around(self.worker.index, self.lost)
@@ -396,6 +413,18 @@ class _Job:
         return [(e[here], p[here]) for e, p in self.levels[first : first + len(stages[piece.stage].operators)]]
 
 
+class Computer(NamedTuple):
+    """Where messages are computed.
+
+    Attributes:
+        compute: as `compute`.
+        compute_batches: as `compute_batches`.
+    """
+
+    compute: Callable[[SegmentPlan, WorkItem, Rows | None, WorkerContext, ErrorHandler], Outcome]
+    compute_batches: Callable[[SegmentPlan, BatchItem, WorkerContext, ErrorHandler], Outcome]
+
+
 class _RowRange(NamedTuple):
     """Rows of an item that are run together through one stage; `block` as the stage before made them."""
 
@@ -445,7 +474,17 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
     kept: list[tuple[int, tuple[int, tuple[int, int, int], LateFailure]]] = []
 
     def run(begin: int, end: int, without: Without = ()) -> tuple[Block, Ints]:
+        if item.fatal is not None:
+            if begin in item.fatal:
+                raise died(begin)
+            worker.announce_row(begin)
         return _top(plan, item, begin, end, worker, without)
+
+    def died(number: int) -> ElementFailed:
+        assert item.fatal is not None
+        failed = ElementFailed(0, plan.name, item.fatal[number])
+        failed.fatal = True
+        return failed
 
     def late(number: int, failed: ElementFailed, failure: Failure) -> tuple[int, ...] | None:
         settled = failed.step <= plan.settled_at_top
@@ -459,6 +498,8 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
     def handle(number: int, failed: ElementFailed | None) -> Any:
         if number in item.without:
             return SKIPPED
+        if item.fatal and number in item.fatal:
+            failed = died(number)
         failed = failed or item.bad.get(number)
         known = item.known.get(number, []) if failed is None else []
         if known and not known[0].inner:
@@ -473,7 +514,8 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
             Around(worker.index, lost, partial(late, number)),
         )
 
-    parts, end, failure = in_pieces(0, len(item.batches), [*item.known, *item.bad, *item.without], run, handle)
+    asked = [*item.known, *item.bad, *item.without, *(item.fatal or ())]
+    parts, end, failure = in_pieces(0, len(item.batches), asked, run, handle, one_by_one=item.fatal is not None)
     worker.piece = None
     origins = [origin + begin for begin, (_, part) in parts for origin in part.tolist()]
     block = concatenated([part for _, (part, _) in parts])
@@ -656,3 +698,7 @@ def _located(failed: ElementFailed, step: int, several: bool, block: Block, orig
         out.inner = step, at - int(np.searchsorted(origins, origins[at]))
         out.key = block.key_of(at)
     return out
+
+
+HERE = Computer(compute, compute_batches)
+"""In the calling thread."""

@@ -15,15 +15,15 @@ from penstock._contracts.event import BlockDone, Event, Fill, Listener, Notice, 
 from penstock._contracts.process import Breaker, FeedMemory
 from penstock._engine.async_calls import ended, failed_call
 from penstock._engine.chunk import Chunk, Claim, Failure, Outcome, Token
-from penstock._engine.compute import compute
+from penstock._engine.compute import HERE, Computer
 from penstock._engine.error_policy import ErrorHandler
 from penstock._engine.failing import is_interrupt, prepare
 from penstock._engine.finishing import finish_chunk
 from penstock._engine.losses import LossAnnouncer, LossCounts, tell_retry
-from penstock._engine.program import Program
+from penstock._engine.program import Program, SegmentPlan
 from penstock._engine.scheduler import Ready, Scheduler
 from penstock._engine.segment import SHARED, Segment, awaited_in, pool_of
-from penstock._engine.slots import SlotPool
+from penstock._engine.slots import SlotPool, anonymous_memory
 from penstock._engine.stall_report import Kind, report
 from penstock._engine.tuning import awaited_ns
 from penstock._engine.tuning_cache import TuningCache
@@ -94,6 +94,7 @@ class Engine:
         last = self._scheduler.segments[-1]
         self._opener = self._waiters[pool_of(last, 0)]  # where those wait who need a slot
         self._slots = SlotPool(allocate, self._opener.bell)
+        self._plain_memory = allocate is anonymous_memory  # other memory is pinned, or shared with the processes of one feed
         self._inner_slots = SlotPool(allocate)
         self._waits = ParkingLot()  # for those who wait before they try an element again
         pause = partial(self._waits.park, lambda: not self.stopping)
@@ -104,7 +105,8 @@ class Engine:
         """Begin with what earlier runs of the same dataset found out, and add to it at the end. Before the first task."""
         self._tuning_cache = tuning_cache
         tuning_cache.begin(self._scheduler)
-        self._slots.adopt(tuning_cache.take_spare())
+        if self._plain_memory:
+            self._slots.adopt(tuning_cache.take_spare())
         if self._scheduler.active.notice:
             self.announce(Notice(time.perf_counter_ns(), self._scheduler.active.subject, self._scheduler.active.notice))
 
@@ -121,6 +123,11 @@ class Engine:
     def pools(self) -> dict[str, int]:
         """The worker pools by name, each with the number of workers that it should have."""
         return {pool: self._scheduler.size_of(pool) for pool in self._scheduler.pools}
+
+    @property
+    def plans(self) -> list[SegmentPlan]:
+        """What is run, from the source to the consumer."""
+        return [segment.plan for segment in self._scheduler.segments]
 
     @property
     def memory_bytes(self) -> int:
@@ -184,8 +191,8 @@ class Engine:
                 self._scheduler.waiting -= 1
         return None
 
-    def run(self, task: Claim, worker: WorkerContext) -> None:
-        """Run a claimed task and book its outcome."""
+    def run(self, task: Claim, worker: WorkerContext, computer: Computer = HERE) -> None:
+        """Run a claimed task, whose messages `computer` computes, and book its outcome."""
         begin_ns, begin_cpu = time.perf_counter_ns(), time.thread_time_ns()
         worker.began = self.watch.clock.tick(begin_ns), begin_cpu
         if task.read:
@@ -193,15 +200,16 @@ class Engine:
             return
         segment, chunk = self._scheduler.segments[task.segment], task.chunk
         assert chunk is not None
-        made = [self._compute(segment, chunk, task, worker)]
-        end_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns() - begin_cpu
+        worker.cpu_ns = 0
+        made = [self._compute(segment, chunk, task, worker, computer)]
+        end_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns() - begin_cpu + worker.cpu_ns
         stage = segment.plan.stages[task.stage].name or "batch"
         made_of, keys = chunk.made_of, (chunk.key_of(task.begin), chunk.key_of(max(task.begin, made[0].end - 1)))
         chunk_id, count = (task.segment, chunk.seq), task.end - task.begin
         event = BlockDone(stage, worker.index, begin_ns, end_ns, cpu_ns, count, chunk_id, made_of, *keys, made[0].kept_bytes)
-        self._book(task, made, end_ns - begin_ns, event, worker)
+        self._book(task, made, end_ns - begin_ns, event, worker, computer)
 
-    def _compute(self, segment: Segment, chunk: Chunk, task: Claim, worker: WorkerContext) -> Outcome:
+    def _compute(self, segment: Segment, chunk: Chunk, task: Claim, worker: WorkerContext, computer: Computer) -> Outcome:
         """Compute the rows of a task, unless they are there already or no longer wanted."""
         last = task.stage == len(segment.plan.stages) - 1
         if last and chunk.rows is None:
@@ -212,7 +220,7 @@ class Engine:
             return Outcome(task.end)  # its rows are written already
         if chunk.finishing:
             return Outcome(task.begin)  # a row before these failed, and the chunk was finished without them
-        return compute(segment.plan, item, slot, worker, self.error_handler)
+        return computer.compute(segment.plan, item, slot, worker, self.error_handler)
 
     def book_awaited(self, task: Claim, block: Block | None, outcomes: Sequence[CallResult], busy_ns: int, worker: WorkerContext) -> None:
         """Book the task of an async stage.
@@ -229,12 +237,12 @@ class Engine:
         made = [Outcome(task.begin) if block is None else ended(task, block, outcomes, op.name)]
         failed = failed_call(op, outcomes)
         if failed is not None and (segment.plan.late_failures or self.error_handler.cares(failed)):
-            made = [compute(segment.plan, task.item, None, worker, self.error_handler)]  # one element after the other fails or not
+            made = [HERE.compute(segment.plan, task.item, None, worker, self.error_handler)]  # one element after the other fails or not
         failure = made[0].failure
         if failure is not None and is_interrupt(failure.error):
             raise failure.error
         cost_ns = awaited_ns(busy_ns, task.end - task.begin, op.concurrency, batched=segment.plan.batch is not None)
-        self._book(task, made, cost_ns, None, worker)  # each call was announced when it ended
+        self._book(task, made, cost_ns, None, worker, HERE)  # each call was announced when it ended
 
     def _book(
         self,
@@ -243,6 +251,7 @@ class Engine:
         wall_ns: int,
         event: BlockDone | None,
         worker: WorkerContext,
+        computer: Computer,
     ) -> None:
         """Book the outcome in `made`, and take it out: its elements may then be delivered before this thread runs again."""
         segment, chunk = self._scheduler.segments[task.segment], task.chunk
@@ -263,7 +272,7 @@ class Engine:
             if places:
                 self.announce(RowsPacked(event.end_ns, used, places))
         if complete:
-            self._finish(segment, chunk, worker)
+            self._finish(segment, chunk, worker, computer)
         self._unpark_workers()
 
     def announce(self, event: Event) -> None:
@@ -341,6 +350,8 @@ class Engine:
         what, where, fix = report(situation)
         error = FeedStalled(what, where=where, fix=fix)
         self.announce(Notice(time.perf_counter_ns(), "stall", what))
+        if kind == "stuck" and self.watch.on_stall == "skip" and self.watch.give_up(error):
+            return
         if kind != "slow" and self.watch.on_stall != "warn":
             self.broke(error)
         else:
@@ -404,7 +415,9 @@ class Engine:
         if not (self.occupied or self.breaker.is_attached or self._scheduler.waiting):  # a function that closes its own feed goes on
             self._scheduler.drop()
             self.watch.monitors.clear()
-        self._tuning_cache.keep_spare(self._slots.close())
+        free = self._slots.close()
+        if self._plain_memory:
+            self._tuning_cache.keep_spare(free)
         self._inner_slots.close()
         if self._scheduler.reader is not None:
             self._scheduler.reader.close()
@@ -422,12 +435,12 @@ class Engine:
         self._unpark_consumer()
         return task
 
-    def _finish(self, segment: Segment, chunk: Chunk, worker: WorkerContext) -> None:
+    def _finish(self, segment: Segment, chunk: Chunk, worker: WorkerContext, computer: Computer) -> None:
         """Make the items of a complete chunk without the mutex, then commit it."""
         if chunk.rows is not None:
             segment.expected_spec = chunk.rows.spec
         begin_ns = time.perf_counter_ns()
-        chunk.result, tail = finish_chunk(segment.plan, chunk, worker, self.error_handler)
+        chunk.result, tail = finish_chunk(segment.plan, chunk, worker, self.error_handler, computer)
         chunk.cost_ns += time.perf_counter_ns() - begin_ns
         worker.rest()  # of what it has just made
         if tail is not None and chunk.failure is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from penstock._contracts.failing import add_note
-from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, decide
+from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, decide, final
 from penstock._engine.chunk import Failure, KnownLoss
 from penstock._engine.failing import is_interrupt
 from penstock._engine.losses import LostElement
@@ -54,6 +54,10 @@ class Policies:
         """Return the policy for a failure, and the name that its limit is counted under."""
         if failed.final:
             return Raise(), ""
+        policy, site = self._given(failed)
+        return final(policy) if failed.fatal else policy, site
+
+    def _given(self, failed: ElementFailed) -> tuple[Policy, str]:
         if failed.policy is not None:
             return failed.policy, f"stage {failed.stage!r}"
         if failed.stage == "read" and self.on_read_error is not None:
@@ -286,6 +290,8 @@ def in_pieces(
     known: Collection[int],
     run: Callable[[int, int], T | Partial],
     handle: Callable[[int, ElementFailed | None], Any],
+    *,
+    one_by_one: bool = False,
 ) -> tuple[list[tuple[int, T]], int, Failure | None]:
     """Run the rows begin..end, around those that fail or are known to.
 
@@ -295,6 +301,7 @@ def in_pieces(
         known: rows that `handle` is to be asked for at once.
         run: computes rows (begin, end); an ElementFailed counts from its begin, and a Partial ends all.
         handle: returns what stands for a row that failed: a result, SKIPPED or a Failure. None stands for a row that is known.
+        one_by_one: whether each row is run alone.
 
     Returns:
         (the results, each with its first row; the first row that is not done; the failure or None).
@@ -302,7 +309,7 @@ def in_pieces(
     done: list[tuple[int, T]] = []
     failed: ElementFailed | None = None
     bad = end
-    alone = begin  # up to here rows are run one by one: they failed as one block
+    alone = end if one_by_one else begin  # up to here rows are run one by one: they failed as one block
     while begin < end:
         stop = min([bad, *(row for row in known if begin <= row)])
         if begin < alone:

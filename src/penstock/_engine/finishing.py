@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock._engine.chunk import BatchItem, Chunk, Failure, LateFailure, Result
-from penstock._engine.compute import compute_batches, concatenated
+from penstock._engine.compute import HERE, Computer, concatenated
 from penstock._engine.error_policy import RAISING, ErrorHandler
 from penstock._engine.program import SegmentPlan
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints
@@ -19,7 +19,7 @@ __all__ = ["finish_chunk", "join", "taken_out"]
 
 
 def finish_chunk(
-    plan: SegmentPlan, chunk: Chunk, worker: WorkerContext, error_handler: ErrorHandler = RAISING
+    plan: SegmentPlan, chunk: Chunk, worker: WorkerContext, error_handler: ErrorHandler = RAISING, computer: Computer = HERE
 ) -> tuple[Result, Failure | None]:
     """Make the items of a chunk whose wanted rows are done: batches through the top operators, or the parts joined.
 
@@ -54,7 +54,7 @@ def finish_chunk(
     if plan.folds is None and only_moves:
         return Result(batches, None, None), failure
     chunk.late.update(late)
-    outcome = compute_batches(plan, _batch_item(chunk, batches, bad, frozenset(late)), worker, error_handler)
+    outcome = computer.compute_batches(plan, _batch_item(chunk, batches, bad, frozenset(late)), worker, error_handler)
     chunk.take(outcome)
     end, block, failed, origins = outcome[:4]
     del outcome  # the frames of its errors lead to this one

@@ -66,6 +66,11 @@ def stack_of(frame: Any) -> tuple[Frame, ...]:
     """Return the calls of a stack, innermost last, without those that lead from the thread's start to the user's function."""
     found = [_call(frame) for frame in frames_of(frame)]
     found.reverse()
+    return users_part(found)
+
+
+def users_part(found: Sequence[Frame]) -> tuple[Frame, ...]:
+    """Return calls, innermost last, without those that lead from the start of the thread or process to the user's function."""
     ours = [call.file.startswith(_OURS) for call in found]
     start = ours.index(True) if True in ours else 0
     while start < len(found) and ours[start]:
@@ -138,10 +143,7 @@ def _call(frame: Any) -> Frame:
 
 
 def stage_of(scheduler: Scheduler, monitor: WorkerMonitor, task: Claim) -> str:
-    block, operator = monitor.worker.block, monitor.worker.operator
-    if task.read or (block is not None and block.reading):
-        return "read"
-    return getattr(operator, "name", "") or scheduler.segments[task.segment].plan.stages[task.stage].name or "batch"
+    return "read" if task.read else monitor.worker.step_name or scheduler.segments[task.segment].plan.stages[task.stage].name or "batch"
 
 
 def element_of(scheduler: Scheduler, monitor: WorkerMonitor, task: Claim) -> str:
@@ -307,15 +309,18 @@ class WorkerMonitor:
         return used_ns / max(1, used_ns, self.watched_ns - (self._queued_ns - self._first_queued_ns))
 
     def _cpu_now(self) -> int | None:
+        pid = self.worker.pid
+        clock_id = self._clock_id if pid is None else (~pid << 3) | 2  # as clock_getcpuclockid(3) makes it on Linux
         try:
-            return None if self._clock_id is None else time.clock_gettime_ns(self._clock_id)
+            return None if clock_id is None else time.clock_gettime_ns(clock_id)
         except OSError:  # the thread has ended
             return None
 
     def _queued_now(self) -> int:
         """Return how long the thread was ready to run and got no CPU; 0 where the system does not tell."""
+        pid = self.worker.pid
         try:
-            with open(f"/proc/self/task/{self._native_id}/schedstat", "rb") as figures:
+            with open(f"/proc/self/task/{self._native_id}/schedstat" if pid is None else f"/proc/{pid}/schedstat", "rb") as figures:
                 return int(figures.read().split()[1])
         except (OSError, IndexError, ValueError):
             return 0
@@ -463,7 +468,7 @@ def _frame_of(task: asyncio.Task[Any]) -> Any:
     return getattr(task.get_coro(), "cr_frame", None)
 
 
-OnStall = Literal["raise", "warn"]
+OnStall = Literal["raise", "warn", "skip"]
 
 _GLANCE_S = 0.02
 _GLANCE_SHARE = 0.25  # of the wait so far: the time of a slow element is known that well
@@ -629,6 +634,11 @@ class Watch:
         workers = Counter(pool_words(scheduler, monitor.pool) for monitor, _ in seen if monitor.pool != RETRY_WORKER)
         idle = Counter(pool_words(scheduler, monitor.pool) for monitor, task in seen if task is None and monitor.pool != RETRY_WORKER)
         stacks = stacks_of({monitor.ident for monitor, task in seen if task is not None})
+        for monitor, task in seen:
+            elsewhere = None if task is None else monitor.worker.calls()
+            if elsewhere is not None:
+                frames = [Frame(file, line, name, linecache.getline(file, line).strip()) for file, line, name in elsewhere]
+                stacks[monitor.ident] = users_part(frames)
         calls, more, more_stuck = self._calls(scheduler)
         return Situation(
             kind=kind,
@@ -667,6 +677,13 @@ class Watch:
             facts, others, too_late = loop.facts(scheduler, self._timeout_ns)
             found, more, late = found + facts, more + others, late + too_late
         return found, more, late
+
+    def give_up(self, error: BaseException) -> bool:
+        """Let the elements that are stuck in worker processes fail with `error`; return whether there is one."""
+        num_given_up = sum(monitor.worker.give_up(error) for monitor in self.monitors if self._is_stuck(monitor))
+        if num_given_up:
+            self.restart()
+        return num_given_up > 0
 
     def _is_stuck(self, monitor: WorkerMonitor) -> bool:
         return monitor.task is not None and monitor.age_ns >= self._timeout_ns

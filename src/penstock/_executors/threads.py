@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from penstock._engine.compute import HERE, Computer
 from penstock._engine.engine import Engine
 from penstock._engine.segment import RETRY_WORKER
 from penstock._executors.event_loop import EventLoop
 from penstock._ops.worker import WorkerContext
 
-__all__ = ["ThreadsExecutor", "work"]
+__all__ = ["Stopped", "ThreadsExecutor", "work"]
 
 _EVENT_LOOP, _RETRY_WORKER = "penstock-event-loop", f"penstock-{RETRY_WORKER}-0"
 
@@ -56,7 +57,11 @@ class ThreadsExecutor:
                 yield f"penstock-{pool}-claim", partial(loop.claim, pool)
                 continue
             for index in range(size):
-                yield f"penstock-{pool}-{index}", partial(work, engine, pool, index)
+                yield f"penstock-{pool}-{index}", partial(self.work, pool, index)
+
+    def work(self, pool: str, index: int) -> None:
+        """Be the worker `index` of a pool, in this thread."""
+        work(self._engine, pool, index)
 
     def wait(self) -> None:
         """Block until there may be something to take."""
@@ -82,9 +87,13 @@ class ThreadsExecutor:
         return f"{name} ({calls})" if calls else name
 
 
-def work(engine: Engine, pool: str, index: int) -> None:
+class Stopped(Exception):
+    """The engine was stopped in the middle of a task, which nothing waits for any more."""
+
+
+def work(engine: Engine, pool: str, index: int, computer: Computer = HERE, worker: WorkerContext | None = None) -> None:
     """Claim and run tasks until the engine stops. An error that is not a user function's goes to the consumer."""
-    worker = WorkerContext(index)
+    worker = worker or WorkerContext(index)
     monitor = engine.watch.enlist(pool, worker)
     with engine.breaker.attached():
         try:
@@ -93,9 +102,11 @@ def work(engine: Engine, pool: str, index: int) -> None:
                 if task is None:
                     return
                 monitor.begin(task)
-                engine.run(task, worker)
+                engine.run(task, worker, computer)
                 monitor.end()
                 del task
+        except Stopped:
+            return
         except BaseException as error:
             engine.broke(error)
             if not isinstance(error, Exception):

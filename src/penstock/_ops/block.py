@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from operator import length_hint
 from typing import Any, Protocol, Self
@@ -52,6 +52,7 @@ class ElementFailed(Exception):
         self.inside_batch = False  # one element of a batch inside the leaf failed, and the block counts batches
         self.of_batch = False  # a step above a batch inside the leaf failed, and what it failed on is a whole batch
         self.final = False  # no policy acts on it (again)
+        self.fatal = False  # it ended or stalled its worker process: it is not tried again
         self.step = -1  # of a run of filters, flat_maps and the maps among them, which one failed; -1 below them
 
     def moved(self, offset: int) -> ElementFailed:
@@ -125,6 +126,31 @@ class _Bounded(list[Any]):
         self.room -= sum(map(bytes_of, self[begin:]))
         if self.room < 0:
             raise _Enough
+
+    def __iadd__(self, rows: Iterable[Any]) -> Self:  # type: ignore[misc]  # as a list's own, whose rows may be of any iterable
+        self.extend(rows)
+        return self
+
+
+class _Written(list[Any]):
+    """Rows that are written where they belong, one after the other while each is still in the cache; the list only counts them."""
+
+    __slots__ = ("kept", "put", "room", "row")
+
+    def __init__(self, put: Callable[[int, Any], int], row: int, room: int) -> None:
+        super().__init__()
+        self.put, self.row, self.room, self.kept = put, row, room, 0
+
+    def append(self, row: Any) -> None:
+        self.extend((row,))
+
+    def extend(self, rows: Iterable[Any]) -> None:
+        put, count = self.put, super().append
+        for place, row in enumerate(rows, self.row + len(self)):
+            self.kept += put(place, row)
+            count(None)
+            if self.kept > self.room:
+                raise _Enough
 
     def __iadd__(self, rows: Iterable[Any]) -> Self:  # type: ignore[misc]  # as a list's own, whose rows may be of any iterable
         self.extend(rows)
@@ -236,6 +262,21 @@ class Block:
                 self._rows = self._gather()
         return self._rows
 
+    @property
+    def unread(self) -> bool:
+        """Tell whether the elements are still to be asked of the source one by one."""
+        return self._rows is None and self._columns is None and self._source is not None
+
+    def read_into(self, put: Callable[[int, Any], int], row: int) -> int:
+        """Read the elements and give each to `put` with its row, from `row` on; return the bytes that `put` says it has kept.
+
+        Raises:
+            ElementFailed: when the source could not read one of them.
+        """
+        written = _Written(put, row, self.room)
+        self._fill(written)
+        return written.kept
+
     def let_go(self) -> None:
         """Forget elements that were read or made for this block: an operator has made others of them, and callers still hold the block."""
         if self.num_bytes and self._columns is None:
@@ -326,11 +367,18 @@ class Block:
         return out
 
     def _gather(self) -> list[Any]:
-        assert self._source is not None
         source = self._column_source  # where all elements take the same, who made the block has seen to that
         even = self.room >= UNLIMITED or (source is not None and not any(dtype.hasobject for _, dtype in source.leaves()))
         bounded = None if even else _Bounded(self.room)
         rows: list[Any] = [] if bounded is None else bounded
+        self._fill(rows)
+        if bounded is not None:
+            self.num_bytes = self.room - bounded.room
+        return rows
+
+    def _fill(self, rows: list[Any]) -> None:
+        """Let the source append the elements to `rows`, which may end that."""
+        assert self._source is not None
         self._progress = rows
         try:
             self._source.gather(self.indices.tolist(), rows)
@@ -342,9 +390,6 @@ class Block:
         self._progress = None
         if len(rows) != len(self):
             raise ElementFailed(min(len(rows), len(self) - 1), "read", _miscounted(len(rows), len(self)))
-        if bounded is not None:
-            self.num_bytes = self.room - bounded.room
-        return rows
 
 
 def _crossed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from penstock._contracts.element import Structure, bytes_of, sizes_of, unflatten
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, split
-from penstock._ops.collation import Collation
+from penstock._ops.collation import Collation, Stack
 from penstock._ops.stack import BatchSpec, only_texts
 from penstock.errors import SpecError
 
-__all__ = ["Allocate", "Rows"]
+__all__ = ["Allocate", "Rows", "RowsElsewhere"]
 
 Allocate = Callable[[Sequence[tuple[tuple[int, ...], np.dtype[Any]]]], list[NDArray[Any]] | None]
 """Makes arrays of the given shapes and dtypes over one buffer; None when there is no room for them: rows are then kept beside."""
@@ -83,7 +83,10 @@ class Rows:
 
     @property
     def spec(self) -> BatchSpec | None:
-        """The spec that rows are written with, once known."""
+        """The spec that the rows of the next chunk are expected to have, once known."""
+        if self._in_place and len(self._beside) == self._num_rows:  # another process wrote none of them: they have changed
+            with suppress(SpecError):
+                return BatchSpec(self._beside[0], lambda: self._names(0))
         return self._expected_spec
 
     @property
@@ -100,6 +103,18 @@ class Rows:
     def small(self) -> bool:
         """Tell whether elements are known to be small."""
         return self._expected_spec is not None and self._expected_spec.row_bytes <= _SMALL_BYTES
+
+    def memory(self) -> tuple[BatchSpec, list[NDArray[Any]]] | None:
+        """Return what another process writes rows with, and into; None where the spec is not known yet, or all rows are kept beside."""
+        arrays = self._open(None, 0) if self._expected_spec is not None and self._in_place else None
+        return None if arrays is None or self._expected_spec is None else (self._expected_spec, arrays)
+
+    def merge(self, begin: int, texts: Sequence[NDArray[Any]], beside: dict[int, Any]) -> int:
+        """Put what another process could not write: texts from row `begin` on, and rows; return the bytes of rows kept beside here too."""
+        own = (array for array in self._arrays or () if array.dtype.hasobject)
+        for array, rows in zip(own, texts, strict=False):
+            array[begin : begin + len(rows)] = rows
+        return sum(self.put(row, element) for row, element in beside.items())
 
     def put(self, row: int, element: Any, done: str | None = None) -> int:
         """Write one element, or keep it beside the arrays; return the bytes of one that is kept."""
@@ -134,6 +149,8 @@ class Rows:
                 block.columns(arrays)
                 if only_texts(arrays):
                     return 0
+        if block.unread and not self.small:
+            return block.read_into(self.put, row)
         return self.put_rows(row, block.rows())
 
     def array_of(self, field: str) -> NDArray[Any] | None:
@@ -247,3 +264,24 @@ class Rows:
                     np.empty((self._num_rows, *sizes_of(leaf)), leaf.dtype) if leaf.dtype.hasobject else next(given) for leaf in leaves
                 ]
             return self._arrays
+
+
+class RowsElsewhere(Rows):
+    """Rows of a chunk of another process: written into its memory, or kept for it."""
+
+    __slots__ = ()
+
+    def __init__(self, num_rows: int, spec: BatchSpec | None, arrays: list[NDArray[Any]] | None) -> None:
+        """Write rows with `spec` into `arrays`; None keeps all."""
+        super().__init__([num_rows], spec, lambda leaves: None, str, Stack())
+        self._arrays = arrays
+        self._in_place = arrays is not None
+
+    @property
+    def beside_rows(self) -> dict[int, Any]:
+        """The rows that were not written into the arrays."""
+        return self._beside
+
+    def texts(self, begin: int, end: int) -> list[NDArray[Any]]:
+        """Return the rows of the arrays of texts and objects, which no other process can map."""
+        return [array[begin:end] for array in self._arrays or () if array.dtype.hasobject]

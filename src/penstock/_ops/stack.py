@@ -56,7 +56,7 @@ _SHOWN_BITS = 256
 class BatchSpec:
     """Structure, shapes and dtypes of one element of a batch."""
 
-    __slots__ = ("_flat_keys", "_has_dicts", "_quick", "leaves", "row_bytes", "structure")
+    __slots__ = ("_flat_keys", "_flat_kind", "_has_dicts", "_quick", "leaves", "row_bytes", "structure")
 
     def __init__(self, element: Any, name: Callable[[], str]) -> None:
         """Read the spec off an element.
@@ -64,18 +64,28 @@ class BatchSpec:
         Raises:
             SpecError: when a leaf cannot stand in a batch, such as None or an int beyond 64 bits.
         """
-        self.structure: Structure = structure_of(element)
-        values = flatten(element)
-        self.leaves: list[ArraySpec] = [spec_of(value) for value in values]
-        for number, (value, leaf) in enumerate(zip(values, self.leaves, strict=True)):
+        structure, values = structure_of(element), flatten(element)
+        leaves = [spec_of(value) for value in values]
+        for number, (value, leaf) in enumerate(zip(values, leaves, strict=True)):
             if not can_stand(value, leaf):
-                refuse_leaf(value, leaf_paths(self.structure)[number], f"stage 'batch', element {name()}")
+                refuse_leaf(value, leaf_paths(structure)[number], f"stage 'batch', element {name()}")
+        self._begin(structure, leaves)
+
+    def _begin(self, structure: Structure, leaves: list[ArraySpec]) -> None:
+        self.structure: Structure = structure
+        self.leaves: list[ArraySpec] = leaves
         self._has_dicts = _has_dicts(self.structure)
         self._flat_keys: tuple[Any, ...] | None = None
-        if self.structure is not LEAF and self.structure[0] == "dict" and all(child is LEAF for child in self.structure[2]):
-            self._flat_keys = self.structure[1]
-        self._quick = [(leaf.shape, None if leaf.dtype == _OBJECT else leaf.dtype, leaf) for leaf in self.leaves]
+        self._flat_kind: type | None = None  # of a dict or tuple of leaves
+        if self.structure is not LEAF and self.structure[0] != "list" and all(child is LEAF for child in self.structure[2]):
+            self._flat_keys = self.structure[1] if self.structure[0] == "dict" else None
+            self._flat_kind = dict if self.structure[0] == "dict" else self.structure[1]
+        self._quick = [(leaf.shape, None if leaf.dtype == _OBJECT else leaf.dtype, _scalar_of(leaf), leaf) for leaf in self.leaves]
         self.row_bytes = sum(leaf.dtype.itemsize * int(np.prod(sizes_of(leaf), dtype=np.int64)) for leaf in self.leaves)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Make the dtypes those of the process that reads it: `put` compares them by identity."""
+        return _spec_of, (self.structure, [(leaf.shape, leaf.dtype) for leaf in self.leaves])
 
     def same(self, other: BatchSpec) -> bool:
         """Tell whether elements of both fit one batch."""
@@ -92,24 +102,34 @@ class BatchSpec:
 
     def put(self, arrays: Sequence[NDArray[Any]], row: int, element: Any, done: str | None) -> bool:
         """Write one element into row `row` of `arrays`; False, and nothing useful written, when it does not fit."""
-        keys = self._flat_keys
-        if keys is not None:
-            if type(element) is not dict or tuple(element) != keys:  # the batch's keys stand in the order of its first element's
+        kind: Any = type(element)
+        if kind is not self._flat_kind:
+            if self.structure is LEAF:
+                return _store(arrays[0], row, element, self.leaves[0])
+            if structure_of(element) != self.structure:
                 return False
-            for key, array, (shape, dtype, leaf) in zip(keys, arrays, self._quick, strict=False):
-                if key == done:
-                    continue
-                value = element[key]
-                if type(value) is np.ndarray and value.dtype is dtype and value.shape == shape:
-                    array[row] = value
-                elif not _store(array, row, value, leaf):
-                    return False
-            return True
-        if self.structure is LEAF:
-            return _store(arrays[0], row, element, self.leaves[0])
-        if structure_of(element) != self.structure:
+            return all(_store(array, row, value, leaf) for array, value, leaf in zip(arrays, flatten(element), self.leaves, strict=True))
+        keys, values = self._flat_keys, element
+        if keys is not None:
+            if tuple(element) != keys:  # the batch's keys stand in the order of its first element's
+                return False
+            if done is not None:
+                return self._put_others(arrays, row, element, done)
+            values = element.values()
+        elif len(element) != len(arrays):
             return False
-        return all(_store(array, row, value, leaf) for array, value, leaf in zip(arrays, flatten(element), self.leaves, strict=True))
+        for value, array, (shape, dtype, scalar, leaf) in zip(values, arrays, self._quick, strict=False):
+            kind = type(value)
+            if kind is scalar or (kind is np.ndarray and value.dtype is dtype and value.shape == shape):
+                array[row] = value
+            elif not _store(array, row, value, leaf):
+                return False
+        return True
+
+    def _put_others(self, arrays: Sequence[NDArray[Any]], row: int, element: Any, done: str) -> bool:
+        """Write the fields of a flat dict but `done`, which is written already."""
+        fields = zip(element.items(), arrays, self.leaves, strict=True)
+        return all(key == done or _store(array, row, value, leaf) for (key, value), array, leaf in fields)
 
     def put_many(self, arrays: Sequence[NDArray[Any]], row: int, elements: list[Any]) -> bool:
         """Write many elements of scalars, str or bytes, a column at a time; False, with nothing useful written, when it cannot."""
@@ -237,6 +257,22 @@ def refuse_leaf(value: Any, path: str, where: str) -> NoReturn:
     """Raise the SpecError for a leaf that cannot stand in a batch."""
     flaw, fix = flaw_of(value)
     raise SpecError(f"{path or 'the element'} {flaw}", where=where, fix=fix)
+
+
+def _spec_of(structure: Structure, leaves: list[tuple[tuple[int, ...], np.dtype[Any]]]) -> BatchSpec:
+    spec = BatchSpec.__new__(BatchSpec)
+    spec._begin(structure, [ArraySpec(shape, _canonical(dtype)) for shape, dtype in leaves])
+    return spec
+
+
+def _canonical(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype that arrays of this process have; a pickled one is another object."""
+    return np.dtype(dtype.type) if dtype.kind in "biufcO" and dtype.isnative else dtype
+
+
+def _scalar_of(leaf: ArraySpec) -> type | None:
+    """Return the type of NumPy's scalars that are such a leaf whatever their value; of times and texts unit or length may differ."""
+    return leaf.dtype.type if not leaf.shape and leaf.dtype.kind in "biufc" and leaf.dtype.isnative else None
 
 
 def _store(array: NDArray[Any], row: int, value: Any, leaf: ArraySpec) -> bool:

@@ -113,11 +113,13 @@ class WorkerContext:
         room: how many bytes the task may hold before it stops behind the element with which it does.
         kept: the bytes that it left behind, for the batch or the next stage.
         most_bytes: that it held at once.
+        cpu_ns: the CPU time that another process spent on the task for it.
+        announce_row: called with a row before it is computed, where rows kill worker processes.
     """
 
     __slots__ = (
-        "_generators", "_packed", "_scratch", "began", "block", "finishing", "index", "kept", "mend", "most_bytes", "operator", "origins",
-        "piece", "room",
+        "_generators", "_packed", "_scratch", "announce_row", "began", "block", "cpu_ns", "finishing", "index", "kept", "mend",
+        "most_bytes", "operator", "origins", "piece", "room",
     )  # fmt: skip
 
     def __init__(self, index: int) -> None:
@@ -125,6 +127,8 @@ class WorkerContext:
         self.began: tuple[int, int] | None = None
         self.take_room(UNLIMITED)
         self.rest()
+        self.cpu_ns = 0
+        self.announce_row: Callable[[int], object] = lambda row: None
         self._packed = (0, 0)
         self._scratch: dict[tuple[int, int], Scratch] = {}
         self._generators: dict[tuple[int, int], KeyedGenerator] = {}
@@ -188,6 +192,25 @@ class WorkerContext:
         if origins is not None:
             return begin + int(origins[begun]) if begun < len(origins) else None
         return begin + begun if len(block) == end - begin else None
+
+    @property
+    def step_name(self) -> str:
+        """The step that runs: "read", the name of an operator, or nothing where that is not known. From any thread."""
+        block = self.block
+        return "read" if block is not None and block.reading else str(getattr(self.operator, "name", "") or "")
+
+    @property
+    def pid(self) -> int | None:
+        """The process that computes; None for this one."""
+        return None
+
+    def calls(self) -> list[tuple[str, int, str]] | None:
+        """Return the Python calls of the process that computes, innermost last: file, line, function. None for this process."""
+        return None
+
+    def give_up(self, error: BaseException) -> bool:
+        """End the process that computes, so that its element counts as one that failed with `error`; return whether there is one."""
+        return False
 
     def scratch(self, owner: int, step: int) -> Scratch:
         """Return the scratch memory of one step of one operator."""

@@ -21,16 +21,17 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from penstock._processes.bell import Bell
 from penstock._processes.entry import Parcel, Post, serve
 from penstock._processes.failure import Failure
-from penstock._processes.pipe import FAILURE, READY, Pipe, PipeEnded, not_sendable
+from penstock._processes.pipe import FAILURE, MESSAGE, READY, Pipe, PipeEnded, not_sendable
 from penstock.errors import PlanError, WorkerDied
 
-__all__ = ["Child", "stop_all", "wait_any"]
+__all__ = ["Child", "importable_program", "stop_all", "wait_any"]
 
 METHODS = ("forkserver", "spawn", "fork")
 _SIGNALS_MS = 500
@@ -56,7 +57,15 @@ class Child:
         self._pidfd = _pidfd(self.pid)
 
     @classmethod
-    def start(cls, target: Callable[..., object], args: tuple[Any, ...] = (), *, name: str, method: str = "forkserver") -> Child:
+    def start(
+        cls,
+        target: Callable[..., object],
+        args: tuple[Any, ...] = (),
+        *,
+        name: str,
+        method: str = "forkserver",
+        imports_program: bool = True,
+    ) -> Child:
         """Start a process that runs `target(pipe, *args)`.
 
         Args:
@@ -65,6 +74,8 @@ class Child:
             name: what errors call the child.
             method: "forkserver", "spawn", or "fork", which copies this process as it is and warns when other threads run, because whatever
                 lock they hold stays locked in the copy.
+            imports_program: whether the child imports the file that is run, as multiprocessing does, for what is defined there. False for a
+                child that gets all of that by value: then a program needs no `if __name__ == "__main__":`.
 
         Raises:
             PlanError: there is no such method here, `target` or `args` cannot be pickled, or this process is such a child itself.
@@ -90,7 +101,8 @@ class Child:
         try:
             if forked:
                 _warn_of_threads(name)
-            _start(process, method)
+            with nullcontext() if imports_program else _without_program(name):
+                _start(process, method)
         except BaseException as error:
             ours.close()
             lifeline.close()
@@ -111,6 +123,13 @@ class Child:
         """
         try:
             self._pipe.send(message, fds=fds, where=f"a message to {self.name}")
+        except PipeEnded:
+            raise self.died() from None
+
+    def send_bytes(self, message: bytes, *, fds: Sequence[int] = ()) -> None:
+        """Send an object that is pickled already; see `send`."""
+        try:
+            self._pipe.send_bytes(MESSAGE, message, fds)
         except PipeEnded:
             raise self.died() from None
 
@@ -177,9 +196,9 @@ class Child:
                 return self._close()
             self._pipe.shut()
             if not self._reap(grace_s):
-                self._signal(signal.SIGTERM)
+                self.signal(signal.SIGTERM)
                 if not self._reap(_TERM_S):
-                    self._signal(signal.SIGKILL)
+                    self.signal(signal.SIGKILL)
                     self._reap(_KILL_S)
             return self._close()
 
@@ -211,9 +230,17 @@ class Child:
             self._process.join(max(0.0 if self._pidfd is None else 1.0, deadline - time.monotonic()))
             self._exit_code = self._process.exitcode
             self._gone = self._exit_code is not None or self._pidfd is not None
+            if self._gone:
+                with suppress(ProcessLookupError, PermissionError):  # it has left no process behind
+                    os.killpg(self.pid, signal.SIGKILL)
             return self._gone
 
-    def _signal(self, number: signal.Signals) -> None:
+    def kill(self) -> None:
+        """Kill the child, and return; `receive` tells of its death."""
+        self.signal(signal.SIGKILL)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send the child a signal, unless it has ended."""
         try:
             if self._pidfd is not None:
                 signal.pidfd_send_signal(self._pidfd, number)
@@ -316,6 +343,24 @@ def _start(process: Any, method: str) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@contextmanager
+def _without_program(name: str) -> Iterator[None]:
+    """Let the process `name` that is started meanwhile not import the program."""
+    from multiprocessing import spawn
+
+    before = spawn.get_preparation_data
+
+    def prepared(name_of_process: str) -> dict[str, Any]:
+        data = before(name_of_process)
+        return {key: value for key, value in data.items() if name_of_process != name or not key.startswith("init_main_from")}
+
+    spawn.get_preparation_data = prepared  # type: ignore[assignment]  # the name of its argument differs
+    try:
+        yield
+    finally:
+        spawn.get_preparation_data = before
+
+
 def _warn_of_threads(name: str) -> None:
     import warnings
 
@@ -353,6 +398,13 @@ def _program_file() -> str | None:
     """Return the file that a process which is not forked imports as the program; None without one (`python -c`, a notebook)."""
     main = sys.modules.get("__main__")
     return None if main is None or getattr(main, "__spec__", None) is not None else getattr(main, "__file__", None)
+
+
+def importable_program() -> bool:
+    """Tell whether a process that is not forked can import what the program defines."""
+    main = sys.modules.get("__main__")
+    program = _program_file()
+    return getattr(main, "__spec__", None) is not None or (program is not None and os.path.exists(program))
 
 
 def _advice(code: int | None, began: bool, program: str | None) -> str:

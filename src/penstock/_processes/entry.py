@@ -72,6 +72,7 @@ def serve(post: Post, parcel: Parcel) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see `_start` of child.py
+    os.setpgid(0, 0)  # processes that the function starts end with this one
     _guard(post)
     pipe = Pipe(post.end)
     try:
@@ -96,7 +97,7 @@ def _tell(pipe: Pipe, error: BaseException) -> None:
 
 
 def _guard(post: Post) -> None:
-    """End this process when the parent ends, three times over: each way has a case that the others miss.
+    """End this process, and those that it started, when the parent ends, three times over: each way has a case that the others miss.
 
     - SIGKILL by the kernel when the lifeline ends (O_ASYNC): also while C code holds the interpreter. Late when a process forked by the
       parent holds a copy of its end.
@@ -107,7 +108,7 @@ def _guard(post: Post) -> None:
     if post.dies_with_thread:
         _die_with_parent()
     if hasattr(fcntl, "F_SETSIG"):
-        fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(descriptor, fcntl.F_SETOWN, -os.getpid())
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_ASYNC)
     poll = select.poll()
@@ -125,7 +126,7 @@ def _guard(post: Post) -> None:
 
 def _watch(poll: select.poll) -> None:
     poll.poll()
-    os._exit(_ORPHANED)
+    os.killpg(0, signal.SIGKILL)
 
 
 def _die_with_parent() -> None:

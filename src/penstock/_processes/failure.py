@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from io import BytesIO
+from typing import Any, NamedTuple
 
-from penstock._contracts.failing import add_note, argument_of, text_of, traceback_text_of, would_end
+from penstock._contracts.failing import add_note, argument_of, text_of, traceback_of, traceback_text_of, would_end
+from penstock._ops.block import ElementFailed
 from penstock.errors import StopRaised, WorkerFailed
 
-__all__ = ["Failure", "fit_to_raise"]
+__all__ = ["BY_NAME", "Failure", "Pickling", "by_value", "dump_with_errors", "fit_to_raise"]
+
+
+Dumps = Callable[..., bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +36,12 @@ class Failure:
     pickle: bytes | None
 
     @classmethod
-    def of(cls, error: BaseException) -> Failure:
+    def of(cls, error: BaseException, dumps: Dumps | None = None) -> Failure:
         """Pack an exception that was caught."""
         kind = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
-        return cls(kind=kind, text=text_of(error), traceback=traceback_text_of(error).rstrip(), pickle=_pickle_of(error))
+        return cls(
+            kind=kind, text=text_of(error), traceback=traceback_text_of(error).rstrip(), pickle=_pickle_of(error, dumps or BY_NAME.dumps)
+        )
 
     def error(self, where: str) -> BaseException:
         """Return the exception to raise: the original with the child's traceback as a note, or a `WorkerFailed` that tells both."""
@@ -63,10 +72,71 @@ def fit_to_raise(error: BaseException, where: str) -> BaseException:
     return error
 
 
-def _pickle_of(error: BaseException) -> bytes | None:
+class Pickling(NamedTuple):
+    """How objects are pickled for another process: by `pickle`, or by `cloudpickle`, which sends by value what a program defines.
+
+    Attributes:
+        dumps: as `pickle.dumps`.
+        pickler: as `pickle.Pickler`.
+    """
+
+    dumps: Dumps
+    pickler: type[pickle.Pickler]
+
+
+BY_NAME = Pickling(pickle.dumps, pickle.Pickler)
+
+
+def by_value() -> Pickling:
+    """Return the pickling of `cloudpickle`.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    import cloudpickle
+
+    return Pickling(cloudpickle.dumps, cloudpickle.Pickler)
+
+
+def dump_with_errors(
+    value: object, keep: Callable[[pickle.PickleBuffer], Any] | None, *, where: str, pickling: Pickling = BY_NAME
+) -> bytes:
+    """Pickle a value that may hold exceptions of users, anywhere: each arrives as itself, with the traceback of here as a note.
+
+    Args:
+        value: the value.
+        keep: gets the buffers that are left out, as the `buffer_callback` of pickle; None leaves none out.
+        where: where it was raised, in words.
+        pickling: how.
+    """
+
+    class ErrorPickler(pickling.pickler):  # type: ignore[name-defined,misc]  # the base is a value
+        def reducer_override(self, value: Any) -> Any:
+            if isinstance(value, BaseException) and not isinstance(value, ElementFailed):
+                failure = Failure.of(value, pickling.dumps)  # one that was not raised has no traceback
+                return _arrived, (failure if traceback_of(value) is not None else replace(failure, traceback=""), where)
+            return NotImplemented if pickling is BY_NAME else super().reducer_override(value)
+
+    file = BytesIO()
+    ErrorPickler(file, protocol=5, buffer_callback=keep).dump(value)
+    return file.getvalue()
+
+
+def _arrived(failure: Failure, where: str) -> BaseException:
+    error = None if failure.pickle is None else _read(failure.pickle)
+    if error is None:
+        error = WorkerFailed(
+            f"{failure.kind}: {failure.text}", where=where, fix="the exception could not be pickled, so only its type and text came here"
+        )
+    if failure.traceback:
+        add_note(error, f"penstock: in {where}:\n{failure.traceback}")
+    return error
+
+
+def _pickle_of(error: BaseException, dumps: Dumps) -> bytes | None:
     # What a user's __reduce__ or __init__ raises here may be anything; the error that counts is `error`.
     with suppress(Exception):
-        data = pickle.dumps(error, protocol=5)
+        data = dumps(error, protocol=5)
         if type(pickle.loads(data)) is type(error):
             return data
     return None

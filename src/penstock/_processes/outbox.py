@@ -6,6 +6,7 @@ import fcntl
 import mmap
 import os
 import pickle
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from penstock._processes.pipe import Pipe, not_sendable
 
-__all__ = ["ALIGNMENT", "Outbox", "Parcelled", "aligned", "has_shared_memory"]
+__all__ = ["ALIGNMENT", "Outbox", "Parcelled", "aligned", "has_shared_memory", "memory_file", "rounded_up"]
 
 ALIGNMENT = 64  # one cache line; also what device_put needs to take memory as it is
 _INLINE_BYTES = 2048  # a message with its header stays below 4096 bytes, what a pipe takes in one piece
@@ -54,10 +55,19 @@ class Outbox:
         pipe: the child's end.
         shared: False sends everything through the pipe, as where there are no memory files (macOS).
         where: words for errors.
+        dumps: pickles a value, as `pickle.dumps`.
     """
 
-    def __init__(self, pipe: Pipe, *, shared: bool | None = None, where: str = "a result of a child process") -> None:
+    def __init__(
+        self,
+        pipe: Pipe,
+        *,
+        shared: bool | None = None,
+        where: str = "a result of a child process",
+        dumps: Callable[[object, Callable[[pickle.PickleBuffer], Any]], bytes] | None = None,
+    ) -> None:
         self._pipe = pipe
+        self._dumps = dumps or (lambda value, keep: pickle.dumps(value, protocol=5, buffer_callback=keep))
         self._shared = has_shared_memory() if shared is None else shared
         self._where = where
         self._slots: dict[int, _Slot] = {}
@@ -100,7 +110,7 @@ class Outbox:
     def _pickled(self, value: object) -> tuple[bytes, list[memoryview]]:
         buffers: list[pickle.PickleBuffer] = []
         try:
-            stream = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+            stream = self._dumps(value, buffers.append)
             return stream, [buffer.raw() for buffer in buffers]
         except Exception as error:
             raise not_sendable(value, error, self._where) from error
@@ -113,8 +123,8 @@ class Outbox:
         dropped = (self._free.pop(),) if self._free else ()
         for number in dropped:
             self._slots.pop(number).memory.close()
-        size = _roomy(num_bytes)
-        descriptor = _memory_file(size)
+        size = rounded_up(num_bytes)
+        descriptor = memory_file(size)
         try:
             slot = _Slot(self._num_made, mmap.mmap(descriptor, size))
         except BaseException:
@@ -147,13 +157,13 @@ def _write(whole: NDArray[Any], start: int, data: bytes | memoryview) -> None:
         whole[start : start + len(data)] = np.frombuffer(data, np.uint8)
 
 
-def _roomy(num_bytes: int) -> int:
+def rounded_up(num_bytes: int) -> int:
     """Round up to eighths of a power of two, so that sizes that vary a little find slots that fit."""
     step = max(_PAGE, 1 << max(0, num_bytes.bit_length() - 4))
     return -(-num_bytes // step) * step
 
 
-def _memory_file(size: int) -> int:
+def memory_file(size: int) -> int:
     """Return the descriptor of `size` bytes of anonymous memory that are there: writing to it cannot be a SIGBUS.
 
     Raises:

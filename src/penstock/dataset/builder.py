@@ -97,7 +97,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         self,
         *,
         num_workers: int | Literal["auto"] = KEEP,
-        executor: Literal["auto", "inline", "threads"] = KEEP,
+        executor: Literal["auto", "inline", "threads", "processes"] = KEEP,
         memory_bytes: int | Literal["auto"] = KEEP,
         grace_period_s: float = KEEP,
         ordered: bool = KEEP,
@@ -107,7 +107,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         record: str | os.PathLike[str] | None = KEEP,
         replay: str | os.PathLike[str] | None = KEEP,
         stall_timeout_s: float | None = KEEP,
-        on_stall: Literal["raise", "warn"] = KEEP,
+        on_stall: Literal["raise", "warn", "skip"] = KEEP,
         output: Literal["numpy", "torch", "jax"] = KEEP,
         device: Any = KEEP,
         pin_memory: bool | Literal["auto"] = KEEP,
@@ -124,7 +124,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         *,
         listeners: Sequence[Listener] = (),
         num_workers: int | Literal["auto"] = KEEP,
-        executor: Literal["auto", "inline", "threads"] = KEEP,
+        executor: Literal["auto", "inline", "threads", "processes"] = KEEP,
         memory_bytes: int | Literal["auto"] = KEEP,
         grace_period_s: float = KEEP,
         ordered: bool = KEEP,
@@ -134,7 +134,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         record: str | os.PathLike[str] | None = KEEP,
         replay: str | os.PathLike[str] | None = KEEP,
         stall_timeout_s: float | None = KEEP,
-        on_stall: Literal["raise", "warn"] = KEEP,
+        on_stall: Literal["raise", "warn", "skip"] = KEEP,
         output: Literal["numpy", "torch", "jax"] = KEEP,
         device: Any = KEEP,
         pin_memory: bool | Literal["auto"] = KEEP,
@@ -150,7 +150,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         Args:
             listeners: callables that are given every event of the engine, from its threads; they must be quick.
             num_workers: threads; "auto" is one per available CPU, 0 does everything in the caller's thread.
-            executor: "threads", "inline" (the caller's thread) or "auto".
+            executor: "threads", "processes", "inline" (the caller's thread) or "auto".
             memory_bytes: bound on what is held; "auto" is 256 MB.
             grace_period_s: how long `close()` waits for running functions.
             ordered: False delivers whatever is finished first.
@@ -160,7 +160,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
             record: with ordered=False, a file that the order is written to.
             replay: a file that `record` wrote.
             stall_timeout_s: how long one element may run while the caller waits; None is for ever.
-            on_stall: what to do then: "raise" or "warn".
+            on_stall: what to do then: "raise" or "warn"; or, with executor="processes", "skip".
             output: what batches are given as: "numpy", "torch" or "jax".
             device: where they are copied to, ahead of the loop.
             pin_memory: whether they lie in pinned memory; "auto" does so for a CUDA device.

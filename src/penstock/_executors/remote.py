@@ -1,0 +1,235 @@
+"""The child's side of a worker process: messages in, computed as a worker thread does, outcomes out."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import pickle
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from penstock._contracts.element import sizes_of
+from penstock._engine.chunk import BatchItem, Outcome, WorkItem
+from penstock._engine.compute import compute, compute_batches
+from penstock._engine.error_policy import ErrorHandler, Policies
+from penstock._engine.program import SegmentPlan
+from penstock._ops.block import ElementFailed
+from penstock._ops.rows import RowsElsewhere
+from penstock._ops.stack import BatchSpec
+from penstock._ops.worker import WorkerContext
+from penstock._processes.arena import ArenaView
+from penstock._processes.failure import BY_NAME, by_value, dump_with_errors
+from penstock._processes.outbox import Outbox
+from penstock._processes.pipe import Pipe
+from penstock._processes.shared_pickle import PickledOnce
+from penstock.errors import PlanError
+
+__all__ = ["SPOT", "AtRow", "Place", "Reply", "Request", "Retrying", "Spot", "Stages", "serve"]
+
+SPOT = b"spot "
+"""What a line begins with that holds a `Spot`; other lines are those of a stack."""
+
+
+class Stages(NamedTuple):
+    """What a worker process computes."""
+
+    segments: tuple[SegmentPlan, ...]
+    policies: Policies
+
+
+class Place(NamedTuple):
+    """Where the rows of a chunk are written.
+
+    Attributes:
+        num_rows: of the chunk.
+        serial: of the spec.
+        spec: None for one that was sent before.
+        offsets: of the array of each field in the arena; None for a field of texts or objects, which come back in the reply.
+    """
+
+    num_rows: int
+    serial: int
+    spec: BatchSpec | None
+    offsets: tuple[int | None, ...]
+
+
+class Request(NamedTuple):
+    """The message to a worker process.
+
+    Attributes:
+        segment: the number of that of the item.
+        item: what is computed; the pickle of a BatchItem, whose arrays lie in the arena.
+        to_slot: whether the rows go into batches.
+        place: where they are written; None where that is not known yet: then they come back in the reply.
+        free: slots of the process that the parent has no views of any more.
+        stages: what is run from now on, or None for no change; the descriptor comes with the message.
+        by_value: whether functions and classes of the program come by value, and go back so.
+    """
+
+    segment: int
+    item: WorkItem | bytes
+    to_slot: bool = False
+    place: Place | None = None
+    free: Sequence[int] = ()
+    stages: PickledOnce | None = None
+    by_value: bool = False
+
+
+class Reply(NamedTuple):
+    """The message from a worker process.
+
+    Attributes:
+        outcome: of the item.
+        beside: rows that were not written into batches.
+        texts: for each field of texts or objects, its rows of the item.
+        cpu_ns: CPU time.
+        packed: as `WorkerContext.take_packed`.
+    """
+
+    outcome: Outcome
+    beside: dict[int, Any]
+    texts: Sequence[Any]
+    cpu_ns: int
+    packed: tuple[int, int]
+
+
+class AtRow(NamedTuple):
+    """A row, or batch, of the item is computed next."""
+
+    row: int
+
+
+class Retrying(NamedTuple):
+    """An element is tried again: what `ErrorHandler.retrying` gets."""
+
+    what: bytes
+
+
+class Spot(NamedTuple):
+    """Where a worker process is.
+
+    Attributes:
+        number: of the request that it answers.
+        marker: another value means that it has moved on.
+        row: of the chunk, where that is known.
+        step: as `WorkerContext.step_name`.
+    """
+
+    number: int
+    marker: Any
+    row: int | None
+    step: str
+
+
+class _Worker:
+    """What a worker process has."""
+
+    __slots__ = ("_arena", "_context", "_handler", "_num_requests", "_outbox", "_pickling", "_pipe", "_segments", "_specs", "_words")
+
+    def __init__(self, pipe: Pipe, name: str, index: int, arena: ArenaView) -> None:
+        self._pipe, self._arena = pipe, arena
+        self._words = f"{name}, process {os.getpid()}"
+        self._context = WorkerContext(index)
+        self._context.announce_row = lambda row: pipe.send(AtRow(row))
+        self._outbox = Outbox(pipe, where=f"a result of {name}", dumps=self._dumps)
+        self._pickling = BY_NAME
+        self._specs: dict[int, BatchSpec] = {}
+        self._segments: tuple[SegmentPlan, ...] = ()
+        self._handler: ErrorHandler | None = None
+        self._num_requests = 0
+
+    def tell_spots(self, line: socket.socket) -> None:
+        """Say where the worker is as often as the parent asks, in a thread of its own: it answers unless C code holds the interpreter."""
+        while line.recv(1):
+            context = self._context
+            spot = Spot(self._num_requests, context.place(), context.row(), context.step_name)
+            line.sendall(SPOT + pickle.dumps(spot).hex().encode() + b"\n")
+
+    def answer(self, request: Request) -> None:
+        """Compute a request and send the reply."""
+        if request.stages is not None:
+            self._pickling = by_value() if request.by_value else BY_NAME
+            self._begin(request.stages)
+        self._num_requests += 1
+        self._outbox.given_back(list(request.free))
+        assert self._handler is not None
+        begin_ns, plan, context, item = time.thread_time_ns(), self._segments[request.segment], self._context, request.item
+        beside: dict[int, Any] = {}
+        texts: Sequence[Any] = ()
+        if isinstance(item, bytes):
+            batches: BatchItem = self._arena.loads(item)
+            outcome = compute_batches(plan, batches, context, self._handler)
+        else:
+            rows = self._rows(request) if request.to_slot else None
+            outcome = compute(plan, item, rows, context, self._handler)
+            if rows is not None:
+                beside, texts = rows.beside_rows, rows.texts(item.begin, outcome.end)
+        context.rest()
+        self._outbox.send(Reply(outcome, beside, texts, time.thread_time_ns() - begin_ns, context.take_packed()))
+
+    def _begin(self, stages: PickledOnce) -> None:
+        self._segments = ()
+        try:
+            self._segments, policies = stages.load(self._pipe.take_fd())
+        except Exception as error:
+            raise PlanError(
+                f"the functions of the dataset cannot be read in a worker process: {type(error).__name__}: {error}",
+                where=self._words,
+                fix="define them at the top of a module that other processes can import, as this one does",
+            ) from error
+        self._handler = ErrorHandler(policies=policies, pause=self._pause, retrying=self._tell_retry)
+        _use_one_thread()
+
+    def _rows(self, request: Request) -> RowsElsewhere:
+        place = request.place
+        if place is None:
+            return RowsElsewhere(0, None, None)
+        if place.spec is not None:
+            self._specs = {place.serial: place.spec}
+        spec = self._specs[place.serial]
+        arrays = []
+        for leaf, offset in zip(spec.leaves, place.offsets, strict=True):
+            shape = (place.num_rows, *sizes_of(leaf))
+            arrays.append(np.empty(shape, leaf.dtype) if offset is None else self._arena.array(offset, shape, leaf.dtype))
+        return RowsElsewhere(place.num_rows, spec, arrays)
+
+    def _pause(self, seconds: float) -> bool:
+        """Wait before a retry; return whether the parent asks for the end, or has ended."""
+        poll = select.poll()
+        poll.register(self._pipe.fileno(), getattr(select, "POLLRDHUP", 0))
+        return bool(poll.poll(1000 * seconds))
+
+    def _tell_retry(self, failed: ElementFailed, *what: Any) -> None:
+        self._pipe.send(Retrying(self._dumps((failed, *what), None)))
+
+    def _dumps(self, value: object, keep: Callable[[pickle.PickleBuffer], Any] | None) -> bytes:
+        return dump_with_errors(value, keep, where=self._words, pickling=self._pickling)
+
+
+def serve(pipe: Pipe, name: str, index: int, arena_bytes: int) -> None:
+    """Compute requests until the parent asks for the end. The descriptor of the arena comes with the first message."""
+    np.random.seed()  # a forked process would draw the same numbers as its siblings; `random` sees to that itself
+    pipe.receive()
+    worker = _Worker(pipe, name, index, ArenaView(pipe.take_fd(), arena_bytes))
+    line = socket.socket(fileno=pipe.take_fd())
+    faulthandler.register(signal.SIGUSR1, line.fileno(), all_threads=False)  # tells the stack also where C code holds the interpreter
+    threading.Thread(target=worker.tell_spots, args=(line,), name="penstock-spots", daemon=True).start()
+    while True:
+        worker.answer(pipe.receive())
+
+
+def _use_one_thread() -> None:
+    """Let libraries that are loaded compute in one thread: there is a worker process for every CPU."""
+    set_of_cv2: Callable[[int], Any] | None = getattr(sys.modules.get("cv2"), "setNumThreads", None)
+    set_of_torch: Callable[[int], Any] | None = getattr(sys.modules.get("torch"), "set_num_threads", None)
+    for set_number in (set_of_cv2, set_of_torch):
+        if set_number is not None:
+            set_number(1)
