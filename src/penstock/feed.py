@@ -19,8 +19,9 @@ from typing import Any, Literal, Self, TextIO
 from penstock._contracts.event import BatchDelivered, Event, Fill, Listener, Notice
 from penstock._contracts.failing import add_note, cause_of, words_of
 from penstock._contracts.frameworks import Output, refuse_loader_around, refuse_loader_worker
+from penstock._contracts.memory import FeedMemory
 from penstock._contracts.options import Options
-from penstock._contracts.process import FeedMemory, call_in_forked, leak
+from penstock._contracts.process import call_in_forked, leak
 from penstock._contracts.version import VERSION
 from penstock._engine.chunk import Failure, Token
 from penstock._engine.completion import Recorder, read_recording

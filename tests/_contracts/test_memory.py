@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock._contracts.process import (
+from penstock._contracts.memory import (
     cgroup_limits,
     free_memory,
     freed_memory,

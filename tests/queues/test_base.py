@@ -14,7 +14,7 @@ import pytest
 from queues.crowd import LIMIT_S, Crowd, lined_up
 
 from penstock._contracts.event import BatchDelivered, BatchEnqueued, Event
-from penstock._contracts.process import free_memory
+from penstock._contracts.memory import free_memory
 from penstock.errors import EnqueueCancelled, PlanError, QueueClosed, QueueStarved, QueueTimeout, SpecError
 from penstock.observe import Stats
 from penstock.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue

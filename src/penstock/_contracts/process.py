@@ -1,4 +1,4 @@
-"""This process: its threads and what they wait for, objects in one that is forked from it, and its memory."""
+"""This process: its threads and what they wait for, and objects in one that is forked from it."""
 
 from __future__ import annotations
 
@@ -11,32 +11,12 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from penstock.errors import StorageError
+from penstock._contracts.failing import ReadBrokenOff
 
-__all__ = [
-    "Breaker",
-    "FeedMemory",
-    "MemoryGroup",
-    "OwnLocks",
-    "ReadBrokenOff",
-    "breakable",
-    "call_in_forked",
-    "cgroup_limits",
-    "current_frames",
-    "free_memory",
-    "freed_memory",
-    "leak",
-    "major_faults",
-    "meminfo",
-    "memory_groups",
-    "proportional_memory",
-    "resident_memory",
-    "swapped_memory",
-]
+__all__ = ["Breaker", "OwnLocks", "breakable", "call_in_forked", "current_frames", "leak"]
 
 
 _T = TypeVar("_T")
@@ -118,10 +98,6 @@ def current_frames() -> dict[int, FrameType]:
 # -- waits that are ended from outside --------------------------------------------------------------------------------------------
 
 
-class ReadBrokenOff(StorageError):
-    """A read ended because its thread is to stop: nobody waits for it, and no policy says what becomes of it."""
-
-
 class Breaker:
     """Ends the waits of the threads that attach themselves, now and from then on.
 
@@ -198,216 +174,3 @@ def breakable(end: Callable[[], object], interrupted: type[BaseException], shown
         raise ReadBrokenOff(
             f"{shown!r} was being read when its feed was closed", where=shown, fix="close the feed behind the last read"
         ) from None
-
-
-# -- memory -----------------------------------------------------------------------------------------------------------------------
-
-_UNLIMITED = 1 << 60
-"""Above it a cgroup of version 1 means no limit."""
-
-
-class FeedMemory(NamedTuple):
-    """Where the memory of a feed is at a moment, in bytes.
-
-    Attributes:
-        slots_bytes: batch buffers: in work, ready, kept by the training loop, and free ones.
-        held: (stage, bytes) of elements outside of batch buffers, by the stage that made them; batches outside of them that the training
-            loop refers to are those of "training loop".
-        num_kept: how many batches the training loop refers to, beside the last one.
-        kept_bytes: what they keep in memory.
-        kept: the oldest of them, in words; empty where there is none.
-        filled_by: the stage that writes into the batch buffers.
-        budget_bytes: the feed's `memory_bytes`; 0 while nothing runs.
-    """
-
-    slots_bytes: int = 0
-    held: tuple[tuple[str, int], ...] = ()
-    num_kept: int = 0
-    kept_bytes: int = 0
-    kept: str = ""
-    filled_by: str = ""
-    budget_bytes: int = 0
-
-
-class MemoryGroup(NamedTuple):
-    """A cgroup around this process that limits its memory."""
-
-    version: int
-    folder: Path
-
-    def read(self, near: float = 0.0) -> tuple[int, int] | None:
-        """Return (limit, bytes in use without cached files, which can be dropped); None when it has no limit any more.
-
-        Args:
-            near: below this share of the limit cached files are not looked up, and count as in use: that saves half of 20 us.
-        """
-        names = ("memory.max", "memory.current", "") if self.version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
-        limits = _sizes(self.folder / names[0])
-        if not limits:
-            return None
-        used = sum(_numbers(self.folder / names[1]))
-        if used >= near * limits[0]:
-            figures = dict(line.split(" ", 1) for line in _text(self.folder / "memory.stat").splitlines() if " " in line)
-            used -= sum(int(figures.get(f"{names[2]}{kind}_file", 0)) for kind in ("inactive", "active"))
-        return limits[0], max(0, used)
-
-
-_STATM = Path("/proc/self/statm")
-
-
-def free_memory(root: Path = Path("/")) -> int | None:
-    """Return the bytes that this process can still take before the system swaps or kills; None where that is not known.
-
-    The least of what the machine has available and of what is left in each cgroup around the process. Cached files count as free.
-
-    Args:
-        root: where `proc` and `sys` lie.
-    """
-    sizes = [size for name, size in meminfo(root).items() if name == "MemAvailable"]
-    sizes += [max(0, limit - used) for limit, used in filter(None, (group.read() for group in memory_groups(root)))]
-    return min(sizes, default=None)
-
-
-def memory_groups(root: Path = Path("/")) -> list[MemoryGroup]:
-    """Return the cgroups around this process that limit its memory now.
-
-    Args:
-        root: where `proc` and `sys` lie.
-    """
-    groups = [MemoryGroup(version, folder) for version, folder in _groups(root, "memory")]
-    return [group for group in groups if _sizes(group.folder / ("memory.max" if group.version == 2 else "memory.limit_in_bytes"))]
-
-
-def cgroup_limits(root: Path = Path("/")) -> tuple[float | None, int | None]:
-    """Return the CPUs and the bytes of memory that the cgroups of this process allow, of version 1 or 2; None for no limit.
-
-    Args:
-        root: where `proc` and `sys` lie.
-    """
-    cpus: list[float] = []
-    for version, folder in _groups(root, "cpu"):
-        if version == 2:
-            quota, _, period = _text(folder / "cpu.max").partition(" ")
-            cpus += [int(quota) / int(period)] if quota.isdecimal() else []
-        else:
-            quotas, periods = _numbers(folder / "cpu.cfs_quota_us"), _numbers(folder / "cpu.cfs_period_us")
-            cpus += [quota / period for quota, period in zip(quotas, periods, strict=False)]
-    sizes = [
-        size
-        for version, folder in _groups(root, "memory")
-        for size in _sizes(folder / ("memory.max" if version == 2 else "memory.limit_in_bytes"))
-    ]
-    return min(cpus, default=None), min(sizes, default=None)
-
-
-def meminfo(root: Path = Path("/")) -> dict[str, int]:
-    """Return the lines of /proc/meminfo in bytes; nothing where there is no such file."""
-    words = (line.split() for line in _text(root / "proc/meminfo").splitlines())
-    return {one[0].rstrip(":"): int(one[1]) * 1024 for one in words if len(one) > 1 and one[1].isdecimal()}
-
-
-def resident_memory() -> int:
-    """Return the bytes of memory that this process has in use; 0 where the system does not say."""
-    words = _text(_STATM).split()
-    return int(words[1]) * os.sysconf("SC_PAGE_SIZE") if len(words) > 1 else 0
-
-
-def proportional_memory(root: Path = Path("/")) -> int:
-    """Return the bytes of memory of this process, of pages that others share its part (PSS); `resident_memory` where that is not known.
-
-    The kernel walks all pages: 0.2 to 1 ms for each GB.
-
-    Args:
-        root: where `proc` lies.
-    """
-    return _kilobytes(root / "proc/self/smaps_rollup", "Pss:") or resident_memory()
-
-
-def swapped_memory(root: Path = Path("/")) -> int:
-    """Return the bytes of this process that are swapped out; 0 where the system does not say.
-
-    Args:
-        root: where `proc` lies.
-    """
-    return _kilobytes(root / "proc/self/status", "VmSwap:")
-
-
-def freed_memory() -> int:
-    """Return the bytes that were freed in this process and that the allocator keeps for later; 0 where it does not say (it is not glibc).
-
-    Costs 0.1 ms, or more where memory is in many pieces.
-    """
-    ask = _mallinfo()
-    return 0 if ask is None else int(ask().fordblks)
-
-
-@functools.cache
-def _mallinfo() -> Callable[[], Any] | None:
-    """Return glibc's `mallinfo2`, None where there is none."""
-    if os.name != "posix":
-        return None
-    ask: Any = getattr(ctypes.CDLL(None), "mallinfo2", None)
-    if ask is not None:
-        ask.restype = _Mallinfo
-    return ask  # type: ignore[no-any-return]
-
-
-class _Mallinfo(ctypes.Structure):
-    _fields_ = tuple(
-        (name, ctypes.c_size_t)
-        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
-    )
-
-
-def major_faults() -> int:
-    """Return how many page faults of this process had to be read from a disk so far; 0 where the system does not say."""
-    try:
-        import resource
-    except ImportError:
-        return 0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
-
-
-def _groups(root: Path, controller: str) -> Iterator[tuple[int, Path]]:
-    """Give (version, folder) of this process's group and of all around it: each may have a limit. A container may only have the top."""
-    for line in _text(root / "proc/self/cgroup").splitlines():
-        number, names, group = line.split(":", 2)
-        version = 2 if number == "0" else 1
-        if version == 2 or controller in names.split(","):
-            top = root / "sys/fs/cgroup" / ("" if version == 2 else controller)
-            parts = [part for part in group.split("/") if part not in ("", "..")]
-            for count in range(len(parts), -1, -1):
-                yield version, top.joinpath(*parts[:count])
-
-
-def _kilobytes(path: Path, name: str) -> int:
-    """Return the bytes of the line of a file in /proc that begins with a name; 0 where there is none."""
-    lines = (line.split() for line in _text(path).splitlines() if line.startswith(name))
-    return sum(int(words[1]) * 1024 for words in lines)
-
-
-def _sizes(path: Path) -> list[int]:
-    return [size for size in _numbers(path) if size < _UNLIMITED]
-
-
-def _numbers(path: Path) -> list[int]:
-    """Return the number in a file, or nothing: "max" and -1 are no limit."""
-    text = _text(path).strip()
-    return [int(text)] if text.isdecimal() else []
-
-
-def _text(path: Path) -> str:
-    """Read a file of the system. By its descriptor: a file object that Ctrl-C leaves open says so in a warning."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-    except OSError:
-        return ""
-    parts: list[bytes] = []
-    try:
-        while part := os.read(descriptor, 1 << 16):
-            parts.append(part)
-    except OSError:
-        return ""
-    finally:
-        os.close(descriptor)
-    return b"".join(parts).decode("ascii", "replace")

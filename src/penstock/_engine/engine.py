@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 
 from penstock._contracts.event import BlockDone, Event, Fill, Listener, Notice, RowsPacked
-from penstock._contracts.process import Breaker, FeedMemory
+from penstock._contracts.memory import FeedMemory
+from penstock._contracts.process import Breaker
 from penstock._engine.async_calls import ended, failed_call
 from penstock._engine.chunk import Chunk, Claim, Failure, Outcome, Token
 from penstock._engine.compute import HERE, Computer

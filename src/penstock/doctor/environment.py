@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import kernels
-from penstock._contracts.process import cgroup_limits, meminfo
+from penstock._contracts.memory import cgroup_limits, meminfo
 from penstock._contracts.version import VERSION
 from penstock.kernels.library import LIBRARY
 from penstock.observe.stats import available_cpus

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from penstock._contracts.event import Listener, Notice
-from penstock._contracts.process import (
+from penstock._contracts.memory import (
     FeedMemory,
     MemoryGroup,
     freed_memory,

@@ -26,7 +26,8 @@ from penstock._contracts.event import (
     SlowElement,
 )
 from penstock._contracts.failing import words_of
-from penstock._contracts.process import call_in_forked, resident_memory
+from penstock._contracts.memory import resident_memory
+from penstock._contracts.process import call_in_forked
 from penstock._storage.redaction import redacted
 from penstock.errors import PlanError
 from penstock.observe.curves import names_of

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Self
 from penstock._contracts.element import bytes_of
 from penstock._contracts.event import BatchDelivered, BatchEnqueued, Event, Fill, Listener
 from penstock._contracts.failing import add_note, attempt
-from penstock._contracts.process import free_memory
+from penstock._contracts.memory import free_memory
 from penstock.errors import PlanError, QueueError
 from penstock.queues.components import Components
 from penstock.queues.diagnosis import PATIENCE_S, SOON_S, Producer, Users, WaitWatch, waiting
