@@ -11,7 +11,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TextIO
@@ -21,6 +21,7 @@ from penstock._contracts.failing import add_note, cause_of, words_of
 from penstock._contracts.frameworks import Output, refuse_loader_around, refuse_loader_worker
 from penstock._contracts.memory import FeedMemory
 from penstock._contracts.options import Options
+from penstock._contracts.policy import Raise, final
 from penstock._contracts.process import call_in_forked, leak
 from penstock._contracts.version import VERSION
 from penstock._engine.chunk import Failure, Token
@@ -29,18 +30,17 @@ from penstock._engine.engine import Engine
 from penstock._engine.failing import attach_others, let_go
 from penstock._engine.losses import LossCounts
 from penstock._engine.lowering import check_completion, lower
-from penstock._engine.policies import check_policies, policies_of, rank_notice
-from penstock._engine.program import Program
+from penstock._engine.policies import check_policies, policies_in, policies_of, rank_notice
 from penstock._engine.resume import Delivery, PlanVariant, ResumeStep, check_positions, is_end_of_all, lost_before, restored, saved
+from penstock._engine.scheduler import Ready
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.tuning_cache import TuningCache
 from penstock._engine.watchdog import Watch
 from penstock._executors.abandoning import abandon
+from penstock._executors.choice import ExecutorChoice
 from penstock._executors.contract import Executor
 from penstock._executors.inline import InlineExecutor
 from penstock._executors.outgoing import Outgoing
-from penstock._executors.processes import ProcessesExecutor, WorkerProcesses
-from penstock._executors.threads import ThreadsExecutor
 from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import INFINITE
 from penstock._order.runs import Recording
@@ -122,7 +122,6 @@ class Feed:
         self._root, self._tuning_cache, self._agree, self._has_agreed = root, tuning_cache, agree, False
         self._outgoing = None if output is None else Outgoing(output)
         self._allocate = (output and output.allocate) or anonymous_memory
-        self._processes: WorkerProcesses | None = None
         self._stats = Stats()
         self._profile = next((profiler(root, self._stats) for profiler in profilers()), None)
         self._options = options = options if self._profile is None else self._profile.options(options)
@@ -132,20 +131,18 @@ class Feed:
         self._lock = threading.Lock()
         self._policies = policies_of(root, options)
         completion = not options.ordered or options.replay is not None
+        raises = all(isinstance(final(policy), Raise) for policy in (options.on_error, *policies_in(root)))
+        may_move = raises and not completion and make_executor is None and self._profile is None and options.quarantine is None
+        self._choice = ExecutorChoice(self, options, available_cpus(), tuning_cache, may_move=may_move)
         self._folded = completion or self._policies.skips
-        self._notices = [
-            ("policy", self._policies.notice),
-            ("shard", check.shard_notice(root)),
-            ("shard", rank_notice(root, self._policies)),
-            *(("plan", text) for text in check.notices(root)),
-        ]
+        notices = [("policy", self._policies.notice), ("shard", check.shard_notice(root)), ("shard", rank_notice(root, self._policies))]
+        self._notices = [*filter(itemgetter(1), notices), *(("plan", text) for text in check.notices(root))]
         check_policies(root, self._policies, folded=self._folded)
         if completion:
-            check_completion(root, recorded=options.record is not None or options.replay is not None)
+            check_completion(root, recorded=(options.record, options.replay) != (None, None))
         self._recorder: Recorder | None = None
         self._form = PlanVariant(root, self._folded, self._policies.skips)
-        length = length_of(root)
-        self._length = INFINITE if length is None else length
+        self._length = INFINITE if (length := length_of(root)) is None else length
         self._parts = [ResumeStep(self._form, Token((0, 0)))]
         self._delivery = Delivery.begin(0, Token((0, 0)), self._form)
         self._begun: Literal["", "next", "for", "state"] = ""  # by what the epoch was begun
@@ -576,9 +573,8 @@ class Feed:
         alive = [] if engine is None or executor is None else executor.join(self._options.grace_period_s)
         if engine is not None and not alive:
             engine.dispose()
-        if self._processes is not None and (self._closed or condition == "failed"):
-            self._processes.end()
-            self._processes = None
+        if self._closed or condition == "failed":
+            self._choice.end()
         return alive
 
     def _leave_to_parent(self) -> None:
@@ -587,31 +583,34 @@ class Feed:
             self._finalizer.detach()
         if self._engine is not None:
             self._engine.stopping = True  # for a worker whose function forked, and returns here
-        if self._processes is not None:
-            self._processes.end.detach()
-        leak((self._engine, self._executor, self._recorder, self._pending, self._outgoing, self._processes))
+        leak((self._engine, self._executor, self._recorder, self._pending, self._outgoing, self._choice.leave()))
         self._engine = self._executor = self._recorder = self._finalizer = self._pending = None
         self._lock = threading.Lock()
         if self._condition in ("new", "running"):
             self._condition = "inherited"
 
+    def _check_and_start(self) -> None:
+        if "torch.utils.data" in sys.modules:
+            refuse_loader_worker()
+        if self._agree is not None and not self._has_agreed:
+            self._compare_ranks(self._agree)
+        self._condition = "running"
+        note_running(self)
+        self._start()
+
     def _start(self) -> None:
         form, token = self._parts[0]
         options = self._options
-        num_workers = available_cpus() if options.num_workers == "auto" else options.num_workers
-        inline = options.executor == "inline" or num_workers == 0
         self._stats.memory.begin(self.memory, self._announce)
-        if options.executor == "processes" and not inline and self._processes is None:
-            self._processes = WorkerProcesses(self)
-            self._allocate = self._processes.arena.allocate
         program = replace(lower(form.root, folded=form.folded, skips=form.skips), policies=self._policies, epoch=self._delivery.epoch)
+        self._choice.begin(program, form)
         engine = Engine(
             program if self._profile is None else self._profile.program(program),
-            num_workers=0 if inline else num_workers,
+            num_workers=self._choice.num_workers,
             memory_bytes=_AUTO_MEMORY_BYTES if options.memory_bytes == "auto" else options.memory_bytes,
             start=token,
             ordered=self._order(),
-            allocate=self._allocate,
+            allocate=self._choice.allocate or self._allocate,
             listeners=self._listeners,
             watch=Watch(options.stall_timeout_s, options.on_stall),
         )
@@ -620,23 +619,14 @@ class Feed:
             engine.learn(self._tuning_cache)
         self._engine, self._part_ended = engine, False
         self._stats.note_plan(engine.memory_bytes, engine.concurrency, is_stream=engine.reads_stream)
-        make = self._make_executor or self._executor_of(program, inline)
+        make = self._make_executor or self._choice.executor
         while self._notices:
             kind, text = self._notices.pop(0)
-            if text:
-                self._announce(Notice(time.perf_counter_ns(), kind, text))
+            self._announce(Notice(time.perf_counter_ns(), kind, text))
         if not self._run_with(make(engine)):
             self._run_with(InlineExecutor(engine))
         if self._condition != "running" and not engine.stopping:  # close() came meanwhile, before there was an engine to stop
             self._shut(self._condition)
-
-    def _executor_of(self, program: Program, inline: bool) -> Callable[[Engine], Executor]:
-        """Return what makes the executor; the worker processes are those of the last epoch."""
-        if self._options.executor != "processes" or inline:
-            return InlineExecutor if inline else ThreadsExecutor
-        assert self._processes is not None
-        self._processes.run(program, self._parts[0].form)
-        return partial(ProcessesExecutor, processes=self._processes)
 
     def _order(self) -> bool | Recording:
         """Open what the order is read from or written to."""
@@ -663,21 +653,22 @@ class Feed:
         begin_ns = time.perf_counter_ns()
         while True:
             if self._condition == "new":
-                if "torch.utils.data" in sys.modules:
-                    refuse_loader_worker()
-                self._compare_ranks()
-                self._condition = "running"
-                note_running(self)
-                self._start()
+                self._check_and_start()
             if self._condition == "ended":
                 return False
             if self._condition != "running":
                 self._refuse()
+            if self._choice.notice:
+                self._announce(Notice(time.perf_counter_ns(), "executor", self._choice.notice))
+                self._choice.notice = ""
             engine, executor, ready = self._engine, self._executor, None  # no error may be left in `ready`: see below
             if self._pending is not None:
                 self._raise_pending(self._pending)
             if self._part_ended:
                 self._next_part()
+                continue
+            if self._choice.moves:
+                self._move()
                 continue
             if engine is None or executor is None:
                 self._end_with_the_interpreter()
@@ -689,24 +680,27 @@ class Feed:
                 else:
                     self._end_with_the_interpreter()
                 continue
-            if self._recorder is not None:
-                self._recorder.write(engine.take_log())
-            self._delivery = self._delivery.then(ready.items, ready.tokens)
-            self._pending, self._part_ended = ready.error, ready.end
-            now_ns = time.perf_counter_ns()
-            waited_ns, num_items = now_ns - begin_ns, len(ready.items)
-            self._announce(BatchDelivered(now_ns, waited_ns, engine.num_ready, num_items, ready.chunk_id, *engine.room()))
+            self._take_over(engine, ready, begin_ns)
             if ready.items:
                 return True
 
-    def _compare_ranks(self) -> None:
-        if self._agree is None or self._has_agreed:
-            return
+    def _take_over(self, engine: Engine, ready: Ready, begin_ns: int) -> None:
+        """Make a hand-over the current one, and announce it; `begin_ns` is when the consumer began to wait."""
+        if self._recorder is not None:
+            self._recorder.write(engine.take_log())
+        self._delivery = self._delivery.then(ready.items, ready.tokens)
+        self._pending, self._part_ended = ready.error, ready.end
+        now_ns = time.perf_counter_ns()
+        waited_ns, num_items = now_ns - begin_ns, len(ready.items)
+        self._announce(BatchDelivered(now_ns, waited_ns, engine.num_ready, num_items, ready.chunk_id, *engine.room()))
+        self._choice.delivered(now_ns, waited_ns, num_items)
+
+    def _compare_ranks(self, agree: Callable[[Sequence[str]], None]) -> None:
         plan = [_BORDERS.sub(r"\1", line) for line in lines(self._root, saved=True)]
         weights = [f"mix with weights {node.history[-1][1]}" for node in walk(self._root) if node.history]
         fingerprints = (f"dataset {one}" for one in self._fingerprints())
         try:
-            self._agree([*plan, *weights, *fingerprints, f"epoch {self.epoch}, step {self.step}"])
+            agree([*plan, *weights, *fingerprints, f"epoch {self.epoch}, step {self.step}"])
         except PlanError:
             self._shut("failed")
             raise
@@ -719,6 +713,15 @@ class Feed:
         if threading.current_thread().daemon:
             sys.exit()
         self._condition = "closed"
+
+    def _move(self) -> None:
+        """Go on with another executor, behind what was delivered last."""
+        step, token = self._delivery.now()
+        form, epoch, first_step = self._delivery.form, self._delivery.epoch, self._delivery.first_step
+        self._shut("running")
+        self._parts[0] = ResumeStep(form, token)
+        self._delivery = Delivery.begin(step, token, form, epoch, first_step)
+        self._condition = "new"
 
     def _next_part(self) -> None:
         """Go on with the next part of a moved state, or end for good: the program is at its end."""

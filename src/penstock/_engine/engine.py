@@ -126,6 +126,11 @@ class Engine:
         return {pool: self._scheduler.size_of(pool) for pool in self._scheduler.pools}
 
     @property
+    def num_active(self) -> int:
+        """How many of the shared workers work: fewer where they only take the interpreter lock from each other."""
+        return self._scheduler.active.limit
+
+    @property
     def plans(self) -> list[SegmentPlan]:
         """What is run, from the source to the consumer."""
         return [segment.plan for segment in self._scheduler.segments]

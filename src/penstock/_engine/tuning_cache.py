@@ -18,9 +18,10 @@ class TuningCache:
     Elements and their order do not depend on it. From any thread: what is kept is never changed, only replaced; a buffer is taken by one.
     """
 
-    __slots__ = ("_found", "_spare")
+    __slots__ = ("_found", "_spare", "executor")
 
     def __init__(self) -> None:
+        self.executor: str | None = None  # the one that executor="auto" found to be the fastest
         self._found: dict[Any, Any] = {}
         self._spare: deque[Any] = deque()
 

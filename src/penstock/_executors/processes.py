@@ -24,7 +24,7 @@ from penstock._engine.engine import Engine
 from penstock._engine.error_policy import ErrorHandler
 from penstock._engine.program import Program, SegmentPlan
 from penstock._engine.resume import PlanVariant
-from penstock._engine.segment import READER
+from penstock._engine.segment import READER, SHARED
 from penstock._executors.remote import SPOT, AtRow, Place, Reply, Request, Retrying, Spot, Stages, serve
 from penstock._executors.threads import Stopped, ThreadsExecutor, work
 from penstock._ops.rows import Rows
@@ -36,7 +36,7 @@ from penstock._processes.failure import BY_NAME, Pickling, by_value
 from penstock._processes.inbox import Inbox
 from penstock._processes.outbox import Parcelled
 from penstock._processes.pipe import not_sendable
-from penstock._processes.shared_pickle import PickledOnce, pickle_once
+from penstock._processes.shared_pickle import PickledOnce, Unsent, pickle_apart
 from penstock.errors import PlanError, WorkerDied
 
 __all__ = ["ProcessesExecutor", "WorkerProcesses"]
@@ -91,11 +91,11 @@ class WorkerProcesses:
         assert self._sent is not None
         return self._sent
 
-    def run(self, program: Program, form: PlanVariant) -> None:
+    def run(self, program: Program, form: PlanVariant, most_bytes: int | None = None) -> None:
         """Compute the segments of a program from now on; one that was lowered from the same plan in the same form is the same.
 
         Raises:
-            PlanError: something in it cannot be sent to another process.
+            PlanError: something in it cannot be sent to another process, or takes more than `most_bytes`.
         """
         before, self._form = self._form, form
         if before is not None and before.root is form.root and before[1:] == form[1:]:
@@ -103,15 +103,30 @@ class WorkerProcesses:
         serial = 1 if self._sent is None else self._sent.serial + 1
         if self._sent is not None:
             os.close(self._sent.descriptor)
-        self._sent = _pickled(Stages(tuple(map(_computed_part, program.segments)), program.policies), serial)
+        self._sent = _pickled(Stages(tuple(map(_computed_part, program.segments)), program.policies), serial, most_bytes)
 
     def worker(self, pool: str, index: int, engine: Engine, plans: list[SegmentPlan]) -> WorkerProcess:
         """Return the process of a worker, for one run."""
+        found = self._found(pool, index)
+        found.engine, found.plans = engine, plans
+        return found
+
+    def _found(self, pool: str, index: int) -> WorkerProcess:
         found = self._workers.get((pool, index))
         if found is None:
             found = self._workers[pool, index] = WorkerProcess(self, f"worker process {pool}-{index}", index)
-        found.engine, found.plans = engine, plans
         return found
+
+    def start(self, num_workers: int) -> None:
+        """Start the processes of the shared workers ahead of a run."""
+        for index in range(num_workers):
+            self._found(SHARED, index).start()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the processes that were started ahead have begun. Never blocks."""
+        workers = list(self._workers.values())
+        return bool(workers) and all(worker.child is not None and worker.child.has_begun() for worker in workers)
 
     def kill(self) -> None:
         """Kill the processes that still compute for a run that was ended."""
@@ -290,7 +305,7 @@ class WorkerProcess:
         at: list[int],
     ) -> Reply:
         """Send an item and return the reply; `at` gets the rows that are announced meanwhile."""
-        child = self._started()
+        child = self.start()
         number = next(number for number, one in enumerate(self.plans) if one is plan)
         sent = self._processes.sent
         place = None if slot is None else self._place(slot)
@@ -314,7 +329,8 @@ class WorkerProcess:
         worker.packed(*reply.packed)
         return reply
 
-    def _started(self) -> Child:
+    def start(self) -> Child:
+        """Return the process; start it if there is none."""
         if self.child is None:
             arena = self._processes.arena
             with self._processes.starting:
@@ -437,26 +453,26 @@ def _computed_part(plan: SegmentPlan) -> SegmentPlan:
     return replace(plan, stream=None, folds=None if plan.folds is None else ())
 
 
-def _pickled(stages: Stages, serial: int) -> Sent:
+def _pickled(stages: Stages, serial: int, most_bytes: int | None) -> Sent:
     """Pickle what is run: by value what the file that is run defines, where there is cloudpickle, so that no worker runs that file.
 
     Raises:
         PlanError: something cannot be pickled.
     """
-    by_name: tuple[PickledOnce, int] | None = None
+    by_name: Unsent | None = None
     failed: Exception | None = None
     try:
-        by_name = pickle_once(stages)
-        if not by_name[0].mentions_program:
-            return Sent(serial, *by_name, BY_NAME, imports_program=False)
+        by_name = pickle_apart(stages, most_bytes=most_bytes)
+        if not by_name.mentions_program:
+            return Sent(serial, *by_name.write(), BY_NAME, imports_program=False)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         failed = error
     try:
         pickling = by_value()
-        sent = Sent(serial, *pickle_once(stages, pickling.dumps), pickling, imports_program=False)
+        return Sent(serial, *pickle_apart(stages, pickling.pickler, most_bytes).write(), pickling, imports_program=False)
     except Exception as error:
         if by_name is not None and importable_program():
-            return Sent(serial, *by_name, BY_NAME, imports_program=True)
+            return Sent(serial, *by_name.write(), BY_NAME, imports_program=True)
         what = "functions of a notebook or of `python -c` cannot be imported by a worker process"
         raise PlanError(
             what if by_name is not None else not_sendable(stages, failed or error, "").what,
@@ -465,6 +481,3 @@ def _pickled(stages: Stages, serial: int) -> Sent:
             + ('run `pip install "penstock[processes]"`; or ' if isinstance(error, ImportError) else "or ")
             + 'give executor="threads"',
         ) from error
-    if by_name is not None:
-        os.close(by_name[1])
-    return sent

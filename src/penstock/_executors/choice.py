@@ -1,0 +1,203 @@
+"""Which executor a feed runs on: the one that it was told, or with "auto" the one that proves the fastest while it runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from penstock._contracts.options import Options
+from penstock._engine.engine import Engine
+from penstock._engine.program import Program
+from penstock._engine.resume import PlanVariant
+from penstock._engine.tuning_cache import TuningCache
+from penstock._executors.contract import Executor
+from penstock._executors.inline import InlineExecutor
+from penstock._executors.processes import ProcessesExecutor, WorkerProcesses
+from penstock._executors.threads import ThreadsExecutor
+from penstock.errors import PlanError
+
+__all__ = ["ExecutorChoice"]
+
+_WARM_UP_NS, _WINDOW_NS = 300_000_000, 500_000_000
+_FEWEST = 6  # hand-overs in a window
+_WAITS = 0.5  # of the time: below that the training loop is the bottleneck, and no executor changes much
+_WAITS_ALWAYS = 0.95  # there is nothing that threads could run beside
+_COMPUTES = 0.4  # of a CPU: below that workers wait for disks and servers, which threads do as well
+_BETTER = 1.02
+_MOST_BYTES = 256 << 20  # of a dataset that is copied for a trial
+
+
+class _Window:
+    """Hand-overs of one executor, from its warm-up on."""
+
+    __slots__ = ("_begin_ns", "_count", "_cpu_ns", "_items", "_start_ns", "_waited_ns")
+
+    def __init__(self, now_ns: int) -> None:
+        self._start_ns, self._begin_ns = now_ns, 0
+        self._count = self._items = self._waited_ns = self._cpu_ns = 0
+
+    def add(self, now_ns: int, waited_ns: int, num_items: int) -> tuple[float, float, float] | None:
+        """Count a hand-over; return (items per second, the share of waiting, CPUs in use by this process) when it is enough."""
+        if now_ns - self._start_ns < _WARM_UP_NS:
+            return None
+        if not self._begin_ns:
+            self._begin_ns, self._cpu_ns = now_ns, time.process_time_ns()
+            return None
+        self._count += 1
+        self._items += num_items
+        self._waited_ns += waited_ns
+        elapsed_ns = now_ns - self._begin_ns
+        if elapsed_ns < _WINDOW_NS or self._count < _FEWEST:
+            return None
+        cpu_ns = time.process_time_ns() - self._cpu_ns
+        return self._items / elapsed_ns * 1e9, self._waited_ns / elapsed_ns, cpu_ns / elapsed_ns
+
+
+class ExecutorChoice:
+    """The executor of a feed over its epochs, and the worker processes, which are kept.
+
+    With "auto" a feed begins on threads. When the training loop waits more than half of the time while the threads compute, worker
+    processes are started beside them and tried; where they are not faster, one thread alone is as fast as several and the loop does nothing
+    but wait, its own thread is tried. What was fastest stays, and later feeds of the dataset begin with it. To move, the feed goes on
+    behind the last element that was delivered, as from a saved state.
+
+    Attributes:
+        name: "threads", "processes" or "inline".
+        moves: whether the feed should go on with `name`, between two hand-overs, because it differs from what runs.
+        notice: why, for a Notice; empty when there is nothing to say.
+    """
+
+    def __init__(self, owner: object, options: Options, num_cpus: int, cache: TuningCache | None, *, may_move: bool) -> None:
+        """Choose what to begin with. `may_move` tells whether what was computed ahead may be computed again."""
+        self._owner, self._options, self._cache = owner, options, cache
+        self._num_workers = num_cpus if options.num_workers == "auto" else options.num_workers
+        self._processes: WorkerProcesses | None = None
+        self._form: tuple[Program, PlanVariant] | None = None
+        self._engine: Engine | None = None
+        self._window: _Window | None = None
+        self._rates: dict[str, float] = {}
+        self._inline_may_pay = self._starts = False
+        self._failed = ""
+        self.moves, self.notice = False, ""
+        auto = options.executor == "auto"
+        self._open = auto and may_move and self._num_workers > 1
+        found = None if cache is None or not self._open else cache.executor
+        if found is not None:
+            self._open = False
+        self.name: str = options.executor if not auto else found or "threads"
+        if self._num_workers == 0:
+            self.name = "inline"
+
+    @property
+    def num_workers(self) -> int:
+        """The number of shared workers; 0 for the consumer's own thread."""
+        return 0 if self.name == "inline" else self._num_workers
+
+    @property
+    def allocate(self) -> Callable[[int], Any] | None:
+        """What gives the memory of batches, where worker processes write them."""
+        return None if self.name != "processes" or self._processes is None else self._processes.arena.allocate
+
+    def begin(self, program: Program, form: PlanVariant) -> None:
+        """Prepare to run a program.
+
+        Raises:
+            PlanError: with executor="processes", something in it cannot be sent to another process.
+        """
+        self._form, self._window, self.moves = (program, form), _Window(time.perf_counter_ns()), False
+        if program.segments[0].stream is not None:
+            self._open = False  # a generator cannot be read again
+        if self.name != "processes":
+            return
+        try:
+            self._send(program, form, None)
+        except PlanError as error:
+            if self._options.executor == "processes":
+                raise
+            self.name, self.notice = "threads", f"worker processes cannot run this: {error.what}"
+
+    def _send(self, program: Program, form: PlanVariant, most_bytes: int | None) -> WorkerProcesses:
+        if self._processes is None:
+            self._processes = WorkerProcesses(self._owner)
+        self._processes.run(program, form, most_bytes)
+        return self._processes
+
+    def executor(self, engine: Engine) -> Executor:
+        """Make the executor of an engine."""
+        self._engine = engine
+        if self.name == "processes":
+            assert self._processes is not None
+            return ProcessesExecutor(engine, self._processes)
+        return InlineExecutor(engine) if self.name == "inline" else ThreadsExecutor(engine)
+
+    def delivered(self, now_ns: int, waited_ns: int, num_items: int) -> None:
+        """Learn from a hand-over."""
+        if not self._open or self._window is None or self.moves:
+            return
+        if self._starts:
+            if self._failed or (self._processes is not None and self._processes.ready):
+                self._end_start()
+            return
+        found = self._window.add(now_ns, waited_ns, num_items)
+        if found is None:
+            return
+        rate, waits, cpus = found
+        self._window = _Window(now_ns - _WARM_UP_NS)
+        self._rates[self.name] = rate
+        if self.name == "threads":
+            if waits >= _WAITS and cpus >= _COMPUTES:
+                alone = self._engine is not None and self._engine.num_active < self._num_workers
+                self._inline_may_pay, self._starts = alone and waits >= _WAITS_ALWAYS, True
+                threading.Thread(target=self._start, name="penstock-start", daemon=True).start()
+        elif self.name == "processes" and rate < _BETTER * self._rates["threads"] and self._inline_may_pay:
+            self._go("inline", "the training loop's own thread is tried")
+        else:
+            self._settle()
+
+    def _start(self) -> None:
+        """Start worker processes while threads go on. In a thread of its own."""
+        assert self._form is not None
+        try:
+            self._send(*self._form, _MOST_BYTES).start(self._num_workers)
+        except Exception as error:  # said in a notice: the feed goes on as it is
+            self._failed = f"worker processes cannot run this: {error.what if isinstance(error, PlanError) else error}"
+
+    def _end_start(self) -> None:
+        self._starts = False
+        if not self._failed:
+            self._go("processes", "worker processes are tried: the training loop waits, and threads share one interpreter lock")
+        elif self._inline_may_pay:
+            self._go("inline", f"{self._failed}; the training loop's own thread is tried")
+        else:
+            self.notice, self._open = self._failed, False
+
+    def _settle(self) -> None:
+        """Stay with, or go back to, what was fastest."""
+        best = max(self._rates, key=lambda name: self._rates[name] * (1.0 if name == self.name else 1 / _BETTER))
+        self._open = False
+        if self._cache is not None:
+            self._cache.executor = best
+        rates = ", ".join(f"{rate:,.0f} a second on {name}" for name, rate in self._rates.items())
+        notice = f"executor={best!r} is used from now on: {rates}"
+        if best == self.name:
+            self.notice = notice
+        else:
+            self._go(best, notice)
+
+    def _go(self, name: str, notice: str) -> None:
+        self.name, self.notice, self.moves = name, notice, True
+
+    def end(self) -> None:
+        """End the worker processes."""
+        if self._processes is not None:
+            self._processes.end()
+            self._processes = None
+
+    def leave(self) -> Any:
+        """Return what a forked process must not touch."""
+        if self._processes is not None:
+            self._processes.end.detach()
+        found, self._processes = self._processes, None
+        return found
