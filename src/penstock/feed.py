@@ -24,17 +24,16 @@ from penstock._contracts.options import Options
 from penstock._contracts.policy import Raise, final
 from penstock._contracts.process import call_in_forked, leak
 from penstock._contracts.version import VERSION
-from penstock._engine.chunk import Failure, Token
+from penstock._engine.chunk import Failure, LossCounts, Token
 from penstock._engine.completion import Recorder, read_recording
 from penstock._engine.engine import Engine
-from penstock._engine.failing import attach_others, let_go
-from penstock._engine.losses import LossCounts
+from penstock._engine.error_policy import attach_others, let_go
 from penstock._engine.lowering import check_completion, lower
 from penstock._engine.policies import check_policies, policies_in, policies_of, rank_notice
 from penstock._engine.resume import Delivery, PlanVariant, ResumeStep, check_positions, is_end_of_all, lost_before, restored, saved
 from penstock._engine.scheduler import Ready
 from penstock._engine.slots import anonymous_memory
-from penstock._engine.tuning_cache import TuningCache
+from penstock._engine.tuning import TuningCache
 from penstock._engine.watchdog import Watch
 from penstock._executors.abandoning import abandon
 from penstock._executors.choice import ExecutorChoice
@@ -149,7 +148,7 @@ class Feed:
         self._serial = 0  # counts the epochs that were begun, a resumed one included
         self._left: set[int] = set()  # those of them that were left before their end
         self._told_left = self._closed = False
-        self._tally: LossCounts = ()
+        self._loss_counts: LossCounts = ()
         self._engine: Engine | None = None
         self._make_executor = make_executor
         self._executor: Executor | None = None
@@ -313,7 +312,7 @@ class Feed:
         self._parts = [ResumeStep(self._form, token._replace(note=None))]  # the source itself begins its next pass
         step = self.step
         self._delivery = Delivery.begin(step, token, self._form, epoch, step)
-        self._pending, self._part_ended, self._tally, self._begun = None, False, token.loss_counts, ""
+        self._pending, self._part_ended, self._loss_counts, self._begun = None, False, token.loss_counts, ""
         self._serial += 1
 
     def _start_of(self, epoch: int) -> Token:
@@ -322,7 +321,7 @@ class Feed:
         if last.note is not None:
             note = last.note._replace(cut=last.note.cut or not self._is_over())
         number = epoch * lower(self._root, folded=self._folded, skips=self._policies.skips).passes_per_epoch
-        loss_counts = engine.loss_counts() if engine is not None else self._tally if self._condition == "ended" else last.loss_counts
+        loss_counts = engine.loss_counts() if engine is not None else self._loss_counts if self._condition == "ended" else last.loss_counts
         return Token((number, 0), note=note, loss_counts=loss_counts)
 
     # -- state --------------------------------------------------------------------------------------------------------------------
@@ -382,7 +381,7 @@ class Feed:
         self._shut("new")
         self._parts = parts
         self._delivery = Delivery.begin(at.step, parts[0].token, parts[0].form, at.epoch, at.first_step)
-        self._pending, self._part_ended, self._tally, self._begun = None, False, parts[0].token.loss_counts, "state"
+        self._pending, self._part_ended, self._loss_counts, self._begun = None, False, parts[0].token.loss_counts, "state"
         self._closed = self._has_agreed = False
         self._serial += 1
         self._stats.begin_from(*lost_before(parts[0].token))
@@ -737,7 +736,7 @@ class Feed:
             form, token = self._parts[0] = self._parts[0]._replace(token=self._parts[0].token._replace(loss_counts=loss_counts))
             self._delivery = Delivery.begin(self.step, token, form, self._delivery.epoch, self._delivery.first_step)
             return
-        self._tally = loss_counts
+        self._loss_counts = loss_counts
         self._condition = "ended"
         if self.step == 0 and self._warns_when_empty:
             self._warns_when_empty = False  # once

@@ -13,10 +13,10 @@ import numpy as np
 
 import penstock as ps
 from penstock._engine.chunk import Chunk, Claim, Counted, Failure, Outcome, Token
-from penstock._engine.compute import compute
-from penstock._engine.error_policy import RAISING, ErrorHandler, Policies
-from penstock._engine.finishing import finish_chunk
+from penstock._engine.compute import compute, finish_chunk
+from penstock._engine.error_policy import RAISING, ErrorHandler
 from penstock._engine.lowering import lower
+from penstock._engine.program import Policies
 from penstock._engine.scheduler import Ready, Scheduler
 from penstock._engine.segment import READER, Segment
 from penstock._ops.rows import Rows

@@ -49,7 +49,10 @@ def test_calls_begin_in_order_over_all_blocks_and_no_more_at_once_than_there_are
 
     counts: list[int] = []
     lanes = lanes_of(
-        fn, 3, on_begin=lambda: counts.append(lanes.num_started), on_end=lambda call, end: ends.append((call.lane, call.begin_ns <= end))
+        fn,
+        3,
+        on_begin=lambda: counts.append(lanes.num_started),
+        on_end=lambda call, end: ends.append((call.call_slot, call.begin_ns <= end)),
     )
     found = asyncio.run(run(lanes, [0, 1], [2, 3, 4], [5, 6]))
     assert [[outcome.value for outcome in outcomes] for outcomes in found] == [[0, -1], [-2, -3, -4], [-5, -6]]
@@ -143,7 +146,7 @@ def test_the_calls_in_flight_are_named_with_their_begin_until_they_end() -> None
         lanes.add(block_of([0, 1, 2]), lambda outcomes, _: over.set_result(outcomes), task)
         before = time.perf_counter_ns()
         found = lanes.in_flight()
-        assert [(call.offset, call.lane, call.task is task, call.block.rows()) for _, call in found] == [
+        assert [(call.offset, call.call_slot, call.task is task, call.block.rows()) for _, call in found] == [
             (0, 0, True, [0, 1, 2]), (1, 1, True, [0, 1, 2]),
         ]  # fmt: skip
         assert 0 < found[0][1].begin_ns <= found[1][1].begin_ns <= before

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock._engine.chunk import Chunk, Result, Token
+from penstock._engine.chunk import Chunk, Entry, LostElement, Result, Token
 from penstock._engine.committing import LeftOut, ReadCount, booked_in_place
-from penstock._engine.losses import Entry, LossLedger, LostElement
+from penstock._engine.error_policy import LossLedger
 from penstock._engine.lowering import lower
 
 

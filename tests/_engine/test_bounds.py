@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock._engine.chunk import FoldState, KnownLoss, Token
-from penstock._engine.losses import Entry
+from penstock._engine.chunk import Entry, FoldState, KnownLoss, Token
 from penstock._engine.resume import count, known_of, listed, loss_counts_of, lost_before
 from penstock.errors import StateDamaged
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from penstock._engine.failing import hear
+from penstock._engine.error_policy import hear
 
 
 def test_what_a_function_raises_goes_to_who_listens() -> None:

@@ -8,8 +8,7 @@ from laws.plans import plain
 
 import penstock as ps
 from penstock._engine.chunk import Chunk, Claim, Outcome, Token
-from penstock._engine.compute import compute
-from penstock._engine.finishing import finish_chunk
+from penstock._engine.compute import compute, finish_chunk
 from penstock._engine.lowering import lower
 from penstock._engine.segment import Segment
 from penstock._ops.collation import Stack

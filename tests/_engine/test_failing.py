@@ -7,7 +7,7 @@ import pytest
 
 from penstock._contracts.failing import words_of
 from penstock._engine.chunk import Failure
-from penstock._engine.failing import attach_others, is_interrupt, prepare
+from penstock._engine.error_policy import attach_others, is_interrupt, prepare
 from penstock.errors import StopRaised
 
 

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from penstock._engine.chunk import Chunk
-from penstock._engine.compute import concatenated, joined
-from penstock._engine.finishing import join
+from penstock._engine.compute import concatenated, join, joined
 from penstock._ops.block import Block
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from penstock._contracts.event import ElementLost, ElementRetried
-from penstock._engine.losses import LossAnnouncer, LostElement, tell_retry
+from penstock._engine.chunk import LostElement
+from penstock._engine.error_policy import LossAnnouncer, tell_retry
 from penstock._ops.block import ElementFailed
 
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock._engine.losses import Entry, LossLedger, LostElement, merged
+from penstock._engine.chunk import Entry, LostElement, merged
+from penstock._engine.error_policy import LossLedger
 
 
 def loss(index: int, limit: int | float | None = None, how: int = 0, site: str = "stage 'f'") -> LostElement:

@@ -50,7 +50,7 @@ def test_numbering_behind_a_filter_is_folded_where_the_filter_is() -> None:
 
 def test_maps_above_the_batch_run_on_whole_batches() -> None:
     (segment,) = program(numbers().batch(3).map(double).shuffle()).segments
-    assert [step.name for step in segment.top if step.name] == ["double"]
+    assert [step.name for step in segment.batch_ops if step.name] == ["double"]
 
 
 def test_a_map_with_workers_above_the_batch_is_a_segment_of_its_own() -> None:

@@ -39,7 +39,7 @@ def test_the_chunks_of_a_pass_are_its_batches_each_once_and_in_order(size: int, 
     assert [chunk.seq for chunk in opened] == list(range(len(opened)))
     assert sum(chunk.ends_pass for chunk in opened) == passes
     assert opened[-1].ends_pass
-    rows = [int(position) for chunk in opened if chunk.num_rows for position in chunk.levels[0][1]]
+    rows = [int(position) for chunk in opened if chunk.num_rows for position in chunk.positions_per_op[0][1]]
     assert rows == [row for _ in range(passes) for row in range(min(size, count * batch))]
     assert all(sum(chunk.sizes or []) == chunk.num_rows for chunk in opened)
 
@@ -48,7 +48,7 @@ def test_the_chunks_of_a_pass_are_its_batches_each_once_and_in_order(size: int, 
 def test_a_segment_starts_in_the_middle_of_any_pass(size: int, data: st.DataObject) -> None:
     first_pass, position = data.draw(st.integers(0, 2)), data.draw(st.integers(0, size))
     opened = chunks(segment(numbers(size), passes=3, source=(first_pass, position)))
-    rows = [(chunk.pass_number, int(row)) for chunk in opened if chunk.num_rows for row in chunk.levels[0][1]]
+    rows = [(chunk.pass_number, int(row)) for chunk in opened if chunk.num_rows for row in chunk.positions_per_op[0][1]]
     assert rows == [(number, row) for number in range(first_pass, 3) for row in range(position if number == first_pass else 0, size)]
 
 

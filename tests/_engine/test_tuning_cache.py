@@ -10,7 +10,7 @@ import penstock as ps
 from penstock._engine.chunk import Token
 from penstock._engine.lowering import lower
 from penstock._engine.scheduler import Scheduler
-from penstock._engine.tuning_cache import TuningCache
+from penstock._engine.tuning import TuningCache
 from penstock.dataset.operators import Chaining
 
 

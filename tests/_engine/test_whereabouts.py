@@ -32,7 +32,7 @@ def test_a_worker_is_with_an_element_or_among_several() -> None:
     assert stage_of(scheduler, monitor, task) == "read+m"
     assert element_of(scheduler, monitor, task) == "element epoch 0 index 0 (element 0 of range)"
     assert element_of(scheduler, monitor, task._replace(end=5)) == "one of 5 elements from epoch 0 index 0 (element 0 of range) on"
-    task.chunk.levels = []
+    task.chunk.positions_per_op = []
     assert element_of(scheduler, monitor, task) == "element an element that is not wanted any more"
 
 

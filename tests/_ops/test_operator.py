@@ -14,8 +14,8 @@ EPOCHS, POSITIONS = np.array([4, 4]), np.array([0, 3])
 
 
 def test_positions_go_down_through_all_operators_and_elements_come_up() -> None:
-    levels = CHAIN.levels(EPOCHS, POSITIONS)
-    assert [positions.tolist() for _, positions in levels] == [[2, 8], [1, 7], [1, 7], [1, 7], [0, 3]]
+    positions_per_op = CHAIN.positions_per_op(EPOCHS, POSITIONS)
+    assert [positions.tolist() for _, positions in positions_per_op] == [[2, 8], [1, 7], [1, 7], [1, 7], [0, 3]]
     assert CHAIN.run(EPOCHS, POSITIONS, WorkerContext(0)).rows() == [(101, "C"), (107, "I")]
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._contracts.element import bytes_of_all
 from penstock._engine.chunk import Claim
-from penstock._engine.failing import hear
+from penstock._engine.error_policy import hear
 from penstock._ops.block import Block
 from penstock._ops.map import AwaitedOp, CallResult
 
@@ -102,15 +102,15 @@ class Call:
     Attributes:
         block, offset: its element.
         task: what the engine claimed, if it did.
-        lane: its place among those in flight.
+        call_slot: its place among those in flight.
         begin_ns: `time.perf_counter_ns` at its begin.
         age_ns, watched_ns: the counted and the elapsed time up to the last look; the watching consumer's.
     """
 
-    __slots__ = ("_booked", "_run", "age_ns", "begin_ns", "lane", "offset", "watched_ns")
+    __slots__ = ("_booked", "_run", "age_ns", "begin_ns", "call_slot", "offset", "watched_ns")
 
-    def __init__(self, run: _Run, offset: int, lane: int, begin_ns: int) -> None:
-        self._run, self.offset, self.lane = run, offset, lane
+    def __init__(self, run: _Run, offset: int, call_slot: int, begin_ns: int) -> None:
+        self._run, self.offset, self.call_slot = run, offset, call_slot
         self.begin_ns = begin_ns
         self.age_ns = self.watched_ns = 0
         self._booked = False
@@ -216,9 +216,9 @@ class AsyncCalls:
             if offset >= run.wanted:
                 self._settle(run)
                 continue
-            lane = self._free.pop()
+            call_slot = self._free.pop()
             begin_ns = time.perf_counter_ns()
-            call = Call(run, offset, lane, begin_ns)
+            call = Call(run, offset, call_slot, begin_ns)
             task = loop.create_task(self._call(call), name=self._task_name, context=context.copy())
             run.tasks[offset] = task
             self._calls[task] = call
@@ -228,7 +228,7 @@ class AsyncCalls:
         """Run a call and book it, which begins the next one, before the task has ended: two rounds of the loop earlier."""
         import asyncio
 
-        outcome = await self._op.outcome(call._run.block, call.offset, call.lane)
+        outcome = await self._op.outcome(call._run.block, call.offset, call.call_slot)
         call._booked = True
         hear(self._on_error, self._take, call, asyncio.current_task(), outcome)
         del outcome  # its error may hold this frame
@@ -238,12 +238,12 @@ class AsyncCalls:
         import asyncio
 
         if not call._booked:
-            hear(self._on_error, self._take, call, task, CallResult(None, asyncio.CancelledError(), call.lane))
+            hear(self._on_error, self._take, call, task, CallResult(None, asyncio.CancelledError(), call.call_slot))
 
     def _take(self, call: Call, task: asyncio.Task[None], outcome: CallResult) -> None:
-        run, offset, lane = call._run, call.offset, call.lane
+        run, offset, call_slot = call._run, call.offset, call.call_slot
         del self._calls[task]
-        self._free.append(lane)
+        self._free.append(call_slot)
         del run.tasks[offset]
         if self._closed:
             return

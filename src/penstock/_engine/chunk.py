@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from penstock._engine.losses import LossCounts, LostElement
 from penstock._engine.slots import Lease
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints
 from penstock._ops.rows import Rows
@@ -28,8 +27,8 @@ __all__ = [
     "KeyedElement",
     "KnownLoss",
     "LateFailure",
-    "Levels",
     "Outcome",
+    "PositionsPerOp",
     "Result",
     "StreamState",
     "Token",
@@ -38,7 +37,7 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-Levels = list[tuple[Ints, Ints]]
+PositionsPerOp = list[tuple[Ints, Ints]]
 
 
 class KnownLoss(NamedTuple):
@@ -202,8 +201,8 @@ class Chunk:
     sizes: list[int] | None
     num_items: int
     num_rows: int
-    levels: Levels = field(default_factory=list)
-    top_levels: Levels = field(default_factory=list)
+    positions_per_op: PositionsPerOp = field(default_factory=list)
+    batch_positions: PositionsPerOp = field(default_factory=list)
     given: Block | None = None
     tokens: Sequence[Token] | Counted | None = None
     ends_pass: bool = False
@@ -262,8 +261,8 @@ class Chunk:
             sizes=None if self.sizes is None else self.sizes[count:],
             num_items=self.num_items - count,
             num_rows=self.num_rows - rows,
-            levels=[(epochs[rows:], positions[rows:]) for epochs, positions in self.levels],
-            top_levels=[(epochs[count:], positions[count:]) for epochs, positions in self.top_levels],
+            positions_per_op=[(epochs[rows:], positions[rows:]) for epochs, positions in self.positions_per_op],
+            batch_positions=[(epochs[count:], positions[count:]) for epochs, positions in self.batch_positions],
             given=None if self.given is None else self.given.select(slice(rows, None)),
             ends_pass=self.ends_pass,
             pass_token=self.pass_token,
@@ -285,8 +284,8 @@ class Chunk:
         if self.failure is not None and self.failure.at >= rows:
             tail.fail(self.failure._replace(at=self.failure.at - rows))
             self.failure = None
-        self.levels = [(epochs[:rows], positions[:rows]) for epochs, positions in self.levels]
-        self.top_levels = [(epochs[:count], positions[:count]) for epochs, positions in self.top_levels]
+        self.positions_per_op = [(epochs[:rows], positions[:rows]) for epochs, positions in self.positions_per_op]
+        self.batch_positions = [(epochs[:count], positions[:count]) for epochs, positions in self.batch_positions]
         self.given = None if self.given is None else self.given.select(slice(0, rows))
         self.sizes = None if self.sizes is None else self.sizes[:count]
         self.lost = [loss for loss in self.lost if loss.item < count]
@@ -305,8 +304,8 @@ class Chunk:
 
     def key_of(self, row: int) -> tuple[int, int]:
         """Return (epoch, index) of the element that a row is made of."""
-        given, levels = self.given, self.levels  # another worker may finish or cut the chunk meanwhile
-        epochs, indices = (given.epochs, given.indices) if given is not None else levels[0] if levels else ((), ())
+        given, positions_per_op = self.given, self.positions_per_op  # another worker may finish or cut the chunk meanwhile
+        epochs, indices = (given.epochs, given.indices) if given is not None else positions_per_op[0] if positions_per_op else ((), ())
         return (int(epochs[row]), int(indices[row])) if row < len(epochs) else (self.pass_number, self.first + row)
 
     def fail(self, failure: Failure) -> None:
@@ -324,7 +323,7 @@ class Chunk:
             self.late.setdefault(number, []).append(one)
         self.lost += [lost if lost.row < 0 else lost._replace(item=self.item_of(lost.row)) for lost in outcome.lost]
         for row, places in outcome.moved:
-            for (epochs, positions), (epoch, position) in zip(self.levels, places, strict=True):
+            for (epochs, positions), (epoch, position) in zip(self.positions_per_op, places, strict=True):
                 epochs[row], positions[row] = epoch, position
 
     def rows_complete(self) -> bool:
@@ -426,7 +425,7 @@ class Claim(NamedTuple):
             self.room,
             self.block,
             given,
-            chunk.levels if here is None else [(epochs[here], positions[here]) for epochs, positions in chunk.levels],
+            chunk.positions_per_op if here is None else [(epochs[here], positions[here]) for epochs, positions in chunk.positions_per_op],
             {row: some for row, some in chunk.known.items() if begin <= row < end} if chunk.known else {},
             {row: one for row, one in chunk.bad_rows.items() if begin <= row < end} if chunk.bad_rows and not self.stage else {},
             chunk.first_row(chunk.num_replayed),
@@ -443,11 +442,11 @@ class WorkItem(NamedTuple):
         room: it ends early behind the element with which it holds more than so many bytes.
         block: the rows as the stage before made them; None for the first stage.
         given: the rows that the chunk was made of, for a later stage only their keys; None where they are read from the leaf.
-        levels: (epochs, positions) of these rows at each level of the leaf's chain.
+        positions_per_op: (epochs, positions) of these rows at each level of the leaf's chain.
         known: of these rows, what was skipped or replaced before the state was saved.
         bad_rows: of these rows, those without an element.
         num_replayed: rows of the chunk before this one were read before the state was saved.
-        writes_ahead: whether rows go into batches before the fold behind has counted them.
+        writes_in_place: whether rows go into batches before the fold behind has counted them.
         fatal: once it has ended or stalled worker processes: the rows that did, each with the error. Its rows are computed one by one
             then, and each is announced before.
     """
@@ -459,11 +458,11 @@ class WorkItem(NamedTuple):
     room: int
     block: Block | None
     given: Block | None
-    levels: Levels
+    positions_per_op: PositionsPerOp
     known: dict[int, list[KnownLoss]]
     bad_rows: dict[int, LateFailure]
     num_replayed: int
-    writes_ahead: bool
+    writes_in_place: bool
     fatal: dict[int, BaseException] | None = None
 
 
@@ -474,7 +473,7 @@ class BatchItem(NamedTuple):
         batches: None in the place of one that could not be made.
         sizes: rows of each, where `keys` has those of their elements.
         keys: of all elements, or None where batches have positions of their own.
-        levels: (epochs, positions) of these batches at each level.
+        positions_per_op: (epochs, positions) of these batches at each level.
         known: of these batches, what was skipped or replaced before the state was saved.
         num_replayed: batches before this one were read before the state was saved.
         bad: the failures of batches whose elements do not fit each other.
@@ -485,7 +484,7 @@ class BatchItem(NamedTuple):
     batches: list[Any]
     sizes: list[int] | None
     keys: Block | None
-    levels: Levels
+    positions_per_op: PositionsPerOp
     known: dict[int, list[KnownLoss]]
     num_replayed: int
     bad: dict[int, ElementFailed]
@@ -494,7 +493,7 @@ class BatchItem(NamedTuple):
 
     def key_of(self, number: int) -> tuple[int, int, int]:
         """Return the key of a batch that has a position of its own."""
-        epochs, positions = self.levels[0]
+        epochs, positions = self.positions_per_op[0]
         return int(epochs[number]), int(positions[number]), 0
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock._engine.chunk import Chunk, Counted, Failure, FoldState, LateFailure, Result, Token
+from penstock._engine.chunk import Chunk, Counted, Failure, FoldState, LateFailure, Result, Token, merged
 from penstock._engine.completion import Completion
 from penstock._engine.compute import keys_of
+from penstock._engine.error_policy import LossLedger
 from penstock._engine.folding import OPEN, Failing, FoldRunner, Sequenced, failure_in, pieces_of
-from penstock._engine.losses import LossLedger, merged
 from penstock._engine.program import Program, SegmentPlan
 from penstock._ops.block import Block
 from penstock._order.arithmetic import INFINITE

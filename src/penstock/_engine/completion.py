@@ -8,9 +8,9 @@ from bisect import insort
 from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
-from penstock._engine.chunk import Chunk, CompletedRuns, Failure, FoldState, KeyedElement, StreamState, Token
+from penstock._engine.chunk import Chunk, CompletedRuns, Failure, FoldState, KeyedElement, LostElement, StreamState, Token
+from penstock._engine.error_policy import LossLedger
 from penstock._engine.folding import OPEN, PASS_END, Sequenced, check_results, helds_in, pieces_by_input, pieces_of, unwrapped
-from penstock._engine.losses import LossLedger, LostElement
 from penstock._order.chain import BufferedElement, Chain
 from penstock._order.folds import BatchFold, Fold, RepeatFold, ResampleFold
 from penstock._order.holding import ConcatenateFold, WindowFold

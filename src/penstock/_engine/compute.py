@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from penstock._contracts.element import bytes_of_all
-from penstock._engine.chunk import BatchItem, Failure, KnownLoss, LateFailure, Levels, Outcome, WorkItem
+from penstock._engine.chunk import BatchItem, Failure, KnownLoss, LateFailure, LostElement, Outcome, PositionsPerOp, WorkItem
 from penstock._engine.error_policy import (
     MOST_REPLACEMENTS,
     RAISING,
@@ -21,9 +21,8 @@ from penstock._engine.error_policy import (
     Partial,
     handled,
     in_pieces,
+    prepare,
 )
-from penstock._engine.failing import prepare
-from penstock._engine.losses import LostElement
 from penstock._engine.program import FilterStep, SegmentPlan, StagePlan
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, part_of
 from penstock._ops.operator import ChainOp, Operator, WritesRows, apply_all
@@ -64,11 +63,24 @@ def compute(plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: Worker
 class _Job:
     """An item in work."""
 
-    __slots__ = ("bad_rows", "error_handler", "item", "keys", "late", "levels", "lost", "moved", "parts", "plan", "slot", "worker")
+    __slots__ = (
+        "bad_rows",
+        "error_handler",
+        "item",
+        "keys",
+        "late",
+        "lost",
+        "moved",
+        "parts",
+        "plan",
+        "positions_per_op",
+        "slot",
+        "worker",
+    )
 
     def __init__(self, plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: WorkerContext, error_handler: ErrorHandler) -> None:
         self.plan, self.item, self.slot, self.worker, self.error_handler = plan, item, slot, worker, error_handler
-        self.levels = item.levels
+        self.positions_per_op = item.positions_per_op
         self.moved: set[int] = set()
         self.parts: dict[int, tuple[Block, Ints]] = {}
         self.keys: dict[int, tuple[Block, Ints | range]] = {}
@@ -154,7 +166,7 @@ class _Job:
         if whole is not None:
             case = self._case(row, (), found)
             self._move(row, whole.how)
-            out = handled(self.error_handler, lambda _: case, lambda out: self._alone(row, found, out), None, known, around)
+            out = handled(self.error_handler, lambda _: case, lambda out: self._run_one(row, found, out), None, known, around)
         else:
             out = handled(
                 self.error_handler,
@@ -239,13 +251,13 @@ class _Job:
             for distance in range(1, _num_others(_pass_length(self.plan)) + 1):
                 restore()
                 self._move(row, distance)
-                yield distance, partial(self._alone, row, found)
+                yield distance, partial(self._run_one, row, found)
 
         return FailedElement(
             -1,
             row,
             lambda: self.run(row, row + 1, without, found),
-            others if self.levels else None,
+            others if self.positions_per_op else None,
             restore,
             key,
             where,
@@ -255,7 +267,7 @@ class _Job:
             self.item.stage,
         )
 
-    def _alone(self, row: int, found: list[LostElement], without: Without = ()) -> Block | None:
+    def _run_one(self, row: int, found: list[LostElement], without: Without = ()) -> Block | None:
         """Run one row through all stages up to this one."""
         self._begin(row, row + 1, found)
         block: Block | None = None
@@ -279,7 +291,7 @@ class _Job:
             key = int(given.epochs[at]), int(given.indices[at]), int(given.lanes[at])
             return key, "" if plan.stream is None else plan.stream.describe(key[1]), None
         assert plan.leaf is not None
-        epochs, positions = self.levels[0]
+        epochs, positions = self.positions_per_op[0]
         keys = plan.leaf.keys(epochs[at : at + 1], positions[at : at + 1])
         place = int(epochs[at]), int(positions[at])
         key = int(keys[0][0]), int(keys[1][0]), int(keys[2][0])
@@ -290,23 +302,23 @@ class _Job:
     def _places(self, row: int) -> list[tuple[int, int]]:
         """Return the (epoch, position) of a row at each level."""
         at = row - self.item.begin
-        return [(int(epochs[at]), int(positions[at])) for epochs, positions in self.levels]
+        return [(int(epochs[at]), int(positions[at])) for epochs, positions in self.positions_per_op]
 
     def _put(self, row: int, places: list[tuple[int, int]]) -> None:
         at = row - self.item.begin
-        for (epochs, positions), (epoch, position) in zip(self.levels, places, strict=True):
+        for (epochs, positions), (epoch, position) in zip(self.positions_per_op, places, strict=True):
             epochs[at], positions[at] = epoch, position
 
     def _move(self, row: int, distance: int) -> None:
         """Let a row stand for the element `distance` places further on, counted round the end of the pass."""
         plan, at = self.plan, row - self.item.begin
         assert plan.leaf is not None
-        if self.levels is self.item.levels:  # they belong to the chunk
-            self.levels = [(epochs.copy(), positions.copy()) for epochs, positions in self.levels]
-        epochs, positions = self.levels[-1]
+        if self.positions_per_op is self.item.positions_per_op:  # they belong to the chunk
+            self.positions_per_op = [(epochs.copy(), positions.copy()) for epochs, positions in self.positions_per_op]
+        epochs, positions = self.positions_per_op[-1]
         position = _moved_on(int(positions[at]), distance, _pass_length(plan))
         chain = ChainOp(plan.leaf, tuple(step for stage in plan.stages for step in stage.operators))
-        moved = chain.levels(epochs[at : at + 1].copy(), np.array([position], np.int64))
+        moved = chain.positions_per_op(epochs[at : at + 1].copy(), np.array([position], np.int64))
         self._put(row, [(int(epoch[0]), int(place[0])) for epoch, place in moved])
         self.moved.add(row)
 
@@ -321,7 +333,7 @@ class _Job:
         if item.given is not None:
             return item.given if whole else item.given.select(slice(begin, end))
         assert plan.leaf is not None
-        epochs, positions = self.levels[0]
+        epochs, positions = self.positions_per_op[0]
         block = plan.leaf.run(epochs[begin:end], positions[begin:end], self.worker)
         if not block.columnar:
             return block
@@ -336,16 +348,16 @@ class _Job:
     def _run_rows(self, piece: _RowRange, block: Block, without: Without) -> tuple[Block | None, int]:
         """Run a block through a stage; return it for the next one, or leave it in the slot or the parts; also how many rows it took."""
         stage, worker = self.plan.stages[piece.stage], self.worker
-        levels = self._levels(piece, block)
+        positions_per_op = self._positions_of(piece, block)
         last = piece.stage == len(self.plan.stages) - 1
         worker.block, worker.operator, worker.origins = block, None, block.origins
         fresh = piece.block is None and self.item.given is None
         asked = piece.end - piece.begin if fresh else len(block)  # what was read may be less
         if last and self.slot is not None and block.origins is None:
-            return None, self._write(piece, self.slot, block, levels, asked)
+            return None, self._write(piece, self.slot, block, positions_per_op, asked)
         origins = block.origins
         try:
-            block, taken = _climb(stage.operators, block, levels, worker, asked, piece.end - piece.begin)
+            block, taken = _apply_to_inputs(stage.operators, block, positions_per_op, worker, asked, piece.end - piece.begin)
             block.rows()
             light = fresh and not block.num_bytes
         except ElementFailed as failed:
@@ -371,20 +383,20 @@ class _Job:
             block.num_bytes = bytes_of_all(elements)
         return block, origins
 
-    def _write(self, piece: _RowRange, slot: Rows, block: Block, levels: Levels, asked: int) -> int:
+    def _write(self, piece: _RowRange, slot: Rows, block: Block, positions_per_op: PositionsPerOp, asked: int) -> int:
         """Run a block through the last stage, straight into the slot; return how many rows it took."""
         operators, worker, keys = self.plan.stages[piece.stage].operators, self.worker, block
         if operators and hasattr(operators[-1], "apply_into"):
-            block = apply_all(operators[:-1], block, levels[:-1], worker)
+            block = apply_all(operators[:-1], block, positions_per_op[:-1], worker)
             worker.block, worker.operator = block, operators[-1]
             count, kept = cast(WritesRows, operators[-1]).apply_into(block, worker, slot, piece.begin)
         else:
-            block = apply_all(operators, block, levels, worker)
+            block = apply_all(operators, block, positions_per_op, worker)
             kept = slot.put_block(piece.begin, block)
             count = len(block)
         worker.weigh(block.num_bytes)
         worker.keep(kept)
-        if self.item.writes_ahead:
+        if self.item.writes_in_place:
             here = slice(0, count)
             self.keys[piece.begin] = (
                 Block(keys.epochs[here], keys.indices[here], keys.lanes[here]),
@@ -402,7 +414,7 @@ class _Job:
             self.slot.put(row, element)
         self.keys[piece.begin] = Block(block.epochs, block.indices, block.lanes), places
 
-    def _levels(self, piece: _RowRange, block: Block) -> Levels:
+    def _positions_of(self, piece: _RowRange, block: Block) -> PositionsPerOp:
         """Return the (epochs, positions) of the stage's operators; where rows are given, those of the keys: only maps stand there."""
         stages = self.plan.stages
         if self.plan.leaf is None:
@@ -410,7 +422,7 @@ class _Job:
         first = 1 + sum(len(earlier.operators) for earlier in stages[: piece.stage])
         begin = piece.begin - self.item.begin
         here: Any = slice(begin, begin + len(block)) if block.origins is None else block.origins + begin
-        return [(e[here], p[here]) for e, p in self.levels[first : first + len(stages[piece.stage].operators)]]
+        return [(e[here], p[here]) for e, p in self.positions_per_op[first : first + len(stages[piece.stage].operators)]]
 
 
 class Computer(NamedTuple):
@@ -450,10 +462,12 @@ def _moved_on(position: int, distance: int, length: Length) -> int:
     return position if length is None or length == INFINITE else position % int(length)
 
 
-def _climb(operators: Sequence[Operator], block: Block, levels: Levels, worker: WorkerContext, asked: int, count: int) -> tuple[Block, int]:
+def _apply_to_inputs(
+    operators: Sequence[Operator], block: Block, positions_per_op: PositionsPerOp, worker: WorkerContext, asked: int, count: int
+) -> tuple[Block, int]:
     """Run a block, `asked` elements of `count` inputs, up through operators; return it with the first input that was not taken."""
     origins = block.origins
-    made = apply_all(operators, block, levels, worker)
+    made = apply_all(operators, block, positions_per_op, worker)
     made.rows()
     if len(made) == asked:
         return made, count
@@ -462,7 +476,7 @@ def _climb(operators: Sequence[Operator], block: Block, levels: Levels, worker: 
 
     def run(rest: Block, begin: int) -> Block:
         here = slice(begin, begin + len(rest))
-        return apply_all(operators, rest, [(epochs[here], positions[here]) for epochs, positions in levels], worker)
+        return apply_all(operators, rest, [(epochs[here], positions[here]) for epochs, positions in positions_per_op], worker)
 
     return whole_inputs(block, made, origins, run)
 
@@ -478,7 +492,7 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
             if begin in item.fatal:
                 raise died(begin)
             worker.announce_row(begin)
-        return _top(plan, item, begin, end, worker, without)
+        return _apply_batch_ops(plan, item, begin, end, worker, without)
 
     def died(number: int) -> ElementFailed:
         assert item.fatal is not None
@@ -487,10 +501,10 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
         return failed
 
     def late(number: int, failed: ElementFailed, failure: Failure) -> tuple[int, ...] | None:
-        settled = failed.step <= plan.settled_at_top
+        settled = failed.step <= plan.settled_in_batch_ops
         if not plan.late_failures or (settled and failed.inner is None):
             return None
-        case = _top_case(item, number, lambda: None)
+        case = _failed_batch(item, number, lambda: None)
         late_failure = LateFailure(prepare(failure, case.where, case.key[:2]), at_once=settled)
         kept.append((number, (failed.inner[1] if failed.inner else 0, failed.key or case.key, late_failure)))
         return (*failed.inner, 1) if settled and failed.inner else failed.inner or ()
@@ -503,11 +517,11 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
         failed = failed or item.bad.get(number)
         known = item.known.get(number, []) if failed is None else []
         if known and not known[0].inner:
-            lost.append(_top_case(item, number, lambda: None).known_as(known[0]))
+            lost.append(_failed_batch(item, number, lambda: None).known_as(known[0]))
             return SKIPPED
         return handled(
             error_handler,
-            lambda out: _top_case(item, number, lambda: run(number, number + 1, out)),
+            lambda out: _failed_batch(item, number, lambda: run(number, number + 1, out)),
             lambda out: run(number, number + 1, out),
             failed,
             known,
@@ -529,32 +543,34 @@ def _handed_over(some: list[T]) -> tuple[T, ...]:
     return out
 
 
-def _top_case(item: BatchItem, number: int, again: Callable[[], Any]) -> FailedElement:
+def _failed_batch(item: BatchItem, number: int, again: Callable[[], Any]) -> FailedElement:
     """Say which batch it is: it goes by its first element."""
     keys: tuple[tuple[int, int, int], ...] = ()
     if item.keys is not None and item.sizes is not None:
         first = sum(item.sizes[:number])
         here, given = slice(first, first + item.sizes[number]), item.keys
         keys = tuple(zip(given.epochs[here].tolist(), given.indices[here].tolist(), given.lanes[here].tolist(), strict=True))
-    elif item.levels:
+    elif item.positions_per_op:
         keys = (item.key_of(number),)
     where = f"a batch of {len(keys)}" if item.keys is not None else "a batch"
     shown = keys if item.keys is not None else ()
     return FailedElement(number, -1, again, None, lambda: None, keys[0], where, shown, None, number < item.num_replayed, 0)
 
 
-def _top(plan: SegmentPlan, item: BatchItem, begin: int, end: int, worker: WorkerContext, without: Without) -> tuple[Block, Ints]:
+def _apply_batch_ops(
+    plan: SegmentPlan, item: BatchItem, begin: int, end: int, worker: WorkerContext, without: Without
+) -> tuple[Block, Ints]:
     worker.begin((begin, end))
     block = _keyed(item, begin, end)
-    operators = [step for step in plan.top if not hasattr(step, "filter_step")]
+    operators = [step for step in plan.batch_ops if not hasattr(step, "filter_step")]
     filter_steps: Sequence[Any] = ()
-    if len(operators) < len(plan.top):
-        first = next(place for place, step in enumerate(plan.top) if hasattr(step, "filter_step"))
-        operators, filter_steps = list(plan.top[:first]), plan.top[first:]  # type: ignore[arg-type]
-    levels: Levels = [(e[begin:end], p[begin:end]) for e, p in item.levels[1 : 1 + len(operators)]]
-    if not levels and operators:
-        levels = [(block.epochs, block.indices)] * len(operators)
-    block = apply_all(operators, block, levels, worker)
+    if len(operators) < len(plan.batch_ops):
+        first = next(place for place, step in enumerate(plan.batch_ops) if hasattr(step, "filter_step"))
+        operators, filter_steps = list(plan.batch_ops[:first]), plan.batch_ops[first:]  # type: ignore[arg-type]
+    positions_per_op: PositionsPerOp = [(e[begin:end], p[begin:end]) for e, p in item.positions_per_op[1 : 1 + len(operators)]]
+    if not positions_per_op and operators:
+        positions_per_op = [(block.epochs, block.indices)] * len(operators)
+    block = apply_all(operators, block, positions_per_op, worker)
     if filter_steps:
         return filter_step(filter_steps, block, None, worker, without)
     block.rows()
@@ -564,8 +580,8 @@ def _top(plan: SegmentPlan, item: BatchItem, begin: int, end: int, worker: Worke
 def _keyed(item: BatchItem, begin: int, end: int) -> Block:
     """Give batches keys: their own (epoch, position), or behind a fold those of their first element."""
     here = slice(begin, end)
-    if item.levels:
-        epochs, positions = item.levels[0]
+    if item.positions_per_op:
+        epochs, positions = item.positions_per_op[0]
         return Block(epochs[here], positions[here], np.zeros(end - begin, np.uint64), rows=item.batches[here])
     assert item.keys is not None
     assert item.sizes is not None
@@ -650,7 +666,7 @@ def filter_step(
                 after, after_origins = step.apply(block, origins, origins, worker), origins
                 after.rows()
                 if len(after) < len(block):
-                    after, taken = whole_inputs(block, after, origins, partial(_up, step, origins, worker))
+                    after, taken = whole_inputs(block, after, origins, partial(_apply_from, step, origins, worker))
                     after_origins = origins[: len(after)]
         except ElementFailed as failed:
             raise _located(failed, number, several, block, origins) from failed.error
@@ -660,7 +676,7 @@ def filter_step(
     return block, origins
 
 
-def _up(step: Operator, origins: Ints, worker: WorkerContext, block: Block, begin: int) -> Block:
+def _apply_from(step: Operator, origins: Ints, worker: WorkerContext, block: Block, begin: int) -> Block:
     """Run a map on elements from `begin` on."""
     here = origins[begin : begin + len(block)]
     return step.apply(block, here, here, worker)

@@ -15,19 +15,15 @@ from penstock._contracts.event import BlockDone, Event, Fill, Listener, Notice, 
 from penstock._contracts.memory import FeedMemory
 from penstock._contracts.process import Breaker
 from penstock._engine.async_calls import ended, failed_call
-from penstock._engine.chunk import Chunk, Claim, Failure, Outcome, Token
-from penstock._engine.compute import HERE, Computer
-from penstock._engine.error_policy import ErrorHandler
-from penstock._engine.failing import is_interrupt, prepare
-from penstock._engine.finishing import finish_chunk
-from penstock._engine.losses import LossAnnouncer, LossCounts, tell_retry
+from penstock._engine.chunk import Chunk, Claim, Failure, LossCounts, Outcome, Token
+from penstock._engine.compute import HERE, Computer, finish_chunk
+from penstock._engine.error_policy import ErrorHandler, LossAnnouncer, is_interrupt, prepare, tell_retry
 from penstock._engine.program import Program, SegmentPlan
 from penstock._engine.scheduler import Ready, Scheduler
 from penstock._engine.segment import SHARED, Segment, awaited_in, pool_of
 from penstock._engine.slots import SlotPool, anonymous_memory
 from penstock._engine.stall_report import Kind, report
-from penstock._engine.tuning import awaited_ns
-from penstock._engine.tuning_cache import TuningCache
+from penstock._engine.tuning import TuningCache, awaited_ns
 from penstock._engine.watchdog import Glances, Watch
 from penstock._ops.block import Block
 from penstock._ops.map import AwaitedOp, CallResult
@@ -385,9 +381,9 @@ class Engine:
         """Return how full the buffers are: what is ready for the consumer, and what waits for each stage but the first."""
         return self._scheduler.fills()
 
-    def begin_at(self, step: int, ahead: int = 0) -> None:
-        """Count on from `step`; the feed polls `ahead` batches more than it has delivered. Before the first `poll`."""
-        self._scheduler.handed_over.step, self._scheduler.ahead = step, ahead
+    def begin_at(self, step: int, num_ahead: int = 0) -> None:
+        """Count on from `step`; the feed polls `num_ahead` batches more than it has delivered. Before the first `poll`."""
+        self._scheduler.handed_over.step, self._scheduler.num_ahead = step, num_ahead
 
     def memory(self, step: int) -> FeedMemory:
         """Return where the memory is, of a consumer that has taken `step` items; 20 us. Without the mutex, from any thread."""

@@ -8,9 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from penstock._contracts.failing import add_note
 from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, decide, final
-from penstock._engine.chunk import Failure, KnownLoss
-from penstock._engine.failing import is_interrupt
-from penstock._engine.losses import LostElement
+from penstock._engine.chunk import Failure, KnownLoss, LostElement
 from penstock._ops.block import ElementFailed
 
 __all__ = [

@@ -33,7 +33,7 @@ def finish_chunk(
     count = chunk.good_items()
     if failure is not None:
         failure = failure._replace(at=chunk.item_of(failure.at))
-    only_moves = all(isinstance(operator, Moves) for operator in plan.top)
+    only_moves = all(isinstance(operator, Moves) for operator in plan.batch_ops)
     chunk.in_place = chunk.rows is not None and not chunk.rows.beside and only_moves
     if chunk.batch_rows_in_place and chunk.rows is not None:
         result = all_written(plan, chunk)
@@ -46,7 +46,7 @@ def finish_chunk(
         return join(chunk, count), failure
     bad: dict[int, ElementFailed] = {}
     batches = chunk.rows.finish(count, bad, without=late)
-    if bad and not (plan.late_failures and plan.settled_at_top < -1):
+    if bad and not (plan.late_failures and plan.settled_in_batch_ops < -1):
         first = min(bad)
         failure = Failure(first, bad[first].error, bad[first].stage, worker.index)
         batches, bad = batches[:first], {}
@@ -65,7 +65,7 @@ def finish_chunk(
 def _batch_item(chunk: Chunk, batches: list[Any], bad: dict[int, ElementFailed], without: frozenset[int]) -> BatchItem:
     given = chunk.given
     keys = None if given is None else Block(given.epochs, given.indices, given.lanes)
-    return BatchItem(batches, chunk.sizes, keys, chunk.top_levels, chunk.known_items, chunk.num_replayed, bad, without)
+    return BatchItem(batches, chunk.sizes, keys, chunk.batch_positions, chunk.known_items, chunk.num_replayed, bad, without)
 
 
 def _bad_items(chunk: Chunk) -> dict[int, list[tuple[int, tuple[int, int, int], LateFailure]]]:
@@ -74,13 +74,13 @@ def _bad_items(chunk: Chunk) -> dict[int, list[tuple[int, tuple[int, int, int], 
     for row in sorted(chunk.bad_rows):
         item = chunk.item_of(row)
         if item not in out:
-            key = chunk.given.key_of(chunk.first_row(item)) if chunk.given is not None else _key_at_top(chunk, item)
+            key = chunk.given.key_of(chunk.first_row(item)) if chunk.given is not None else _key_of_batch(chunk, item)
             out[item] = [(0, key, chunk.bad_rows[row])]
     return out
 
 
-def _key_at_top(chunk: Chunk, item: int) -> tuple[int, int, int]:
-    epochs, positions = chunk.top_levels[0]
+def _key_of_batch(chunk: Chunk, item: int) -> tuple[int, int, int]:
+    epochs, positions = chunk.batch_positions[0]
     return int(epochs[item]), int(positions[item]), 0
 
 
@@ -134,7 +134,7 @@ def all_written(plan: SegmentPlan, chunk: Chunk) -> Result | None:
         return None
     batches: list[Any] = []
     assert chunk.rows is not None
-    if plan.direct and not chunk.rows.beside:  # rows beside are let go when their batch is made, and the folds may yet want them
+    if plan.delivers_directly and not chunk.rows.beside:  # rows beside are let go when their batch is made, and the folds may yet want them
         try:
             batches = chunk.rows.finish(chunk.num_rows // chunk.batch_rows_in_place)
         except ElementFailed:

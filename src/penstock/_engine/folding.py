@@ -6,9 +6,21 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from penstock._contracts.element import bytes_of
-from penstock._engine.chunk import Chunk, Counted, Failure, FoldState, KeyedElement, KnownLoss, LateFailure, Result, Token
-from penstock._engine.finishing import join, taken_out
-from penstock._engine.losses import LossLedger, LostElement, merged
+from penstock._engine.chunk import (
+    Chunk,
+    Counted,
+    Failure,
+    FoldState,
+    KeyedElement,
+    KnownLoss,
+    LateFailure,
+    LostElement,
+    Result,
+    Token,
+    merged,
+)
+from penstock._engine.compute import join, taken_out
+from penstock._engine.error_policy import LossLedger
 from penstock._ops.streams import Gathered, Measured
 from penstock._order.chain import BufferedElement, Chain
 from penstock._order.folds import Fold

@@ -15,7 +15,7 @@ from penstock._contracts.transform import BlockTransform, FusingTransform, Trans
 from penstock._engine.async_calls import gather_alone
 from penstock._engine.chunk import Failure, KeyedElement, LateFailure
 from penstock._engine.completion import refused
-from penstock._engine.failing import prepare
+from penstock._engine.error_policy import prepare
 from penstock._engine.folding import size_of, unmeasured
 from penstock._engine.program import BatchPlan, FilterStep, Program, SegmentPlan, StagePlan
 from penstock._ops.block import ElementFailed
@@ -447,31 +447,31 @@ class _Builder:
         lowest = max(place for place, node in enumerate(chain) if node.groups_elements or node.starts_chain)
         place = lowest if chain[lowest].groups_elements else None
         leaf, items = operators_of(chain if place is None else chain[:place], self.counter)
-        batch, top = None, []
+        batch, batch_ops = None, []
         if place is not None:
             batch = batch_plan(chain[place], length_of(chain[place - 1]))
-            top = [item for above in chain[place + 1 :] for item in items_of(above, self.counter)]
+            batch_ops = [item for above in chain[place + 1 :] for item in items_of(above, self.counter)]
         stages = stages_of(items, self.counter)
         stages[0] = replace(stages[0], name="+".join(filter(None, ("cache" if isinstance(leaf, CacheLeaf) else "read", stages[0].name))))
         self.segment = SegmentPlan(leaf=leaf, length=length_of(chain[-1]), period=_period(chain[-1]), stages=tuple(stages), batch=batch)
-        plain = [item for item in top if getattr(item, "concurrency", None) is None]
-        if len(plain) == len(top):
-            self.segment = replace(self.segment, top=tuple(fuse(top, self.counter)))
+        plain = [item for item in batch_ops if getattr(item, "concurrency", None) is None]
+        if len(plain) == len(batch_ops):
+            self.segment = replace(self.segment, batch_ops=tuple(fuse(batch_ops, self.counter)))
             return
-        self._place_top(top)
+        self._place_batch_ops(batch_ops)
 
-    def _place_top(self, top: list[Item]) -> None:
+    def _place_batch_ops(self, batch_ops: list[Item]) -> None:
         """Give maps above the batch that have a concurrency of their own a segment each; arithmetic on positions goes below them."""
-        cut = next(place for place, item in enumerate(top) if getattr(item, "concurrency", None) is not None)
-        if any(isinstance(item, EnumerateOp) for item in top[cut:]):
+        cut = next(place for place, item in enumerate(batch_ops) if getattr(item, "concurrency", None) is not None)
+        if any(isinstance(item, EnumerateOp) for item in batch_ops[cut:]):
             raise PlanError(
                 "enumerate above a map with concurrency= above batch() is not possible",
                 where="map(concurrency=...) above batch()",
                 fix="put enumerate() below the batch or below this map",
             )
-        maps = [item for item in top[cut:] if isinstance(item, (Fusible, Placed, MapOp))]
-        moves = [item for item in top[cut:] if not isinstance(item, (Fusible, Placed, MapOp))]
-        self.segment = replace(self.segment, top=tuple(fuse([*top[:cut], *moves], self.counter)))
+        maps = [item for item in batch_ops[cut:] if isinstance(item, (Fusible, Placed, MapOp))]
+        moves = [item for item in batch_ops[cut:] if not isinstance(item, (Fusible, Placed, MapOp))]
+        self.segment = replace(self.segment, batch_ops=tuple(fuse([*batch_ops[:cut], *moves], self.counter)))
         for item in maps:
             self._place(fuse([item], self.counter)[0], getattr(item, "concurrency", None))
 
@@ -484,11 +484,11 @@ class _Builder:
                     wanted = getattr(item, "concurrency", None)
                     self._place(fuse([item], self.counter)[0], wanted)
                 case plan.Filter():
-                    self._sift(FilterOp(node.fn, node.name, node.on_error))
+                    self._add_filter_step(FilterOp(node.fn, node.name, node.on_error))
                 case plan.FlatMap():
-                    self._sift(FlatMapOp(node.fn, node.name, node.on_error))
+                    self._add_filter_step(FlatMapOp(node.fn, node.name, node.on_error))
                 case plan.Unbatch():
-                    self._sift(UnbatchOp())
+                    self._add_filter_step(UnbatchOp())
                 case _ if isinstance(node, plan.AnyBatch):
                     self._batch(node)
                 case plan.Enumerate():
@@ -524,7 +524,7 @@ class _Builder:
     def _close(self, folds: tuple[Fold, ...] | None) -> None:
         segment = self.segment
         if self.steps and segment.batch is not None:
-            segment = replace(segment, top=(*segment.top, *(step for _, step in self.steps)))
+            segment = replace(segment, batch_ops=(*segment.batch_ops, *(step for _, step in self.steps)))
         elif self.steps:
             segment = replace(segment, stages=self._with_steps(segment.stages))
         if not segment.stages:
@@ -551,7 +551,7 @@ class _Builder:
             self._close(tuple(self.folds))
         self.steps.append((concurrency, operator))
 
-    def _sift(self, filter_step: FilterStep) -> None:
+    def _add_filter_step(self, filter_step: FilterStep) -> None:
         if self.folds:
             self._close(tuple(self.folds))
         self.steps.append((None, filter_step))
@@ -701,8 +701,8 @@ def _segment(number: int, segment: SegmentPlan, *, last: bool) -> list[str]:
             out.append(f"    stage {stage.name or 'rows'!r} on {workers}")
     if segment.batch is not None:
         out.append(f"    batches of {segment.batch.batch_size}: {segment.batch.collation.words}")
-    if segment.top:
-        out.append(f"    then on whole batches: {', '.join(step.name or 'positions' for step in segment.top)}")
+    if segment.batch_ops:
+        out.append(f"    then on whole batches: {', '.join(step.name or 'positions' for step in segment.batch_ops)}")
     if segment.folds:
         folds = ", ".join(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(fold).__name__.removesuffix("Fold")).lower() for fold in segment.folds)
         out.append(f"    then in order, at one place: {folds}")

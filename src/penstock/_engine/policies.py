@@ -7,9 +7,8 @@ from typing import Any
 
 from penstock._contracts.options import Options
 from penstock._contracts.policy import Policy, Replace, Skip, final
-from penstock._engine.error_policy import Policies
 from penstock._engine.lowering import chain_of, lower
-from penstock._engine.program import SegmentPlan
+from penstock._engine.program import Policies, SegmentPlan
 from penstock._plan.base import Node, walk
 from penstock._plan.node import Map, shards_of
 from penstock.errors import PlanError
@@ -113,7 +112,7 @@ def _check_ranks(root: Node, policies: Policies) -> None:
 
 def _without_positions(segment: SegmentPlan, number: int) -> Iterator[tuple[str, Policy]]:
     """Yield the operators of a segment whose elements have no positions, with their policies."""
-    yield from _own(segment.top)
+    yield from _own(segment.batch_ops)
     if number or segment.leaf is None:
         for stage in segment.stages:
             yield from _own((*stage.operators, *stage.filter_steps))

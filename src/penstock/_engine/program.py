@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from penstock._contracts.source import StreamSource
-from penstock._engine.error_policy import Policies
 from penstock._ops.block import Block, Ints
 from penstock._ops.collation import Collation
 from penstock._ops.map import AwaitedOp
@@ -18,7 +17,7 @@ from penstock._order.arithmetic import INFINITE, Length
 from penstock._order.folds import BatchFold, Fold, RepeatFold, ShardFold, SkipFold, TakeFold
 from penstock._order.holding import WindowFold
 
-__all__ = ["BatchPlan", "FilterStep", "Program", "SegmentPlan", "StagePlan", "keeping_failures", "writing_ahead"]
+__all__ = ["BatchPlan", "FilterStep", "Program", "SegmentPlan", "StagePlan", "keeping_failures", "writing_in_place"]
 
 
 class FilterStep(Protocol):
@@ -71,7 +70,7 @@ class BatchPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentPlan:
-    """Chunks of rows through stages, into batches, through the `top` operators, then to a fold runner or to the consumer.
+    """Chunks of rows through stages, into batches, through the operators above these, then to a fold runner or to the consumer.
 
     Attributes:
         leaf: computes rows at positions; None when the rows come from the segment before or from `stream`.
@@ -80,10 +79,10 @@ class SegmentPlan:
         period: of an endless length, the elements of one pass below an endless `repeat`; 0 where there is none.
         stages: of the rows.
         batch: None when the rows are delivered as they are.
-        top: operators above the batch; sifts only at their end.
+        batch_ops: operators above the batch; filters and flat_maps only at their end.
         folds: the fold runner at the end, or None to deliver.
-        ahead: the batch of the next segment, when rows are written into it before the folds have counted them.
-        direct: whether the next segment is the last one and does nothing but make these batches.
+        batch_in_place: the batch of the next segment, when rows are written into it before the folds have counted them.
+        delivers_directly: whether the next segment is the last one and does nothing but make these batches.
         late_failures: whether an element that fails is raised only when the folds let it through: they may leave it out by count.
         hands_failures_on: whether its folds let failures through to the next segment, whose folds may leave them out.
     """
@@ -94,10 +93,10 @@ class SegmentPlan:
     period: int = 0
     stages: tuple[StagePlan, ...] = ()
     batch: BatchPlan | None = None
-    top: tuple[Operator | FilterStep, ...] = ()
+    batch_ops: tuple[Operator | FilterStep, ...] = ()
     folds: tuple[Fold, ...] | None = None
-    ahead: BatchPlan | None = None
-    direct: bool = False
+    batch_in_place: BatchPlan | None = None
+    delivers_directly: bool = False
     late_failures: bool = False
     hands_failures_on: bool = False
 
@@ -110,7 +109,7 @@ class SegmentPlan:
     @property
     def multiplies(self) -> bool:
         """Tell whether one item may give several."""
-        steps = (*self.top, *(filter_step for stage in self.stages for filter_step in stage.filter_steps))
+        steps = (*self.batch_ops, *(filter_step for stage in self.stages for filter_step in stage.filter_steps))
         return any(hasattr(step, "filter_step") and not isinstance(step, FilterOp) for step in steps)
 
     @property
@@ -120,24 +119,24 @@ class SegmentPlan:
         return max(((stage, number) for stage, number, step in steps if _decides(step)), default=(-1, -2))
 
     @property
-    def settled_at_top(self) -> int:
+    def settled_in_batch_ops(self) -> int:
         """The same for batches: the number of a step in the run of filters, flat_maps and maps at the top; -2 for none."""
-        if any(isinstance(step, WeighOp) for step in self.top):
-            return len(self.top)
-        first = next((place for place, step in enumerate(self.top) if hasattr(step, "filter_step")), len(self.top))
-        return max((number for number, step in enumerate(self.top[first:]) if _decides(step)), default=-2)
+        if any(isinstance(step, WeighOp) for step in self.batch_ops):
+            return len(self.batch_ops)
+        first = next((place for place, step in enumerate(self.batch_ops) if hasattr(step, "filter_step")), len(self.batch_ops))
+        return max((number for number, step in enumerate(self.batch_ops[first:]) if _decides(step)), default=-2)
 
     @property
     def decides(self) -> bool:
         """Tell whether a step says how many elements there are, or where a fold puts them."""
-        return self.settled_after > (-1, -2) or self.settled_at_top > -2
+        return self.settled_after > (-1, -2) or self.settled_in_batch_ops > -2
 
     @property
     def one_to_one(self) -> bool:
         """Tell whether each item gives one, unless it is left out."""
         return not any(
             hasattr(step, "filter_step")
-            for step in (*self.top, *(filter_step for stage in self.stages for filter_step in stage.filter_steps))
+            for step in (*self.batch_ops, *(filter_step for stage in self.stages for filter_step in stage.filter_steps))
         )
 
     @property
@@ -196,15 +195,15 @@ class Program:
         return any(isinstance(fold, TakeFold) and fold.repeated for segment in self.segments for fold in segment.folds or ())
 
 
-def writing_ahead(program: Program) -> Program:
+def writing_in_place(program: Program) -> Program:
     """Let the first segment write rows into the batches of the second, if the fold between them makes batches of what is read in order."""
     first, *rest = program.segments
     if first.leaf is None or first.batch is not None or not first.folds or not isinstance(first.folds[0], BatchFold):
         return program
     if any(stage.filter_steps for stage in first.stages) or not rest:
         return program
-    direct = len(rest) == 1 and not rest[0].top and not rest[0].folds  # folds take elements with their keys
-    return replace(program, segments=(replace(first, ahead=rest[0].batch, direct=direct), *rest))
+    delivers_directly = len(rest) == 1 and not rest[0].batch_ops and not rest[0].folds  # folds take elements with their keys
+    return replace(program, segments=(replace(first, batch_in_place=rest[0].batch, delivers_directly=delivers_directly), *rest))
 
 
 def keeping_failures(program: Program) -> Program:

@@ -7,10 +7,9 @@ from itertools import chain, pairwise
 from typing import Any, NamedTuple, cast
 
 from penstock._contracts.source import StatefulStream
-from penstock._engine.chunk import CompletedRuns, Counted, FoldState, KnownLoss, StreamState, Token
+from penstock._engine.chunk import CompletedRuns, Counted, Entry, FoldState, KnownLoss, LossCounts, StreamState, Token
 from penstock._engine.error_policy import MOST_REPLACEMENTS
 from penstock._engine.folding import OPEN, PASS_END
-from penstock._engine.losses import Entry, LossCounts
 from penstock._engine.lowering import chain_of, counted_node, lower
 from penstock._engine.program import Program
 from penstock._order.arithmetic import INFINITE, shard_resume

@@ -13,12 +13,12 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from penstock._contracts.element import bytes_of_all
 from penstock._contracts.event import Fill
-from penstock._engine.chunk import Chunk, Claim, Counted, Failure, Outcome, Token
-from penstock._engine.committing import ReadCount, booked_in_place, chunks_of, empty_pass, fold_runners_of, left_out_of, records_of
-from penstock._engine.completion import Completion
+from penstock._engine.chunk import Chunk, Claim, Counted, Failure, LossCounts, LostElement, Outcome, Token, merged
+from penstock._engine.committing import ReadCount, booked_in_place, chunks_of, empty_pass, left_out_of
+from penstock._engine.completion import Completion, fold_runners_of, records_of
+from penstock._engine.error_policy import LossLedger
 from penstock._engine.folding import FoldRunner, Sequenced, bytes_in
-from penstock._engine.losses import LossCounts, LossLedger, LostElement, merged
-from penstock._engine.program import Program, keeping_failures, writing_ahead
+from penstock._engine.program import Program, keeping_failures, writing_in_place
 from penstock._engine.segment import READER, SHARED, Segment, pool_of, pools_of, result_bytes
 from penstock._engine.slots import HandedOver, Lease, bytes_beside
 from penstock._engine.stream_reader import Reader
@@ -93,7 +93,7 @@ class Scheduler:
         held_bytes: of all chunks, of what folds hold, of what is ready and of what was taken last; with what running tasks were granted.
         oversize: the bytes of the largest batch above the budget, or 0.
         handed_over: what was delivered and may still be referred to.
-        ahead: how many batches the feed takes before its consumer does.
+        num_ahead: how many batches the feed takes before its consumer does.
         notices: kind and text of what is to be announced: that the consumer keeps many batches, that a round of ranks was padded.
     """
 
@@ -108,7 +108,7 @@ class Scheduler:
     ) -> None:
         """Begin at the state `start` of the program's epoch."""
         program = keeping_failures(program) if ordered is True else program
-        self.program = program = writing_ahead(program) if ordered is True else program
+        self.program = program = writing_in_place(program) if ordered is True else program
         self.num_workers = max(1, num_workers)
         self.version = 0
         self.ready: deque[Ready] = deque()
@@ -142,7 +142,7 @@ class Scheduler:
         self.held_bytes = 0
         self.oversize = 0
         self.handed_over = HandedOver()
-        self.ahead = 0
+        self.num_ahead = 0
         self.notices: list[tuple[str, str]] = []
         self._kept_notice_at = memory_bytes // 4
         self._taken: deque[int] = deque()
@@ -294,7 +294,7 @@ class Scheduler:
         batches = bool(self.segments) and self.segments[-1].plan.batch is not None
         step = self.handed_over.step
         if self.handed_over.add(ready.items, ready.num_bytes, ready.lease, batches=batches):
-            self._look_at_kept(step - self.ahead)
+            self._look_at_kept(step - self.num_ahead)
         return ready
 
     def _look_at_kept(self, step: int) -> None:
@@ -351,7 +351,7 @@ class Scheduler:
 
     def leases(self, segment: Segment) -> bool:
         """Tell whether a segment writes into the buffers that are delivered."""
-        return segment is self.segments[-1] or (segment.plan.ahead is not None and len(self.segments) == 2)
+        return segment is self.segments[-1] or (segment.plan.batch_in_place is not None and len(self.segments) == 2)
 
     def _room_within(self, segment: Segment) -> bool:
         """Bound the chunks of an inner segment, and how far they may run ahead of a slow one."""
@@ -452,7 +452,7 @@ class Scheduler:
             self.failures.append(outcome.failure)
             chunk.fail(outcome.failure)
             segment.fail(chunk)
-        segment.pass_up(task, outcome)
+        segment.pass_on(task, outcome)
         if outcome.failure is None and outcome.end < task.end and not chunk.finishing:
             self._take_rest(segment, task, outcome)
         self._charge(chunk)
@@ -517,7 +517,7 @@ class Scheduler:
         num_bytes, num_items = result_bytes(segment, chunk), chunk.num_items // (chunk.batch_rows_in_place or 1)
         segment.chunk_size.observe(num_items, chunk.cost_ns, num_bytes)
         segment.item_bytes = followed(segment.item_bytes, num_bytes / chunk.num_rows)
-        if segment is self.segments[-1] or (segment.plan.direct and chunk.batch_rows_in_place):
+        if segment is self.segments[-1] or (segment.plan.delivers_directly and chunk.batch_rows_in_place):
             self._chunk_bytes = max(1, num_bytes)
         if num_bytes > max(self.oversize, self.memory_bytes) and num_items == 1:
             self.oversize = num_bytes

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock._contracts.element import bytes_of_all, flatten
-from penstock._engine.chunk import NOTHING_COMPLETED, Chunk, Claim, FoldState, KnownLoss, Levels, Outcome, Token
+from penstock._engine.chunk import NOTHING_COMPLETED, Chunk, Claim, FoldState, KnownLoss, Outcome, PositionsPerOp, Token
 from penstock._engine.program import Program, SegmentPlan
 from penstock._engine.tuning import BlockSize, ChunkSize, followed, largest_block
 from penstock._ops.block import UNLIMITED, part_of
@@ -191,8 +191,8 @@ class Segment:
             self._ends.append(chunk.seq)
         if chunk.num_rows and chunk.result is None:
             self._current = chunk
-        if self.plan.ahead is not None:
-            self._phase = 0 if chunk.ends_pass else (self._phase + chunk.num_rows) % self.plan.ahead.batch_size
+        if self.plan.batch_in_place is not None:
+            self._phase = 0 if chunk.ends_pass else (self._phase + chunk.num_rows) % self.plan.batch_in_place.batch_size
         self._num_rows += chunk.num_rows
         return chunk
 
@@ -217,7 +217,7 @@ class Segment:
         if self.plan.leaf is None:
             chunk = self.inbox[0] if self.inbox else None
             return 0 if chunk is None or chunk.sizes is None else int(self.item_bytes * chunk.num_rows)
-        batch = self.plan.ahead or self.plan.batch
+        batch = self.plan.batch_in_place or self.plan.batch
         return 0 if batch is None else int(self.item_bytes * batch.batch_size * self.chunk_size.items)
 
     def weigh(self, stage: int, num_bytes: float) -> None:
@@ -245,12 +245,12 @@ class Segment:
     def _open_leaf(self, most_rows: int) -> Chunk:
         length = self.plan.length
         assert length is not None
-        border, ahead = self._next_run(length), 0
-        batch = self.plan.ahead or self.plan.batch
+        border, batch_rows_in_place = self._next_run(length), 0
+        batch = self.plan.batch_in_place or self.plan.batch
         num_batches = 1 if self.one_batch_per_chunk or batch is None else max(1, min(self.chunk_size.items, most_rows // batch.batch_size))
         wanted: float = num_batches
-        if self.plan.ahead is not None:
-            wanted, ahead = rows_ahead(self.plan, self._phase, num_batches, border - self._next_item)
+        if self.plan.batch_in_place is not None:
+            wanted, batch_rows_in_place = rows_in_place(self.plan, self._phase, num_batches, border - self._next_item)
         elif not self.plan.batch:
             wanted = min(most_rows, self.most_rows, self._task_rows())
         count = 0 if self.cut_pass >= self._pass_number else int(min(wanted, border - self._next_item))
@@ -266,7 +266,7 @@ class Segment:
             self._pass_number, self._next_item, self._done = pass_number + 1, 0, NOTHING_COMPLETED
             self.exhausted = self._pass_number >= self._num_passes
         chunk = self._leaf_chunk(pass_number, first, count, ends)
-        chunk.beyond, chunk.batch_rows_in_place = beyond, ahead if count else 0
+        chunk.beyond, chunk.batch_rows_in_place = beyond, batch_rows_in_place if count else 0
         self.opened += 1
         return chunk
 
@@ -295,14 +295,14 @@ class Segment:
         plan = self.plan
         epochs = np.full(count, pass_number, np.int64)
         positions = np.arange(first, first + count, dtype=np.int64)
-        top_levels: Levels = []
+        batch_positions: PositionsPerOp = []
         sizes = None
         if plan.batch is not None:
-            top_levels = [(epochs, positions)]
-            for step in reversed([step for step in plan.top if hasattr(step, "source_positions")]):
+            batch_positions = [(epochs, positions)]
+            for step in reversed([step for step in plan.batch_ops if hasattr(step, "source_positions")]):
                 epochs, positions = step.source_positions(epochs, positions)
-                top_levels.append((epochs, positions))
-            top_levels.reverse()
+                batch_positions.append((epochs, positions))
+            batch_positions.reverse()
             batch = plan.batch
             epochs, positions, sizes = batch_rows(epochs, positions, batch.length, batch.batch_size, batch.shift, batch.stride)
         assert self._positions is not None
@@ -313,8 +313,8 @@ class Segment:
             sizes=sizes,
             num_items=count,
             num_rows=len(positions),
-            levels=self._positions.levels(epochs, positions) if len(positions) else [],
-            top_levels=top_levels,
+            positions_per_op=self._positions.positions_per_op(epochs, positions) if len(positions) else [],
+            batch_positions=batch_positions,
             ends_pass=ends,
         )
 
@@ -420,7 +420,7 @@ class Segment:
     def _has_wanted_rows(self, chunk: Chunk) -> bool:
         return chunk.claimed < chunk.limit and not self._is_behind_failure(chunk)
 
-    def pass_up(self, task: Claim, outcome: Outcome) -> None:
+    def pass_on(self, task: Claim, outcome: Outcome) -> None:
         """Queue what a task made for the next stage, or count the rows that it has ended."""
         chunk, begin, end = task.chunk, task.begin, outcome.end
         assert chunk is not None
@@ -494,8 +494,13 @@ class Segment:
         del self.finished[chunk.seq]
         self.committed += 1
         self.rows_open -= chunk.num_rows
-        if self.plan.ahead is not None and not chunk.all_in_place and chunk.result is not None and chunk.pass_number == self._pass_number:
-            self._phase = (self._phase - (chunk.num_items - len(chunk.result.items))) % self.plan.ahead.batch_size
+        if (
+            self.plan.batch_in_place is not None
+            and not chunk.all_in_place
+            and chunk.result is not None
+            and chunk.pass_number == self._pass_number
+        ):
+            self._phase = (self._phase - (chunk.num_items - len(chunk.result.items))) % self.plan.batch_in_place.batch_size
         if chunk.ends_pass:
             self._ends.remove(chunk.seq)
         self._gone.add(chunk.seq)
@@ -505,8 +510,8 @@ class Segment:
 
     def batches_of(self, chunk: Chunk) -> tuple[list[int], Collation] | None:
         """Return the sizes and the collation of the batches that the last stage writes the chunk's rows into; None when it keeps them."""
-        if chunk.batch_rows_in_place and self.plan.ahead is not None:
-            return [chunk.batch_rows_in_place] * (chunk.num_rows // chunk.batch_rows_in_place), self.plan.ahead.collation
+        if chunk.batch_rows_in_place and self.plan.batch_in_place is not None:
+            return [chunk.batch_rows_in_place] * (chunk.num_rows // chunk.batch_rows_in_place), self.plan.batch_in_place.collation
         if self.plan.batch is None:
             return None
         assert chunk.sizes is not None
@@ -519,7 +524,7 @@ class Segment:
             return "", key
         leaf = self.plan.leaf
         assert leaf is not None
-        epochs, positions = chunk.levels[0]
+        epochs, positions = chunk.positions_per_op[0]
         spot = int(epochs[row]), int(positions[row])
         return leaf.where(*spot), leaf.key(*spot)
 
@@ -589,8 +594,8 @@ def awaited_in(segments: Sequence[Segment]) -> dict[str, AwaitedOp]:
     return {pool: stage.awaited for pool, stage in stages.items() if stage.awaited is not None}
 
 
-def rows_ahead(plan: SegmentPlan, phase: int, num_batches: int, most: float) -> tuple[float, int]:
-    """Return how many of the next `most` rows make a chunk, and its `ahead`.
+def rows_in_place(plan: SegmentPlan, phase: int, num_batches: int, most: float) -> tuple[float, int]:
+    """Return how many of the next `most` rows make a chunk, and its `batch_rows_in_place`.
 
     Args:
         plan: of the segment.
@@ -598,8 +603,8 @@ def rows_ahead(plan: SegmentPlan, phase: int, num_batches: int, most: float) -> 
         num_batches: how many batches a chunk should have.
         most: rows up to the end of the pass, or to what was delivered before.
     """
-    assert plan.ahead is not None
-    size = plan.ahead.batch_size
+    assert plan.batch_in_place is not None
+    size = plan.batch_in_place.batch_size
     if phase:
         return min(size - phase, most), 0
     whole = int(min(num_batches * size, most)) // size

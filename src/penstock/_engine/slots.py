@@ -57,11 +57,11 @@ class Lease:
         first: (epoch, index) of the first element that is written into it; None where that was not said.
     """
 
-    __slots__ = ("__weakref__", "_num_arrays", "_view", "_whole", "first")
+    __slots__ = ("__weakref__", "_base", "_num_arrays", "_view", "first")
 
     def __init__(self, buffer: Any) -> None:
         self._view = np.frombuffer(buffer, np.uint8)
-        self._whole: weakref.ref[NDArray[Any]] | None = None
+        self._base: weakref.ref[NDArray[Any]] | None = None
         self._num_arrays = 1
         self.first: tuple[int, int] | None = None
 
@@ -76,7 +76,7 @@ class Lease:
     def arrays(self, leaves: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> list[NDArray[Any]]:
         """Return arrays of the given shapes and dtypes, one behind the other, aligned."""
         whole = np.asarray(self)
-        self._whole, self._num_arrays = weakref.ref(whole), len(leaves)
+        self._base, self._num_arrays = weakref.ref(whole), len(leaves)
         out, start = [], 0
         for (shape, dtype), size in zip(leaves, _sizes(leaves), strict=True):
             out.append(whole[start : start + size].view(dtype).reshape(shape))
@@ -87,11 +87,11 @@ class Lease:
         """Tell whether an array of a tree lies in it."""
         if isinstance(tree, (dict, list, tuple)):
             return any(map(self.has_array_of, tree.values() if isinstance(tree, dict) else tree))
-        return self._whole is not None and isinstance(tree, np.ndarray) and tree.base is self._whole()
+        return self._base is not None and isinstance(tree, np.ndarray) and tree.base is self._base()
 
     def num_in_use(self, num_batches: int) -> int:
         """Return how many of its batches are referred to. Each has as many arrays as the buffer, and all of them have one base."""
-        whole = None if self._whole is None else self._whole()
+        whole = None if self._base is None else self._base()
         probe = object()  # as often referred to as `whole` by this function alone
         count = 0 if whole is None else getrefcount(whole) - getrefcount(probe)
         return min(num_batches, -(-count // self._num_arrays))
@@ -238,7 +238,7 @@ class HandedOver:
         self._alive: list[_Batches] = []
         self._num_alive = 0
         self._most = _FEW
-        self._loose = 1, 0  # single elements: how many of them the last hand-over had, and their bytes
+        self._single_elements = 1, 0  # single elements: how many of them the last hand-over had, and their bytes
 
     def add(self, items: Sequence[Any], num_bytes: int, lease: weakref.ref[Lease] | None, *, batches: bool) -> bool:
         """Note what is handed over next, in 1 us; return whether it is time to look whether many are kept.
@@ -250,7 +250,7 @@ class HandedOver:
             batches: whether they are batches; single elements outside of buffers are not followed.
         """
         first, self.step, held = self.step + 1, self.step + len(items), None if lease is None else lease()
-        self._loose = 1, 0
+        self._single_elements = 1, 0
         if lease is not None and held is not None and items and held.has_array_of(items[-1]):
             arrays = map(_array_in, reversed(items)) if 1 < len(items) <= _FEW else ()
             some = tuple(weakref.ref(array) for array in arrays if array is not None)
@@ -261,7 +261,7 @@ class HandedOver:
                 if array is not None:
                     self._alive.append(_Batches(first + number, 1, weakref.ref(array), num_bytes // len(items)))
         else:
-            self._loose = max(1, len(items)), num_bytes
+            self._single_elements = max(1, len(items)), num_bytes
             return False
         self._num_alive += len(items)
         if self._num_alive < self._most:
@@ -273,7 +273,7 @@ class HandedOver:
 
     def kept(self, step: int) -> Kept:
         """Return what the consumer refers to that has taken `step` items. From any thread."""
-        (count, loose_bytes), num, num_bytes, oldest = self._loose, 0, 0, ""
+        (count, loose_bytes), num, num_bytes, oldest = self._single_elements, 0, 0, ""
         beside_bytes = loose_bytes * min(count, self.step - step + 1) // count  # what is to be delivered, and the last one
         for one in list(self._alive):
             held = one.ref()

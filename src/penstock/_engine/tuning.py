@@ -192,7 +192,8 @@ class ActiveWorkers:
     """
 
     __slots__ = (
-        "_alone",
+        "_cost_alone",
+        "_cost_together",
         "_limit",
         "_most",
         "_num_cold",
@@ -200,7 +201,6 @@ class ActiveWorkers:
         "_patience",
         "_probe",
         "_state",
-        "_together",
         "notice",
         "subject",
     )
@@ -215,7 +215,7 @@ class ActiveWorkers:
         self._most = most
         self._limit = most
         self._state = "together" if most > 1 else "settled"
-        self._together = self._alone = 0.0
+        self._cost_together = self._cost_alone = 0.0
         self._patience = self._FIRST_PATIENCE
         self.notice = ""
         self.subject = "workers"
@@ -254,21 +254,21 @@ class ActiveWorkers:
         if not probe.is_enough:
             return
         cost = probe.cost
-        if self._state == "together" and not self._alone and probe.cpu_ns * self._most < _GIL_BOUND * probe.wall_ns:
+        if self._state == "together" and not self._cost_alone and probe.cpu_ns * self._most < _GIL_BOUND * probe.wall_ns:
             self._count_anew()  # they wait for something else than each other; that may change
         elif self._state == "together":
             self._judge_together(probe.share, cost / self._most)
-        elif cost <= self._together * 1.05:
-            self._alone = cost
+        elif cost <= self._cost_together * 1.05:
+            self._cost_alone = cost
             self._go("together", self._most, "all workers are tried once more: one alone was not slower")
         else:
-            self._stay_together(cost / self._together)
+            self._stay_together(cost / self._cost_together)
 
     def _judge_together(self, share: float, cost: float) -> None:
-        self._together = cost
-        if self._alone > cost * 1.05:
-            self._stay_together(self._alone / cost)
-        elif self._alone:
+        self._cost_together = cost
+        if self._cost_alone > cost * 1.05:
+            self._stay_together(self._cost_alone / cost)
+        elif self._cost_alone:
             self._patience *= 2
             self.subject = "alone"
             self._go("waiting", 1, self._words())
@@ -287,7 +287,7 @@ class ActiveWorkers:
         if self._state == "waiting":
             self._go("together", self._most, "all workers are tried again")
         else:
-            self._alone = 0.0
+            self._cost_alone = 0.0
             self._go("together", self._most, "it is measured again whether all workers are wanted")
 
     def _go(self, state: str, limit: int, notice: str) -> None:
@@ -300,6 +300,6 @@ class ActiveWorkers:
 
     def _words(self) -> str:
         return (
-            f"1 of {self._most} workers works: alone it needs {self._alone / 1e3:.1f} us per element, {self._most} together "
-            f"{self._together / 1e3:.1f}, because they wait for the GIL or for CPUs that other programs use"
+            f"1 of {self._most} workers works: alone it needs {self._cost_alone / 1e3:.1f} us per element, {self._most} together "
+            f"{self._cost_together / 1e3:.1f}, because they wait for the GIL or for CPUs that other programs use"
         )

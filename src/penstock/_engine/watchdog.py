@@ -181,7 +181,7 @@ def place_of(segment: Segment, task: Claim, row: int) -> tuple[str, tuple[int, i
     try:
         if given is not None:
             return "", (int(given.epochs[row]), int(given.indices[row]))
-        return None if chunk is None or not chunk.levels else attempt(segment.where, chunk, row)  # it asks the user's source
+        return None if chunk is None or not chunk.positions_per_op else attempt(segment.where, chunk, row)  # it asks the user's source
     except IndexError:
         return None
 
@@ -447,7 +447,7 @@ class LoopWatch:
 
     def _fact(self, scheduler: Scheduler, lanes: AsyncCalls, call: Call, lasted_s: float, **more: Any) -> WorkerFacts:
         return WorkerFacts(
-            index=call.lane,
+            index=call.call_slot,
             thread=self._monitor.thread,
             stage=lanes.name,
             element=call_of(scheduler, call.task, call.block, call.offset),

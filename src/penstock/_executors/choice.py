@@ -11,7 +11,7 @@ from penstock._contracts.options import Options
 from penstock._engine.engine import Engine
 from penstock._engine.program import Program
 from penstock._engine.resume import PlanVariant
-from penstock._engine.tuning_cache import TuningCache
+from penstock._engine.tuning import TuningCache
 from penstock._executors.contract import Executor
 from penstock._executors.inline import InlineExecutor
 from penstock._executors.processes import ProcessesExecutor, WorkerProcesses

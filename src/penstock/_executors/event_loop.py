@@ -14,7 +14,7 @@ from penstock._contracts.policy import Raise
 from penstock._engine.async_calls import AsyncCalls, Call, begun, failed_call, new_event_loop
 from penstock._engine.chunk import Claim
 from penstock._engine.engine import Engine
-from penstock._engine.failing import hear
+from penstock._engine.error_policy import hear
 from penstock._engine.segment import RETRY_WORKER
 from penstock._ops.block import Block
 from penstock._ops.map import AwaitedOp, CallResult
@@ -74,7 +74,7 @@ class EventLoop:
         self._stopped = True
         self._broken.put(None)
         for pool in self._pools.values():
-            pool.lot.ring_all()
+            pool.waiters.ring_all()
         if self._end is not None:
             self._call(self._end.set)
 
@@ -160,7 +160,7 @@ class EventLoop:
 class _Pool:
     """The calls of one async function, and how far the claiming is ahead of them."""
 
-    __slots__ = ("_cpu_ns", "_engine", "_most_ahead", "_name", "_num_ended", "lanes", "lot", "num_claimed")
+    __slots__ = ("_cpu_ns", "_engine", "_most_ahead", "_name", "_num_ended", "lanes", "num_claimed", "waiters")
 
     def __init__(self, engine: Engine, op: AwaitedOp) -> None:
         self._engine = engine
@@ -168,7 +168,7 @@ class _Pool:
         self._most_ahead = op.concurrency
         self._cpu_ns = self._num_ended = 0
         self.lanes = AsyncCalls(op, engine.broke, on_begin=self._begun, on_end=self._ended)
-        self.lot = ParkingLot()
+        self.waiters = ParkingLot()
         self.num_claimed = 0  # by the claiming thread; `lanes.num_started` by the loop's: no counter has two writers
 
     def wait_for_room(self, running: Callable[[], bool]) -> bool:
@@ -176,7 +176,7 @@ class _Pool:
         while running():
             if self._has_room():
                 return True
-            self.lot.park(lambda: running() and not self._has_room())
+            self.waiters.park(lambda: running() and not self._has_room())
         return False
 
     def _has_room(self) -> bool:
@@ -184,7 +184,7 @@ class _Pool:
 
     def _begun(self) -> None:
         if self._has_room():
-            self.lot.ring()
+            self.waiters.ring()
 
     def _ended(self, call: Call, end_ns: int) -> None:
         before = self._cpu_ns
@@ -193,4 +193,4 @@ class _Pool:
             self._cpu_ns = time.thread_time_ns()
         key = call.block.key_of(call.offset)[:2]
         cpu_ns = self._cpu_ns - before
-        self._engine.announce(BlockDone(self._name, call.lane, call.begin_ns, end_ns, cpu_ns, 1, first=key, last=key))
+        self._engine.announce(BlockDone(self._name, call.call_slot, call.begin_ns, end_ns, cpu_ns, 1, first=key, last=key))

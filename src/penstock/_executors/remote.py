@@ -19,8 +19,8 @@ import numpy as np
 from penstock._contracts.element import sizes_of
 from penstock._engine.chunk import BatchItem, Outcome, WorkItem
 from penstock._engine.compute import compute, compute_batches
-from penstock._engine.error_policy import ErrorHandler, Policies
-from penstock._engine.program import SegmentPlan
+from penstock._engine.error_policy import ErrorHandler
+from penstock._engine.program import Policies, SegmentPlan
 from penstock._ops.block import ElementFailed
 from penstock._ops.rows import RowsElsewhere
 from penstock._ops.stack import BatchSpec

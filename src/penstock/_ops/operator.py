@@ -96,7 +96,7 @@ class ChainOp:
     operators: tuple[Operator, ...]
     above_batch: bool = False
 
-    def levels(self, epochs: Ints, positions: Ints) -> list[tuple[Ints, Ints]]:
+    def positions_per_op(self, epochs: Ints, positions: Ints) -> list[tuple[Ints, Ints]]:
         """Return the (epochs, positions) of every level, the leaf's first, the top's last."""
         out = [(epochs, positions)]
         for operator in reversed(self.operators):
@@ -109,11 +109,11 @@ class ChainOp:
         """Compute the elements at `positions`."""
         if not self.operators:
             return self.leaf.run(epochs, positions, worker)
-        levels = self.levels(epochs, positions)
-        block = self.leaf.run(*levels[0], worker)
+        positions_per_op = self.positions_per_op(epochs, positions)
+        block = self.leaf.run(*positions_per_op[0], worker)
         block.room = worker.room
         try:
-            return apply_all(self.operators, block, levels[1:], worker)
+            return apply_all(self.operators, block, positions_per_op[1:], worker)
         except ElementFailed as failed:
             failed.of_batch = failed.of_batch or self.above_batch
             raise
@@ -128,16 +128,16 @@ class ChainOp:
 
     def keys(self, epochs: Ints, positions: Ints) -> Keys:
         """Return the keys of the elements in their source."""
-        return self.leaf.keys(*self.levels(epochs, positions)[0])
+        return self.leaf.keys(*self.positions_per_op(epochs, positions)[0])
 
     def _bottom(self, epoch: int, position: int) -> tuple[int, int]:
-        epochs, positions = self.levels(np.array([epoch], np.int64), np.array([position], np.int64))[0]
+        epochs, positions = self.positions_per_op(np.array([epoch], np.int64), np.array([position], np.int64))[0]
         return int(epochs[0]), int(positions[0])
 
 
-def apply_all(operators: Sequence[Operator], block: Block, levels: Sequence[tuple[Ints, Ints]], worker: WorkerContext) -> Block:
-    """Run a block up through `operators`; `levels` are their own (epochs, positions)."""
-    for operator, (epochs, positions) in zip(operators, levels, strict=True):
+def apply_all(operators: Sequence[Operator], block: Block, positions_per_op: Sequence[tuple[Ints, Ints]], worker: WorkerContext) -> Block:
+    """Run a block up through `operators`; `positions_per_op` are their own (epochs, positions)."""
+    for operator, (epochs, positions) in zip(operators, positions_per_op, strict=True):
         worker.block, worker.operator = block, operator
         if len(block) < len(positions):
             epochs, positions = epochs[: len(block)], positions[: len(block)]

@@ -170,7 +170,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
             **unknown: refused.
         """
         options = locals()
-        from penstock._engine.tuning_cache import TuningCache
+        from penstock._engine.tuning import TuningCache
         from penstock.adapters import output_of
         from penstock.adapters.ranks import comparison
         from penstock.feed import Feed

@@ -29,7 +29,7 @@ class MakeProbe(Protocol):
 def measured_program(program: Program, make: MakeProbe) -> Program:
     """Return a program whose operators are measured; what it computes, and its states, are the same."""
     segments = tuple(_segment(segment, make) for segment in program.segments)
-    if not any(segment.batch is not None or segment.ahead is not None for segment in segments):
+    if not any(segment.batch is not None or segment.batch_in_place is not None for segment in segments):
         return replace(program, segments=segments)
     rows, finish = make("batch", "batch"), make("batch", "batch", in_task=False)
     return replace(program, segments=segments, make_rows=functools.partial(_rows, rows, finish))
@@ -47,7 +47,7 @@ def _segment(segment: SegmentPlan, make: MakeProbe) -> SegmentPlan:
         for stage in segment.stages
     )
     above = functools.partial(make, in_task=False)  # batches are finished behind the task
-    return replace(segment, leaf=leaf, stream=stream, stages=stages, top=tuple(_operator(one, above) for one in segment.top))
+    return replace(segment, leaf=leaf, stream=stream, stages=stages, batch_ops=tuple(_operator(one, above) for one in segment.batch_ops))
 
 
 # -- operators --------------------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from penstock._contracts.element import EmptyList, map_leaves, sizes_of, unflatten
 from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, checked_policy, decide, final
-from penstock._engine.failing import is_interrupt
+from penstock._engine.error_policy import is_interrupt
 from penstock._ops.stack import BatchSpec
 from penstock._plan.check import count_argument
 from penstock._processes.failure import fit_to_raise

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from penstock._contracts.event import Fill
-from penstock._engine.failing import is_interrupt
+from penstock._engine.error_policy import is_interrupt
 from penstock._processes.failure import fit_to_raise
 from penstock.enqueuer.given import Given
 from penstock.enqueuer.handing import END, Events, Handing, failed_before

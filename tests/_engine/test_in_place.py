@@ -15,11 +15,10 @@ from laws.plans import plain
 import penstock as ps
 from penstock._engine.chunk import Chunk, Counted, Failure, Token
 from penstock._engine.committing import passed_on
-from penstock._engine.error_policy import Policies
-from penstock._engine.finishing import all_written, taken_out
+from penstock._engine.compute import all_written, taken_out
 from penstock._engine.lowering import lower
-from penstock._engine.program import SegmentPlan, writing_ahead
-from penstock._engine.segment import rows_ahead
+from penstock._engine.program import Policies, SegmentPlan, writing_in_place
+from penstock._engine.segment import rows_in_place
 from penstock._ops.block import Block, ElementFailed
 from penstock._ops.collation import Stack
 from penstock._ops.rows import Rows
@@ -119,8 +118,8 @@ def test_the_tokens_are_those_of_elements_that_are_counted_one_by_one(name: str,
     ahead = Stepper(dataset, seed, policies=SKIPPING)
     counted = Stepper(dataset, seed, policies=SKIPPING)
     first = counted.scheduler.segments[0]
-    assert first.plan.ahead is not None
-    first.plan = replace(first.plan, ahead=None)
+    assert first.plan.batch_in_place is not None
+    first.plan = replace(first.plan, batch_in_place=None)
     ahead.run()
     counted.run()
     assert ahead.tokens == counted.tokens
@@ -145,34 +144,34 @@ def test_rows_are_written_in_place_again_soon_after_one_was_missing(bad: frozens
 
 def test_only_batches_of_elements_that_are_read_in_order_are_written_ahead() -> None:
     def ahead(dataset: ps.Dataset, *, skips: bool = True) -> bool:
-        return writing_ahead(lower(dataset._root, folded=True, skips=skips)).segments[0].ahead is not None
+        return writing_in_place(lower(dataset._root, folded=True, skips=skips)).segments[0].batch_in_place is not None
 
     assert ahead(numbers().map(abs).batch(4))
     assert ahead(numbers().shuffle(seed=1).batch(4).map(len), skips=False)
     assert not ahead(numbers().map(abs))
-    assert not writing_ahead(lower(numbers().batch(4).map(len)._root, folded=True)).segments[0].direct
-    assert not writing_ahead(lower(numbers().batch(4).map(len, concurrency=2)._root, folded=True)).segments[0].direct
+    assert not writing_in_place(lower(numbers().batch(4).map(len)._root, folded=True)).segments[0].delivers_directly
+    assert not writing_in_place(lower(numbers().batch(4).map(len, concurrency=2)._root, folded=True)).segments[0].delivers_directly
     assert not ahead(numbers().filter(bool).batch(4))
     assert not ahead(ps.from_generator(lambda: iter(range(9))).batch(4))
     assert not ahead(numbers().map(rows).bucket_by_length(len, [2], [4, 4]))
     program = lower(numbers().batch(4)._root)
-    assert writing_ahead(program) is program
+    assert writing_in_place(program) is program
 
 
 def plan() -> SegmentPlan:
-    return writing_ahead(lower(numbers().batch(4)._root, folded=True, skips=True)).segments[0]
+    return writing_in_place(lower(numbers().batch(4)._root, folded=True, skips=True)).segments[0]
 
 
 def test_a_chunk_is_some_whole_batches_or_what_is_missing_of_one() -> None:
-    assert rows_ahead(plan(), 0, 3, 100) == (12, 4)
-    assert rows_ahead(plan(), 0, 3, float("inf")) == (12, 4)
-    assert rows_ahead(plan(), 0, 3, 11) == (8, 4)
-    assert rows_ahead(plan(), 0, 3, 3) == (3, 0)
-    assert rows_ahead(plan(), 1, 3, 100) == (3, 0)
-    assert rows_ahead(plan(), 1, 3, 2) == (2, 0)
+    assert rows_in_place(plan(), 0, 3, 100) == (12, 4)
+    assert rows_in_place(plan(), 0, 3, float("inf")) == (12, 4)
+    assert rows_in_place(plan(), 0, 3, 11) == (8, 4)
+    assert rows_in_place(plan(), 0, 3, 3) == (3, 0)
+    assert rows_in_place(plan(), 1, 3, 100) == (3, 0)
+    assert rows_in_place(plan(), 1, 3, 2) == (2, 0)
 
 
-COUNTED = replace(plan(), direct=False)
+COUNTED = replace(plan(), delivers_directly=False)
 
 
 def written(missing: int | None = None) -> Chunk:
@@ -216,7 +215,7 @@ def test_a_chunk_without_one_of_its_rows_gives_its_elements_back() -> None:
 
 
 def test_a_chunk_goes_on_finished_where_its_batches_are_all_that_is_wanted() -> None:
-    assert plan().direct
+    assert plan().delivers_directly
     chunk = written()
     chunk.result = all_written(plan(), chunk)
     given = passed_on(chunk, Counted(Token((1, 6)), 2))
